@@ -128,12 +128,17 @@ def test_a_killed_worker_is_replaced(server: Started) -> None:
     asyncio.run(run())
 
 
-def test_all_workers_killed_are_replaced(server: Started) -> None:
+@pytest.mark.parametrize("holder", [False, True])
+def test_all_workers_killed_are_replaced(server: Started, holder: bool) -> None:
+    """Also where the process that holds the models is killed with them."""
+
     async def run() -> None:
         load = Load(server.url)
         asking = asyncio.create_task(load.run())
         await load.until(100)
-        for number in server.workers():
+        killed = [*([server.fork_server()] if holder else []), *server.workers()]
+        for number in killed:
+            assert number is not None
             os.kill(number, signal.SIGKILL)
         await load.until(100)
         load.ending = True
@@ -143,6 +148,7 @@ def test_all_workers_killed_are_replaced(server: Started) -> None:
         assert (load.lost, load.wrong) == (0, 0)
 
     asyncio.run(run())
+    assert server.end() == 0
 
 
 def test_workers_go_on_without_the_process_that_holds_the_models(server: Started) -> None:
@@ -171,25 +177,6 @@ def test_workers_go_on_without_the_process_that_holds_the_models(server: Started
         assert (load.lost, load.refused, load.wrong) == (0, 0, 0)
         # the server has buried those whose parent had died
         assert not Path(f"/proc/{workers[0]}").exists()
-
-    asyncio.run(run())
-    assert server.end() == 0
-
-
-def test_all_processes_but_the_server_are_killed_and_replaced(server: Started) -> None:
-    async def run() -> None:
-        load = Load(server.url)
-        asking = asyncio.create_task(load.run())
-        await load.until(100)
-        before = [server.fork_server(), *server.workers()]
-        for number in before:
-            assert number is not None
-            os.kill(number, signal.SIGKILL)
-        await load.until(100)
-        load.ending = True
-        await asking
-        assert set(load.statuses) <= {200, 503, 504}
-        assert (load.lost, load.wrong) == (0, 0)
 
     asyncio.run(run())
     assert server.end() == 0

@@ -19,6 +19,7 @@ from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.table import task_named
 from bertsmith.tasks.task import Room
+from bertsmith.text.config import Columns
 from bertsmith.weights.folder import load_model, save_model, start_from
 
 TEXTS = [
@@ -79,18 +80,45 @@ def test_their_labels_are_what_transformers_answers(
         assert [row.number for row in found] == pytest.approx(logits[:, 0].tolist(), abs=1e-4)
 
 
-def test_texts_of_the_dev_set_and_blank_ones_are_left_out(
+def test_labelled_texts_and_blank_ones_are_left_out(
     prepared: tuple[Path, Prepared], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, rows = prepared
     file = tmp_path / "texts.jsonl"
-    texts = ["new one", rows.data.dev[0].text, " ", "another", rows.data.dev[1].text]
+    texts = ["new one", rows.data.dev[0].text, " ", "another", rows.data.train[5].text]
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     found = read_unlabelled(file, rows.data, Reading())
     assert [row.text for row in found] == ["new one", "another"]
     told = " ".join(capsys.readouterr().err.split())
     assert "unlabelled: 2 texts of" in told
-    assert "; 2 left out that are in the dev set" in told
+    assert "; 2 left out that are among the labelled ones" in told
+
+
+COLUMNS = Columns(text="review", label="verdict")
+FILES = {
+    "a table without labels": ("texts.csv", "review\nnew one\nanother\n"),
+    "a table with labels": ("texts.csv", "verdict,review\nodd,new one\nodd,another\n"),
+    "other names": ("texts.csv", "id,text\n1,new one\n2,another\n"),
+    "lines": ("texts.txt", "new one\nanother\n"),
+    "a folder": ("folder", "new one\nanother\n"),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_files_are_read_whatever_columns_the_labelled_ones_have(
+    prepared: tuple[Path, Prepared], tmp_path: Path, case: str
+) -> None:
+    _, rows = prepared
+    name, text = FILES[case]
+    file = tmp_path / name
+    if case == "a folder":
+        file.mkdir()
+        for number, line in enumerate(text.splitlines()):
+            (file / f"{number}.txt").write_text(line)
+    else:
+        file.write_text(text)
+    found = read_unlabelled(file, rows.data, Reading(columns=COLUMNS))
+    assert [row.text for row in found] == ["new one", "another"]
 
 
 def test_students_of_a_teacher_learn_them_and_the_plain_one_does_not(
@@ -140,6 +168,8 @@ def test_what_cannot_be_is_refused_in_a_line(
         distil(config)
     texts = [row.split("\t")[1] for row in labelled_rows[1:33]]
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
-    with pytest.raises(UserError, match=r"texts\.txt: has no texts that are not in the dev set"):
+    with pytest.raises(
+        UserError, match=r"texts\.txt: has no texts that are not among the labelled"
+    ):
         distil(config)
     assert not (tmp_path / "out").exists()

@@ -53,9 +53,9 @@ def distil(config: DistilConfig, *, clock: Clock | None = None) -> object:
             "static vectors are made of a teacher and a store",
             remedy="name a store, and --method static alone",
         )
+    _check_options(config, is_store=is_store)
     if config.method == ("static",):
         return distil_static(config)
-    _check_options(config, is_store=is_store)
     return distil_general(config, clock=clock) if is_store else distil_task(config)
 
 

@@ -139,9 +139,8 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
         config = replace(config, teaching=replace(config.teaching, augment_with=masked_lm))
     if config.teaching.augment and not isinstance(prepared.data.train[0], Example):
         raise ConfigError("--augment is for whole texts and pairs", remedy="leave it out")
-    unlabelled: list[Example] = []
+    reading, unlabelled = settings.reading, list[Example]()
     if config.teaching.unlabelled is not None:
-        reading = settings.reading
         unlabelled = read_unlabelled(config.teaching.unlabelled, prepared.data, reading)
     config = replace(config, settings=settings)
     new = _student(config, inputs, prepared, folder, place)
@@ -152,7 +151,8 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
         how = _parallel(config, inputs.base, prepared, place, folder)
         run = replace(run, threads=how.threads)
         ended = folder.claim("distil", run, growing="seeds") and (folder.path / _RESULTS).exists()
-        for line in filter(None, (*describe(prepared), "" if ended else str(how))):
+        bad = reading.bad_rows.told()
+        for line in filter(None, (bad, *describe(prepared), "" if ended else str(how))):
             say(line)
         workplace = Workplace(folder.path.resolve(), how.threads, False)
         with threads_of_torch(how.threads), trainers(workplace, how.at_once) as processes:
@@ -228,7 +228,7 @@ def _student(
 def _resolved(
     config: DistilConfig, prepared: Prepared, new: NewStudent, device: torch.device
 ) -> DistilRun:
-    dev = config.dev
+    dev, unlabelled = config.dev, config.teaching.unlabelled
     return DistilRun(
         task=prepared.task.name,
         teacher=config.teacher.resolve(),
@@ -240,7 +240,7 @@ def _resolved(
         dev_hash=None if dev is None else hash_of(dev),
         student=new.config,
         student_hash=None if new.folder is None else weights_hash(new.folder),
-        unlabelled_hash=_hash_of_texts(config.teaching.unlabelled),
+        unlabelled_hash=None if unlabelled is None else hash_of(unlabelled),
         augment_hash=_hash_of_model(config.teaching.augment_with),
         layers=new.layers,
         method=config.method,
@@ -252,10 +252,6 @@ def _resolved(
         teaching=replace(config.teaching, cache=None, augment_with=None, unlabelled=None),
         settings=config.settings,
     )
-
-
-def _hash_of_texts(file: Path | None) -> str | None:
-    return None if file is None else hash_of(file)
 
 
 def _hash_of_model(folder: Path | None) -> str | None:
@@ -378,7 +374,8 @@ class _Distillation:
                 seed=self.run.settings.seed,
             )  # fmt: skip
             rows = augmenter.copies(rows, teaching.augment)
-        rows += answered(teacher, prepared, self.unlabelled)
+        if self.unlabelled:
+            rows += answered(teacher.to(self.device), prepared, self.unlabelled)
         return prepare(replace(prepared.data, train=rows), tokenizer, prepared.room)
 
     def _taught(self) -> bool:

@@ -16,41 +16,59 @@ import torch
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted
+from bertsmith.network.config import Preprocessing
 from bertsmith.network.model import Model
-from bertsmith.recipes.finetune.inputs import LabelledData, Prepared
-from bertsmith.recipes.predict.rows import asked_of_task
+from bertsmith.recipes.finetune.inputs import MOST, LabelledData, Prepared
+from bertsmith.recipes.predict.rows import asked_of_task, reading_as_trained
 from bertsmith.tasks.answering import TaskAnswering, task_predictor
 from bertsmith.tasks.config import Reading
+from bertsmith.text.config import USUAL, Columns
 from bertsmith.text.examples.example import Example, Kind, label_of
+from bertsmith.text.opening import kind_of
+from bertsmith.text.tables import TABLES
 
 # the answers of a record that are labels, by the head that gives them
 _NAMES = {"class": "label", "classes": "labels", "number": "number"}
 
 
 def read_unlabelled(file: Path, data: LabelledData[Any], reading: Reading) -> list[Example]:
-    """Return the rows of a file that are neither blank nor also in dev; labels are not read.
+    """Return the rows of a file that are neither blank nor labelled already; labels are not read.
 
-    The file, or folder, is read as `predict` does, with the columns of the labelled examples where
-    it has them. Raises `ConfigError` for tasks that are not about whole texts, and `ExampleError`.
+    The file, or folder, is read as `predict` does after a training with `reading`: a table with the
+    columns of texts that were named there, if it has them, else by their usual names. Raises
+    `ConfigError` for tasks that are not about whole texts, and `ExampleError`.
     """
     if data.task.head not in _NAMES or data.task.name == "rank":
         raise ConfigError(
             "--unlabelled is for classes and numbers of whole texts and pairs",
             remedy="leave it out",
         )
+    if not file.exists():
+        raise ExampleError("no such file or folder", where=file)
     pairs = data.train[0].text_pair is not None
-    asked = asked_of_task(data.task, str(file), reading, pairs=pairs)
+    asked = asked_of_task(data.task, str(file), _texts_alone(file, reading), pairs=pairs)
     rows: list[Example] = [each.row for each in asked if each.row is not None]
-    known = {data.task.identity(row) for row in data.dev}
+    known = {data.task.identity(row) for row in (*data.train, *data.dev)}
     kept = [row for row in rows if data.task.identity(row) not in known]
     if not kept:
         raise ExampleError(
-            "has no texts that are not in the dev set", where=file, remedy="name another file"
+            "has no texts that are not among the labelled ones",
+            where=file,
+            remedy="name another file",
         )
     left_out = len(rows) - len(kept)
-    more = f"; {left_out:,} left out that are in the dev set" if left_out else ""
+    more = f"; {left_out:,} left out that are among the labelled ones" if left_out else ""
     say(f"unlabelled: {counted(len(kept), 'text')} of {file}{more}")
     return kept
+
+
+def _texts_alone(file: Path, reading: Reading) -> Reading:
+    """Return how texts without labels are read, bad rows counted with those of the labelled."""
+    named = reading.columns
+    header = named.header if kind_of(file) in TABLES else USUAL.header
+    trained = Preprocessing(longest=MOST, text_column=named.text, text_pair_column=named.text_pair)
+    others = reading.settled(columns=Columns(encoding=named.encoding, header=header))
+    return reading_as_trained(others, trained, str(file), labelled=False)
 
 
 @torch.no_grad()
