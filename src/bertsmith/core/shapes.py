@@ -11,11 +11,20 @@
     labels      classes of a classifier, or other values that a head gives
     features    the width of what is made of hidden states, several side by side perhaps
 
-Shapes stand in signatures and are checked by the tests only (jaxtyping with beartype).
+Shapes stand in signatures and are checked by the tests only (jaxtyping with beartype), which import
+jaxtyping first; without it they are annotations that nothing reads.
 """
 
-from jaxtyping import Float, Int
+import sys
+from typing import TYPE_CHECKING
+
 from torch import Tensor
+
+if TYPE_CHECKING or "jaxtyping" not in sys.modules:
+    from typing import Annotated as Float
+    from typing import Annotated as Int
+else:
+    from jaxtyping import Float, Int
 
 TokenIds = Int[Tensor, " tokens"]
 Offsets = Int[Tensor, " sequences_plus_1"]

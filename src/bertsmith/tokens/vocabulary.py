@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,7 @@ UNIGRAM_SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 MOST_PIECES = 1_000_000
 
 _PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d{4}|<\|(?:padding|endoftext)\|>")
+_PLACEHOLDER_STARTS = ("[unused", "madeupword", "<|")
 
 
 def is_placeholder(piece: str) -> bool:
@@ -27,7 +28,7 @@ def is_placeholder(piece: str) -> bool:
 
     ModernBERT's <|padding|> and <|endoftext|> are left over from another tokenizer.
     """
-    return _PLACEHOLDER.fullmatch(piece) is not None
+    return piece.startswith(_PLACEHOLDER_STARTS) and _PLACEHOLDER.fullmatch(piece) is not None
 
 
 def check_vocabulary(
@@ -49,43 +50,46 @@ def check_vocabulary(
             where=where,
             remedy="is it a vocabulary? It must have one piece a line",
         )
-    places: dict[str, int] = {}
-    for line, piece in enumerate(vocabulary, start=1):
-        broken = lines and ("\n" in piece or "\r" in piece)
-        if not piece or broken or not _encodes(piece):
-            raise VocabularyError(
-                "a piece is empty, holds a line break or cannot be written as UTF-8",
-                where=where,
-                line=line if lines else None,
-                remedy="every line must hold one piece",
-            )
-        if piece in places:
-            raise VocabularyError(
-                f"the piece {piece[:50]!r} is already on line {places[piece]}",
-                where=where,
-                line=line if lines else None,
-                remedy="a piece has one id: remove the duplicate",
-            )
-        places[piece] = line
-    missing = [special for special in specials if special not in places]
+    distinct = set(vocabulary)
+    if len(distinct) < len(vocabulary) or not _all_valid(distinct, lines=lines):
+        raise _first_error(vocabulary, where, lines=lines)
+    missing = [special for special in specials if special not in distinct]
     if missing:
         raise VocabularyError(
             f"lacks the special tokens {' '.join(missing)}",
             where=where,
             remedy=f"a vocabulary of this kind has {' '.join(specials)}, each once",
         )
-    if len(places) == len(specials):
+    if len(distinct) == len(specials):
         raise VocabularyError(
             "holds nothing but special tokens", where=where, remedy="learn a vocabulary first"
         )
 
 
-def _encodes(piece: str) -> bool:
+def _all_valid(pieces: Collection[str], *, lines: bool) -> bool:
+    """Return whether no piece is empty, has a line break or cannot be written as UTF-8."""
+    together = "".join(pieces)
     try:
-        piece.encode()
+        together.encode()
     except UnicodeEncodeError:
         return False
-    return True
+    return "" not in pieces and not (lines and ("\n" in together or "\r" in together))
+
+
+def _first_error(vocabulary: Sequence[str], where: Path | None, *, lines: bool) -> VocabularyError:
+    """Return the error of the first piece that is not valid, or that is there already."""
+    places: dict[str, int] = {}
+    for line, piece in enumerate(vocabulary, start=1):
+        if piece in places or not _all_valid([piece], lines=lines):
+            break
+        places[piece] = line
+    if piece in places:
+        error = f"the piece {piece[:50]!r} is already on line {places[piece]}"
+        remedy = "a piece has one id: remove the duplicate"
+    else:
+        error = "a piece is empty, holds a line break or cannot be written as UTF-8"
+        remedy = "every line must hold one piece"
+    return VocabularyError(error, where=where, line=line if lines else None, remedy=remedy)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -64,11 +64,21 @@ class WordPiece:
 
 
 def _sizes(pieces: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Return the sizes of pieces by their first three characters, descending, then 2 and 1."""
-    sizes: dict[str, set[int]] = {}
+    """Return the sizes of pieces by their first three characters, descending, then 2 and 1.
+
+    Longer pieces than the longest word are left out.
+    """
+    # sets of sizes as bits of a number, since thousands of containers would set off the collector
+    found: dict[str, int] = {}
     for piece in pieces:
-        sizes.setdefault(piece[:_PREFIX], set(_SHORT)).add(len(piece))
-    return {prefix: tuple(sorted(lengths, reverse=True)) for prefix, lengths in sizes.items()}
+        if len(piece) <= LONGEST_WORD:
+            prefix = piece[:_PREFIX]
+            found[prefix] = found.get(prefix, 0b110) | 1 << len(piece)
+    sizes = {
+        bits: tuple(size for size in range(LONGEST_WORD, 0, -1) if bits >> size & 1)
+        for bits in set(found.values())
+    }
+    return {prefix: sizes[bits] for prefix, bits in found.items()}
 
 
 class _Character(NamedTuple):

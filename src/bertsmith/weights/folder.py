@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -87,9 +88,12 @@ def load_model(folder: Path) -> tuple[Model, Tokenizer]:
     The heads are those the file holds. Raises `ModelFolderError` for a folder that is no model, is
     damaged, is pickled or describes what we cannot compute; `VocabularyError` for its vocabulary.
     """
-    files, tokenizer = _open(folder, heads=True)
+    files = _files(folder, heads=True)
     config = files.config
-    return _assemble(config, files.state(config, names.parts(config))), tokenizer
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        state = beside.submit(files.state, config, names.parts(config))
+        tokenizer = _tokenizer(folder, config)
+    return _assemble(config, state.result()), tokenizer
 
 
 def start_from(
@@ -127,15 +131,19 @@ def load_as(folder: Path, config: ModelConfig, *, seed: int = 0) -> tuple[Model,
 
 def _open(folder: Path, *, heads: bool) -> tuple[ModelFiles, Tokenizer]:
     files = _files(folder, heads=heads)
+    return files, _tokenizer(folder, files.config)
+
+
+def _tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
     tokenizer = Tokenizer.load(folder)
-    rows = files.config.encoder.vocabulary
+    rows = config.encoder.vocabulary
     if not 0 <= rows - tokenizer.size <= _MOST_SPARE_ROWS:
         raise ModelFolderError(
             f"its vocabulary has {tokenizer.size} pieces, its token table {rows} rows",
             where=folder,
             remedy="vocabulary and weights must be of one model",
         )
-    return files, tokenizer
+    return tokenizer
 
 
 def _files(folder: Path, *, heads: bool, tell: bool = True) -> ModelFiles:
