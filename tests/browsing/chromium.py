@@ -29,6 +29,33 @@ WAIT = """new Promise((resolve) => {
   look();
 })"""
 
+# texts whose contrast with what is behind them is too low (WCAG 2.2, 1.4.3)
+PALE = """(() => {
+  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = (colour) => colour.slice(0, 3).map((each) => each / 255)
+    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, at) => sum + c * [0.2126, 0.7152, 0.0722][at], 0);
+  const behind = (node) => {
+    if (!node) return [255, 255, 255];
+    const [red, green, blue, share = 1] = numbers(getComputedStyle(node).backgroundColor);
+    if (share === 1) return [red, green, blue];
+    const under = behind(node.parentElement);
+    return [red, green, blue].map((each, at) => share * each + (1 - share) * under[at]);
+  };
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const found = [];
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const own = node.parentElement, drawn = own instanceof SVGElement;
+    if (!node.data.trim() || own.closest('[hidden], noscript, option, style, metadata')) continue;
+    if (!drawn && !own.offsetParent) continue;
+    const style = getComputedStyle(own);
+    const [one, other] = [light(numbers(drawn ? style.fill : style.color)), light(behind(own))];
+    const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    if (contrast < 4.5) found.push([node.data, contrast]);
+  }
+  return found;
+})()"""
+
 
 def chromium() -> str | None:
     """Return the path of a Chromium, None where there is none."""
@@ -87,6 +114,11 @@ class Page:
         value = "dark" if dark else "light"
         features = [{"name": "prefers-color-scheme", "value": value}]
         self.ask("Emulation.setEmulatedMedia", features=features)
+
+    def pale(self) -> list[list[Any]]:
+        """Return texts that can hardly be read on what is behind them, and their contrast."""
+        found: list[list[Any]] = self.evaluate(PALE)
+        return found
 
     def photograph(self, file: Path) -> None:
         shot = self.ask("Page.captureScreenshot", captureBeyondViewport=True)

@@ -118,4 +118,8 @@ def test_all_shares_are_opened_by_keys(
     for column, method in enumerate(how.methods, 1):
         shares = [float(row[column]) for row in rows]
         assert shares == pytest.approx(told["methods"][method]["shares"], rel=1e-3, abs=1e-6)
+    assert page.pale() == []
+    page.look(width=900, height=800, dark=True)
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+    assert page.pale() == []
     assert page.complaints() == []

@@ -16,6 +16,10 @@ from sklearn.metrics import precision_score, recall_score
 
 from bertsmith.core.errors import DiskError, MissingExtra
 from bertsmith.reports.page import Report, confusion_html, in_words, smoothed, thinned
+from browsing.chromium import Page as Tab
+from browsing.chromium import Pipes, browser
+
+__all__ = ["browser"]
 
 if importlib.util.find_spec("matplotlib") is None:
     pytest.skip("matplotlib is not installed", allow_module_level=True)
@@ -107,6 +111,22 @@ def test_user_text_is_shown_as_it_is() -> None:
 
 def test_same_figures_make_the_same_page() -> None:
     assert whole_report().html() == whole_report().html()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_everything_can_be_read(dark: bool, browser: Pipes, tmp_path: Path) -> None:
+    """Texts, numbers of the figures, and cells of every shade, in both colours."""
+    report = whole_report()
+    counts = [[100, 20, 3], [40, 60, 0], [1, 9, 90]]
+    report.section("Confusion", confusion_html(counts, ["ham", "spam", "else"]))
+    report.write(tmp_path / "report.html")
+    page = Tab(browser)
+    page.look(width=900, height=800, dark=dark)
+    page.ask("Page.navigate", url=(tmp_path / "report.html").as_uri())
+    page.wait("document.readyState === 'complete' && document.querySelector('svg text')")
+    assert page.pale() == []
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (paper == "rgb(255, 255, 255)") is not dark
 
 
 def test_two_drawings_do_not_share_names() -> None:

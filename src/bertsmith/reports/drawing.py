@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.printable import printable
-from bertsmith.reports.page import COLOURS, STYLE, require_matplotlib
+from bertsmith.reports.page import COLOURS, SOFT, STYLE, require_matplotlib, svg_of_page
 
-_VARIABLES = {"#1c2128": "--ink", "#57606a": "--soft", "#d0d7de": "--line"}
-_STYLE = {**STYLE, "text.color": "#1c2128", "axes.titlecolor": "#1c2128"}
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 SEQUENTIAL = "viridis"
 
@@ -44,30 +41,17 @@ def _drawn(
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
 
         def finished(name: str) -> Drawing:
-            text, picture = io.StringIO(), io.BytesIO()
+            picture = io.BytesIO()
             figure.savefig(picture, format="png", dpi=150, metadata={"Software": None})
             if not as_svg:
                 return Drawing("", picture.getvalue())
-            figure.patch.set_alpha(0)
-            for axes in figure.axes:
-                axes.patch.set_alpha(0)
-            nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-            figure.savefig(text, format="svg", metadata=nothing)
-            return Drawing(_of_page(text.getvalue(), name), picture.getvalue())
+            return Drawing(svg_of_page(figure, name), picture.getvalue())
 
         yield figure, finished
-
-
-def _of_page(svg: str, name: str) -> str:
-    """Return the element, its ids prefixed by a name, its greys those of the page."""
-    svg = re.sub(r' id="|href="#|url\(#', rf"\g<0>{name}-", svg)
-    for colour, variable in _VARIABLES.items():
-        svg = svg.replace(colour, f"var({variable})")
-    return svg[svg.index("<svg") :].strip()
 
 
 def _safe(text: str) -> str:
@@ -119,7 +103,7 @@ def head_map(name: str, points: Values, layers: int, heads: int) -> Drawing:
             for head, (x, y) in enumerate(own, 1):
                 axes.annotate(
                     f"{layer + 1}-{head}", (x, y), xytext=(4, 3), textcoords="offset points",
-                    fontsize=7, color="#57606a",
+                    fontsize=7, color=SOFT,
                 )  # fmt: skip
         axes.set_aspect("equal", adjustable="datalim")
         axes.set_xlabel("first axis of the map")
@@ -144,7 +128,7 @@ def grouped_bars(
                 hatch=hatches[number % 3], edgecolor="white", linewidth=0,
             )  # fmt: skip
             axes.bar_label(
-                bars, [f"{100 * v:.1f}" for v in values], padding=3, fontsize=8, color="#57606a"
+                bars, [f"{100 * v:.1f}" for v in values], padding=3, fontsize=8, color=SOFT
             )
         axes.set_yticks(place, [_safe(label) for label in labels])
         axes.margins(y=0.01)

@@ -89,12 +89,12 @@ def _all_shares(number: int, answer: ShownAnswer) -> str:
 
 def _word(word: ShownWord, share: float, strength: float) -> str:
     colour = _FOR if strength >= 0 else _AGAINST
-    # light enough for black text at full strength
+    # light enough for dark text at full strength, and on a dark page dark enough for light text
     style = f"background: rgba({colour}, {0.55 * abs(strength):.2f}); border-radius: 3px"
     if strength < -0.1:
         style += "; text-decoration: underline"
     if word.own:
-        style += "; outline: 1px solid #1c2128"
+        style += "; outline: 1px solid var(--ink)"
     return f'<span style="{style}" title="{share:+.4g}">{_safe(word.text)}</span>'
 
 

@@ -26,7 +26,9 @@ Series = Mapping[str, Sequence[tuple[float, float]]]
 Points = list[tuple[float, float]]
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; dashes tell them apart in grey
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#56B4E9", "#000000")
+INK, SOFT, LINE = "#1c2128", "#57606a", "#d0d7de"
+_VARIABLES = {INK: "--ink", SOFT: "--soft", LINE: "--line"}
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#56B4E9", INK)
 DASHES = ("-", "--", "-.", ":")
 LONG_SERIES = 150
 DRAWN_POINTS = 1000
@@ -37,13 +39,15 @@ STYLE = {
     "font.size": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": "#57606a",
-    "axes.labelcolor": "#1c2128",
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
     "axes.grid": True,
-    "grid.color": "#d0d7de",
+    "grid.color": LINE,
     "grid.linewidth": 0.6,
-    "xtick.color": "#57606a",
-    "ytick.color": "#57606a",
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "text.color": INK,
     "legend.frameon": False,
 }
 
@@ -79,7 +83,7 @@ def curves_svg(
         for number, (label, points) in enumerate(series.items()):
             _draw(axes, label, list(points), number)
         for words, x in (marks or {}).items():
-            axes.axvline(x, color="#57606a", linewidth=1, linestyle=":")
+            axes.axvline(x, color=SOFT, linewidth=1, linestyle=":")
             axes.annotate(
                 words, xy=(x, 1), xycoords=("data", "axes fraction"), fontsize=9,
                 xytext=(3, -2), textcoords="offset points", va="top",
@@ -93,11 +97,22 @@ def curves_svg(
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
         if len(series) > 1:
             figure.legend(loc="outside upper left", ncols=3)
-        text = io.StringIO()
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(text, format="svg", metadata=nothing)
-    svg = text.getvalue()
-    svg = re.sub(r' id="|href="#|url\(#', rf"\g<0>{name}-", svg)
+        return svg_of_page(figure, name)
+
+
+def svg_of_page(figure: Any, name: str) -> str:  # noqa: ANN401
+    """Return the ``<svg>`` element of a figure of matplotlib, in the colours of its page.
+
+    `name` prefixes all ids inside. The figure has no background from now on.
+    """
+    for part in (figure, *figure.axes):
+        part.patch.set_alpha(0)
+    text = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    figure.savefig(text, format="svg", metadata=nothing)
+    svg = re.sub(r' id="|href="#|url\(#', rf"\g<0>{name}-", text.getvalue())
+    for colour, variable in _VARIABLES.items():
+        svg = svg.replace(colour, f"var({variable})")
     return svg[svg.index("<svg") :].strip()
 
 
@@ -214,9 +229,9 @@ def _head(labels: Sequence[str], *, numbered: bool) -> str:
 
 def _cell(count: int, total: int, *, right: bool) -> str:
     share = count / total if total else 0.0
-    # blue if correct, orange if not, always light enough for black text
+    # blue if correct, orange if not; text can be read on them, dark or light
     colour = "11, 83, 148" if right else "191, 87, 0"
-    style = f"background: rgba({colour}, {0.6 * share:.2f})" if count else "color: #6e7781"
+    style = f"background: rgba({colour}, {0.6 * share:.2f})" if count else "color: var(--soft)"
     return f'<td style="{style}">{count:,}</td>'
 
 
