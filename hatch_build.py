@@ -23,7 +23,7 @@ except ImportError:  # run as a script
 
 ROOT = Path(__file__).resolve().parent
 SOURCES = ROOT / "kernels"
-LIBRARY = ROOT / "src" / "bertsmith" / "engine" / "_kernels.so"
+LIBRARY = ROOT / "src" / "bertsmith" / "core" / "_kernels.so"
 OPTIONS = [
     "-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-pthread",
     "-Wall", "-Wextra", "-Wno-maybe-uninitialized",
@@ -54,8 +54,9 @@ def compile_kernels(library: Path = LIBRARY) -> str | None:
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         units = [("dispatch.cpp", []), ("threads.cpp", [])]
         units += [
-            ("encoder.cpp", [*flags, f"-DKERNELS=kernels_{name}", f"-DTABLE={name}_kernels"])
+            (source, [*flags, f"-DKERNELS=kernels_{name}", f"-DTABLE={name}_{table}"])
             for name, flags in INSTRUCTION_SETS.items()
+            for source, table in (("encoder.cpp", "kernels"), ("cross_entropy.cpp", "losses"))
         ]
         objects = [f"{folder}/{number}.o" for number in range(len(units))]
         running = [

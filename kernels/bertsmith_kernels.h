@@ -1,5 +1,6 @@
-// The C interface of bertsmith's native encoder: the forward pass of a whole encoder for a packed
-// batch in one call. Everything below it is arranged so that the products of weights run at the
+// The C interface of bertsmith's native kernels: the forward pass of a whole encoder for a packed
+// batch in one call, and the cross-entropy that training spends most of its time outside products
+// on. Everything below it is arranged so that the products of weights run at the
 // processor's peak, that what lies between them stays in the cache, and that a token's result does
 // not depend, by a single bit, on its neighbours, the batch or the number of threads.
 //
@@ -11,6 +12,7 @@
 //   packing.h    weights as torch has them made what products read
 //   encoder.cpp  one forward pass; all of the above is compiled with it, once for each instruction
 //                set, into a namespace of its own
+//   cross_entropy.cpp  losses of rows of logits and their gradients, likewise
 //   threads.cpp  threads that wait for work
 //   dispatch.cpp the C functions: choice of instruction set, checks, chunks
 //
@@ -58,7 +60,8 @@ extern "C" {
 
 enum { BS_FP32, BS_BF16, BS_INT8 };
 enum { BS_WRONG = -1, BS_NOTHING, BS_AVX2, BS_AVX512, BS_AVX512_BF16 };
-enum { BS_OK, BS_NO_MEMORY, BS_BAD_TOKEN, BS_BAD_SEGMENT, BS_BAD_POSITION, BS_BAD_OFFSETS, BS_BAD_PLACES };
+enum { BS_OK, BS_NO_MEMORY, BS_BAD_TOKEN, BS_BAD_SEGMENT, BS_BAD_POSITION, BS_BAD_OFFSETS, BS_BAD_PLACES,
+       BS_BAD_LABEL, BS_BAD_TYPE };
 
 // Sizes and wiring, as in EncoderConfig.
 typedef struct {
@@ -108,15 +111,26 @@ typedef struct {
     float** states;   // layers + 1 pointers to (tokens, hidden), null for those not wanted; may be null
 } bs_call;
 
+// Rows of logits, float or bf16, `stride` values apart, and what is computed of each.
+typedef struct {
+    const void* logits;
+    void* gradient;          // of the same type and stride, or the logits themselves; null: none
+    const int64_t* labels;   // a class a row
+    float* losses;
+    uint8_t* correct;        // whether the label's logit is larger than all others
+    int64_t rows, classes, stride;
+    int32_t instruction_set, bf16, threads;  // threads: at most
+} bs_losses;
+
 typedef struct bs_encoder bs_encoder;
 typedef void (*bs_block_done)(int32_t block);
 
 // To be raised with each change of what a function or structure means: a library compiled from other
 // sources than the Python that loads it is then refused.
-#define BS_INTERFACE 2
+#define BS_INTERFACE 3
 
-// The version above, and the sizes of bs_shape, bs_ends, bs_block and bs_call.
-BS_API void bs_interface(int64_t found[5]);
+// The version above, and the sizes of bs_shape, bs_ends, bs_block, bs_call and bs_losses.
+BS_API void bs_interface(int64_t found[6]);
 
 // The best instruction set that this processor, and BERTSMITH_KERNELS when the library was loaded,
 // allow; BS_WRONG where its products fail their test.
@@ -130,6 +144,10 @@ BS_API void bs_encoder_free(bs_encoder* encoder);
 
 // BS_OK, or what is wrong with the batch. May be called by several threads at once.
 BS_API int32_t bs_encoder_forward(bs_encoder* encoder, const bs_call* call);
+
+// BS_OK, BS_NO_MEMORY, BS_BAD_LABEL, or BS_BAD_TYPE for bf16 without such instructions.
+// A row's results do not depend on the others. May be called by several threads at once.
+BS_API int32_t bs_cross_entropy(const bs_losses* call);
 
 #ifdef __cplusplus
 }

@@ -83,6 +83,11 @@ const Kernels* kernels_of(int32_t instruction_set) {
     return all[instruction_set];
 }
 
+CrossEntropy losses_of(int32_t instruction_set) {
+    static const CrossEntropy all[] = {nullptr, avx2_losses, avx512_losses, avx512_bf16_losses};
+    return all[instruction_set];
+}
+
 int32_t usable() {
     int32_t best = detected();
     if (const char* asked = getenv("BERTSMITH_KERNELS")) {
@@ -214,12 +219,13 @@ int32_t quickest(bs_encoder& encoder, const bs_call& call, std::vector<Chunk>& c
 
 using namespace bertsmith;
 
-void bs_interface(int64_t found[5]) {
+void bs_interface(int64_t found[6]) {
     found[0] = BS_INTERFACE;
     found[1] = sizeof(bs_shape);
     found[2] = sizeof(bs_ends);
     found[3] = sizeof(bs_block);
     found[4] = sizeof(bs_call);
+    found[5] = sizeof(bs_losses);
 }
 
 int32_t bs_instruction_set(void) { return best_instruction_set; }
@@ -256,4 +262,27 @@ int32_t bs_encoder_forward(bs_encoder* encoder, const bs_call* call) {
     } catch (const std::bad_alloc&) {
         return BS_NO_MEMORY;
     }
+}
+
+int32_t bs_cross_entropy(const bs_losses* call) {
+    for (int64_t row = 0; row < call->rows; row++)
+        if (call->labels[row] < 0 || call->labels[row] >= call->classes) return BS_BAD_LABEL;
+    const int32_t set = call->instruction_set;
+    if (set <= BS_NOTHING || set > best_instruction_set || (call->bf16 && set < BS_AVX512_BF16))
+        return BS_BAD_TYPE;
+    const CrossEntropy kernel = losses_of(set);
+    // a thread is not woken up for less than this
+    const int64_t most = std::min<int64_t>(call->threads, call->rows * call->classes / 65536);
+    std::atomic<int32_t> status{BS_OK};
+    const auto work = [&](int rank, int size) {
+        auto* wide = static_cast<float*>(workspace.of_size((call->classes + 16) * sizeof(float)));
+        if (!wide) status = BS_NO_MEMORY;
+        else kernel(*call, call->rows * rank / size, call->rows * (rank + 1) / size, wide);
+    };
+    try {
+        run_threads(static_cast<int>(std::max<int64_t>(most, 1)), work);
+    } catch (const std::bad_alloc&) {
+        return BS_NO_MEMORY;
+    }
+    return status;
 }

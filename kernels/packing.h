@@ -1,7 +1,7 @@
 // Weights as torch has them, (outputs, inputs), made what products read.
 #pragma once
 
-#include "products.h"
+#include "rows.h"
 
 namespace KERNELS {
 

@@ -22,14 +22,19 @@ INLINE F polynomial(F x, const float (&coefficients)[N]) {
 }
 
 // 2^x for x up to 127, to 1e-7 of itself or 1e-4: a Chebyshev interpolation on [-1/2, 1/2], scaled by
-// the whole part.
+// the whole part. Of a part and a whole number, or of their sum.
 template <Accuracy accuracy>
-INLINE F exp2(F x) {
+INLINE F exp2(F part, F whole) {
     constexpr float exact[] = {1.33908633e-3f, 9.67603177e-3f, 5.55035695e-2f,
                                2.40221068e-1f, 6.93147182e-1f, 1.00000012f};
     constexpr float rough[] = {5.58382829e-2f, 2.42639479e-1f, 6.93136734e-1f, 9.99924557e-1f};
-    const F whole = rounded(x), part = x - whole;
     return scaled(accuracy == EXACT ? polynomial(part, exact) : polynomial(part, rough), whole);
+}
+
+template <Accuracy accuracy>
+INLINE F exp2(F x) {
+    const F whole = rounded(x);
+    return exp2<accuracy>(x - whole, whole);
 }
 
 // erf(x), a rational function, for |x| below the value at which it is 1 in float32.

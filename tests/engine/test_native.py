@@ -18,15 +18,14 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
-import bertsmith.engine.native as kernels
+from bertsmith.core import kernels
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.kernels import instruction_set, instruction_sets
 from bertsmith.engine.config import EngineConfig
 from bertsmith.engine.native import (
     KernelPrecision,
     NativeEncoder,
     cannot,
-    instruction_set,
-    instruction_sets,
 )
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.config import EncoderConfig
@@ -284,7 +283,7 @@ def test_no_more_than_a_block_is_held_twice() -> None:
 
 @pytest.mark.parametrize(("asked", "found"), [("avx2", "avx2"), ("none", "None")])
 def test_the_environment_chooses_lower_instructions(asked: str, found: str) -> None:
-    script = "from bertsmith.engine.native import instruction_set; print(instruction_set())"
+    script = "from bertsmith.core.kernels import instruction_set; print(instruction_set())"
     shown = subprocess.check_output(
         [sys.executable, "-c", script], env={**os.environ, "BERTSMITH_KERNELS": asked}, text=True
     )
@@ -323,24 +322,24 @@ def test_kernels_of_other_sources_are_refused(
 ) -> None:
     assert instruction_set() is not None
     monkeypatch.setattr(kernels, "_INTERFACE", -1)
-    kernels._library.cache_clear()
+    kernels.library.cache_clear()
     try:
         assert instruction_set() is None
         assert "compiled from other sources" in capsys.readouterr().err
     finally:
-        kernels._library.cache_clear()
+        kernels.library.cache_clear()
 
 
 def test_a_setting_that_names_no_kernels_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("BERTSMITH_KERNELS", "avx3\x1b[31m")
-    kernels._library.cache_clear()
+    kernels.library.cache_clear()
     try:
         assert instruction_set() is not None
         said = capsys.readouterr().err
     finally:
-        kernels._library.cache_clear()
+        kernels.library.cache_clear()
     assert r"BERTSMITH_KERNELS is avx3\x1b[31m and has no effect" in said
 
 

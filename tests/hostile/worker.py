@@ -26,7 +26,7 @@ import torch
 
 import bertsmith
 from bertsmith.core.errors import UserError
-from bertsmith.engine.native import instruction_set
+from bertsmith.core.kernels import instruction_set
 from bertsmith.recipes.predict.config import PredictConfig
 from bertsmith.recipes.predict.recipe import predict
 from bertsmith.tokens.tokenizer import Tokenizer

@@ -14,7 +14,7 @@ import transformers
 import bertsmith
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, ModelFolderError
-from bertsmith.engine.native import instruction_set
+from bertsmith.core.kernels import instruction_set
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import build_model
 from bertsmith.recipes import quantize as recipe

@@ -1,25 +1,17 @@
-"""The encoder in native code: a forward pass of all layers in one call of a C library.
-
-The library (kernels/ of the repository) is compiled when the package is built, where there is a C++
-compiler. It has kernels for several instruction sets and chooses when it is loaded; the environment
-variable BERTSMITH_KERNELS, avx2, avx512 or none, makes it choose a lower one.
-"""
+"""The encoder in native code: a forward pass of all layers in one call of a C library."""
 
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Sequence
-from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
-from functools import cache
-from pathlib import Path
+from ctypes import c_void_p
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from bertsmith.core.log import say
-from bertsmith.core.printable import printable
+from bertsmith.core import kernels
+from bertsmith.core.kernels import instruction_set, instruction_sets
 from bertsmith.core.shapes import Places
 from bertsmith.network.attention.rotary import rotation
 from bertsmith.network.batch import Batch
@@ -30,124 +22,9 @@ from bertsmith.network.encoder import Encoder
 
 KernelPrecision = Literal["fp32", "bf16", "int8"]
 
-_LIBRARY = Path(__file__).with_name("_kernels.so")
-_INSTRUCTION_SETS = {1: "avx2", 2: "avx512", 3: "avx512-bf16"}
-_FAILED_TEST = -1
-# BS_INTERFACE of kernels/bertsmith_kernels.h
-_INTERFACE = 2
 _PRECISIONS: tuple[KernelPrecision, ...] = ("fp32", "bf16", "int8")
 # sums of int8 products are 32-bit numbers
 _WIDEST_INT8 = 2**31 // (255 * 127)
-_ERRORS: dict[int, Exception] = {
-    1: MemoryError("no memory for the native kernels' workspace"),
-    2: IndexError("a token id is not in the vocabulary"),
-    3: IndexError("a segment has no embedding"),
-    4: IndexError("a position exceeds the longest sequence of the model"),
-    5: ValueError("the offsets of the batch's sequences are not in order"),
-    6: ValueError("the places asked for are not in order, or not in the batch"),
-}
-
-
-class _Shape(Structure):
-    _fields_ = [
-        *((name, c_int32) for name in (
-            "instruction_set", "precision", "hidden", "heads", "feed_forward", "embedding",
-            "layers", "blocks", "vocabulary", "segments", "position_rows", "position_offset",
-            "gated", "tanh_gelu", "norm_before", "causal", "reach", "global_every",
-        )),
-        ("epsilon", c_float),
-    ]  # fmt: skip
-
-
-class _Affine(Structure):
-    """The weight and bias of a linear layer or a norm."""
-
-    _fields_ = [("weight", c_void_p), ("bias", c_void_p)]
-
-
-_LINEAR = ("query", "key", "value", "output", "up", "gate", "down")
-
-
-class _Block(Structure):
-    _fields_ = [(name, _Affine) for name in (*_LINEAR, "attention_norm", "feed_forward_norm")]
-
-
-class _Ends(Structure):
-    _fields_ = [
-        ("tokens", c_void_p), ("segments", c_void_p), ("positions", c_void_p),
-        ("norm", _Affine), ("widen", _Affine), ("final_norm", _Affine),
-        ("turns", c_void_p), ("local_turns", c_void_p), ("turned_positions", c_int32),
-    ]  # fmt: skip
-
-
-class _Call(Structure):
-    _fields_ = [
-        ("tokens", c_int64), ("sequences", c_int64),
-        ("ids", c_void_p), ("segments", c_void_p), ("positions", c_void_p), ("offsets", c_void_p),
-        ("at", c_void_p), ("places", c_int64),
-        ("layers", c_int32), ("threads", c_int32),
-        ("last", c_void_p), ("states", c_void_p),
-    ]  # fmt: skip
-
-
-_BLOCK_DONE = ctypes.CFUNCTYPE(None, c_int32)
-
-
-@cache
-def _library() -> ctypes.CDLL | None:
-    """Return the library, None where it was not built or cannot be used."""
-    try:
-        library = ctypes.CDLL(str(_LIBRARY))
-    except OSError:
-        return None
-    if _interface_of(library) != [_INTERFACE, *map(ctypes.sizeof, (_Shape, _Ends, _Block, _Call))]:
-        say(
-            "the native kernels were compiled from other sources and are not used; install "
-            "bertsmith again, or in a checkout: python hatch_build.py"
-        )
-        return None
-    asked = os.environ.get("BERTSMITH_KERNELS", "")
-    if asked not in ("", "none", *_INSTRUCTION_SETS.values()):
-        known = ", ".join([*_INSTRUCTION_SETS.values(), "none"])
-        say(f"BERTSMITH_KERNELS is {printable(asked, 40)} and has no effect: it can be {known}")
-    library.bs_instruction_set.restype = c_int32
-    found = library.bs_instruction_set()
-    if found == _FAILED_TEST:
-        say("the native kernels fail their test on this processor and are not used")
-    if found not in _INSTRUCTION_SETS:
-        return None
-    library.bs_encoder_new.restype = c_void_p
-    library.bs_encoder_new.argtypes = [
-        POINTER(_Shape), POINTER(_Ends), POINTER(_Block), _BLOCK_DONE
-    ]  # fmt: skip
-    library.bs_encoder_free.restype = None
-    library.bs_encoder_free.argtypes = [c_void_p]
-    library.bs_encoder_forward.restype = c_int32
-    library.bs_encoder_forward.argtypes = [c_void_p, POINTER(_Call)]
-    return library
-
-
-def _interface_of(library: ctypes.CDLL) -> list[int]:
-    """Return the version of a library's interface and the sizes of its structures."""
-    found = (c_int64 * 5)()
-    try:
-        library.bs_interface(found)
-    except AttributeError:
-        return []
-    return list(found)
-
-
-def instruction_set() -> str | None:
-    """Return "avx2", "avx512", "avx512-bf16" (with int8 products), or None without kernels."""
-    library = _library()
-    return None if library is None else _INSTRUCTION_SETS[library.bs_instruction_set()]
-
-
-def instruction_sets() -> tuple[str, ...]:
-    """Return the instruction sets that can be used here, the best one last."""
-    library = _library()
-    best = 0 if library is None else library.bs_instruction_set()
-    return tuple(name for number, name in _INSTRUCTION_SETS.items() if number <= best)
 
 
 def cannot(
@@ -216,7 +93,7 @@ class NativeEncoder(nn.Module):
             for each in (batch.ids, batch.segments, batch.positions, batch.offsets)
         ]
         places = None if read is None else read.to(torch.int64).contiguous()
-        call = _Call(
+        call = kernels.EncoderCall(
             batch.tokens, batch.sequences, *map(_pointer, inputs),
             _pointer(places), 0 if places is None else len(places),
             end, self.threads, _pointer(last) if end == top else None,
@@ -239,16 +116,16 @@ class _Handle:
         release: bool,
     ) -> None:
         self._address: int | None = None
-        library = _library()
+        library = kernels.library()
         assert library is not None
         self._library = library
         chosen = instructions or instruction_set()
-        number = next(number for number, name in _INSTRUCTION_SETS.items() if name == chosen)
+        number = kernels.NUMBERS[chosen]
         shape = _shape(encoder, number, precision)
         # what the library reads where it is
         turns = [_turns(encoder.config, theta) for theta in _thetas(encoder.config)]
         ends, self._kept = _ends(encoder, turns)
-        blocks = (_Block * len(encoder.blocks))()
+        blocks = (kernels.BlockWeights * len(encoder.blocks))()
         read: list[list[Tensor]] = [[] for _ in blocks]
         for to, block, kept in zip(blocks, encoder.blocks, read, strict=True):
             assert isinstance(block, Block)
@@ -260,7 +137,7 @@ class _Handle:
                 for parameter in encoder.blocks[number].parameters():
                     parameter.data = parameter.new_empty(0)
 
-        self._address = library.bs_encoder_new(shape, ends, blocks, _BLOCK_DONE(done))
+        self._address = library.bs_encoder_new(shape, ends, blocks, kernels.BLOCK_DONE(done))
         if not self._address:
             raise MemoryError("no memory for the packed weights")
 
@@ -271,21 +148,18 @@ class _Handle:
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError("a native encoder cannot be copied or pickled")
 
-    def forward(self, call: _Call) -> None:
-        status = self._library.bs_encoder_forward(self._address, call)
-        if status:
-            error = _ERRORS[status]
-            raise type(error)(*error.args)
+    def forward(self, call: kernels.EncoderCall) -> None:
+        kernels.check(self._library.bs_encoder_forward(self._address, call))
 
 
 def _pointer(values: Tensor | None) -> int | None:
     return None if values is None else values.data_ptr()
 
 
-def _shape(encoder: Encoder, found: int, precision: KernelPrecision) -> _Shape:
+def _shape(encoder: Encoder, found: int, precision: KernelPrecision) -> kernels.EncoderShape:
     config = encoder.config
     table = encoder.embeddings.positions
-    return _Shape(
+    return kernels.EncoderShape(
         instruction_set=found,
         precision=_PRECISIONS.index(precision),
         hidden=config.hidden,
@@ -318,7 +192,7 @@ def _turns(config: EncoderConfig, theta: float) -> Tensor:
     return torch.stack([found.cosine[:, 0], found.sine[:, 0]])
 
 
-def _ends(encoder: Encoder, turns: Sequence[Tensor]) -> tuple[_Ends, list[Tensor]]:
+def _ends(encoder: Encoder, turns: Sequence[Tensor]) -> tuple[kernels.EncoderEnds, list[Tensor]]:
     """Return what lies before and after the blocks, and the tensors that have to be kept for it."""
     kept = [*turns]
     own = encoder.embeddings
@@ -326,7 +200,7 @@ def _ends(encoder: Encoder, turns: Sequence[Tensor]) -> tuple[_Ends, list[Tensor
     def table(module: nn.Module | None) -> int | None:
         return None if module is None else _kept(module.weight, kept)
 
-    ends = _Ends(
+    ends = kernels.EncoderEnds(
         tokens=table(own.tokens),
         segments=table(own.segments),
         positions=table(own.positions),
@@ -340,12 +214,12 @@ def _ends(encoder: Encoder, turns: Sequence[Tensor]) -> tuple[_Ends, list[Tensor
     return ends, kept
 
 
-def _fill(to: _Block, block: Block, kept: list[Tensor]) -> None:
+def _fill(to: kernels.BlockWeights, block: Block, kept: list[Tensor]) -> None:
     """Set the addresses of a block's weights, which are kept until they are packed."""
     attention, feed_forward = block.attention, block.feed_forward
     modules = {
-        **{name: getattr(attention, name) for name in _LINEAR[:4]},
-        **{name: getattr(feed_forward, name) for name in _LINEAR[4:]},
+        **{name: getattr(attention, name) for name in kernels.LINEAR[:4]},
+        **{name: getattr(feed_forward, name) for name in kernels.LINEAR[4:]},
         "attention_norm": block.attention_norm,
         "feed_forward_norm": block.feed_forward_norm,
     }
@@ -353,10 +227,10 @@ def _fill(to: _Block, block: Block, kept: list[Tensor]) -> None:
         setattr(to, name, _affine(module, kept))
 
 
-def _affine(module: nn.Module | None, kept: list[Tensor]) -> _Affine:
+def _affine(module: nn.Module | None, kept: list[Tensor]) -> kernels.Affine:
     """Return the weight and bias of a linear layer or norm, nothing for none and for identities."""
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
-    return _Affine(
+    return kernels.Affine(
         None if weight is None else _kept(weight, kept), None if bias is None else _kept(bias, kept)
     )
 

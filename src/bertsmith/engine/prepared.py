@@ -14,9 +14,10 @@ import torch
 from torch import nn
 
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.kernels import instruction_set
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.config import EngineConfig, Number
-from bertsmith.engine.native import NativeEncoder, cannot, instruction_set
+from bertsmith.engine.native import NativeEncoder, cannot
 from bertsmith.engine.predictor import Answering, Predictor
 from bertsmith.engine.prepacked import PackedEncoder, packs
 from bertsmith.network.model import Model

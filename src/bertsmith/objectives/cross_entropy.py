@@ -1,8 +1,9 @@
-"""Cross-entropy in float32 whatever the logits are, some targets at a time.
+"""Cross-entropy in float32 whatever the logits are.
 
-Slices of float32 logits stay in the cache; the gradient is made with the loss, and only scaled in
-the backward pass. `linear_cross_entropy` takes the last linear layer along, so that there is one
-array of the size of the logits in place of five: logits become their gradient where they lie.
+The native kernels take one row after the other; without them, slices of float32 logits stay in the
+cache. The gradient is made with the loss, and only scaled in the backward pass.
+`linear_cross_entropy` takes the last linear layer along, so that there is one array of the size of
+the logits in place of five: logits become their gradient where they lie.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bertsmith.core import kernels
 from bertsmith.core.shapes import Table, TargetIds
 from bertsmith.objectives.objective import Loss
 
@@ -86,7 +88,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         gradient = torch.empty_like(logits) if context.needs_input_grad[0] else None
-        loss, correct = _in_slices(logits, labels, gradient)
+        loss, correct = _of_rows(logits, labels, gradient)
         context.save_for_backward(gradient)
         context.mark_non_differentiable(correct)
         return loss, correct
@@ -112,7 +114,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         logits = torch.addmm(bias, features, table.T, out=context.scratch.tensor)
         wanted = any(context.needs_input_grad[:3])
         own = logits[: len(labels)]
-        loss, correct = _in_slices(own, labels, own if wanted else None)
+        loss, correct = _of_rows(own, labels, own if wanted else None)
         logits[len(labels) :] = 0
         context.save_for_backward(features, table)
         context.mark_non_differentiable(correct)
@@ -130,6 +132,32 @@ class _LinearCrossEntropy(torch.autograd.Function):
             to_logits.sum(0).mul_(scale) if wants_bias else None,
             None,
         )
+
+
+def _of_rows(logits: Tensor, labels: Tensor, gradient: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The summed loss and how many are right; fills `gradient`, which may be `logits` itself."""
+    library, instructions = kernels.library(), kernels.instruction_set()
+    if library is None or instructions is None or not _in_rows(logits, gradient, instructions):
+        return _in_slices(logits, labels, gradient)
+    losses, correct = torch.empty(len(labels)), torch.empty(len(labels), dtype=torch.bool)
+    labels = labels.to(torch.int64).contiguous()
+    call = kernels.LossCall(
+        logits=logits.data_ptr(), gradient=None if gradient is None else gradient.data_ptr(),
+        labels=labels.data_ptr(), losses=losses.data_ptr(), correct=correct.data_ptr(),
+        rows=len(labels), classes=logits.shape[1], stride=logits.stride(0),
+        instruction_set=kernels.NUMBERS[instructions],
+        bf16=logits.dtype == torch.bfloat16, threads=torch.get_num_threads(),
+    )  # fmt: skip
+    kernels.check(library.bs_cross_entropy(call))
+    return losses.sum(), correct.sum()
+
+
+def _in_rows(logits: Tensor, gradient: Tensor | None, instructions: str) -> bool:
+    """Return whether the native kernels can take the logits, each row a stretch of memory."""
+    kinds = [torch.float32, *([torch.bfloat16] if instructions == "avx512-bf16" else [])]
+    alike = gradient is None or gradient.stride() == logits.stride()
+    on_processor = logits.device.type == "cpu" and logits.dtype in kinds
+    return on_processor and alike and logits.stride(1) == 1
 
 
 def _in_slices(logits: Tensor, labels: Tensor, gradient: Tensor | None) -> tuple[Tensor, Tensor]:

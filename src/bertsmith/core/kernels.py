@@ -1,0 +1,165 @@
+"""The C interface of the native kernels: the library, its structures, the instruction sets.
+
+The library (kernels/ of the repository) is compiled when the package is built, where there is a C++
+compiler. It has kernels for several instruction sets and chooses when it is loaded; the environment
+variable BERTSMITH_KERNELS, avx2, avx512 or none, makes it choose a lower one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
+from functools import cache
+from pathlib import Path
+
+from bertsmith.core.log import say
+from bertsmith.core.printable import printable
+
+_LIBRARY = Path(__file__).with_name("_kernels.so")
+INSTRUCTION_SETS = {1: "avx2", 2: "avx512", 3: "avx512-bf16"}
+"""Instruction sets by their number, the best last."""
+NUMBERS = {name: number for number, name in INSTRUCTION_SETS.items()}
+_FAILED_TEST = -1
+# BS_INTERFACE of kernels/bertsmith_kernels.h
+_INTERFACE = 3
+_ERRORS: dict[int, Exception] = {
+    1: MemoryError("no memory for the native kernels' workspace"),
+    2: IndexError("a token id is not in the vocabulary"),
+    3: IndexError("a segment has no embedding"),
+    4: IndexError("a position exceeds the longest sequence of the model"),
+    5: ValueError("the offsets of the batch's sequences are not in order"),
+    6: ValueError("the places asked for are not in order, or not in the batch"),
+    7: IndexError("a label is not among the classes"),
+    8: TypeError("the instruction set has no such numbers, or the processor not the set"),
+}
+
+
+class EncoderShape(Structure):
+    """Sizes and wiring of an encoder: bs_shape."""
+
+    _fields_ = [
+        *((name, c_int32) for name in (
+            "instruction_set", "precision", "hidden", "heads", "feed_forward", "embedding",
+            "layers", "blocks", "vocabulary", "segments", "position_rows", "position_offset",
+            "gated", "tanh_gelu", "norm_before", "causal", "reach", "global_every",
+        )),
+        ("epsilon", c_float),
+    ]  # fmt: skip
+
+
+class Affine(Structure):
+    """The weight and bias of a linear layer or a norm."""
+
+    _fields_ = [("weight", c_void_p), ("bias", c_void_p)]
+
+
+LINEAR = ("query", "key", "value", "output", "up", "gate", "down")
+
+
+class BlockWeights(Structure):
+    """The weights of a block: bs_block."""
+
+    _fields_ = [(name, Affine) for name in (*LINEAR, "attention_norm", "feed_forward_norm")]
+
+
+class EncoderEnds(Structure):
+    """What lies before and after the blocks: bs_ends."""
+
+    _fields_ = [
+        ("tokens", c_void_p), ("segments", c_void_p), ("positions", c_void_p),
+        ("norm", Affine), ("widen", Affine), ("final_norm", Affine),
+        ("turns", c_void_p), ("local_turns", c_void_p), ("turned_positions", c_int32),
+    ]  # fmt: skip
+
+
+class EncoderCall(Structure):
+    """A packed batch and where its results go: bs_call."""
+
+    _fields_ = [
+        ("tokens", c_int64), ("sequences", c_int64),
+        ("ids", c_void_p), ("segments", c_void_p), ("positions", c_void_p), ("offsets", c_void_p),
+        ("at", c_void_p), ("places", c_int64),
+        ("layers", c_int32), ("threads", c_int32),
+        ("last", c_void_p), ("states", c_void_p),
+    ]  # fmt: skip
+
+
+class LossCall(Structure):
+    """Rows of logits, and what is computed of each: bs_losses."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("logits", "gradient", "labels", "losses", "correct")),
+        *((name, c_int64) for name in ("rows", "classes", "stride")),
+        ("instruction_set", c_int32), ("bf16", c_int32), ("threads", c_int32),
+    ]  # fmt: skip
+
+
+_STRUCTURES = (EncoderShape, EncoderEnds, BlockWeights, EncoderCall, LossCall)
+BLOCK_DONE = ctypes.CFUNCTYPE(None, c_int32)
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Return the library; None where it was not built or cannot be used."""
+    try:
+        library = ctypes.CDLL(str(_LIBRARY))
+    except OSError:
+        return None
+    if _interface_of(library) != [_INTERFACE, *map(ctypes.sizeof, _STRUCTURES)]:
+        say(
+            "the native kernels were compiled from other sources and are not used; install "
+            "bertsmith again, or in a checkout: python hatch_build.py"
+        )
+        return None
+    asked = os.environ.get("BERTSMITH_KERNELS", "")
+    if asked not in ("", "none", *INSTRUCTION_SETS.values()):
+        known = ", ".join([*INSTRUCTION_SETS.values(), "none"])
+        say(f"BERTSMITH_KERNELS is {printable(asked, 40)} and has no effect: it can be {known}")
+    library.bs_instruction_set.restype = c_int32
+    found = library.bs_instruction_set()
+    if found == _FAILED_TEST:
+        say("the native kernels fail their test on this processor and are not used")
+    if found not in INSTRUCTION_SETS:
+        return None
+    library.bs_encoder_new.restype = c_void_p
+    library.bs_encoder_new.argtypes = [
+        POINTER(EncoderShape), POINTER(EncoderEnds), POINTER(BlockWeights), BLOCK_DONE
+    ]  # fmt: skip
+    library.bs_encoder_free.restype = None
+    library.bs_encoder_free.argtypes = [c_void_p]
+    library.bs_encoder_forward.restype = c_int32
+    library.bs_encoder_forward.argtypes = [c_void_p, POINTER(EncoderCall)]
+    library.bs_cross_entropy.restype = c_int32
+    library.bs_cross_entropy.argtypes = [POINTER(LossCall)]
+    return library
+
+
+def check(status: int) -> None:
+    """Raise the exception that a function's status stands for, if it is one."""
+    if status:
+        error = _ERRORS[status]
+        raise type(error)(*error.args)
+
+
+def _interface_of(library: ctypes.CDLL) -> list[int]:
+    """Return the version of a library's interface and the sizes of its structures."""
+    found = (c_int64 * 6)()
+    try:
+        library.bs_interface(found)
+    except AttributeError:
+        return []
+    return list(found)
+
+
+def instruction_set() -> str | None:
+    """Return "avx2", "avx512", "avx512-bf16" (with int8 products), or None without kernels."""
+    loaded = library()
+    return None if loaded is None else INSTRUCTION_SETS[loaded.bs_instruction_set()]
+
+
+def instruction_sets() -> tuple[str, ...]:
+    """Return the instruction sets that can be used here, the best one last."""
+    loaded = library()
+    best = 0 if loaded is None else loaded.bs_instruction_set()
+    return tuple(name for number, name in INSTRUCTION_SETS.items() if number <= best)
