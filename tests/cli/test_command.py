@@ -473,6 +473,8 @@ def test_a_python_function_has_the_same_options() -> None:
         (("rye",), {"out": "x", "batch_size": "3"}, "batch_size is '3'; it must be a whole"),
         (("rye",), {"out": "x", "yeast": {"kind": 3}}, "yeast.kind is 3"),
         (("rye",), {"out": "x", "batch_size": 0}, "^batch_size is 0; it must be at least 1$"),
+        (("rye",), {"out": "x", "oven_heat": math.nan}, "^oven_heat is not a number"),
+        (("rye",), {"out": "x", "yeast": {"learning_rate": math.nan}}, "^yeast.learning_rate is"),
     ):
         with pytest.raises(ConfigError, match=message):
             function(*values, **named_values)

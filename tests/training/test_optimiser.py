@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -10,9 +12,10 @@ from torch import nn
 from transformers import BertConfig, BertForPreTraining
 from transformers.trainer_pt_utils import get_parameter_names
 
+from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.network.model import Model, build_model
-from bertsmith.training.config import OptimiserConfig
+from bertsmith.training.config import Budget, FitConfig, OptimiserConfig
 from bertsmith.training.optimisers import Lamb, Optimiser
 from bertsmith.weights import names
 from bounds import close_to_float64
@@ -182,3 +185,29 @@ def test_what_is_restored_goes_on_the_same() -> None:
                 optimiser.step(1.0)
         for one, other in zip(straight.parameters(), halves.parameters(), strict=True):
             assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("beta_1", 1.0),
+        ("beta_2", 1.5),
+        ("muon_momentum", -0.1),
+        ("epsilon", 0.0),
+        ("weight_decay", -0.1),
+        ("learning_rate", math.inf),
+        ("muon_learning_rate", 0.0),
+        ("learning_rate", math.nan),
+    ],
+)
+def test_settings_with_which_nothing_is_learned_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} is {value}; it must be in"):
+        OptimiserConfig(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["max_gradient_norm", "checkpoint_minutes"])
+@pytest.mark.parametrize("value", [-1.0, math.inf, math.nan])
+def test_limits_below_zero_are_refused(name: str, value: float) -> None:
+    """A gradient scaled to a norm below zero would lead uphill."""
+    with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} is {value}; it must be in"):
+        FitConfig(budget=Budget(steps=1), **{name: value})  # type: ignore[arg-type]

@@ -96,3 +96,10 @@ def test_factors_are_those_of_transformers(schedule: ScheduleConfig, theirs: Lam
     for step in range(200):
         progress = Budget(steps=200).progress(step)
         assert schedule.factor(progress) == pytest.approx(theirs.lr_lambdas[0](step), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["warmup", "hold", "floor"])
+@pytest.mark.parametrize("value", [-0.1, 1.1, math.nan])
+def test_shares_that_are_none_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"--{name} is {value}"):
+        ScheduleConfig(**{name: value})  # type: ignore[arg-type]

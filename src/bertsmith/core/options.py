@@ -13,6 +13,7 @@ import ast
 import dataclasses
 import difflib
 import inspect
+import math
 import textwrap
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -241,6 +242,8 @@ def nested_values(
         texts = value if isinstance(value, list | tuple) else (value,)
         if any("\0" in str(text) for text in texts):
             raise ConfigError(f"{spelled(option)} holds a zero byte", remedy="leave it out")
+        if any(isinstance(text, float) and math.isnan(text) for text in texts):
+            raise ConfigError(f"{spelled(option)} is not a number", remedy="give a number")
         place = data
         for group in option.path[:-1]:
             place = place.setdefault(group, {})

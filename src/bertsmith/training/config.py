@@ -54,7 +54,8 @@ class ScheduleConfig(Config):
     slanted triangle of Howard & Ruder 2018 (ULMFiT), section 3.2."""
 
     def __post_init__(self) -> None:
-        if min(self.warmup, self.hold) < 0 or self.warmup + self.hold > 1:
+        check_range(self, ["warmup", "hold"], "[0, 1]")
+        if self.warmup + self.hold > 1:
             raise ConfigError(f"--warmup {self.warmup} and --hold {self.hold} exceed the budget")
         check_range(self, ["floor"], "[0, 1]")
 
@@ -103,8 +104,10 @@ class OptimiserConfig(Config):
     2018, section 3.2; Clark et al. 2020, appendix B); 1 for one rate."""
 
     def __post_init__(self) -> None:
-        if self.learning_rate <= 0 or self.muon_learning_rate <= 0:
-            raise ConfigError("a learning rate must be above 0")
+        # with an epsilon of 0, weights without a gradient would become 0 / 0
+        check_range(self, ["learning_rate", "muon_learning_rate", "epsilon"], "(0, inf)")
+        check_range(self, ["weight_decay"], "[0, inf)")
+        check_range(self, ["beta_1", "beta_2", "muon_momentum"], "[0, 1)")
         check_range(self, ["layer_decay"], "(0, 1]")
 
 
@@ -150,3 +153,4 @@ class FitConfig(Config):
         once = ("gradient_accumulation", "log_every", "patience", "keep_checkpoints", "replicas")
         check_least(self, dict.fromkeys(once, 1))
         check_least(self, dict.fromkeys(("spike", "measurements", "stop_after", "workers"), 0))
+        check_range(self, ["max_gradient_norm", "checkpoint_minutes"], "[0, inf)")
