@@ -120,17 +120,23 @@ def test_a_phase_is_entered_once_and_may_be_left_out(
 
 
 @pytest.mark.parametrize(
-    "phases",
+    ("phases", "told"),
     [
-        [{"share": 0.6, "longest": 20}, {"share": 0.4, "longest": 40}],
-        [{"share": 0.5, "longest": 91}],
-        [{"share": 0.0, "longest": 20}],
-        [{"share": 0.5, "longest": 4}],
-        [{"share": 0.5, "longest": 40, "tokens_per_batch": 30}],
+        ([{"share": 0.6, "max_length": 20}, {"share": 0.4, "max_length": 40}], "leave nothing"),
+        ([{"share": 0.5, "max_length": 91}], "a phase has sequences of 91 tokens, more than"),
+        ([{"share": 0.0, "max_length": 20}], "a phase's share is 0.0"),
+        (
+            [{"share": 0.5, "max_length": 4}],
+            "a phase has sequences of 4 tokens; give it at least 8",
+        ),
+        (
+            [{"share": 0.5, "max_length": 40, "tokens_per_batch": 30}],
+            "a phase's batch of 30 tokens holds no sequence of 40",
+        ),
     ],
 )
 def test_impossible_phases_are_refused(
-    store: TokenStore, tokenizer: Tokenizer, phases: list[dict[str, Any]]
+    store: TokenStore, tokenizer: Tokenizer, phases: list[dict[str, Any]], told: str
 ) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match=told):
         phased(store, tokenizer, *(Phase.from_dict(each) for each in phases))
