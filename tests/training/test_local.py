@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,10 +20,10 @@ from bertsmith.batches.config import SampleConfig, Text
 from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import WorkerDied
 from bertsmith.core.signals import Interrupted
-from bertsmith.network.batch import Batch
+from bertsmith.network.batch import Batch, pack
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
-from bertsmith.objectives.objective import Objective
+from bertsmith.objectives.objective import Loss, Losses, Objective
 from bertsmith.objectives.pretraining import MaskedLM, NextSentence
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
@@ -31,6 +32,7 @@ from bertsmith.training import loop
 from bertsmith.training.checkpoints import State
 from bertsmith.training.config import Budget, FitConfig
 from bertsmith.training.loading import BatchSource
+from bertsmith.training.local import DropoutKey, local_replicas
 from bertsmith.training.loop import fit
 from bertsmith.training.run_folder import RunFolder
 from bounds import close_after_training
@@ -111,6 +113,24 @@ def test_parts_are_the_batch(store: Path, tokenizer: Tokenizer, text: Text, coun
         ]
         read = whole.starts[target.at] if name == "next_sentence" else target.at
         assert torch.equal(torch.cat(found), read)
+
+
+def test_a_machine_may_have_more_cores_than_a_byte_counts_parts(
+    batches: PretrainingBatches,
+) -> None:
+    model, sequences = model_of(batches), 260
+    ids = [np.array([2, 3])] * sequences
+    batch = pack(ids, [np.zeros(2, np.int64)] * sequences)
+
+    def length_of_biases(model: Model, part: Batch) -> Losses:
+        length = (model.get_parameter("pooler.dense.bias") + 1).square().sum()
+        return Losses(parts={"a": Loss(sum=length, count=part.sequences, correct=torch.tensor(0))})
+
+    with local_replicas(model, length_of_biases, "fp32", parts=sequences, processes=1) as local:
+        found = local.add_gradient(batch, {"a": sequences}, DropoutKey(0, 0, 0))
+    assert [losses.parts["a"].count for _, losses in found] == [1] * sequences
+    gradient = model.get_parameter("pooler.dense.bias").grad
+    torch.testing.assert_close(gradient, torch.full((14,), 2.0))
 
 
 def test_gradients_are_those_of_the_whole_batch(batches: PretrainingBatches) -> None:

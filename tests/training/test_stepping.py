@@ -21,11 +21,12 @@ from bertsmith.recipes.pretrain.config import PretrainSettings
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training import loop
-from bertsmith.training.checkpoints import Checkpoints
+from bertsmith.training.checkpoints import Checkpoints, State
 from bertsmith.training.config import Budget, FitConfig, OptimiserConfig, ScheduleConfig
 from bertsmith.training.loop import fit
 from bertsmith.training.peak import Peak
 from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.state import Measuring
 from bertsmith.training.stepping import Gradient, Watch
 
 STEPS = 24
@@ -192,3 +193,26 @@ def test_what_is_usual_is_remembered() -> None:
     resumed.recall(watch.memory())
     with pytest.raises(TrainingDiverged, match="for 2 steps in a row"):
         resumed.accepts(gradient(11.0), 21)
+
+
+def test_batches_without_targets_make_no_gradient_a_spike() -> None:
+    watch = Watch(spike=5, patience=2)
+    accepted = [
+        watch.accepts(gradient(norm), step) for step, norm in enumerate([0.0, 0.0, 0.7] * 9)
+    ]
+    assert all(accepted)
+
+
+def test_a_measurement_that_is_no_number_is_not_the_best_for_ever() -> None:
+    losses = [math.nan, 2.0, math.nan, 3.0]
+    encoder = EncoderConfig(vocabulary=5, hidden=2, layers=1, heads=1, feed_forward=3, longest=8)
+    model = build_model(ModelConfig(encoder=encoder), seed=1)
+    measuring = Measuring(lambda model, stopping: {"a_loss": losses.pop(0)}, 4, stop_after=2)
+    state, best = State(), []
+    for number in range(1, 5):
+        found = measuring.measure(model, replace(state, step=number), number / 4, lambda: False)
+        assert found is not None
+        state, _ = found
+        best.append(state.best_step)
+    assert best == [1, 2, 2, 2]
+    assert measuring.enough(state)

@@ -44,6 +44,8 @@ POSSIBLE = hasattr(os, "memfd_create")
 """True if the system has memory that processes share without a name: Linux has."""
 _ALIGNED = 16  # floats in a cache line
 _SILENT_SECONDS = 10.0
+# of the number of a part: a machine may have more cores than a byte counts parts
+_NUMBER_BYTES = 2
 
 
 class Material(NamedTuple):
@@ -125,7 +127,7 @@ class _Parts:
     def _next(self) -> int | None:
         """Take the number of a part that nobody has taken."""
         with suppress(BlockingIOError):
-            return os.read(self._queue, 1)[0]
+            return int.from_bytes(os.read(self._queue, _NUMBER_BYTES), "little")
         return None
 
     def _one(self, part: int, work: Work) -> Done:
@@ -314,4 +316,4 @@ def local_replicas(
 
 def _put(entry: int, count: int) -> None:
     """Put the numbers of parts into the pipe that processes take them from."""
-    os.write(entry, bytes(range(count)))
+    os.write(entry, b"".join(part.to_bytes(_NUMBER_BYTES, "little") for part in range(count)))

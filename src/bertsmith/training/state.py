@@ -5,6 +5,7 @@ thread."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -76,7 +77,9 @@ class Measuring:
         if not figures:
             return state, {}
         loss = sum(value for name, value in figures.items() if name.endswith("_loss"))
-        if state.best_loss is None or loss < state.best_loss:
+        best = math.inf if state.best_loss is None else state.best_loss
+        # of losses that are no numbers the first counts as the best, until there is a number
+        if loss < best or math.isnan(best) or state.best_step is None:
             state = replace(state, best_step=state.step, best_loss=loss, worse=0)
         else:
             state = replace(state, worse=state.worse + 1)

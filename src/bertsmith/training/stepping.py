@@ -189,6 +189,7 @@ class Watch:
             return f"the gradient is {gradient.norm}"
         if self._spike and len(self._recent) >= _FEW:
             usual = statistics.median(self._recent)
-            if gradient.norm > self._spike * usual:
+            # of batches without targets the gradient is 0, and of many such the median
+            if usual and gradient.norm > self._spike * usual:
                 return f"the gradient's norm is {gradient.norm:.3g}, where {usual:.3g} is usual"
         return ""
