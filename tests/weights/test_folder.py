@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bertsmith.core.errors import DiskError, ModelFolderError
+from bertsmith.core.errors import DiskError, ModelFolderError, TrainingDiverged
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.config import ModelConfig, Positions
 from bertsmith.network.embeddings import sinusoidal_table
@@ -187,6 +187,21 @@ def test_a_folder_with_anything_else_in_it_is_left_alone(
     assert contents(saved) == before
     with pytest.raises(ModelFolderError, match="is a file"):
         save_model(saved / "notes.txt", model, tokenizer)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_not_saved(
+    saved: Path, model: Model, tokenizer: Tokenizer, value: float
+) -> None:
+    """Nobody could load them."""
+    before = contents(saved)
+    with torch.no_grad():
+        model.get_parameter("pooler.dense.bias")[3] = value
+    with pytest.raises(
+        TrainingDiverged, match=r"bert\.pooler\.dense\.bias holds values that are no"
+    ):
+        save_model(saved, model, tokenizer)
+    assert contents(saved) == before
 
 
 def test_a_full_disk_leaves_the_old_folder_and_nothing_else(

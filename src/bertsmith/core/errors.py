@@ -12,7 +12,7 @@
     ├── DiskError             the disk is full or cannot be written
     ├── OutOfMemory           there is too little memory for what was asked
     ├── OutputTaken           another process is writing the same file or folder
-    ├── TrainingDiverged      the loss or its gradient stopped being a number
+    ├── TrainingDiverged      the loss, its gradient or the weights stopped being numbers
     ├── WorkerDied            a process that works for this one was killed
     ├── RankLost              another process of the same run has ended before its time
     └── MissingExtra          an optional package is not installed
@@ -154,7 +154,7 @@ class OutputTaken(UserError):
 
 
 class TrainingDiverged(UserError):
-    """The loss or its gradient stopped being a number; no weight was changed by it."""
+    """The loss, its gradient or the weights are no numbers any more."""
 
 
 class WorkerDied(UserError):

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bertsmith.core.errors import ConfigError, ModelFolderError
+from bertsmith.core.errors import ConfigError, ModelFolderError, TrainingDiverged
 from bertsmith.core.files import write_json
 from bertsmith.core.ownership import new_folder, place_aside
 from bertsmith.network.config import HEADS, ModelConfig, Predicts
@@ -23,7 +23,13 @@ from bertsmith.weights.config_json import architecture, heads_of, hub_config
 from bertsmith.weights.formats.catalog import FORMATS, format_of
 from bertsmith.weights.formats.format import POSITIONS, SEGMENTS
 from bertsmith.weights.reading import ModelFiles
-from bertsmith.weights.tensors import INDEX_FILE, WEIGHTS_FILE, shard_names, write_tensors
+from bertsmith.weights.tensors import (
+    INDEX_FILE,
+    WEIGHTS_FILE,
+    all_finite,
+    shard_names,
+    write_tensors,
+)
 
 
 def _check_replaceable(folder: Path) -> None:
@@ -59,8 +65,8 @@ def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = 
     """Write config.json, model.safetensors, the tokenizer's files and README.md, all or nothing.
 
     A model folder of that name is replaced. `ModelFolderError` if the folder holds anything else,
-    `ConfigError` if vocabulary and positions do not fit, `DiskError` if it cannot be written. The
-    files are a pure function of what is saved.
+    `ConfigError` if vocabulary and positions do not fit, `TrainingDiverged` if a weight is not
+    finite, `DiskError` if it cannot be written. The files are a pure function of what is saved.
     """
     config = model.config
     assert tokenizer.size <= config.encoder.vocabulary
@@ -72,6 +78,8 @@ def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = 
             f"{tokenizer.pad_id}",
             remedy=f"set it to {tokenizer.pad_id + 1}: transformers counts positions from there",
         )
+    tensors = _on_disk(model)
+    _check_finite(tensors, folder)
     with new_folder(folder, replaces=_check_replaceable) as fresh:
         tokenizer.save(fresh, longest=config.encoder.longest)
         ends = (tokenizer.cls_id, tokenizer.sep_id)
@@ -79,7 +87,7 @@ def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = 
         if card:
             (fresh / CARD_FILE).write_text(card, encoding="utf-8")
         # transformers asks for the format
-        write_tensors(fresh / WEIGHTS_FILE, _on_disk(model), {"format": "pt"})
+        write_tensors(fresh / WEIGHTS_FILE, tensors, {"format": "pt"})
 
 
 def load_model(folder: Path) -> tuple[Model, Tokenizer]:
@@ -233,6 +241,18 @@ def _on_disk(model: Model) -> dict[str, Tensor]:
         name, part = row.hub.removeprefix(prefix), tensor.float().cpu()
         tensors[name] = part if row.place[0] == 0 else torch.cat([tensors[name], part])
     return tensors
+
+
+def _check_finite(tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Raise `TrainingDiverged` for weights that `load_model` would refuse."""
+    for name, tensor in tensors.items():
+        if not all_finite(tensor):
+            raise TrainingDiverged(
+                f"the model was not saved: its tensor {name} holds values that are no numbers",
+                where=folder,
+                remedy="train again with a lower learning rate or a longer warm-up, in another "
+                "--out",
+            )
 
 
 def _assemble(config: ModelConfig, state: Mapping[str, Tensor]) -> Model:

@@ -89,14 +89,19 @@ class TensorFile:
             if file.readinto(raw.numpy().data) < len(raw):
                 raise ModelFolderError("became shorter while it was read", where=self.path)
         tensor = raw.view(READABLE[entry.kind]).reshape(entry.shape).float()
-        # a sum is many times faster, and finite only where all are; it may overflow where all are
-        if not math.isfinite(tensor.sum().item()) and not tensor.isfinite().all():
+        if not all_finite(tensor):
             raise ModelFolderError(
                 f"tensor {name} holds values that are no numbers",
                 where=self.path,
                 remedy="the training that made it has failed; use an earlier model",
             )
         return tensor
+
+
+def all_finite(tensor: Tensor) -> bool:
+    """Return whether no value of a tensor is infinite or not a number."""
+    # a sum is many times faster, and finite only where all are; it may overflow where all are
+    return math.isfinite(tensor.sum().item()) or bool(tensor.isfinite().all())
 
 
 def _read_header(file: BinaryIO, path: Path) -> tuple[int, dict[str, Any]]:
