@@ -53,6 +53,12 @@ def test_weights_start_from_a_truncated_normal(std: float) -> None:
     assert seen == 3 * 6 + 1 + 2
 
 
+def test_weights_may_start_from_zero() -> None:
+    encoder = dataclasses.replace(ENCODER, initial_std=0.0)
+    model = build_model(dataclasses.replace(CONFIG, encoder=encoder), seed=1)
+    assert not any(each.any() for each in model.parameters() if each.dim() > 1)
+
+
 def test_the_seed_decides_the_weights_and_nothing_else() -> None:
     torch.manual_seed(1)
     first = build_model(CONFIG, seed=1).state_dict()

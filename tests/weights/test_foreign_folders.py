@@ -232,6 +232,30 @@ def test_a_huge_config_costs_nothing(saved: Path, change: dict[str, int]) -> Non
         load_model(saved)
 
 
+def test_a_huge_padding_id_asks_for_no_table_of_positions(saved: Path) -> None:
+    """The rows before the first position are made with the others where the file has none."""
+    tensors = load_file(saved / "model.safetensors")
+    encoder = {
+        name.replace("bert.", "roberta.", 1): each
+        for name, each in tensors.items()
+        if name.startswith(("bert.embeddings.", "bert.encoder."))
+        and not name.endswith("position_embeddings.weight")
+    }
+    rewrite(saved, lambda _: encoder)
+    set_config(
+        saved, model_type="roberta", architectures=["RobertaModel"], pad_token_id=10**6,
+        max_position_embeddings=10**6 + 24, bertsmith_positions="sinusoidal",
+    )  # fmt: skip
+    with pytest.raises(ModelFolderError, match=r"lacks the tensor .* of 1,000,024 positions"):
+        load_model(saved)
+
+
+def test_new_heads_of_a_model_whose_weights_started_at_zero(saved: Path) -> None:
+    set_config(saved, initializer_range=0)
+    started, _ = start_from(saved, labels=("a", "b"))
+    assert not started.get_parameter("heads.classify.weight").any()
+
+
 def test_spare_rows_of_the_table_are_read_but_not_a_strange_vocabulary(
     saved: Path, tmp_path: Path
 ) -> None:

@@ -145,7 +145,7 @@ def initialise(module: nn.Module, generator: torch.Generator, std: float = 0.02)
     for name, parameter in module.named_parameters():
         if name.endswith("norm.weight"):
             parameter.fill_(1.0)
-        elif parameter.dim() == 1:
+        elif parameter.dim() == 1 or not std:
             parameter.zero_()
         else:
             nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std, generator=generator)

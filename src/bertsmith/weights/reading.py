@@ -241,8 +241,9 @@ class ModelFiles:
         for ours, hub in self._constants().items():
             if hub not in self._stored:
                 made = ours == POSITIONS and self._encoder.positions == "sinusoidal"
-                if made and self._encoder.longest > _MOST_MADE:
-                    self._refuse(f"lacks the tensor {hub} of {self._encoder.longest:,} positions")
+                rows = self._encoder.longest + self._encoder.position_offset
+                if made and rows > _MOST_MADE:
+                    self._refuse(f"lacks the tensor {hub} of {rows:,} positions")
                 continue
             table = self._weights.read(self._stored[hub])
             constant = torch.zeros_like(table)
