@@ -309,3 +309,22 @@ def test_what_a_folder_without_text_holds(tmp_path: Path) -> None:
 def test_an_empty_path_is_not_the_working_folder(path: str) -> None:
     with pytest.raises(CorpusError, match="an empty path; name a file or a folder"):
         Corpus([path])
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files would be missing from the corpus, and nobody would know."""
+    (tmp_path / "a.txt").write_text("One.\n")
+    (tmp_path / "closed").mkdir()
+    listed = os.scandir
+
+    def scandir(path: str) -> Iterator[os.DirEntry[str]]:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    for place in (tmp_path, tmp_path / "closed"):
+        with pytest.raises(CorpusError, match=r"cannot be read: .*Permission denied.*closed"):
+            Corpus([place])

@@ -233,3 +233,10 @@ def test_names_of_encodings() -> None:
             Columns(encoding=name)
     with pytest.raises(ConfigError, match="unknown text encoding 'x'"):
         Corpus(["a.txt"], encoding="x")
+
+
+def test_half_characters_of_utf_7_are_mended(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"half +2AA- of one\n")
+    (document,) = Corpus([path], encoding="utf-7")
+    assert document.paragraphs == ("half ? of one",)

@@ -106,7 +106,8 @@ class TextFile:
             yield from blocks
             return
         for text in self._texts(codec, blocks, "strict"):
-            block = text.encode()
+            # UTF-7 can hold half of a surrogate pair, which cannot be encoded
+            block = text.encode("utf-8", "replace")
             if start < len(block):
                 yield block[start:]
             start = max(0, start - len(block))

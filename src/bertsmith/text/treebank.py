@@ -17,6 +17,8 @@ _DOCUMENT = "# newdoc"
 ENTITY = "Entity"
 """The name of the brackets of mentions in the last column."""
 _LONGEST_SENTENCE = 100_000
+# Python reads no number of thousands of digits
+_MOST_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,18 +88,19 @@ def _sentences(file: TextFile) -> Iterator[tuple[int, list[tuple[int, list[str]]
 def _tree(file: TextFile, lines: Sequence[tuple[int, list[str]]], document: int) -> Tree:
     words, heads = [], []
     for number, (line, cells) in enumerate(lines, 1):
-        if int(cells[0]) != number:
+        if _number(cells[0]) != number:
             remedy = "number the words of a sentence from 1"
-            raise file.fault(f"word {cells[0]} where word {number} is next", line, remedy)
+            raise file.fault(f"word {cells[0][:40]} where word {number} is next", line, remedy)
         word = tidy(cells[_WORD])
         if not word:
             raise file.fault("the word is empty", line, "fill it in")
         words.append(word)
-        head = cells[_HEAD]
-        if not head.isdecimal() or int(head) > len(lines) or int(head) == number:
-            what = f"the head is {head!r} in a sentence of {counted(len(lines), 'word')}"
+        head = _number(cells[_HEAD])
+        if head is None or head > len(lines) or head == number:
+            shown = repr(cells[_HEAD][:40])
+            what = f"the head is {shown} in a sentence of {counted(len(lines), 'word')}"
             raise file.fault(what, line, "give the number of another word, 0 for the root")
-        heads.append(int(head) - 1)
+        heads.append(head - 1)
     return Tree(
         words=tuple(words),
         tags=tuple(cells[_TAG] for _, cells in lines),
@@ -108,6 +111,11 @@ def _tree(file: TextFile, lines: Sequence[tuple[int, list[str]]], document: int)
         document=document,
         marks=tuple(_marks(cells[_MISC]) for _, cells in lines),
     )
+
+
+def _number(cell: str) -> int | None:
+    """Return the whole number in a cell, None for anything else and for a longer one."""
+    return int(cell) if cell.isdecimal() and len(cell) <= _MOST_DIGITS else None
 
 
 def _marks(cell: str) -> str:

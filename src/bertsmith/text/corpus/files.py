@@ -276,7 +276,7 @@ class Corpus:
     def _walk(self, folder: Path, skipped: Counter[str]) -> list[Path]:
         """Return the readable files below a folder; count the others in `skipped` by extension."""
         readable: list[Path] = []
-        for parent, folders, files in os.walk(folder):
+        for parent, folders, files in os.walk(folder, onerror=_refuse):
             skipped["hidden"] += sum(name.startswith(".") for name in (*folders, *files))
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for path in (Path(parent, name) for name in sorted(files) if name[0] != "."):
@@ -289,6 +289,11 @@ class Corpus:
 
     def _readable(self, path: Path) -> bool:
         return self._is_plain(path) or kind_of(path) in (*MARKUP, *TABLES)
+
+
+def _refuse(error: OSError) -> None:
+    """Raise the error of a folder that cannot be listed: its files would be left out unseen."""
+    raise error
 
 
 def _kind_shown(path: Path) -> str:
