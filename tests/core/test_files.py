@@ -18,6 +18,7 @@ from bertsmith.core.files import (
     commit,
     committed,
     file_hash,
+    is_taken,
     other_version,
     parse_json,
     read_json,
@@ -155,3 +156,14 @@ def test_which_version_wrote_a_format() -> None:
     for found in (1, None, "2", True, 2.0):
         assert other_version(found, 2) == "an earlier version of bertsmith"
     assert other_version(3, 2) == "a later version of bertsmith"
+
+
+def test_the_working_folder_makes_way_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert is_taken(Path())
+    assert is_taken(tmp_path)
+    assert not is_taken(Path("empty"))
+    assert not is_taken(Path("new"))

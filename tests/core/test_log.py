@@ -52,6 +52,16 @@ def test_a_resumed_run_is_not_taken_for_a_fast_one(
     assert told == "training: 80 % · 0:00:40 elapsed · 1:06:00 left\n"
 
 
+def test_a_run_without_an_end_in_sight_is_told(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bar = ToldBar("training", 1.0, "", clock)
+    for step in range(3):
+        clock.now += 20
+        bar.move_to(1e-15 * step)
+    assert capsys.readouterr().err == "training: 0 % · 0:00:40 elapsed\n"
+
+
 def test_what_is_counted_is_told(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     bar = ToldBar("reading", None, "B", clock)
     for _ in range(4):

@@ -131,9 +131,9 @@ def test_a_card_has_no_links_that_were_not_meant() -> None:
 
 def test_an_error_quotes_what_it_likes() -> None:
     error = UserError(
-        "label 'a\x1b]0;owned\x07\u202e'", where="a\nb\x1b.txt", line=3, remedy="x\x9b"
+        "label 'a\x1b]0;owned\x07\u202e'", where="a  \nb\x1b.txt", line=3, remedy="x\x9b\ny"
     )
-    assert str(error) == "a b\\x1b.txt:3: label 'a\\x1b]0;owned\\x07\\u202e'; x\\x9b"
+    assert str(error) == "a  \\nb\\x1b.txt:3: label 'a\\x1b]0;owned\\x07\\u202e'; x\\x9b y"
 
 
 def test_nothing_is_printed_past_it() -> None:

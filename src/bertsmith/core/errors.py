@@ -54,7 +54,8 @@ class UserError(ValueError):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        place = "" if self.where is None else _shown(str(self.where))
+        # a path is shown as it is, blanks included
+        place = "" if self.where is None else printable(self.where, _LONGEST)
         if self.line is not None:
             place += f":{self.line}"
         message = f"{place}: {self.what}" if place else self.what

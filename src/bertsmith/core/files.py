@@ -181,8 +181,11 @@ def made_folder(folder: Path) -> Iterator[None]:
 
 
 def is_taken(out: Path) -> bool:
-    """Return whether something stands in the place of a new folder; an empty one makes way."""
-    return out.exists() and (not out.is_dir() or any(out.iterdir()))
+    """Return whether something stands in the place of a new folder; an empty one makes way.
+
+    The working folder does not: whoever works there would find nothing in it afterwards.
+    """
+    return out.exists() and (not out.is_dir() or any(out.iterdir()) or out.samefile(os.curdir))
 
 
 def write_whole(file: FileIO, data: bytes | memoryview) -> None:

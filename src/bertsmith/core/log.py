@@ -234,7 +234,9 @@ class ToldBar:
         if self._total and speed > 0:
             left = max(self._total - self._done, 0.0) / speed
             shown.insert(0, f"{100 * min(self._done / self._total, 1):.0f} %")
-            shown.append(f"{timedelta(seconds=round(left))} left")
+            # of a run without an end in sight it is more than there are days to count
+            with suppress(OverflowError):
+                shown.append(f"{timedelta(seconds=round(left))} left")
         return f"{self._description}: " + " · ".join([*shown, *filter(None, [self._note])])
 
 
