@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pyarrow import parquet
 from bertsmith.core.errors import ExampleError
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.reading import Example, read_examples
+from bertsmith.text.examples.recognising import recognise
 
 Read = list[tuple[str, str | None, str | None]]
 
@@ -57,6 +59,16 @@ def test_parquet(tmp_path: Path) -> None:
     parquet.write_table(pa.table(rows), path)
     assert read(path) == [("a", "c", "1"), ("b", "d", "0")]
     assert [example.line for example in read_examples(path, need_label=True)] == [1, 2]
+
+
+def test_decimal_numbers_of_parquet(tmp_path: Path) -> None:
+    """Databases write them for numbers with a point."""
+    path, labels = tmp_path / "a.parquet", [Decimal("1.50"), Decimal("2.00"), Decimal("-3.25")]
+    parquet.write_table(pa.table({"text": ["a", "b", "c"], "label": labels}), path)
+    assert [label for *_, label in read(path)] == ["1.5", "2", "-3.25"]
+    found = read_examples(path, need_label=True, kind="number")
+    assert [example.number for example in found] == [1.5, 2.0, -3.25]
+    assert recognise(path).task == "regression"
 
 
 @pytest.mark.parametrize(
@@ -158,6 +170,7 @@ def test_a_bad_file_is_named_with_line_and_remedy(
     [
         (Columns(text="body"), "no column 'body'; name one of its columns: 'text', 'label'"),
         (Columns(label="7", text="0"), "no column '7'; its 2 columns are numbered from 0"),
+        (Columns(label="9" * 5000, text="0"), "no column '9999"),
         (Columns(text="1"), "no column that looks like the label"),
         (Columns(label="0"), "no column that looks like the text"),
         (Columns(text="text", label="0"), "column 0, counted from 0, is named for text and label"),

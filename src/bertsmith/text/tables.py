@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from decimal import Decimal
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -352,12 +353,26 @@ class Table:
             check_unique(index, names, NAMED, self.file)
         line = 1
         for batch in opened.iter_batches(batch_size=PARQUET_ROWS, columns=columns):
-            values = [batch.column(column).to_pylist() for column in columns]
+            values = [_plain_numbers(batch.column(column)) for column in columns]
             for cells in zip(*values, strict=True):
                 self._row = cells
                 yield line, cells
                 line += 1
             self._share = line / (opened.metadata.num_rows + 1)
+
+
+def _plain_numbers(column: Any) -> list[object]:  # noqa: ANN401
+    """Return the values of a column of Parquet; databases write numbers as decimals, too."""
+    import pyarrow as pa
+
+    values: list[object] = column.to_pylist()
+    if not pa.types.is_decimal(column.type):
+        return values
+    return [_plain_number(each) if isinstance(each, Decimal) else each for each in values]
+
+
+def _plain_number(value: Decimal) -> float:
+    return int(value) if value == value.to_integral_value() else float(value)
 
 
 def type_of(value: object) -> str:
