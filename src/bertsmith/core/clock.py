@@ -42,7 +42,7 @@ _command: ContextVar[float | None] = ContextVar("command", default=None)
 
 @contextmanager
 def command_from(began: float) -> Iterator[None]:
-    """Let `command_start` tell this time meanwhile."""
+    """Make `command_start` return this time inside the block."""
     token = _command.set(began)
     try:
         yield

@@ -187,7 +187,7 @@ class _DrawnBar:
 
 
 class ToldBar:
-    """A bar where nobody watches, in the log of a batch job say: a line every half minute."""
+    """The progress of work whose output is no terminal: a line in the log every 30 seconds."""
 
     def __init__(
         self,
@@ -272,9 +272,9 @@ def _drawn(drawing: Progress, description: str, total: float | None, unit: str) 
 
 
 class Bars:
-    """Bars of things that go on at once, by their names, below one for all of them.
+    """The bars of concurrent tasks by name, below one bar for all of them.
 
-    Where nobody watches, lines tell of that one alone, with the share of each.
+    Where the output is no terminal, lines show that one alone, with the share of each task.
     """
 
     def __init__(self, whole: Bar, drawing: Progress | None = None) -> None:
@@ -285,7 +285,7 @@ class Bars:
         self._ended = 0
 
     def move_to(self, name: str, share: float, note: str = "") -> None:
-        """Show that one has come to a share of it, 0 to 1."""
+        """Show the share of a task that is done, 0 to 1."""
         self._shares[name] = share
         if self._drawing is not None:
             if name not in self._drawn:
@@ -295,7 +295,7 @@ class Bars:
         self._move_whole()
 
     def end(self, name: str) -> None:
-        """Show that one has ended."""
+        """Show that a task has ended."""
         self._shares.pop(name, None)
         if name in self._drawn:
             self._drawn.pop(name).remove()
@@ -311,7 +311,7 @@ class Bars:
 
 @contextmanager
 def progress_of_several(description: str, count: int) -> Iterator[Bars]:
-    """Bars of so many things, of which some go on at once."""
+    """Yield the bars of so many tasks, some of which run at the same time."""
     if not _terminal():
         yield Bars(ToldBar(description, count, ""))
         return

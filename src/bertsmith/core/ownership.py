@@ -216,7 +216,7 @@ def new_folder(folder: Path, *, replaces: Callable[[Path], None] | None = None) 
     """An empty folder to fill; it takes the name asked for once all of it is on the disk.
 
     The name must be free, or that of an empty folder, or of one to replace: `replaces` is called
-    with it and raises what speaks against that. Whatever fails leaves what was there. Raises
+    with it and raises an error if it must not be. A failure leaves the old folder as it was. Raises
     `OutputTaken` when another process is writing it; what the disk refuses is a `DiskError`.
     """
     final = folder.resolve()

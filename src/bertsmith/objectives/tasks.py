@@ -43,8 +43,8 @@ def in_rows(values: Tensor, owner: Tensor, place: Tensor, rows: int) -> Tensor:
 class Classify(SequenceTerm):
     """Cross-entropy of one class a text, optionally with smoothed labels and weighted classes.
 
-    `weights` (labels,) multiply the losses of texts of each class. What several windows of a text
-    say is averaged before the softmax.
+    `weights` (labels,) multiply the losses of texts of each class. The logits of several windows of
+    a text are averaged before the softmax.
     """
 
     smoothing: float = 0.0
@@ -59,9 +59,9 @@ class Classify(SequenceTerm):
 
 @dataclass(frozen=True)
 class MultiLabel(SequenceTerm):
-    """Binary cross-entropy of every label, summed over labels and averaged over them.
+    """Binary cross-entropy of every label, averaged over the labels and summed over texts.
 
-    `weights` (labels,) multiply the losses of labels that are there.
+    `weights` (labels,) multiply the losses of labels that a text has.
     """
 
     smoothing: float = 0.0
@@ -93,10 +93,10 @@ class Regress(SequenceTerm):
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """The loss over the texts; the target's labels are (texts,)."""
-        said = group_means(model.classify(encoded, batch), target.at, batch).float()[:, 0]
+        predicted = group_means(model.classify(encoded, batch), target.at, batch).float()[:, 0]
         truth = (target.labels.float() - self.mean) / self.spread
-        right = ((said - truth).abs() < truth.abs()).sum()
-        loss = F.mse_loss(said, truth, reduction="sum")
+        right = ((predicted - truth).abs() < truth.abs()).sum()
+        loss = F.mse_loss(predicted, truth, reduction="sum")
         return Loss(sum=loss, count=len(truth), correct=right)
 
 
@@ -106,10 +106,10 @@ class Relevance(SequenceTerm):
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """The loss over the pairs; the target's labels are (pairs,)."""
-        said = group_means(model.classify(encoded, batch), target.at, batch).float()[:, 0]
+        predicted = group_means(model.classify(encoded, batch), target.at, batch).float()[:, 0]
         truth = target.labels.float()
-        loss = F.binary_cross_entropy_with_logits(said, truth, reduction="sum")
-        return Loss(sum=loss, count=len(truth), correct=((said > 0) == (truth > 0.5)).sum())
+        loss = F.binary_cross_entropy_with_logits(predicted, truth, reduction="sum")
+        return Loss(sum=loss, count=len(truth), correct=((predicted > 0) == (truth > 0.5)).sum())
 
 
 @dataclass(frozen=True)

@@ -208,7 +208,7 @@ GROUP_BYTES = SECTION_BYTES
 _AHEAD = 4  # groups in hand for each process, so that none waits and memory stays bounded
 
 Moved = Callable[[Position], None]
-"""Is told how far the store has come."""
+"""A function that is called with the position that the store has reached."""
 
 
 def prepare_store(

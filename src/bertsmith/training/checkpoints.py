@@ -233,7 +233,7 @@ class State(Config):
     tokens: int = 0
     """Tokens the model has seen."""
     skipped: int = 0
-    """Steps whose gradient was not used: it was no number, or a spike."""
+    """Steps whose gradient was not used: it was not finite, or a spike."""
     measured: int = 0
     """Measurements on held-out text."""
     best_step: int | None = None
@@ -261,8 +261,8 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints of a run: the newest ones, and the best. Of several ranks the first writes.
 
-    In a world of shares, all write theirs. Those of another run than `run` are told and passed
-    over, and never deleted.
+    If the world shards the model, every rank writes its shares. Checkpoints of another run than
+    `run` are named and passed over, and never deleted.
     """
 
     def __init__(self, folder: Path, keep: int = 2, world: World = ALONE, *, run: str = "") -> None:

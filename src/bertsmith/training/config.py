@@ -122,11 +122,11 @@ class FitConfig(Config):
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     """The course of the learning rate."""
     max_gradient_norm: float = 1.0
-    """Largest norm of the gradient; it is scaled down to this. 0 for no limit."""
+    """Largest norm of the gradient; a larger gradient is scaled down to it. 0 for no limit."""
     spike: float = 0.0
     """A step is skipped when its gradient's norm is so many times the usual one; 0 for never."""
     patience: int = 10
-    """Skipped steps in a row that end the training; one is skipped too where it is no number."""
+    """Skipped steps in a row that end the training; those that are not finite are among them."""
     gradient_accumulation: int = 1
     """Batches whose gradients make one step, those of all processes together."""
     precision: Precision = "bf16"

@@ -36,10 +36,10 @@ _MOST_MADE = 2**13
 class ModelFiles:
     """`config.json` and the weights of a folder.
 
-    `config` is that of the model with every head the file holds whole; what it holds besides, or
-    lacks of the heads that its config names, is told and left out, unless it belongs to the
-    encoder: that is a `ModelFolderError`. Without `heads`, all there is to the file is its encoder
-    and its pooler; without `tell`, nothing is told.
+    `config` is that of the model with every head that the file holds whole. Other tensors, and
+    incomplete heads that its config names, are reported and left out, unless they belong to the
+    encoder: that is a `ModelFolderError`. Without `heads`, only encoder and pooler are read;
+    without `tell`, nothing is reported.
     """
 
     def __init__(self, folder: Path, *, heads: bool, tell: bool = True) -> None:

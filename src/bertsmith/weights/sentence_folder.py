@@ -122,8 +122,8 @@ def read_sentence_folder(folder: Path) -> SentenceSettings | None:
 
 def _module(entry: Any, path: Path) -> tuple[str, str]:  # noqa: ANN401
     """The kind of a module and its place in the folder."""
-    said = entry if isinstance(entry, dict) else {}
-    kind, place = str(said.get("type")), said.get("path")
+    config = entry if isinstance(entry, dict) else {}
+    kind, place = str(config.get("type")), config.get("path")
     known = _KNOWN.fullmatch(kind)
     if known is None:
         raise _refused(
@@ -138,21 +138,21 @@ def _module(entry: Any, path: Path) -> tuple[str, str]:  # noqa: ANN401
 
 def _pooling(path: Path, folder: Path) -> tuple[tuple[VectorPooling, ...], int]:
     """The kinds of pooling in their order, and how wide what they give is."""
-    said = _settings(_inside(path, folder))
-    given = said.get("pooling_mode")
+    config = _settings(_inside(path, folder))
+    given = config.get("pooling_mode")
     names = [given] if isinstance(given, str) else given
     if names is None:
         # without any flag the mean is what the library takes
-        set_flags = [name for name, flag in FLAGS.items() if said.get(flag) is True]
-        unset = said.get(FLAGS["mean"]) is None and not set_flags
+        set_flags = [name for name, flag in FLAGS.items() if config.get(flag) is True]
+        unset = config.get(FLAGS["mean"]) is None and not set_flags
         names = ["mean"] if unset else set_flags
     if not isinstance(names, list) or not names or not set(map(str, names)) <= POOLINGS.keys():
         raise _refused(f"pooling is {str(names)[:80]}", path, f"it can be {', '.join(POOLINGS)}")
-    if said.get("include_prompt") is False:
+    if config.get("include_prompt") is False:
         raise _refused(
             "include_prompt is false", path, "only prompts that are pooled too can be followed"
         )
-    width = said.get("word_embedding_dimension", said.get("embedding_dimension"))
+    width = config.get("word_embedding_dimension", config.get("embedding_dimension"))
     if type(width) is not int or not 1 <= width <= _LARGEST_SIDE:
         raise _refused(f"word_embedding_dimension is {str(width)[:80]}", path, "it must be a width")
     return tuple(POOLINGS[name] for name in names), width * len(names)
@@ -160,11 +160,11 @@ def _pooling(path: Path, folder: Path) -> tuple[tuple[VectorPooling, ...], int]:
 
 def _dense(place: Path, folder: Path, width: int) -> Dense:
     path = _inside(place / "config.json", folder)
-    said = _settings(path)
-    _check_keys(said, path)
-    if said.get("use_residual"):
+    config = _settings(path)
+    _check_keys(config, path)
+    if config.get("use_residual"):
         raise _refused("use_residual is set", path, "only plain maps can be followed")
-    kind = str(said.get("activation_function", "torch.nn.modules.activation.Tanh"))
+    kind = str(config.get("activation_function", "torch.nn.modules.activation.Tanh"))
     activation = kind.rpartition(".")[2]
     if not kind.startswith("torch.nn.modules.") or activation not in ACTIVATIONS:
         raise _refused(
@@ -176,9 +176,9 @@ def _dense(place: Path, folder: Path, width: int) -> Dense:
             "has no model.safetensors", place, "save it with a newer sentence-transformers"
         )
     file = TensorFile(_inside(weights, folder))
-    sizes = (said.get("out_features"), said.get("in_features"))
+    sizes = (config.get("out_features"), config.get("in_features"))
     shapes: dict[str, object] = {"linear.weight": sizes}
-    if said.get("bias", True):
+    if config.get("bias", True):
         shapes["linear.bias"] = sizes[:1]
     if {name: entry.shape for name, entry in file.entries.items()} != shapes or sizes[1] != width:
         raise _refused("its tensors do not fit its config and the pooling", weights, "")
@@ -194,22 +194,24 @@ def _unit(place: Path, folder: Path) -> UnitLength:
     return UnitLength()
 
 
-def _check_keys(said: dict[str, Any], path: Path) -> None:
+def _check_keys(config: dict[str, Any], path: Path) -> None:
     for key in ("module_input_name", "module_output_name"):
-        if said.get(key, "sentence_embedding") != "sentence_embedding":
+        if config.get(key, "sentence_embedding") != "sentence_embedding":
             raise _refused(
-                f"{key} is {str(said[key])[:80]!r}", path, "only the text's vector can be followed"
+                f"{key} is {str(config[key])[:80]!r}",
+                path,
+                "only the text's vector can be followed",
             )
 
 
 def _transformer(place: Path, folder: Path) -> tuple[int | None, bool]:
     """The longest text in tokens, and whether texts are lower-cased."""
     path = next((place / name for name in _TRANSFORMER_FILES if (place / name).is_file()), None)
-    said = {} if path is None else _settings(_inside(path, folder))
+    config = {} if path is None else _settings(_inside(path, folder))
     path = path or place
-    if said.get("transformer_task", "feature-extraction") != "feature-extraction":
+    if config.get("transformer_task", "feature-extraction") != "feature-extraction":
         raise _refused("transformer_task is set", path, "only feature-extraction can be followed")
-    longest, lowercase = said.get("max_seq_length"), said.get("do_lower_case", False)
+    longest, lowercase = config.get("max_seq_length"), config.get("do_lower_case", False)
     if longest is None:
         settings = place / "tokenizer_config.json"
         if settings.is_file():
@@ -228,8 +230,8 @@ def _transformer(place: Path, folder: Path) -> tuple[int | None, bool]:
 def _prompts(folder: Path) -> tuple[dict[str, str], str | None]:
     """The prompts by name, and the name of the one that is used where none is asked for."""
     path = folder / PROMPTS_FILE
-    said = _settings(_inside(path, folder)) if path.is_file() else {}
-    prompts, default = said.get("prompts") or {}, said.get("default_prompt_name")
+    config = _settings(_inside(path, folder)) if path.is_file() else {}
+    prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
     fits = isinstance(prompts, dict) and all(isinstance(each, str) for each in prompts.values())
     if not fits or (default is not None and str(default) not in prompts):
         raise _refused("its prompts cannot be understood", path, "each must be a text with a name")
@@ -237,8 +239,8 @@ def _prompts(folder: Path) -> tuple[dict[str, str], str | None]:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    said: dict[str, Any] = read_json(path, ModelFolderError, largest=_LARGEST_FILE)
-    return said
+    config: dict[str, Any] = read_json(path, ModelFolderError, largest=_LARGEST_FILE)
+    return config
 
 
 def _inside(path: Path, folder: Path) -> Path:
@@ -325,11 +327,11 @@ def write_sentence_files(folder: Path, settings: SentenceSettings, *, hidden: in
 
 def _pooling_settings(settings: SentenceSettings, hidden: int) -> dict[str, Any]:
     names = {kind: name for name, kind in POOLINGS.items()}
-    said: dict[str, Any] = {"word_embedding_dimension": hidden, "include_prompt": True}
+    config: dict[str, Any] = {"word_embedding_dimension": hidden, "include_prompt": True}
     if settings.pool == tuple(kind for kind in names if kind in settings.pool):
-        return said | {flag: POOLINGS[name] in settings.pool for name, flag in FLAGS.items()}
+        return config | {flag: POOLINGS[name] in settings.pool for name, flag in FLAGS.items()}
     # flags say no order; versions before 5.4 know nothing else
-    return said | {"pooling_mode": [names[kind] for kind in settings.pool]}
+    return config | {"pooling_mode": [names[kind] for kind in settings.pool]}
 
 
 def _write_dense(place: Path, layer: Dense) -> None:
@@ -337,12 +339,12 @@ def _write_dense(place: Path, layer: Dense) -> None:
     if layer.bias is not None:
         tensors["linear.bias"] = layer.bias
     write_tensors(place / "model.safetensors", tensors, {"format": "pt"})
-    said = {
+    config = {
         "in_features": layer.inputs,
         "out_features": layer.outputs,
         "bias": layer.bias is not None,
         "activation_function": f"torch.nn.modules.activation.{layer.activation}",
     }
     if layer.activation == "Identity":
-        said["activation_function"] = "torch.nn.modules.linear.Identity"
-    write_json(place / "config.json", said)
+        config["activation_function"] = "torch.nn.modules.linear.Identity"
+    write_json(place / "config.json", config)

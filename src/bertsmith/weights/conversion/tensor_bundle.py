@@ -367,8 +367,8 @@ def _shards(header: bytes | None) -> int:
     """Return the number of files that hold the bytes."""
     if header is None:
         raise ValueError("it has no header")
-    said = dict(fields(header))
-    count, order = said.get(1, 0), said.get(2, 0)
+    values = dict(fields(header))
+    count, order = values.get(1, 0), values.get(2, 0)
     if order != 0:
         raise ValueError("its bytes are big-endian, which cannot be read")
     if not isinstance(count, int) or not 1 <= count <= _MOST_SHARDS:
