@@ -20,7 +20,11 @@ pytest.importorskip("orjson")
 from bertsmith import load
 from bertsmith.network.config import Conformal, ModelConfig
 from bertsmith.network.model import build_model
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import save_model
+from bertsmith.weights.sentence_folder import SentenceSettings, save_sentence_folder
 from bounds import check, close_unit_vectors
 from families import ENCODERS, LABELS, MODELS, TOKENIZERS
 from serving_inline import serving
@@ -189,6 +193,23 @@ def test_vectors_are_those_of_python(family: str, tmp_path: Path) -> None:
             check(near, units @ units[0], 2e-6)
             pieces = (await rig.post("/tokenize", {"inputs": TEXT})).json()[0]
             assert [TEXT[each["start"] : each["stop"]] for each in pieces[1:-1]] == TEXT.split()
+
+    asyncio.run(run())
+
+
+def test_vectors_of_tokens_are_refused_where_there_are_none(tmp_path: Path) -> None:
+    network = ModelConfig(encoder=ENCODERS["bert"], pooler=False)
+    tokenizer = Tokenizer((*SPECIALS, "Word", "word"), BasicRules(lowercase=False))
+    # texts are lower-cased by the folder, so that a token's place is not known
+    settings = SentenceSettings(network=Path("."), lowercase=True)
+    save_sentence_folder(tmp_path / "it", build_model(network, seed=7), tokenizer, settings)
+
+    async def run() -> None:
+        async with serving(tmp_path / "it") as rig:
+            assert (await rig.post("/embed", {"inputs": "Word"})).status_code == 200
+            response = await rig.post("/embed_all", {"inputs": "Word"})
+            assert response.status_code == 422
+            assert "no model answers with token-vectors" in response.json()["error"]
 
     asyncio.run(run())
 

@@ -333,8 +333,9 @@ TOO_LARGE: dict[str, dict[str, object]] = {
 def test_no_short_request_gets_an_answer_that_fills_the_memory(path: str) -> None:
     models = (
         facts("one", labels=tuple(map(str, range(1000)))),
-        facts("two", kind="fill-mask", can=("fill-mask", "vectors"), width=1024, mask="<mask>"),
-    )
+        facts("two", kind="fill-mask", can=("fill-mask", "vectors"), width=4,
+              token_width=1024, mask="<mask>"),
+    )  # fmt: skip
 
     async def test() -> None:
         async with running(models) as rig:
@@ -376,6 +377,16 @@ def test_a_file_of_keys_has_to_hold_some(tmp_path: Path) -> None:
         Keys.load(file)
     file.write_bytes(b"one\n two \n")
     Keys.load(file).check(b"Bearer two")
+
+
+def test_words_of_a_comment_are_no_keys(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_bytes(b"first-key\n# key of Anna\n")
+    with pytest.raises(ConfigError, match=r"keys:2: a key holds a blank; .*no comments"):
+        Keys.load(file)
+    file.write_bytes(b"k" * (2**20 + 1))
+    with pytest.raises(ConfigError, match="over 1 MiB"):
+        Keys.load(file)
 
 
 @pytest.mark.parametrize(

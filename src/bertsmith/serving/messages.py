@@ -76,6 +76,8 @@ class ModelFacts:
     """True if it was trained on pairs of texts."""
     mask: str | None = None
     """The mask token of a model that fills masks."""
+    token_width: int = 0
+    """Numbers of the vector of a token; 0 where it gives none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,7 +255,7 @@ async def _opened_or_asked(opened: asyncio.Future[None], asked: asyncio.Event) -
 async def _drain(gateway: Gateway, app: Limits, config: ServeConfig, asked: asyncio.Event) -> None:
     """Answer what is there; a second signal ends that at once."""
     gateway.leave()
-    say(f"asked to end: {gateway.waiting} requests are being answered")
+    say(f"asked to end; requests that are still answered: {gateway.waiting:,}")
     asked.clear()
     again = asyncio.create_task(asked.wait())
     ending = asyncio.create_task(_end(gateway, app, config))

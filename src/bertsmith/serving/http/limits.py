@@ -97,14 +97,27 @@ class Keys:
         """Read a file of keys, one a line; raises `ConfigError`."""
         if path is None:
             return cls(())
+        remedy = "write one key a line"
         try:
-            lines = path.read_bytes()[:_LONGEST_KEYS].decode("ascii").split()
+            with path.open("rb") as file:
+                content = file.read(_LONGEST_KEYS + 1)
+            lines = [line.strip() for line in content.decode("ascii").splitlines()]
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "is no ASCII text"
             raise ConfigError(f"--api-keys cannot be read: {reason}", where=path) from error
-        if not lines:
-            raise ConfigError("holds no key", where=path, remedy="write one key a line")
-        return cls(lines)
+        if len(content) > _LONGEST_KEYS:
+            # the last key would be a part of one
+            raise ConfigError("is over 1 MiB", where=path, remedy=remedy)
+        for number, line in enumerate(lines, 1):
+            if len(line.split()) > 1:
+                # its words would each be a key, and those of a comment are easily guessed
+                what = "a key holds a blank"
+                raise ConfigError(
+                    what, where=path, line=number, remedy=f"{remedy}, and no comments"
+                )
+        if not any(lines):
+            raise ConfigError("holds no key", where=path, remedy=remedy)
+        return cls([line for line in lines if line])
 
     def check(self, header: bytes) -> None:
         """Raise `Unauthorized` for a header without a valid key, in the same time for any."""

@@ -88,11 +88,11 @@ def open_served(
     prepared, tokenizer = open_model(folder, device, engine)
     network = prepared.model.config
     handlers: dict[Kind, TaskHandler] = {}
-    width = 0
+    width = token_width = 0
     if network.predicts is not None:
         handlers = _task_handlers(prepared, tokenizer, name, config)
     else:
-        vectors, width = _vector_handlers(prepared, tokenizer, model)
+        vectors, width, token_width = _vector_handlers(prepared, tokenizer, model)
         other = _pretraining_handlers(prepared, tokenizer)
         is_sentences = read_sentence_folder(folder) is not None
         handlers = vectors | other if is_sentences or not other else other | vectors
@@ -112,6 +112,7 @@ def open_served(
         width=width,
         pairs=bool(trained and trained.pairs) or kinds[0] == "ranking",
         mask=tokenizer.vocabulary[tokenizer.mask_id] if "fill-mask" in handlers else None,
+        token_width=token_width,
     )
     return ServedModel(facts=facts, handlers=handlers, tokenizer=tokenizer)
 
@@ -173,10 +174,10 @@ def _pretraining_handlers(prepared: Prepared, tokenizer: Tokenizer) -> dict[Kind
 
 def _vector_handlers(
     prepared: Prepared, tokenizer: Tokenizer, model: str
-) -> tuple[dict[Kind, TaskHandler], int]:
-    """Return the handlers for vectors of texts and, if there are any, of tokens; and the width."""
+) -> tuple[dict[Kind, TaskHandler], int, int]:
+    """Return the handlers for vectors of texts and, if there are any, of tokens; and both widths."""
     handlers: dict[Kind, TaskHandler] = {}
-    width = 0
+    widths: dict[Kind, int] = {}
     pools: tuple[tuple[Kind, str], ...] = (("vectors", "auto"), ("token-vectors", "token"))
     for kind, pool in pools:
         try:
@@ -187,7 +188,7 @@ def _vector_handlers(
             if kind == "vectors":
                 raise
             continue
-        width = width or embedder.width
+        widths[kind] = embedder.width
         longest = prepared.model.config.encoder.longest
         handlers[kind] = TaskHandler(
             predictor=predictor,
@@ -196,7 +197,7 @@ def _vector_handlers(
             tokenizer=tokenizer,
             limit=min(embedder.config.max_length or longest, longest),
         )
-    return handlers, width
+    return handlers, widths["vectors"], widths.get("token-vectors", 0)
 
 
 def sample(facts: ModelFacts) -> Input:

@@ -36,7 +36,7 @@ from bertsmith.serving.refusals import InvalidRequest
 async def embed(service: Service, asked: EmbedRequest) -> Response:
     """Return a vector of each text."""
     chosen = service.choose(asked.model, "vectors")
-    outcomes = await service.ask(chosen, _texts(chosen, asked))
+    outcomes = await service.ask(chosen, _texts(asked, chosen.facts.width))
     vectors = np.stack([vector(outcome) for outcome in outcomes])
     return reply(unit(vectors) if asked.normalize else vectors, outcomes)
 
@@ -44,19 +44,20 @@ async def embed(service: Service, asked: EmbedRequest) -> Response:
 async def embed_all(service: Service, asked: EmbedRequest) -> Response:
     """Return a vector of each token of each text, special ones included."""
     chosen = service.choose(asked.model, "token-vectors")
-    texts = _texts(chosen, asked)
-    longest = chosen.facts.max_input_length
+    width, longest = chosen.facts.token_width, chosen.facts.max_input_length
+    texts = _texts(asked, width)
     most = sum(min(len(each.text.encode()) + 2, longest) for each in texts)
-    service.check_size(most, chosen.facts.width)
+    service.check_size(most, width)
     outcomes = await service.ask(chosen, texts)
     # the width of a model's last layer, which the vectors of texts may not have
     rows = [vector(outcome).reshape(outcome.tokens, -1) for outcome in outcomes]
     return reply(rows, outcomes)
 
 
-def _texts(chosen: Chosen, asked: EmbedRequest) -> list[Input]:
-    if asked.dimensions not in (None, chosen.facts.width):
-        raise InvalidRequest(f"dimensions is {asked.dimensions}, not {chosen.facts.width}")
+def _texts(asked: EmbedRequest, width: int) -> list[Input]:
+    """Return the texts of a request for vectors of a width; raises `InvalidRequest`."""
+    if asked.dimensions not in (None, width):
+        raise InvalidRequest(f"dimensions is {asked.dimensions}, not {width}")
     if asked.prompt_name is not None:
         raise InvalidRequest("prompts are not chosen by request", parameter="prompt_name")
     if asked.truncate and asked.truncation_direction.lower() == "left":

@@ -95,7 +95,9 @@ class Service:
 
 
 def _does(facts: ModelFacts, kind: Kind) -> bool:
-    return kind in facts.can or kind == "tokens" or (kind == "token-vectors" and facts.width > 0)
+    return (
+        kind in facts.can or kind == "tokens" or (kind == "token-vectors" and facts.token_width > 0)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
