@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bertsmith
@@ -83,6 +85,33 @@ def test_the_beginning_of_long_texts_is_read_and_limits_hold(
     (own,) = figures["explanations"][0]["methods"].values()
     assert [share != 0 for share in own["shares"]] == [True] * 10 + [False] * 40
     assert "of 1 text only the beginning was read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("part", "read"), [("tail", range(40, 50)), ("head+tail", [0, 1, *range(42, 50)])]
+)
+def test_the_part_of_long_texts_is_explained_that_is_answered_for(
+    classifier: Path, part: str, read: Sequence[int]
+) -> None:
+    text = " ".join(f"word{number % 7}" for number in range(50))
+    model = bertsmith.load(classifier, device="cpu", precision="fp32")
+    options: dict[str, Any] = {"max_length": 12, "truncation": part}
+    (record,) = model.predict([text], **options)
+    (found,) = model.explain([text], methods="leave-one-out", **options)["explanations"]
+    assert found["answer"] == record["label"]
+    own = np.flatnonzero(found["methods"]["leave-one-out"]["shares"])
+    assert own.tolist() == list(read)
+
+
+def test_a_context_without_tokens_has_no_answer_to_explain(
+    base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    model, _ = start_from(base_folder, labels=(), seed=3, predicts="span")
+    save_model(tmp_path / "span", model, tiny_tokenizer)
+    # a zero-width space is all of it
+    asked = [{"question": "word1", "context": "\u200b"}]
+    found = bertsmith.load(tmp_path / "span").explain(asked)
+    assert found == {"texts": 1, "explanations": [], "deletion": {}}
 
 
 def test_what_cannot_be_explained_is_named(

@@ -74,7 +74,7 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
         _print(explained)
         if deletion:
             print_table(_table(deletion))
-    _tell(explained, config)
+    _tell(explained, config, _part_read(answering))
     if config.out is not None:
         _page(config, explained, deletion).write(config.out)
         say(f"page: {config.out}")
@@ -227,14 +227,21 @@ def _table(deletion: Mapping[Method, Sequence[DeletionFigures]]) -> Table:
     return table
 
 
-def _tell(explained: Explained, config: ExplainConfig) -> None:
+def _part_read(answering: TaskAnswering) -> str:
+    """Return what is read of long texts, in words."""
+    parts = {"tail": "the end", "head+tail": "the beginning and the end"}
+    windowed = answering.task.answers.windowed
+    return "the beginning" if windowed else parts.get(answering.room.long, "the beginning")
+
+
+def _tell(explained: Explained, config: ExplainConfig, part: str) -> None:
     """Print how many answers were explained, and how exactly shares add up."""
     texts = counted(explained.texts, "text")
     say(f"{texts}: {counted(len(explained.answers), 'answer')} explained")
     if explained.silent:
         say(f"{counted(explained.silent, 'text')} without an answer to explain")
     if explained.cut:
-        say(f"of {counted(explained.cut, 'text')} only the beginning was read")
+        say(f"of {counted(explained.cut, 'text')} only {part} was read")
     gaps = _gaps(explained)
     if gaps:
         tolerance = config.explaining.tolerance

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.batches.fitting import Ids, Segments, encode_pair, kept, second_begins
+from bertsmith.batches.fitting import Ids, Segments, encode_pair, fitted, kept, second_begins
 from bertsmith.core.errors import ConfigError
 from bertsmith.engine.answers import candidates
 from bertsmith.network.batch import Batch, pack
@@ -170,8 +170,9 @@ def subjects_of(
 ) -> Iterator[Subject]:
     """Yield the answers to a row that can be explained; of tags one for each entity or word.
 
-    Of long texts the beginning is read, of a long context its first window. Raises `ConfigError`
-    for a task whose answers have no explanation here.
+    Of long texts the part is read that the room says, the beginning instead of windows, and of a
+    long context its first window. Raises `ConfigError` for a task whose answers have no explanation
+    here.
     """
     explained = {"tag": _tag_subjects, "span": _span_subjects}
     if isinstance(row, Example) and model.config.head == "classify":
@@ -192,10 +193,12 @@ def run(model: Model, subject: Subject, ids: Sequence[Ids]) -> tuple[Encoded, Ba
         return model.encoder(batch), batch
 
 
-def words_at(text: str, encoded: Encoding, offset: int, tokens: int, *, second: bool) -> list[Word]:
-    """Return the words of a text whose first `tokens` pieces stand from `offset` in a sequence."""
+def words_at(
+    text: str, encoded: Encoding, offset: int, pieces: Places, *, second: bool
+) -> list[Word]:
+    """Return the words of a text some of whose `pieces`, by number, stand from `offset`."""
     spans = words_of(text)
-    return _words(text, spans, encoded, offset, tokens, second=second)
+    return _words(text, spans, encoded, offset, pieces, second=second)
 
 
 def _words(
@@ -203,14 +206,14 @@ def _words(
     spans: Sequence[tuple[int, int]],
     encoded: Encoding,
     offset: int,
-    tokens: int,
+    pieces: Places,
     *,
     second: bool = False,
 ) -> list[Word]:
     """Return words by their characters; a piece belongs to the word where its last one is."""
     starts = np.array([start for start, _ in spans], np.int64)
-    owner = np.searchsorted(starts, encoded.ends[:tokens] - 1, side="right") - 1
-    places = np.arange(tokens) + offset
+    owner = np.searchsorted(starts, encoded.ends[pieces] - 1, side="right") - 1
+    places = np.arange(len(pieces)) + offset
     return [
         Word(text=text[start:end], places=places[owner == number], second=second)
         for number, (start, end) in enumerate(spans)
@@ -223,22 +226,19 @@ def _class_subjects(
     """Yield the likeliest class of a text or pair, or its number."""
     texts = [row.text] if row.text_pair is None else [row.text, row.text_pair]
     encoded = [tokenizer.encode_spans(text) for text in texts]
-    first, second = encoded[0], encoded[1] if len(encoded) > 1 else None
-    ids, segments = encode_pair(
-        tokenizer, first.ids, None if second is None else second.ids, longest=room.longest
-    )
-    counts = kept(
-        tokenizer, len(first), None if second is None else len(second), longest=room.longest
-    )
-    words = words_at(texts[0], first, len(tokenizer.begin), counts[0], second=False)
-    if second is not None:
-        offset = second_begins(tokenizer, counts[0])
-        words += words_at(texts[1], second, offset, counts[1], second=True)
-    pooled = model.config.encoder.pooled
-    offsets = torch.tensor([0, len(ids)])
-    read = range(len(ids)) if pooled == "mean" else pooled_places(pooled, offsets).tolist()
-    several = task.name == "multi-label"
-    target = ClassTarget(label=0, several=several, places=tuple(read))
+    ids, segments = _fitted(tokenizer, [each.ids for each in encoded], room)
+    # the numbers of the pieces are cut as the pieces are
+    numbers, _ = _fitted(tokenizer, [np.arange(len(each)) for each in encoded], room)
+    lengths = [len(each) for each in encoded]
+    counts = kept(tokenizer, lengths[0], *(lengths[1:] or [None]), longest=room.longest)
+    offsets = (len(tokenizer.begin), second_begins(tokenizer, counts[0]))
+    words: list[Word] = []
+    for side, (text, own) in enumerate(zip(texts, encoded, strict=True)):
+        begin = offsets[side]
+        read = numbers[begin : begin + counts[side]].astype(np.int64)
+        words += words_at(text, own, begin, read, second=side == 1)
+    places, several = _pooled(model, len(ids)), task.name == "multi-label"
+    target = ClassTarget(label=0, several=several, places=places)
     subject = Subject(
         ids=ids, segments=segments, words=tuple(words), target=target, answer="",
         cut=sum(counts) < sum(map(len, encoded)),
@@ -249,8 +249,25 @@ def _class_subjects(
     labels = model.config.labels
     for label in _answered(logits, several=several):
         shown = f"{labels[label]} {logits[label]:.3f}" if task.name in _NUMBERS else labels[label]
-        own = ClassTarget(label=label, several=several, places=tuple(read))
-        yield _with(subject, own, shown)
+        yield _with(subject, ClassTarget(label=label, several=several, places=places), shown)
+
+
+def _fitted(
+    tokenizer: Tokenizer, texts: Sequence[NDArray[np.integer]], room: Room
+) -> tuple[Ids, Segments]:
+    """Return the sequence of a text or pair, of a text in windows its beginning."""
+    fit = "head" if room.long == "windows" else room.long
+    first, *second = texts
+    found = fitted(tokenizer, first, *(second or [None]), longest=room.longest, fit=fit)
+    return found.sequences[0]
+
+
+def _pooled(model: Model, length: int) -> tuple[int, ...]:
+    """Return the places of a sequence that the pooler reads."""
+    pooled = model.config.encoder.pooled
+    if pooled == "mean":
+        return tuple(range(length))
+    return tuple(pooled_places(pooled, torch.tensor([0, length])).tolist())
 
 
 _NUMBERS = ("regression", "rank")
@@ -289,7 +306,7 @@ def _tag_subjects(
     encoded = tokenizer.encode_spans(row.text)
     count = min(len(encoded), room.longest - tokenizer.specials_around(pair=False))
     ids, segments = encode_pair(tokenizer, encoded.ids, None, longest=room.longest)
-    words = _words(row.text, row.words, encoded, len(tokenizer.begin), count)
+    words = _words(row.text, row.words, encoded, len(tokenizer.begin), np.arange(count))
     target = TagTarget(label=0, place=0)
     subject = Subject(
         ids=ids, segments=segments, words=tuple(words), target=target, answer="",
@@ -316,14 +333,17 @@ def _span_subjects(
     row: Any,  # noqa: ANN401
     room: Room,
 ) -> Iterator[Subject]:
-    """Yield the best span of the first window of a question's context."""
+    """Yield the best span of the first window of a question's context, if it has a token."""
     encoded = encode_questions(tokenizer, [row], room)
     windows, ids, segments = encoded.sidecar[0], encoded.ids[0], encoded.segments[0]
     context, offset, tokens = windows.context, windows.offset, len(windows.own[0])
+    if not tokens:
+        return
     question = tokenizer.encode_spans(row.question)
     asked = offset - second_begins(tokenizer, 0)
-    words = words_at(row.question, question, len(tokenizer.begin), asked, second=False)
-    words += words_at(row.context, context, offset, tokens, second=True)
+    words = words_at(row.question, question, len(tokenizer.begin), np.arange(asked), second=False)
+    begin = windows.begins[0]
+    words += words_at(row.context, context, offset, np.arange(begin, begin + tokens), second=True)
     target = SpanTarget(first=0, last=0, offset=offset, tokens=tokens)
     subject = Subject(
         ids=ids, segments=segments, words=tuple(words), target=target, answer="",

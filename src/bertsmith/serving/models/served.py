@@ -175,7 +175,7 @@ def _pretraining_handlers(prepared: Prepared, tokenizer: Tokenizer) -> dict[Kind
 def _vector_handlers(
     prepared: Prepared, tokenizer: Tokenizer, model: str
 ) -> tuple[dict[Kind, TaskHandler], int, int]:
-    """Return the handlers for vectors of texts and, if there are any, of tokens; and both widths."""
+    """Return the handlers for vectors of texts and of tokens, if there are any; and both widths."""
     handlers: dict[Kind, TaskHandler] = {}
     widths: dict[Kind, int] = {}
     pools: tuple[tuple[Kind, str], ...] = (("vectors", "auto"), ("token-vectors", "token"))
