@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bertsmith.core.errors import ExampleError
 from bertsmith.engine.features import TextFeatures
 from bertsmith.engine.predictor import ROWS, text_length, windows
 from bertsmith.text.examples.example import Example
@@ -30,8 +31,18 @@ class StaticVectors:
         return int(self.table.shape[1])
 
     def features(self, examples: Iterable[Example]) -> Iterator[TextFeatures]:
-        """Yield the vectors of a stream of examples, in their order and in constant memory."""
+        """Yield the vectors of a stream of examples, in their order and in constant memory.
+
+        Raises `ExampleError` for a pair: a mean cannot tell its texts apart.
+        """
         for window in windows(examples, ROWS, text_length):
+            if (pair := next((e for e in window if e.text_pair is not None), None)) is not None:
+                raise ExampleError(
+                    "is a pair of texts, and a static model gives the vector of one",
+                    where=pair.source,
+                    line=pair.line,
+                    remedy="name its column with --text-column",
+                )
             texts = [each.text for each in window]
             pieces = self.tokenizer.encode(texts)
             for example, ids, vector in zip(window, pieces, self.means(pieces), strict=True):

@@ -313,9 +313,21 @@ def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
             "a static model gives the mean of its pieces' vectors",
             remedy="leave --pool, --layer and --prompt out",
         )
+    if asked.max_length is not None or asked.truncation != "cut":
+        raise ConfigError(
+            "a static model reads texts of any length whole",
+            remedy="leave --max-length and --truncation out",
+        )
+    if config.ray is not None or config.engine.precision not in ("auto", "fp32"):
+        raise ConfigError(
+            "a static model looks its vectors up, in fp32 and on this machine",
+            remedy="leave --ray and --precision out",
+        )
     table, tokenizer = read_static(folder)
     static = StaticVectors(table=table.numpy(), tokenizer=tokenizer, normalize=asked.normalize)
     texts, began = Texts(config.file, columns), time.monotonic()
+    if note := without_header(Path(config.file), columns):
+        say(note)
     count = tokens = 0
     with (
         vector_file(config.out, static.width, "text") as vectors,
@@ -329,6 +341,14 @@ def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
         f"{config.out}: {counted(count, 'text')}, static vectors of {static.width}; "
         f"{counted(tokens, 'token')} in {seconds:.1f} s"
     )
+    _tell_blank(config.out, texts)
+
+
+def _tell_blank(out: Path, texts: Texts) -> None:
+    """Say how many lines have no vector, and that an .npy does not show which."""
+    if texts.blank:
+        told = "" if out.suffix != ".npy" else ": rows are those of the others"
+        say(f"{counted(texts.blank, 'empty line')} passed over{told}")
 
 
 class _Reading:
@@ -383,6 +403,4 @@ class _Told:
                 f"and were cut, {100 * share:.1f} % of all tokens; "
                 "--truncation windows reads them whole"
             )
-        if texts.blank:
-            told = "" if out.suffix != ".npy" else ": rows are those of the others"
-            say(f"{texts.blank:,} empty lines passed over{told}")
+        _tell_blank(out, texts)

@@ -12,6 +12,7 @@ from sklearn.decomposition import PCA
 from transformers import BertModel
 
 from bertsmith.core.errors import UserError
+from bertsmith.engine.config import EngineConfig, FeatureConfig
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import build_model
 from bertsmith.recipes.config import EmbedConfig
@@ -96,3 +97,24 @@ def test_impossible_widths_are_refused(
     with pytest.raises(UserError, match=said):
         distil(config)
     assert not (tmp_path / "out").exists()
+
+
+def test_embed_says_what_a_static_model_does_not_read(
+    made: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    *_, folder = made
+    texts, out = tmp_path / "texts.txt", tmp_path / "vectors.npy"
+    texts.write_text("bada\n\ndigi\n", encoding="utf-8")
+    embed(EmbedConfig(model=folder, file=str(texts), out=out))
+    assert np.load(out).shape[0] == 2
+    assert "1 empty line passed over: rows are those of the others" in capsys.readouterr().err
+    for features in (FeatureConfig(max_length=5), FeatureConfig(truncation="windows")):
+        with pytest.raises(UserError, match="reads texts of any length whole"):
+            embed(EmbedConfig(model=folder, file=str(texts), out=out, features=features))
+    engine = EngineConfig(precision="int8")
+    with pytest.raises(UserError, match="leave --ray and --precision out"):
+        embed(EmbedConfig(model=folder, file=str(texts), out=out, engine=engine))
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("text,text_pair\nbada,digi\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"pairs\.csv:2: is a pair of texts"):
+        embed(EmbedConfig(model=folder, file=str(pairs), out=out))
