@@ -17,7 +17,8 @@ import pytest
 import torch
 from transformers import AutoModelForPreTraining, AutoTokenizer
 
-from bertsmith.core.errors import RunFolderError
+from bertsmith.core.errors import ConfigError, RunFolderError
+from bertsmith.recipes.config import DemoConfig
 from bertsmith.recipes.demo import missing_word, package_task
 from bertsmith.recipes.demo import recipe as demo_corpus
 from bertsmith.recipes.demo import recipe as demo_fillings
@@ -233,3 +234,9 @@ def test_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:
             demo(out=out)
     assert (tmp_path / "store" / "thesis.txt").read_text(encoding="utf-8") == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "store"]
+
+
+@pytest.mark.parametrize("wrong", [{"minutes": -1.0}, {"minutes": math.inf}, {"seed": -1}])
+def test_nothing_is_cleared_for_a_demo_that_cannot_begin(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="it must be"):
+        DemoConfig(**wrong)

@@ -244,6 +244,11 @@ def test_an_interval_is_of_the_threshold_that_the_model_keeps() -> None:
     assert interval == interval_of(SPAN, evidence, (), SPAN.measuring.tune(evidence))
 
 
+def test_glue_asks_no_accuracy_of_numbers() -> None:
+    settings = settings_of(GLUE_TASKS["STS-B"], FinetuneSettings(target_accuracy=0.9))
+    check_task(task_named("STS-B"), settings)
+
+
 @pytest.mark.parametrize("name", ["regression", "rank", "choice", "span", "STS-B"])
 def test_weights_and_smoothing_of_classes_are_refused_where_there_are_none(name: str) -> None:
     for settings in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -274,6 +275,12 @@ class DemoConfig(Config):
     """Seed of all random numbers."""
     json: bool = False
     """Print the figures as one JSON object on standard output."""
+
+    def __post_init__(self) -> None:
+        # before an earlier demo is cleared away
+        check_least(self, {"seed": 0})
+        if not 0 < self.minutes < math.inf:
+            raise ConfigError(f"--minutes is {self.minutes}", remedy="it must be above 0")
 
 
 Attributing = Literal["integrated-gradients", "gradient-x-input", "leave-one-out", "rollout"]

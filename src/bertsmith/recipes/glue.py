@@ -159,12 +159,14 @@ def glue(config: GlueConfig) -> dict[str, Any]:
 
 
 def settings_of(task: GlueTask, settings: FinetuneSettings) -> FinetuneSettings:
-    """Return the settings for a task: regression takes neither class weights nor smoothing.
+    """Return the settings for a task: regression has no use for those that are for classes.
 
     The count of bad rows starts anew.
     """
     settings = replace(settings, reading=replace(settings.reading))
-    return settings if task.labels else replace(settings, label_loss=LabelLoss())
+    if task.labels:
+        return settings
+    return replace(settings, label_loss=LabelLoss(), target_accuracy=None)
 
 
 class _Trained:

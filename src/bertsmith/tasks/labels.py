@@ -48,12 +48,9 @@ def order_labels(found: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
     labels = set(found)
     if labels == set(known):
         return tuple(known)
-    try:
-        values = {label: float(label) for label in labels}
-    except ValueError:
-        return tuple(sorted(labels))
+    values = {label: value_of(label) for label in labels}
     if not all(map(math.isfinite, values.values())):
-        # nan has no place among numbers
+        # words, and nan, have no place among numbers
         return tuple(sorted(labels))
     return tuple(sorted(labels, key=lambda label: (values[label], label)))
 
@@ -73,7 +70,7 @@ def check_labels(found: Sequence[str], where: str) -> None:
     spelled: dict[float, str] = {}
     for label in counts:
         other = spelled.setdefault(value_of(label), label)
-        if other != label and not math.isnan(value_of(label)):
+        if other != label and math.isfinite(value_of(label)):
             what = f"the labels {other!r} and {label!r} are one number written in two ways"
             remedy = "write them alike: labels are classes by their spelling"
             raise ExampleError(what, where=where, remedy=remedy)
@@ -81,6 +78,9 @@ def check_labels(found: Sequence[str], where: str) -> None:
 
 def value_of(label: str) -> float:
     """Return the number that a label is, not a number (nan) for other labels."""
+    if "_" in label:
+        # Python reads 1_2 as 12, and nobody else does
+        return math.nan
     try:
         return float(label)
     except ValueError:

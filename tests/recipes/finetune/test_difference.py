@@ -84,17 +84,23 @@ def test_the_lead_of_the_other_is_told_with_its_own_interval() -> None:
     assert found.interval(of_other=True) == "+2.00 to +15.00 points"
 
 
-def ended_run(folder: Path, seeds: list[Evidence], score: float) -> Path:
-    """A finished run of questions, two of four without an answer, by what is kept of it."""
+QUESTIONS = ("f1", "exact_match", "f1_at_0")
+
+
+def ended_run(
+    folder: Path, seeds: list[Evidence], score: float, names: tuple[str, ...] = QUESTIONS
+) -> Path:
+    """A finished run of questions, two of four without an answer, or of numbers, as it is kept."""
     run = FinetuneRun(
-        task="span", model=Path("m"), model_hash="m", train=Path("t"), train_hash="t", dev=None,
+        task="span" if names == QUESTIONS else "regression",
+        model=Path("m"), model_hash="m", train=Path("t"), train_hash="t", dev=None,
         dev_hash="d", labels=(), seeds=len(seeds), grid=False, minutes=None, curve=False,
         baselines=False, threads=1, device="cpu", settings=FinetuneSettings(),
     )  # fmt: skip
     folder.mkdir()
     kept = {"format": RUN_FORMAT, "kind": "finetune", "id": "i", "settings": run.to_dict()}
     (folder / "run.json").write_text(json.dumps(kept), encoding="utf-8")
-    scores = {"f1": score, "exact_match": score, "f1_at_0": 0.5}
+    scores = dict.fromkeys(names, score)
     each = [{"seed": seed, "scores": scores} for seed in range(len(seeds))]
     results = {"scores": scores, "best_seed": 0, "seeds": each}
     write_record(folder / "results.json", results)
@@ -114,3 +120,20 @@ def test_seeds_are_compared_at_thresholds_of_their_own(tmp_path: Path) -> None:
     figures = compare(CompareConfig(first=one, second=other))
     assert figures["scores"]["f1"]["second"] == 1
     assert figures["all_seeds"]["difference"] == 0
+
+
+def test_two_runs_on_a_handful_of_numbers_may_differ_by_luck(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any draw of so few rows has the same order, so the bootstrap is certain of anything."""
+    numbers = np.arange(5.0)
+    runs = [
+        ended_run(
+            tmp_path / name, [np.stack([numbers, predicted], 1)], 1.0, ("pearson", "spearman")
+        )
+        for name, predicted in (("one", numbers + 1), ("other", -numbers))
+    ]
+    figures = compare(CompareConfig(first=runs[0], second=runs[1]))
+    for score in figures["scores"].values():
+        assert score["p"] >= binomtest(5, 5).pvalue - 1e-12
+    assert "may well differ by luck alone" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import pytest
 from bertsmith.core.errors import ExampleError
 from bertsmith.recipes.finetune.inputs import split
 from bertsmith.tasks.classify import CLASSIFY
-from bertsmith.tasks.labels import order_labels
+from bertsmith.tasks.labels import check_labels, order_labels
 from bertsmith.tasks.rank import RANK
 from bertsmith.tasks.span import SPAN
 from bertsmith.text.examples.formats.squad import Answer, Question
@@ -26,6 +26,9 @@ def test_labels_keep_a_known_order_or_are_sorted_by_value() -> None:
     assert order_labels(["b", "a"], ("b", "a", "c")) == ("a", "b")
     assert order_labels(["10", "9", "-1"], ()) == ("-1", "9", "10")
     assert order_labels(["10", "9", "x"], ()) == ("10", "9", "x")
+    # to Python 1_1 is the number 11
+    assert order_labels(["1_1", "11", "2"], ()) == ("11", "1_1", "2")
+    check_labels(["1_1", "11"] * 6, "codes.csv")
 
 
 def test_a_label_that_is_no_finite_number_has_one_place_among_the_others() -> None:

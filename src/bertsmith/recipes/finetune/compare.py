@@ -15,7 +15,7 @@ from bertsmith.core.log import say
 from bertsmith.evaluation.metrics import format_mean, percent, score_label
 from bertsmith.evaluation.significance import Statistic, mcnemar, paired_bootstrap
 from bertsmith.recipes.finetune.config import CompareConfig
-from bertsmith.recipes.finetune.outcome import CERTAIN, RESAMPLES, difference_of
+from bertsmith.recipes.finetune.outcome import CERTAIN, RESAMPLES, difference_of, least_p
 from bertsmith.recipes.finetune.recipe import FinetuneRun
 from bertsmith.recipes.finetune.trial import DEV
 from bertsmith.tasks.table import task_named
@@ -149,7 +149,7 @@ def _difference(one: _Ended, other: _Ended, name: str) -> dict[str, float]:
         "difference": bootstrap.difference,
         "low": bootstrap.interval.low,
         "high": bootstrap.interval.high,
-        "p": bootstrap.p,
+        "p": max(bootstrap.p, least_p(count)),
     }
 
 
