@@ -414,3 +414,19 @@ def test_pairs_and_single_texts_are_not_taken_for_each_other(
             ExampleError, match="pair of texts, and the model was trained on single"
         ):
             ask(folder(False))
+
+
+def test_lengths_that_mean_nothing_are_refused(
+    classifier: Path, base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    model, _ = start_from(base_folder, labels=("a", "b"), seed=3, predicts="tags")
+    save_model(tmp_path / "tags", model, tiny_tokenizer)
+    asked = tmp_path / "asked.txt"
+    asked.write_text("word1 word2\n", encoding="utf-8")
+    for folder, options, told in (
+        (base_folder, AnsweringConfig(max_length=8), "fine-tuned for a task"),
+        (classifier, AnsweringConfig(stride=3), "--stride is for words and answers in windows"),
+        (tmp_path / "tags", AnsweringConfig(truncation="tail"), "tagging reads long texts in win"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            predict(PredictConfig(model=folder, file=str(asked), answering=options))

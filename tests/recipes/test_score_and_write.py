@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bertsmith
-from bertsmith.core.errors import ConfigError, ModelFolderError
+from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
 from bertsmith.engine.config import WritingConfig
 from bertsmith.recipes.predict.config import ScoreConfig, WriteConfig
 from bertsmith.recipes.predict.score import score
@@ -103,3 +103,10 @@ def test_models_without_a_head_for_tokens_are_refused(
             loaded.write(samples=samples)
     with pytest.raises(ConfigError, match="masking is 'words'"):
         loaded.score(["word1"], masking="words")
+
+
+def test_a_tab_with_nothing_behind_it_is_named(base_folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "texts.txt"
+    file.write_text("word1\nword2\t\n", encoding="utf-8")
+    with pytest.raises(ExampleError, match=r"texts\.txt:2: has a tab, and no text on one side"):
+        score(ScoreConfig(model=base_folder, file=str(file)))

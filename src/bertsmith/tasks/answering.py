@@ -279,8 +279,10 @@ def answering_of(
         )
     if config.predicts is None:
         _check_thresholds(options, (), "this model is fine-tuned for no task")
+        _check_length(options, None)
     else:
         task = task_of(config)
+        _check_length(options, task)
         return TaskAnswering(
             task=task,
             tokenizer=tokenizer,
@@ -310,6 +312,28 @@ _THRESHOLD_OPTIONS = {
     "min_confidence": (_FOR_CHOICES, "min_confidence"),
     "conformal": (_FOR_CHOICES, "min_confidence"),
 }
+
+
+def _check_length(options: AnsweringConfig, task: Task[Any] | None) -> None:
+    """Raise `ConfigError` for an option that says nothing of how a task reads its texts."""
+    if task is None:
+        given = options.max_length, options.truncation, options.stride
+        if given != (None, None, None):
+            raise ConfigError(
+                "--max-length, --truncation and --stride are for a model fine-tuned for a task",
+                remedy="leave them out",
+            )
+    elif task.answers.windowed and options.truncation not in (None, "windows"):
+        raise ConfigError(
+            f"--truncation is {options.truncation}, and {task.title.lower()} reads long texts in "
+            "windows",
+            remedy="leave it out",
+        )
+    elif not task.answers.windowed and options.stride is not None:
+        raise ConfigError(
+            f"--stride is for words and answers in windows, and this is {task.title.lower()}",
+            remedy="leave it out",
+        )
 
 
 def _check_thresholds(options: AnsweringConfig, thresholds: Collection[str], this: str) -> None:

@@ -351,12 +351,13 @@ def _lines(
             continue
         first, tab, second = written.partition("\t") if pairs else (written, "", "")
         if pairs and not (single and not tab) and not (tidy(first) and tidy(second)):
-            raise ExampleError(
-                "is no pair of texts, and the model was trained on pairs",
-                where=source,
-                line=line,
-                remedy="write both texts with a tab between",
+            what, remedy = (
+                ("has a tab, and no text on one side of it", ", or one text without a tab")
+                if single
+                else ("is no pair of texts, and the model was trained on pairs", "")
             )
+            remedy = f"write both texts with a tab between{remedy}"
+            raise ExampleError(what, where=source, line=line, remedy=remedy)
         row = Example(
             text=tidy(first),
             text_pair=tidy(second) if tab else None,
