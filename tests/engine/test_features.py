@@ -276,3 +276,13 @@ def test_the_last_four_layers(tokenizer: Tokenizer, model: Model, tmp_path: Path
             rows = [single[n][number].vectors.astype(np.float64) for n in range(3, 7)]
             close_when_regrouped(each.vectors, join(rows))
             assert each.vectors.shape[1] == width(deep, config)
+
+
+def test_places_are_those_of_the_text_as_given_where_the_folder_lowers_it(
+    model: Model, tokenizer: Tokenizer
+) -> None:
+    # in lower case each of these letters is two characters
+    text = "\u0130\u0130\u0130\u0130\u0130\u0130 Word1 word2"
+    (got,) = found(model, tokenizer, [example(text)], FeatureConfig(pool="token", lowercase=True))
+    places = dict(zip(got.names, got.spans.tolist(), strict=True))
+    assert [text[slice(*places[name])] for name in ("word1", "word2")] == ["Word1", "word2"]

@@ -12,7 +12,7 @@ from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.config import FillingConfig
 from bertsmith.engine.fill_mask import Fillings, MaskFilling
 from bertsmith.engine.predictor import Predictor
-from bertsmith.engine.words import before, choice_pieces
+from bertsmith.engine.words import Filling, before, best_first, choice_pieces
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.text.examples.reading import Example
@@ -176,3 +176,19 @@ def test_words_have_the_pieces_that_they_have_in_the_text(takes_blank: bool, tex
         pieces = choice_pieces(tokenizer, word, how)
         filled = [*ids[:place].tolist(), *pieces, *ids[place + 1 :].tolist()]
         assert filled == tokenizer.encode([text.replace("[MASK]", word)])[0].tolist()
+
+
+@pytest.mark.parametrize("choice", [")", ").", "word)"])
+def test_no_piece_of_a_choice_holds_what_stands_before_it(choice: str) -> None:
+    pieces = [*BYTE_SPECIALS, *map(chr, range(33, 127)), "\u0120", "()", ").", "().", "(w"]
+    merges = (("(", ")"), (")", "."), ("()", "."), ("(", "w"))
+    tokenizer = Tokenizer(pieces, ByteRules(merges=merges))
+    found = choice_pieces(tokenizer, choice, "glued")
+    assert tokenizer.decode(found) == choice
+
+
+def test_long_words_are_compared_by_what_no_float_holds() -> None:
+    """The product of 100 probabilities of 1e-4 is 0 to a float, their mean logarithm is not."""
+    long = Filling("long", 0.0, tuple(range(100)), -921.0)
+    short = Filling("short", 1e-3, (1,), -6.9)
+    assert [each.piece for each in best_first([long, short])] == ["short", "long"]

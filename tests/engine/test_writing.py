@@ -12,6 +12,7 @@ import torch
 import transformers
 
 from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.engine import writing
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.config import WritingConfig
 from bertsmith.engine.predictor import Predictor
@@ -158,3 +159,26 @@ def test_what_cannot_be_written_is_named(masked: tuple[Model, torch.nn.Module]) 
         written(model, prompt="[MASK]", length=2)
     with pytest.raises(ConfigError, match="gibbs needs at least one a token"):
         WritingConfig(how="gibbs", passes=3)
+
+
+@pytest.mark.parametrize(("length", "passes"), [(5, 10), (1, 10), (7, 3), (10, 10)])
+def test_the_passes_that_are_told_are_those_made(
+    length: int, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, made = writing.predictions, []
+
+    def counted(*values: object) -> object:
+        made.append(values)
+        return drawn(*values)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(writing, "predictions", counted)
+    (found,) = written(model_of(causal=False), how="mask-predict", length=length, passes=passes)
+    assert found.passes == len(made)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_next_to_no_temperature_is_as_good_as_none(causal: bool) -> None:
+    model = model_of(causal)
+    (cold,) = written(model, length=5, temperature=1e-308)
+    (none,) = written(model, length=5, temperature=0)
+    assert cold.ids.tolist() == none.ids.tolist()

@@ -171,6 +171,18 @@ class WritingConfig(Config):
 
     @property
     def all_passes(self) -> int:
-        """The passes of the model over each text."""
+        """The passes of the model over each text, as asked for."""
         usual = {"left-to-right": self.length, "mask-predict": 10, "gibbs": 4 * self.length}
         return self.passes or usual[self.how]
+
+    @property
+    def masked_again(self) -> tuple[int, ...]:
+        """The tokens that each pass of mask-predict fills; passes that would fill none are none."""
+        passes = self.all_passes
+        counts = (self.length * (passes - done) // passes for done in range(passes))
+        return tuple(count for count in counts if count)
+
+    @property
+    def passes_made(self) -> int:
+        """The passes that are made over each text."""
+        return len(self.masked_again) if self.how == "mask-predict" else self.all_passes

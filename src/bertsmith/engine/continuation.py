@@ -128,6 +128,13 @@ def _extend(
                 texts[number].append(token)
 
 
+def tempered(logits: Tensor, temperature: float) -> Tensor:
+    """Return probabilities, in float64, of logits or log-probabilities at a temperature above 0."""
+    exact = logits.double()
+    # of differences from the highest: divided by a very small number these are 0 or infinite
+    return ((exact - exact.amax(1, keepdim=True)) / temperature).softmax(1)
+
+
 def _parts(numbers: list[int]) -> list[list[int]]:
     return [numbers[begin : begin + _TEXTS] for begin in range(0, len(numbers), _TEXTS)]
 
@@ -141,7 +148,7 @@ def _chosen(
     """Return a token for each text, the likeliest or one that its own generator draws."""
     if not config.temperature:
         return logits.argmax(1).tolist()
-    sums = (logits.double() / config.temperature).softmax(1).cumsum(1)
+    sums = tempered(logits, config.temperature).cumsum(1)
     points = [[draws[number].random()] for number in numbers]
     at = torch.tensor(points, dtype=torch.float64, device=logits.device) * sums[:, -1:]
     return torch.searchsorted(sums, at, right=True)[:, 0].tolist()

@@ -389,7 +389,8 @@ class Features:
         """The example with the prompt, and lower-cased where that is asked for."""
         config = self._config
         text, pair = config.prompt + example.text, example.text_pair
-        if config.lowercase:
+        # of tokens and words the tokenizer does it, which knows their places in the text as given
+        if config.lowercase and config.unit == "text":
             text, pair = text.lower(), None if pair is None else pair.lower()
         return replace(example, text=text, text_pair=pair)
 

@@ -249,7 +249,7 @@ class MaskFilling:
         scored = score_words(model, self._tokenizer, asked, forward)
         return [
             best_first(
-                Filling(choice, float(np.exp(total)), word)
+                Filling(choice, float(np.exp(total)), word, total)
                 for choice, word, total in zip(self._config.choices, words, totals, strict=True)
             )
             for (_, words), totals in zip(asked, scored, strict=True)

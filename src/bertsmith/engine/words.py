@@ -35,11 +35,16 @@ class Filling:
     piece: str
     probability: float
     ids: Pieces = ()
+    log_probability: float | None = None
+    """Its logarithm, where it is known: the probability of a long word may be below all floats."""
 
     @property
     def score(self) -> float:
         """The mean log-probability of its pieces, by which words of any length are compared."""
-        return math.log(max(self.probability, 1e-300)) / max(1, len(self.ids))
+        total = self.log_probability
+        if total is None:
+            total = math.log(max(self.probability, 1e-300))
+        return total / max(1, len(self.ids))
 
 
 def best_first(fillings: Iterable[Filling]) -> list[Filling]:
@@ -118,7 +123,10 @@ def likely_words(
     for length in range(1, most_pieces + 1):
         beams = _beam_search(model, tokenizer, masked, length, max(5, top), forward)
         for own, beam in zip(found, beams, strict=True):
-            own += [Filling(tokenizer.decode(word), math.exp(total), word) for word, total in beam]
+            own += [
+                Filling(tokenizer.decode(word), math.exp(total), word, total)
+                for word, total in beam
+            ]
     return [best_first(each)[:top] for each in found]
 
 
@@ -180,13 +188,24 @@ def before(tokenizer: Tokenizer, text: str, at: int, ids: Ids, place: int) -> Be
     return "blank" if text[at - 1].isspace() and not own else "glued"
 
 
+# what a word may stand behind: the first is taken that shares no piece with it
+_SIGNS = ("(", "a", "1")
+
+
 def choice_pieces(tokenizer: Tokenizer, choice: str, before: Before) -> Pieces:
     """Return the pieces of a word by what stands before it; a bracket is taken for any sign.
 
-    Pieces of some vocabularies hold the blank before a word.
+    Pieces of some vocabularies hold the blank before a word. Where one would hold the bracket too,
+    as of ``()``, a letter or a digit is taken for any sign.
     """
-    word = choice.strip()
-    text = {"start": word, "blank": f"( {word}", "glued": f"({word}"}[before]
-    encoded = tokenizer.encode_spans(text, specials_in_text=False)
-    bracket = 0 if before == "start" else 1
-    return tuple(encoded.ids[encoded.ends > bracket].tolist())
+    word, blank = choice.strip(), " " * (before == "blank")
+    if before == "start":
+        return tuple(tokenizer.encode_spans(word, specials_in_text=False).ids.tolist())
+    found: Pieces = ()
+    for sign in _SIGNS:
+        encoded = tokenizer.encode_spans(f"{sign}{blank}{word}", specials_in_text=False)
+        own = encoded.ends > 1
+        found = tuple(encoded.ids[own].tolist())
+        if not np.any(encoded.starts[own] < 1):
+            break
+    return found

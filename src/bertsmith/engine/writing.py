@@ -24,6 +24,7 @@ from bertsmith.core.streams import Purpose, stream
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.cloze import predictions
 from bertsmith.engine.config import WritingConfig
+from bertsmith.engine.continuation import tempered
 from bertsmith.engine.predictor import Request, text_length
 from bertsmith.network.model import Model
 from bertsmith.text.examples.example import Example
@@ -114,7 +115,7 @@ class TextWriting:
         return Written(
             text=self._tokenizer.decode(output[1:]),
             ids=np.array(output[begin:], np.int64),
-            passes=self._config.all_passes,
+            passes=self._config.passes_made,
         )
 
 
@@ -151,12 +152,9 @@ class _Texts:
 
     def mask_predict(self, prompts: Prompts, draws: Generators) -> list[list[int]]:
         """Fill all masks at once, then mask and fill the least probable ones, fewer each time."""
-        texts, length, passes = self._masked(prompts), self.config.length, self.config.all_passes
-        certain = [np.full(length, -np.inf) for _ in prompts]
-        for done in range(passes):
-            again = length * (passes - done) // passes
-            if not again:
-                break
+        texts = self._masked(prompts)
+        certain = [np.full(self.config.length, -np.inf) for _ in prompts]
+        for again in self.config.masked_again:
             places = []
             for text, prompt, own in zip(texts, prompts, certain, strict=True):
                 lowest = np.sort(np.argsort(own, kind="stable")[:again])
@@ -224,6 +222,6 @@ class _Texts:
         if self.config.top_k is not None and self.config.top_k < allowed.shape[1]:
             least = allowed.topk(self.config.top_k).values[:, -1:]
             allowed = allowed.masked_fill(allowed < least, -torch.inf)
-        sums = (allowed.double() / self.config.temperature).softmax(1).cumsum(1)
+        sums = tempered(allowed, self.config.temperature).cumsum(1)
         at = torch.from_numpy(points)[:, None].to(sums.device) * sums[:, -1:]
         return torch.searchsorted(sums, at, right=True)[:, 0]
