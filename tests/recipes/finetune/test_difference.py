@@ -126,11 +126,10 @@ def test_two_runs_on_a_handful_of_numbers_may_differ_by_luck(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any draw of so few rows has the same order, so the bootstrap is certain of anything."""
-    numbers = np.arange(5.0)
+    monkeypatch.setattr("bertsmith.recipes.finetune.compare.RESAMPLES", 100)
+    numbers, scores = np.arange(5.0), ("pearson", "spearman")
     runs = [
-        ended_run(
-            tmp_path / name, [np.stack([numbers, predicted], 1)], 1.0, ("pearson", "spearman")
-        )
+        ended_run(tmp_path / name, [np.stack([numbers, predicted], 1)], 1.0, scores)
         for name, predicted in (("one", numbers + 1), ("other", -numbers))
     ]
     figures = compare(CompareConfig(first=runs[0], second=runs[1]))
