@@ -449,7 +449,10 @@ def test_a_model_abstains_below_the_confidence_chosen_on_dev(
     least = read_config(outcome.model).min_confidence
     assert least is not None
     accuracy = outcome.best.scores["accuracy"]
-    capsys.readouterr()
+    # the threshold that the model keeps, and its effect on dev
+    assert f"answers are given where the probability is at least {least:.4f}" in " ".join(
+        capsys.readouterr().err.split()
+    )
     scores = evaluate(EvaluateConfig(model=outcome.model, file=labelled))["scores"]
     assert "answers are given where the probability is at least" in capsys.readouterr().err
     assert scores["accuracy"]["value"] == pytest.approx(accuracy, abs=0.35)

@@ -66,6 +66,15 @@ def test_a_seed_decides_everything(prepared: Prepared, make_model: MakeModel) ->
     assert [step for step, _ in first.losses] == list(range(1, 17))
 
 
+def test_one_row_of_dev_is_no_failure(
+    prepared: Prepared, make_model: MakeModel, tiny_tokenizer: Tokenizer
+) -> None:
+    data = replace(prepared.data, train=prepared.data.train[:4], dev=prepared.data.dev[:1])
+    one = prepare(data, tiny_tokenizer, Room(longest=32))
+    result = run_trial(make_model, one, replace(CONFIG, epochs=1), 1)[0]
+    assert not result.constant
+
+
 def test_a_stopped_training_goes_on_to_the_same_end(
     prepared: Prepared, make_model: MakeModel, tmp_path: Path
 ) -> None:

@@ -124,16 +124,18 @@ class Experiment:
             rivals.append(random)
         data, prepared = self.prepared.data, self.prepared
         best = max(results, key=lambda result: result.rank)
-        evidence = self._evidence("seeds", best.seed)
+        evidence, target = self._evidence("seeds", best.seed), self.settings.target_accuracy
+        measuring = data.task.measuring
+        tuned = UNTUNED if target is None else measuring.tune(evidence, target)
         interval = interval_of(data.task, evidence, data.labels)
-        majority_baseline = data.task.measuring.majority_baseline(data.train, data.dev, data.labels)
+        majority_baseline = measuring.majority_baseline(data.train, data.dev, data.labels)
         return FinetuneOutcome(
             folder=self.folder.path,
             model=self.folder.model,
             data=data,
             seeds=tuple(results),
             interval=interval,
-            notes=(*data.task.measuring.notes(evidence, UNTUNED), *left_out),
+            notes=(*measuring.notes(evidence, tuned), *left_out),
             rivals=tuple(rivals),
             difference=chosen._difference(results, rivals, majority_baseline, interval),
             majority_baseline=majority_baseline,

@@ -225,7 +225,8 @@ def run_trial(
     result = TrialResult(
         seed=seed,
         scores=measured.scores,
-        constant=task.measuring.constant(measured.answers),
+        # a single row says nothing of others
+        constant=len(data.dev) > 1 and task.measuring.constant(measured.answers),
         losses=watched.points()
         if folder is None
         else _logged(folder, supervision.target(prepared)),
