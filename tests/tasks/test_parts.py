@@ -244,6 +244,12 @@ def test_an_interval_is_of_the_threshold_that_the_model_keeps() -> None:
     assert interval == interval_of(SPAN, evidence, (), SPAN.measuring.tune(evidence))
 
 
+def test_windows_share_fewer_tokens_than_they_have() -> None:
+    assert Room(longest=24, stride=23).overlap == 23
+    with pytest.raises(ConfigError, match=r"stride is 24; .* below the 24 tokens of a window"):
+        Room(longest=24, stride=24)
+
+
 def test_glue_asks_no_accuracy_of_numbers() -> None:
     settings = settings_of(GLUE_TASKS["STS-B"], FinetuneSettings(target_accuracy=0.9))
     check_task(task_named("STS-B"), settings)

@@ -80,8 +80,11 @@ class Room(Config):
     def __post_init__(self) -> None:
         if self.longest < 8:
             raise ConfigError(f"longest is {self.longest}", remedy="it must be at least 8 tokens")
-        if self.stride is not None and self.stride < 0:
-            raise ConfigError(f"stride is {self.stride}", remedy="it must be at least 0")
+        if self.stride is not None and not 0 <= self.stride < self.longest:
+            raise ConfigError(
+                f"stride is {self.stride}",
+                remedy=f"it must be at least 0, and below the {self.longest} tokens of a window",
+            )
 
     @property
     def overlap(self) -> int:
