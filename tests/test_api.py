@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
 from bertsmith.network.model import build_model
 from bertsmith.recipes.predict.config import PredictConfig
 from bertsmith.recipes.predict.recipe import predict
+from bertsmith.tasks.answering import answering_of
 from bertsmith.tasks.rank import RELEVANCE
 from bertsmith.tasks.regression import NUMBER
 from bertsmith.tokens.basic import BasicRules
@@ -149,6 +152,28 @@ def test_masks_are_filled_by_choices_and_together(folders: dict[str, Path]) -> N
         model.fill_mask("[MASK]", most_pieces=9)
     with pytest.raises(ConfigError, match="are for a model that fills masks"):
         bertsmith.load(folders["class"]).predict(["word1"], choices=["word2"])
+
+
+def test_a_model_asked_in_many_ways_keeps_few_of_them(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[weakref.ref[object]] = []
+
+    def opening(*values: object, **named: object) -> object:
+        found = answering_of(*values, **named)  # type: ignore[arg-type]
+        opened.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr("bertsmith.recipes.loaded.answering_of", opening)
+    model = bertsmith.load(folders["class"])
+    for number in range(100):
+        model.predict([], min_confidence=number / 100)
+    gc.collect()
+    assert len(opened) == 100
+    assert sum(each() is not None for each in opened) < 50
+    # the latest are kept
+    model.predict([], min_confidence=0.99)
+    assert len(opened) == 100
 
 
 def test_vectors_are_means_over_the_tokens_of_transformers(folders: dict[str, Path]) -> None:

@@ -97,6 +97,10 @@ def _typed(function: Callable[..., Any]) -> tuple[Signature, dict[str, Any]]:
     return signature(function), get_type_hints(function)
 
 
+# combinations of options whose answering is kept
+_KEPT = 32
+
+
 class LoadedModel:
     """A model folder made ready to answer; `bertsmith.load` opens one."""
 
@@ -256,7 +260,7 @@ class LoadedModel:
         key = _key(options, prompt)
         embedder = self._embedders.get(key)
         if embedder is None:
-            embedder = self._embedders[key] = self._embedder(options, prompt)
+            embedder = _kept(self._embedders, key, self._embedder(options, prompt))
         examples = (each.row or _blank(each) for each in asked_values(_listed(texts), None))
         rows = [each.vectors for each in embedder.features(examples)]
         return np.stack(rows) if rows else np.zeros((0, embedder.width), np.float32)
@@ -300,8 +304,16 @@ class LoadedModel:
         if key not in self._answerings:
             config = configured(AnsweringConfig, options, spelled=in_python)
             opened = answering_of(self.model, self.tokenizer, config, where=self.name)
-            self._answerings[key] = opened
+            return _kept(self._answerings, key, opened)
         return self._answerings[key]
+
+
+def _kept(known: dict[object, T], key: object, value: T) -> T:
+    """Keep a value that was made for some options, in place of the oldest of too many."""
+    while len(known) >= _KEPT:
+        del known[next(iter(known))]
+    known[key] = value
+    return value
 
 
 def _key(options: Mapping[str, Any], *more: object) -> object:
