@@ -18,8 +18,13 @@ pytest.importorskip("starlette")
 pytest.importorskip("orjson")
 
 from bertsmith import load
+from bertsmith.engine.fill_mask import Fillings
+from bertsmith.engine.words import Filling
 from bertsmith.network.config import Conformal, ModelConfig
 from bertsmith.network.model import build_model
+from bertsmith.serving.messages import Input
+from bertsmith.serving.models.handlers import present_fillings
+from bertsmith.text.examples.example import Example
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
@@ -212,6 +217,17 @@ def test_vectors_of_tokens_are_refused_where_there_are_none(tmp_path: Path) -> N
             assert "no model answers with token-vectors" in response.json()["error"]
 
     asyncio.run(run())
+
+
+def test_places_of_masks_are_unknown_where_both_texts_have_some() -> None:
+    """Of truncated texts nobody knows which masks of the first were read."""
+    answer = Fillings(masks=[[Filling("word1", 0.5)], [Filling("word2", 0.5)]])
+    text = "[MASK] word1 [MASK]"
+    for second, places in ((None, [(0, 6), (13, 19)]), ("[MASK]", [(None, None)] * 2)):
+        example = Example(text=text, text_pair=second, label=None, source="request", line=1)
+        asked = Input(text, second, truncate=True)
+        masks = present_fillings(TOKENIZERS["bert"], example, answer, asked)["masks"]
+        assert [(each["start"], each["end"]) for each in masks] == places
 
 
 def test_next_sentence_is_that_of_python(tmp_path: Path) -> None:

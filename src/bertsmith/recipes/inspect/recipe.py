@@ -162,9 +162,12 @@ def _notes(found: Inspection, corpus: Corpus) -> list[str]:
             "attention from a word the mean over them."
         )
     if corpus.cut:
-        notes.append(f"{counted(corpus.cut, 'text')} had more tokens than are read, and were cut.")
+        were = "was" if corpus.cut == 1 else "were"
+        texts = counted(corpus.cut, "text")
+        notes.append(f"{texts} had more tokens than are read, and {were} cut.")
     if corpus.left_out:
-        notes.append(f"{counted(corpus.left_out, 'sentence')} were too long, and left out.")
+        were = "was" if corpus.left_out == 1 else "were"
+        notes.append(f"{counted(corpus.left_out, 'sentence')} {were} too long, and left out.")
     return notes
 
 

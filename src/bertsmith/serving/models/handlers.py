@@ -340,7 +340,9 @@ def present_fillings(tokenizer: Tokenizer, example: Example, answer: Fillings, a
     own = tokenizer.vocabulary[tokenizer.mask_id]
     pattern = "|".join(map(re.escape, {MASK, own}))
     places = [found.span() for found in re.finditer(pattern, asked.text)]
-    known = len(places) >= len(answer.masks)
+    # where both texts have some and are truncated, nobody knows which of them were read
+    elsewhere = re.search(pattern, asked.second or "") is not None
+    known = len(places) >= len(answer.masks) and not elsewhere
     top = asked.top or MOST_CANDIDATES
     masks = []
     for number, candidates in enumerate(answer.masks):
