@@ -12,8 +12,8 @@ import torch
 import transformers
 
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.engine import writing
 from bertsmith.engine.answers import Forward
+from bertsmith.engine.cloze import predictions
 from bertsmith.engine.config import WritingConfig
 from bertsmith.engine.predictor import Predictor
 from bertsmith.engine.writing import TextWriting, Written
@@ -165,13 +165,13 @@ def test_what_cannot_be_written_is_named(masked: tuple[Model, torch.nn.Module]) 
 def test_the_passes_that_are_told_are_those_made(
     length: int, passes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn, made = writing.predictions, []
+    made = []
 
     def counted(*values: object) -> object:
         made.append(values)
-        return drawn(*values)  # type: ignore[arg-type]
+        return predictions(*values)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(writing, "predictions", counted)
+    monkeypatch.setattr("bertsmith.engine.writing.predictions", counted)
     (found,) = written(model_of(causal=False), how="mask-predict", length=length, passes=passes)
     assert found.passes == len(made)
 

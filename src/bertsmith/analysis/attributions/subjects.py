@@ -229,8 +229,8 @@ def _class_subjects(
     ids, segments = _fitted(tokenizer, [each.ids for each in encoded], room)
     # the numbers of the pieces are cut as the pieces are
     numbers, _ = _fitted(tokenizer, [np.arange(len(each)) for each in encoded], room)
-    lengths = [len(each) for each in encoded]
-    counts = kept(tokenizer, lengths[0], *(lengths[1:] or [None]), longest=room.longest)
+    second = len(encoded[1]) if len(encoded) > 1 else None
+    counts = kept(tokenizer, len(encoded[0]), second, longest=room.longest)
     offsets = (len(tokenizer.begin), second_begins(tokenizer, counts[0]))
     words: list[Word] = []
     for side, (text, own) in enumerate(zip(texts, encoded, strict=True)):
@@ -257,8 +257,8 @@ def _fitted(
 ) -> tuple[Ids, Segments]:
     """Return the sequence of a text or pair, of a text in windows its beginning."""
     fit = "head" if room.long == "windows" else room.long
-    first, *second = texts
-    found = fitted(tokenizer, first, *(second or [None]), longest=room.longest, fit=fit)
+    second = texts[1] if len(texts) > 1 else None
+    found = fitted(tokenizer, texts[0], second, longest=room.longest, fit=fit)
     return found.sequences[0]
 
 
