@@ -239,7 +239,7 @@ def _reading_speed(
     precision: Precision,
     limit: float,
 ) -> float:
-    """Return tokens of held-out text per second, measured in about `seconds`."""
+    """Return tokens of held-out text per second, measured in about `limit` seconds."""
     whole, _ = batches.next_batch(DataPosition())
     sequences = min(2, whole.sequences)
     began = time.perf_counter()

@@ -197,7 +197,7 @@ class Coverage:
 def coverage(
     store: TokenStore, config: SampleConfig, seed: int, most: int = COVERED_TOKENS
 ) -> Coverage:
-    """Sample the sequences of an epoch, of at most about `tokens` tokens."""
+    """Return the statistics of some sequences of an epoch, of at most about `most` tokens."""
     # for a share, it does not matter at which token of a word a cut falls
     nowhere = np.broadcast_to(np.False_, store.tokens)
     text = (_Positions(store), config.text, config.max_length, nowhere, seed)
