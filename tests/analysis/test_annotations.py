@@ -17,7 +17,7 @@ from bertsmith.analysis.heads.coreference import (
     coreference_figures,
     passages,
 )
-from bertsmith.analysis.heads.tag_pairs import SAME, PairFigures, TaggedWords
+from bertsmith.analysis.heads.tag_pairs import SAME, PairFigures, TagCounts, TaggedWords
 from bertsmith.analysis.heads.words import split_words
 from bertsmith.analysis.inspection import Item, annotation_figures
 from bertsmith.network.model import Model, build_model
@@ -329,3 +329,11 @@ def test_antecedents_are_those_of_a_plain_loop(
     assert (whole.nearest, whole.same_word) == (0.5, 0.75)
     assert whole.candidates == pytest.approx(9 / 4)
     assert "nominal" not in found
+
+
+def test_a_type_with_the_name_of_all_is_counted_once() -> None:
+    split = split_words(TOKENIZER, ("word1", "word2", "word3"), 20)
+    assert split is not None
+    counts = TagCounts(1, 1)
+    counts.block([TaggedWords(split, ("B-all", "I-all", "O"), 0)])
+    assert [(each.asked, each.count) for each in counts.figures().entities] == [("all", 2)] * 2

@@ -119,8 +119,8 @@ class TagCounts:
 
     def __init__(self, layers: int, heads: int) -> None:
         self._tags: dict[str, int] = {}
-        # the first is for entities of all types
-        self._kinds: dict[str, int] = {ALL: 0}
+        # rows of types begin with the second: the first is for entities of all types
+        self._kinds: dict[str, int] = {}
         self._pairs = _Tally(layers, heads)
         self._entities = _Tally(layers, heads)
         self._entities.grow(1, 1)
@@ -136,7 +136,7 @@ class TagCounts:
             found.half[row] = each.number % 2
             self._place(found, row, each.tags, present[row])
         self._pairs.grow(len(self._tags), len(self._tags))
-        self._entities.grow(len(self._kinds), 1)
+        self._entities.grow(1 + len(self._kinds), 1)
         if self._tags:
             self._count_pairs(found, present)
         self._count_entities(found, present)
@@ -156,7 +156,8 @@ class TagCounts:
             inside = begin + np.flatnonzero(present[begin:end])
             if len(inside) > 1:
                 found.entity[row, inside] = number
-                found.kind[row, inside] = self._number(self._kinds, kind)
+                own = self._number(self._kinds, kind)
+                found.kind[row, inside] = own + 1 if own >= 0 else -1
 
     def _number(self, known: dict[str, int], name: str) -> int:
         """Return the number of a name, a new one for a new one; -1 if there are too many."""
@@ -219,11 +220,10 @@ class TagCounts:
             for asked, wanted in order[:_MOST_PAIRS]
         ]
         counts = self._entities.words.sum((1, 2))
-        kinds = sorted(self._kinds.items(), key=lambda item: (item[1] > 0, -counts[item[1]]))
+        kinds = sorted(self._kinds.items(), key=lambda item: -counts[item[1] + 1])
+        rows = [(ALL, 0), *((name, number + 1) for name, number in kinds)]
         entities = [
-            self._entities.figures(name, SAME, (number, 0))
-            for name, number in kinds
-            if counts[number]
+            self._entities.figures(name, SAME, (row, 0)) for name, row in rows if counts[row]
         ]
         return TagFigures(pairs, entities)
 
