@@ -27,6 +27,10 @@ def drawn(random: np.random.Generator, rows: int, classes: int) -> tuple[Shares,
     return sure / sure.sum(1, keepdims=True), true.astype(np.float64)
 
 
+def test_a_training_that_has_failed_has_no_thresholds() -> None:
+    assert conformal_of(np.array([0.3, np.nan] * 20)) is None
+
+
 @pytest.mark.parametrize("examples", [1, 2, 9, 37, 100, 1999])
 def test_thresholds_are_corrected_quantiles(examples: int) -> None:
     right = np.random.default_rng(examples).random(examples)

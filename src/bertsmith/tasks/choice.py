@@ -143,8 +143,8 @@ def _constant(answers: Sequence[Any]) -> bool:
     return all(np.ptp(answer) < 1e-4 for answer in answers)
 
 
-def _by_lot(train: Sequence[Choice], dev: Sequence[Choice], labels: Labels) -> tuple[str, float]:
-    return "choosing by lot", float(np.mean([1 / len(row.choices) for row in dev]))
+def _at_random(train: Sequence[Choice], dev: Sequence[Choice], labels: Labels) -> tuple[str, float]:
+    return "choosing at random", float(np.mean([1 / len(row.choices) for row in dev]))
 
 
 # presentation
@@ -213,7 +213,7 @@ CHOICE = Task(
         right=right_choices,
         notes=partial(confidence_notes, "questions"),
         calibrate=calibrate,
-        majority_baseline=_by_lot,
+        majority_baseline=_at_random,
     ),
     present=Presentation(
         lines=_lines,

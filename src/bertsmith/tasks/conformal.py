@@ -37,7 +37,9 @@ def calibrate(evidence: Evidence, answers: Sequence[Any]) -> Conformal | None:
 
 
 def conformal_of(right: NDArray[np.float64]) -> Conformal | None:
-    """Return the thresholds for the probabilities of right answers; None where there are too few.
+    """Return the thresholds for the probabilities of right answers.
+
+    None where there are too few, or one is no number, as of a training that has failed.
 
     They are rounded downwards, so that rounding never shortens a set.
     """
@@ -45,7 +47,7 @@ def conformal_of(right: NDArray[np.float64]) -> Conformal | None:
     # in whole tenths of a percent: 0.57 * 100 is more than 57
     ranks = [-(-(examples + 1) * round(1000 * each) // 1000) for each in _COVERAGES]
     coverages = [each for each, rank in zip(_COVERAGES, ranks, strict=True) if rank <= examples]
-    if not coverages:
+    if not coverages or np.isnan(right).any():
         return None
     largest, scale = np.sort(right)[::-1], 10**_DIGITS
     values = [math.floor(scale * largest[rank - 1]) / scale for rank in ranks[: len(coverages)]]

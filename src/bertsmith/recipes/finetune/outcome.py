@@ -228,7 +228,9 @@ class FinetuneOutcome:
             "best_seed": self.best.seed,
             "best_interval": [self.interval.low, self.interval.high],
             "notes": list(self.notes),
-            "floor": None if self.majority_baseline is None else dict([self.majority_baseline]),
+            "majority_baseline": None
+            if self.majority_baseline is None
+            else dict([self.majority_baseline]),
             "rivals": [rival.to_dict() for rival in self.rivals],
             "difference": None if self.difference is None else self.difference.__dict__,
             "grid": None if self.grid is None else [cell.to_dict() for cell in self.grid.cells],
