@@ -104,6 +104,29 @@ def test_parts_of_speech_are_plain(tmp_path: Path) -> None:
     assert (found.tags, found.entities) == (("NNP", "VBZ"), None)
 
 
+@pytest.mark.parametrize("gap", [" ", "\t", " NNP I-NP "])
+@pytest.mark.parametrize("name", ["a.conll", "a.txt"])
+def test_comments_above_a_sentence(tmp_path: Path, gap: str, name: str) -> None:
+    comments = "# id 7c9f domain=en\n# sent_id = 3\n# text = Alex is in Los Angeles\n"
+    sentence = column(SAME["bio2"], gap)
+    with_hashes = f"#{gap}O\n#1{gap}O\nAlex{gap}B-PER\n\n"
+    path = tmp_path / name
+    head = "# global.columns = FORM NER\n\n"
+    path.write_text(head + comments + sentence + "# id 8\n" + with_hashes + f"#{gap}O\n")
+    first, second, third = read_tagged(path, need_tags=True)
+    assert (first.text, first.line, first.tags) == (" ".join(WORDS), 6, tuple(SAME["bio2"]))
+    assert (second.text, second.tags) == ("# #1 Alex", ("O", "O", "B-PER"))
+    assert (third.text, third.tags) == ("#", ("O",))
+
+
+@pytest.mark.parametrize("line", ["#hashtag", "#", "# a b c d"])
+def test_a_word_without_its_tag_is_no_comment(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text(f"Alex B-PER\n{line}\nis O\n\n#tag O\nis O\n")
+    with pytest.raises(ExampleError, match=r":2: \d columns? where the first word has 2"):
+        list(read_tagged(path, need_tags=True))
+
+
 def test_words_without_tags(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("Ann\nruns\n\nBob\n")

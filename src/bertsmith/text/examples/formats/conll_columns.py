@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,8 @@ from bertsmith.text.opening import TextFile, kind_of
 DOCUMENT = "-DOCSTART-"
 LONGEST_SENTENCE = 100_000
 _CONLLU = ".conllu"
-
+# a comment by its looks; others are known by their number of columns
+_COMMENT = re.compile(r"#\s+(?:[\w.:-]+\s*=|id\s)")
 
 WORD_NAMES = ("word", "words", "token", "tokens", "form")
 TAG_NAMES = ("tag", "tags", "ner", "ner_tag", "ner_tags", "pos", "pos_tag", "pos_tags", "upos")
@@ -62,7 +64,8 @@ def names_columns(cells: Sequence[str]) -> bool:
 def has_names(path: Path, encoding: str) -> bool:
     """Return whether the first non-empty line of a file of columns names them."""
     lines = TextFile(path, ExampleError, encoding).lines(escaped=True)
-    return names_columns(_cells(next((text for _, text in lines if text.strip()), "")))
+    words = (text for _, text in lines if text.strip() and not _COMMENT.match(text))
+    return names_columns(_cells(next(words, "")))
 
 
 def first_words(file: TextFile) -> Iterator[list[str]]:
@@ -72,7 +75,30 @@ def first_words(file: TextFile) -> Iterator[list[str]]:
 
 
 def _blocks(file: TextFile, *, universal: bool) -> Iterator[tuple[int, list[tuple[int, str]]]]:
-    """Yield the number of the document and the lines of each sentence."""
+    """Yield the number of the document and the lines of each sentence, without its comments."""
+    for document, lines in _blocks_with_comments(file, universal=universal):
+        if words := lines if universal else _without_comments(lines):
+            yield document, words
+
+
+def _without_comments(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Leave out lines such as ``# id = 4`` above the first word; a word may be ``#`` itself."""
+    first = next((text for _, text in lines if not text.startswith("#")), None)
+    begin = 0
+    for _, text in lines:
+        other = first is not None and (
+            len(_cells(text)) != len(_cells(first)) or ("\t" in first) != ("\t" in text)
+        )
+        comment = _COMMENT.match(text) or (text.startswith("# ") and other)
+        if not comment or len(_cells(text)) == 1:
+            break
+        begin += 1
+    return lines[begin:]
+
+
+def _blocks_with_comments(
+    file: TextFile, *, universal: bool
+) -> Iterator[tuple[int, list[tuple[int, str]]]]:
     document = 0
     lines: list[tuple[int, str]] = []
     for line, text in file.lines(escaped=True):
