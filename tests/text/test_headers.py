@@ -50,6 +50,18 @@ def test_a_ranking_without_header(tmp_path: Path) -> None:
         list(read_examples(path, Columns(), need_label=True, kind="rank"))
 
 
+def test_pairs_without_header(tmp_path: Path) -> None:
+    rows = [f"the cook makes dish {n}\tmakes cook {n} the dish" for n in range(4)]
+    path = table(tmp_path, *rows, name="a.tsv")
+    remedy = "or of pairs --text-column 0 --text-pair-column 1"
+    with pytest.raises(ExampleError, match=remedy):
+        list(read_examples(path, Columns(), need_label=False))
+    found = list(read_examples(path, Columns(text="0", text_pair="1"), need_label=False))
+    assert (found[0].text, found[0].text_pair) == tuple(rows[0].split("\t"))
+    with pytest.raises(ExampleError, match="cannot be told apart(?!.*--text-pair-column)"):
+        list(read_examples(path, Columns(), need_label=True))
+
+
 def test_positions_below_a_header(tmp_path: Path) -> None:
     path = table(
         tmp_path, "Urteil,Satz", *(f"{'ja' if n % 3 else 'nein'},Satz {n}" for n in range(30))

@@ -38,6 +38,8 @@ from bertsmith.weights.folder import load_model
 from bertsmith.weights.sentence_folder import read_sentence_folder
 
 _SHOWN = 12
+# names of columns, so that a terminal of 80 columns has room for all
+_NARROW = {"previous": "prev.", "punctuation": "punct.", "entropy": "entr.", "distance": "dist."}
 
 
 def inspect(config: InspectConfig) -> Mapping[str, Any]:
@@ -215,7 +217,7 @@ def _show(found: Inspection) -> None:
     names = ("self", "previous", "next", "cls", "sep", "punctuation")
     table.add_column("layer", justify="right")
     for name in (*names, "entropy", "distance"):
-        table.add_column(name, justify="right")
+        table.add_column(_NARROW.get(name, name), justify="right")
     for layer in range(found.layers):
         shares = [f"{100 * found.statistics[name][layer].mean():.1f} %" for name in names]
         others = [f"{found.statistics[name][layer].mean():.2f}" for name in ("entropy", "distance")]

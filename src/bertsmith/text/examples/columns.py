@@ -194,7 +194,7 @@ def _by_content(
         label = _label_column([[row[index].strip() for row in rows] for index in range(2)])
         if label is None:
             what = f"the columns of text and label cannot be told apart; {header.reason}"
-            raise file.fault(what, 1, _by_position(head))
+            raise file.fault(what, 1, _by_position(head, pairs=not need_label))
         indices |= {"text": 1 - label, "label": label}
     elif width == 2 and len(left) == 1 and set(indices) < {"text", "label"}:
         missing = "label" if "text" in indices else "text"
@@ -215,9 +215,10 @@ def _label_column(columns: Sequence[Sequence[str]]) -> int | None:
     return None
 
 
-def _by_position(head: Head) -> str:
+def _by_position(head: Head, *, pairs: bool = False) -> str:
+    of_pairs = ", or of pairs --text-column 0 --text-pair-column 1" if pairs else ""
     return (
-        "name them by position, from 0, such as --text-column 1 --label-column 0: "
+        f"name them by position, from 0, such as --text-column 1 --label-column 0{of_pairs}: "
         f"{positions(head.names)}"
     )
 
