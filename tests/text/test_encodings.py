@@ -124,6 +124,26 @@ def test_guesses_about_a_corpus_are_counted(
     assert line.startswith(f"{tmp_path}/01.txt and 18 more files: read as cp1252: ")
 
 
+def test_an_encoding_named_for_files_of_utf8_is_doubted_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in "ab":
+        _french(tmp_path, f"{folder}/0.txt")
+        (tmp_path / folder / "1.txt").write_text(GERMAN, encoding="utf-8")
+        (tmp_path / folder / "2.txt").write_text("ASCII, which is the same in both.")
+    for _ in range(2):
+        documents = list(Corpus([tmp_path], encoding="cp1252"))
+        assert ["élève" in document.paragraphs[0] for document in documents][::3] == [True, True]
+    (first, line) = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"{tmp_path}/a/1.txt: read as cp1252: --encoding says so")
+    assert line.startswith(f"{tmp_path}/b/1.txt: read as cp1252: --encoding says so")
+    assert line.endswith("valid UTF-8; save the others as UTF-8")
+    columns = Columns(encoding="latin-1")
+    assert len(list(read_examples(tmp_path, columns, need_label=True))) == 6
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{tmp_path}/a/1.txt and 1 more file: read as ")
+
+
 @pytest.mark.parametrize(("text", "codec"), _paired(NOT_GUESSED))
 def test_what_is_not_certain_is_refused(tmp_path: Path, text: str, codec: str) -> None:
     path = tmp_path / "a.txt"

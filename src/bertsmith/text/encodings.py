@@ -244,12 +244,13 @@ _WIDE = ("utf-16", "utf-32")
 class Verdict:
     """The detected codec of a file's text, or None.
 
-    `guessed` is the reason for a guess, `fault` the error if there is no codec, and `candidates`
-    are other codecs that the text may be in.
+    `guessed` is the reason for a guess, `doubt` one against a codec that was named, `fault` the
+    error if there is no codec, and `candidates` are other codecs that the text may be in.
     """
 
     codec: str | None
     guessed: str = ""
+    doubt: str = ""
     fault: str = ""
     candidates: tuple[str, ...] = ()
 
@@ -290,6 +291,19 @@ def judge(blocks: Iterable[bytes]) -> Verdict:
     if not sample.begun:
         return Verdict(codec=UTF8)
     return _by_sample(sample.whole(), multibyte, declared)
+
+
+def doubted(codec: str, block: bytes) -> Verdict | None:
+    """Return the verdict on the first block of a text in a named encoding that reads as UTF-8."""
+    if codec == UTF8 or is_wide(codec) or block.isascii():
+        return None
+    try:
+        # not final: the block may end in the middle of a character
+        codecs.getincrementaldecoder(UTF8)().decode(block)
+    except UnicodeDecodeError:
+        return None
+    doubt = f"{OPTION} says so, for all files, but this is valid UTF-8; save the others as UTF-8"
+    return Verdict(codec=codec, doubt=doubt)
 
 
 class _Sample:
@@ -383,9 +397,10 @@ def _by_sample(sample: bytes, multibyte: int, declared: str | None) -> Verdict:
 
 
 def tell_guess(path: Path, verdict: Verdict, more: int = 0) -> None:
-    """Report the guessed encoding of a file, and of how many more files."""
+    """Report the guessed or doubted encoding of a file, and of how many more files."""
     others = f" and {counted(more, 'more file')}" if more else ""
-    say(f"{path}{others}: read as {verdict.codec}: {verdict.guessed}; {OPTION} names another")
+    why = verdict.doubt or f"{verdict.guessed}; {OPTION} names another"
+    say(f"{path}{others}: read as {verdict.codec}: {why}")
 
 
 class Guesses:

@@ -17,7 +17,16 @@ from typing import BinaryIO, Protocol, cast, runtime_checkable
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.core.pipes import open_file_or_pipe
 from bertsmith.text.config import AUTO, UTF8, codec_named
-from bertsmith.text.encodings import OPTION, Guesses, Verdict, is_wide, judge, resolve, tell_guess
+from bertsmith.text.encodings import (
+    OPTION,
+    Guesses,
+    Verdict,
+    doubted,
+    is_wide,
+    judge,
+    resolve,
+    tell_guess,
+)
 
 COMPRESSED = (".gz", ".zst")
 BLOCK_BYTES = 1 << 20
@@ -140,9 +149,23 @@ class TextFile:
         return self._accepted(verdict), _prepend(first, blocks)
 
     def examine(self, guesses: Guesses) -> None:
-        """Detect the encoding before the file is read, and leave reporting a guess to `guesses`."""
-        if self.encoding == AUTO and self.path.is_file():
+        """Detect the encoding before the file is read, and leave reporting a guess to `guesses`.
+
+        So is a named encoding of a file that is valid UTF-8.
+        """
+        if not self.path.is_file():
+            return
+        if self.encoding == AUTO:
             self._examined(guesses.add)
+            return
+        key = (str(self.path.absolute()), self.encoding)
+        if key in _verdicts:
+            return
+        with closing(self._raw_blocks()) as blocks:
+            verdict = doubted(codec_named(self.encoding), next(blocks, b""))
+        if verdict is not None:
+            _remember(key, verdict)
+            guesses.add(self.path, verdict)
 
     def _examined(self, tell: Callable[[Path, Verdict], None] = tell_guess) -> Verdict:
         """Return the verdict on this file's encoding, from its present bytes.
@@ -155,10 +178,8 @@ class TextFile:
             raise self.fault(f"cannot be read: {error.strerror}") from error
         key = (str(self.path.absolute()), state.st_ino, state.st_size, state.st_mtime_ns)
         if key not in _verdicts:
-            if len(_verdicts) >= _MOST_VERDICTS:
-                del _verdicts[next(iter(_verdicts))]
             with closing(self._raw_blocks()) as blocks:
-                _verdicts[key] = judge(blocks)
+                _remember(key, judge(blocks))
             if _verdicts[key].guessed:
                 tell(self.path, _verdicts[key])
         return _verdicts[key]
@@ -294,12 +315,19 @@ class TextFile:
 
     def _encoding_remedy(self) -> str:
         names = self._candidates[:3] or ("cp1252", "latin-1", "gb18030")
-        return f"name its encoding, such as {OPTION} {' or '.join(names)}, or correct it"
+        named = f"{OPTION} {' or '.join(names)}"
+        return f"name its encoding, such as {named}, if all files have it, or save it as UTF-8"
 
     def _damaged(self, error: Exception) -> UserError:
         return self.fault(
             f"damaged or truncated: {error}", remedy="copy, download or compress it again"
         )
+
+
+def _remember(key: tuple[object, ...], verdict: Verdict) -> None:
+    if len(_verdicts) >= _MOST_VERDICTS:
+        del _verdicts[next(iter(_verdicts))]
+    _verdicts[key] = verdict
 
 
 def _prepend(first: bytes, blocks: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
