@@ -58,7 +58,7 @@ def test_pairs_without_header(tmp_path: Path) -> None:
         list(read_examples(path, Columns(), need_label=False))
     found = list(read_examples(path, Columns(text="0", text_pair="1"), need_label=False))
     assert (found[0].text, found[0].text_pair) == tuple(rows[0].split("\t"))
-    with pytest.raises(ExampleError, match="cannot be told apart(?!.*--text-pair-column)"):
+    with pytest.raises(ExampleError, match=r"cannot be told apart(?!.*--text-pair-column)"):
         list(read_examples(path, Columns(), need_label=True))
 
 
