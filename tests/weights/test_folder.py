@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,19 @@ def test_constants_that_were_trained_elsewhere_are_learned_now(
     assert back.config.encoder == dataclasses.replace(encoder, positions="learned")
     assert torch.equal(back.state_dict()["encoder.embeddings.positions.weight"], trained)
     assert "was trained" in capsys.readouterr().err
+
+
+def test_a_store_or_a_run_in_place_of_a_model_is_named(tmp_path: Path, saved: Path) -> None:
+    store, run = tmp_path / "store", tmp_path / "run"
+    store.mkdir()
+    for name in ("store.json", "documents.bin"):
+        (store / name).write_text("{}")
+    with pytest.raises(ModelFolderError, match="is a token store, no model folder; name a model"):
+        load_model(store)
+    for inner, folder in (("vocabulary", store), ("model", run)):
+        shutil.copytree(saved, folder / inner)
+        with pytest.raises(ModelFolderError, match=rf"tokenizer.json; name {folder / inner}$"):
+            Tokenizer.load(folder)
 
 
 def test_start_from_keeps_the_encoder_and_draws_the_head(saved: Path, model: Model) -> None:

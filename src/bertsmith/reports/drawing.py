@@ -70,7 +70,8 @@ def layer_panels(
         for axes, (key, values) in zip(grid.flat, statistics.items(), strict=False):
             layers = np.arange(1, len(values) + 1)
             # heads side by side, so that none hides another
-            spread = np.linspace(-0.28, 0.28, values.shape[1])
+            heads = values.shape[1]
+            spread = (np.arange(heads) - (heads - 1) / 2) * (0.56 / max(1, heads - 1))
             across = (layers[:, None] + spread).ravel()
             axes.scatter(across, values.ravel(), s=13, color=COLOURS[0], alpha=0.65, linewidths=0)
             axes.plot(layers, values.mean(1), color=COLOURS[1], linewidth=1.8)

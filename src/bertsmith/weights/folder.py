@@ -173,6 +173,9 @@ def _check_place(folder: Path) -> None:
     if not folder.exists():
         raise ModelFolderError("no such folder", where=folder, remedy="name a model folder")
     inside = sorted(folder.iterdir()) if folder.is_dir() else [folder]
+    if (folder / "store.json").is_file() and not (folder / CONFIG_FILE).exists():
+        remedy = "name a model folder; `bertsmith pretrain` makes one of a store"
+        raise ModelFolderError("is a token store, no model folder", where=folder, remedy=remedy)
     pickled = [path for path in inside if _PICKLED & set(path.suffixes)]
     has_weights = any((folder / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE))
     if pickled and not has_weights:

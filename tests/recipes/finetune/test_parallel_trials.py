@@ -66,7 +66,7 @@ def test_auto_takes_no_more_than_there_is_room_for() -> None:
     ("machine", "why"),
     [
         (replace(ROOMY, device="cuda"), "there is one device for all"),
-        (replace(ROOMY, cores=1), "there is one core"),
+        (replace(ROOMY, cores=1), "there is one core, or OMP_NUM_THREADS allows one"),
         (replace(ROOMY, free=None), "how much memory is free is not known here"),
         (replace(ROOMY, free=7 * GIGABYTE), "each may take 3.0 GB, and 7.0 GB are free"),
     ],

@@ -105,7 +105,7 @@ def _why_alone(need: int, machine: Machine) -> str:
     if machine.device != "cpu":
         return "there is one device for all"
     if machine.cores == 1:
-        return "there is one core"
+        return "there is one core, or OMP_NUM_THREADS allows one"
     if machine.free is None:
         return "how much memory is free is not known here"
     if int(_TAKEN * machine.free) < 2 * need:

@@ -118,10 +118,13 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], BasicRules]:
         )
     words, compiled = place / VOCABULARY_FILE, place / COMPILED_FILE
     if not words.is_file() and not compiled.is_file():
+        remedy = "name a folder with a vocabulary; was the tokenizer saved here?"
+        # the folder of a run, or of a store, is what people have at hand
+        for inner in (place / "model", place / "vocabulary"):
+            if (inner / VOCABULARY_FILE).is_file() or (inner / COMPILED_FILE).is_file():
+                remedy = f"name {inner}"
         raise ModelFolderError(
-            f"holds neither {VOCABULARY_FILE} nor {COMPILED_FILE}",
-            where=place,
-            remedy="name a folder with a vocabulary; was the tokenizer saved here?",
+            f"holds neither {VOCABULARY_FILE} nor {COMPILED_FILE}", where=place, remedy=remedy
         )
     fast = compiled.is_file() and (settings.followed == "fast" or not words.is_file())
     vocabulary = () if fast else _read_vocabulary(words)
