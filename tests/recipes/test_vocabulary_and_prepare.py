@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -138,9 +139,20 @@ def test_a_store_and_what_is_said_of_it(
     first, last = said(capsys)
     assert first == describe_store(TokenStore(out), "[UNK]")
     assert first.startswith(f"corpus: 39 documents, {sum(part.sentences for part in parts):,} sent")
-    assert "(0.00 % [UNK]); 1 duplicates left out; " in first
+    assert "(0.00 % [UNK]); 1 duplicate left out; " in first
     assert first.endswith(f" {held_out.index.documents} documents held out")
     assert last == f"next: bertsmith pretrain {out} --out run --minutes 30"
+
+
+def test_after_the_vocabulary_of_a_model_that_model_is_trained_further(
+    corpus: Path, vocab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, out = tmp_path / "model", tmp_path / "store"
+    shutil.copytree(vocab, model)
+    (model / "config.json").write_text("{}")
+    prepare([str(corpus)], vocab=model, out=out, workers=1)
+    *_, last = said(capsys)
+    assert last == f"next: bertsmith pretrain {out} --from {model} --out run --minutes 30"
 
 
 def test_the_store_is_the_same_by_any_number_of_processes(

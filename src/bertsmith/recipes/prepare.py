@@ -104,7 +104,8 @@ def prepare(config: PrepareConfig) -> TokenStore:
     starts anew.
     """
     out = config.out
-    tokenizer = Tokenizer.load(model_folder(config.vocab, "vocabulary"))
+    folder = model_folder(config.vocab, "vocabulary")
+    tokenizer = Tokenizer.load(folder)
     opened = open_corpus(config.text)
     with (
         _on_cluster(config.ray, tokenizer) as (encoder, processes),
@@ -126,7 +127,9 @@ def prepare(config: PrepareConfig) -> TokenStore:
     if single:
         say("the corpus is one document: next-sentence prediction needs at least two")
     pairs = " --sequences within_documents" if single else ""
-    say(f"next: bertsmith pretrain {out} --out run --minutes 30{pairs}")
+    # the vocabulary of a model is asked for to train that model further
+    further = f" --from {config.vocab}" if (folder / "config.json").is_file() else ""
+    say(f"next: bertsmith pretrain {out}{further} --out run --minutes 30{pairs}")
     return store
 
 
@@ -173,6 +176,6 @@ def describe(store: TokenStore, unknown_name: str) -> str:
         f"{counted(sum(part.sentences for part in every), 'sentence')}, "
         f"{short_number(sum(part.text.words for part in every))} words, "
         f"{short_number(tokens)} tokens ({100 * unknown / tokens:.2f} % {unknown_name}); "
-        f"{index.duplicates:,} duplicates left out; "
+        f"{counted(index.duplicates, 'duplicate')} left out; "
         f"{counted(held_out.documents if held_out else 0, 'document')} held out"
     )

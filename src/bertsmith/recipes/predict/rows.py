@@ -280,7 +280,7 @@ def reading_as_trained(
     if kept and not path.is_dir() and kind_of(path) in TABLES:
         lacking = [name for name in kept.values() if not _has_column(path, columns, name)]
         if lacking:
-            say(f"{file} has no column {lacking[0]!r}, on which the model was trained")
+            say(f"{path.name} has no column {lacking[0]!r}, on which the model was trained")
             kept = {}
     else:
         kept = {}
@@ -295,7 +295,7 @@ def _tags_as_trained(reading: Reading, trained: Preprocessing, path: Path) -> Re
     if tags is None or reading.tags != USUAL_TAGS:
         return reading
     if not is_laid_out(path, tags, trained.tags_kind, reading.columns.encoding):
-        say(f"{path} is not laid out as the file on which the model was trained")
+        say(f"{path.name} is not laid out as the file on which the model was trained")
         tags = replace(USUAL_TAGS, scheme=tags.scheme)
     return reading.override(**{f"tags.{key}": value for key, value in tags.to_dict().items()})
 

@@ -251,7 +251,7 @@ def look_at_text(store: TokenStore, tokenizer: Tokenizer, seen: Survey) -> list[
         Finding(
             name="corpus",
             found=f"{counted(index.documents, 'document')}, {short_number(index.tokens)} tokens; "
-            f"{index.duplicates:,} exact duplicates left out"
+            f"{counted(index.duplicates, 'exact duplicate')} left out"
             + ("" if seen.whole else f"; {short_number(seen.tokens)} tokens of it looked at"),
         ),
         judged(
