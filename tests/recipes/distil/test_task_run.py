@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from bertsmith.core.errors import OutOfMemory, UserError
-from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.config import EncoderConfig, ModelConfig, Preprocessing
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.distil import recipe, sizing
 from bertsmith.recipes.distil.comparison import Speed
 from bertsmith.recipes.distil.config import DistilConfig, Method, StudentConfig, TeachingConfig
 from bertsmith.recipes.distil.recipe import distil
-from bertsmith.recipes.distil.task import DistilOutcome
+from bertsmith.recipes.distil.task import DistilOutcome, _read
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import read_inputs
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -86,6 +87,22 @@ def test_a_run_compares_students_and_goes_on_with_more_seeds(
     told = capsys.readouterr().err
     assert "seed 1 (2 of 2)" in told
     assert "seed 0 (1 of 2)" not in told
+
+
+def test_examples_are_read_with_the_columns_that_the_teacher_was_trained_on(
+    options: Options, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, tokenizer = load_model(options["teacher"])
+    trained = Preprocessing(longest=16, text_column="notes", label_column="grade")
+    save_model(tmp_path / "trained", Model(replace(model.config, preprocessing=trained)), tokenizer)
+    rows = [f"{n},word{n % 7} good,{'up' if n % 3 else 'down'},word3" for n in range(30)]
+    file = tmp_path / "rows.csv"
+    file.write_text("\n".join(["number,notes,grade,remark", *rows]) + "\n")
+    given = {**options, "teacher": tmp_path / "trained", "data": file}
+    _, prepared, settings = _read(DistilConfig(**given), torch.device("cpu"))
+    assert {row.text for row in prepared.data.train} <= {f"word{n} good" for n in range(7)}
+    assert settings.reading.columns.text == "notes"
+    assert "text is 'notes', label is 'grade'" in capsys.readouterr().err
 
 
 Change = Callable[[Path, Options], Options]

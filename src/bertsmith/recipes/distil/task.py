@@ -78,6 +78,7 @@ from bertsmith.recipes.finetune.trials import (
 )
 from bertsmith.recipes.finetune.workers import Workplace, trainers
 from bertsmith.recipes.predict.evaluate import check_known
+from bertsmith.recipes.predict.rows import reading_as_trained
 from bertsmith.recipes.resources import free_memory, parameters
 from bertsmith.tasks.answering import measure, task_predictor
 from bertsmith.tasks.task import Evidence, Measured
@@ -171,7 +172,9 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
 
 def _read(config: DistilConfig, place: torch.device) -> tuple[Inputs, Prepared, FinetuneSettings]:
     """Return teacher and examples, read, checked and encoded as the teacher reads them."""
-    settings = config.settings
+    trained = read_config(config.teacher).preprocessing
+    reading = reading_as_trained(config.settings.reading, trained, str(config.data), labelled=True)
+    settings = replace(config.settings, reading=reading)
     inputs = read_inputs(config.teacher, config.data, config.dev, config.task, settings)
     task, teacher = inputs.task, inputs.base.config
     if teacher.predicts != task.head:
@@ -184,7 +187,6 @@ def _read(config: DistilConfig, place: torch.device) -> tuple[Inputs, Prepared, 
     for rows in (inputs.data.train, inputs.data.dev):
         check_known(task, rows, teacher.labels)
     data = replace(inputs.data, labels=teacher.labels)
-    trained = teacher.preprocessing
     if settings.max_length is None and trained is not None:
         settings = replace(settings, max_length=trained.longest)
     trainings = config.seeds * (len(config.method) + config.plain)
@@ -296,6 +298,9 @@ class _Distillation:
             results = self._train()
         except Interrupted as stopped:
             raise Interrupted(f"{stopped}, saved; go on with the same command") from None
+        except KeyboardInterrupt:
+            # before the first training
+            raise Interrupted("interrupted; go on with the same command") from None
         taught = {name: each for name, each in results.items() if name != PLAIN}
         best = max(taught, key=lambda name: max(each.rank for each in taught[name]))
         seed = max(taught[best], key=lambda each: each.rank).seed
