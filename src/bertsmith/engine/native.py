@@ -120,6 +120,7 @@ class _Handle:
         assert library is not None
         self._library = library
         chosen = instructions or instruction_set()
+        assert chosen is not None
         number = kernels.NUMBERS[chosen]
         shape = _shape(encoder, number, precision)
         # what the library reads where it is
