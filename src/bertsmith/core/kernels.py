@@ -64,7 +64,7 @@ class BlockWeights(Structure):
 
 
 class EncoderEnds(Structure):
-    """What lies before and after the blocks: bs_ends."""
+    """Tables, norms and weights before and after the blocks: bs_ends."""
 
     _fields_ = [
         ("tokens", c_void_p), ("segments", c_void_p), ("positions", c_void_p),
