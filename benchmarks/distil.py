@@ -288,7 +288,7 @@ _LOADS = ("together", "alone", "short")
 def _scores(asked: argparse.Namespace, kept: Path, console: Console) -> list[dict[str, Any]]:
     """Train teachers and students that are not there yet; print and return the figures."""
     rows = []
-    for name in asked.task or ("trec", "conll", "squad"):
+    for name in asked.task or ("trec", "sst-2", "conll", "squad"):
         rows_of = _rows(name, Path(os.environ["BERTSMITH_DATA"]), kept, asked)
         teacher = _teacher(name, rows_of, kept)
         for student in asked.student or ("3/384", "2/384"):

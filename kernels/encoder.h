@@ -96,9 +96,9 @@ struct Kernels {
 
 extern const Kernels avx2_kernels, avx512_kernels, avx512_bf16_kernels;
 
-// Computes some rows, with room for one as floats, up to whole vectors; false for a type of logits that
-// the instruction set has not.
-using CrossEntropy = bool (*)(const bs_losses& call, int64_t begin, int64_t end, float* wide);
+// Computes some rows, with room for one as floats, up to whole vectors; bf16 only where the instruction
+// set has it.
+using CrossEntropy = void (*)(const bs_losses& call, int64_t begin, int64_t end, float* wide);
 
 extern const CrossEntropy avx2_losses, avx512_losses, avx512_bf16_losses;
 

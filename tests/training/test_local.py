@@ -32,7 +32,7 @@ from bertsmith.training import loop
 from bertsmith.training.checkpoints import State
 from bertsmith.training.config import Budget, FitConfig
 from bertsmith.training.loading import BatchSource
-from bertsmith.training.local import DropoutKey, local_replicas
+from bertsmith.training.local import DropoutKey, _Parts, local_replicas
 from bertsmith.training.loop import fit
 from bertsmith.training.run_folder import RunFolder
 from bounds import close_after_training
@@ -249,3 +249,14 @@ def test_a_killed_process_ends_the_run_in_a_line(
     with pytest.raises(WorkerDied, match=r"a process that trains has died \(status -9\)"):
         trained(Stopping(batches, 3, kill), CONFIG, batches, tmp_path / "run")
     assert set(children()) == before
+
+
+def test_no_part_is_left_where_nobody_hands_them_out() -> None:
+    """The process that did was killed: the end of the pipe is no part 0, again and again."""
+    queue, entry = os.pipe2(os.O_NONBLOCK)
+    parts = _Parts.__new__(_Parts)
+    parts._queue = queue
+    os.write(entry, b"\x05\x01")
+    os.close(entry)
+    assert list(iter(parts._next, None)) == [0x105]
+    os.close(queue)

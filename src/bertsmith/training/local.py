@@ -126,9 +126,11 @@ class _Parts:
 
     def _next(self) -> int | None:
         """Take the number of a part that nobody has taken."""
+        number = b""
         with suppress(BlockingIOError):
-            return int.from_bytes(os.read(self._queue, _NUMBER_BYTES), "little")
-        return None
+            # nothing, too, where the process that hands out parts has been killed
+            number = os.read(self._queue, _NUMBER_BYTES)
+        return int.from_bytes(number, "little") if number else None
 
     def _one(self, part: int, work: Work) -> Done:
         number = work.key.number * len(self._shared.gradients) + part

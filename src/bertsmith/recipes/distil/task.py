@@ -296,11 +296,10 @@ class _Distillation:
         """Carry out all trainings that have no result yet, and compare."""
         try:
             results = self._train()
-        except Interrupted as stopped:
-            raise Interrupted(f"{stopped}, saved; go on with the same command") from None
-        except KeyboardInterrupt:
-            # before the first training
-            raise Interrupted("interrupted; go on with the same command") from None
+        except KeyboardInterrupt as stopped:
+            # another kind comes before the first training
+            done = f"{stopped}, saved" if isinstance(stopped, Interrupted) else "interrupted"
+            raise Interrupted(f"{done}; go on with the same command") from None
         taught = {name: each for name, each in results.items() if name != PLAIN}
         best = max(taught, key=lambda name: max(each.rank for each in taught[name]))
         seed = max(taught[best], key=lambda each: each.rank).seed
