@@ -95,9 +95,9 @@ class Purpose(Enum):
     FOLD_ROWS = 44
     """Examples that cross-validation uses where all would take too long."""
     FROZEN_WORDS = 45
-    """Words that models on frozen vectors learn from."""
+    """Words that models on frozen vectors learn from: seed."""
     WORD_ORDER = 46
-    """Order in which a mix of frozen layers learns from words: epoch."""
+    """Order in which a mix of frozen layers learns from words: seed, epoch."""
 
     # measuring
     BOOTSTRAP = 50

@@ -54,12 +54,16 @@ def test_the_layer_that_holds_the_tags_is_found(
         return Encoded(last=states[2], states=states)
 
     model.encoder.forward = encode  # type: ignore[method-assign,assignment]
-    rivals = {rival.name: rival for rival in frozen_word_rivals(model, prepared)}
+    rivals = {rival.name: rival for rival in frozen_word_rivals(model, prepared, (4, 9))}
     assert list(rivals) == ["frozen, embeddings", "frozen, layer 1", "frozen, layer 2", MIX]
     words = sum(len(row.words) for row in data.dev)
-    evidence = rivals[MIX].evidence
-    assert evidence is not None
-    assert evidence[:, 3].sum() == words
+    assert all(len(rival.scores) == 2 for rival in rivals.values())
+    one, other = rivals[MIX].evidences
+    assert one[:, 3].sum() == other[:, 3].sum() == words
+    # each seed has an order of its own
+    alone = [frozen_word_rivals(model, prepared, (seed,))[-1].shares for seed in (4, 9)]
+    assert alone[0] != alone[1]
+    assert np.mean(alone, axis=0).tolist() == list(rivals[MIX].shares)
     assert rivals["frozen, layer 1"].mean > 0.99
     assert rivals["frozen, embeddings"].mean < 0.7
     assert rivals["frozen, layer 2"].mean < 0.7

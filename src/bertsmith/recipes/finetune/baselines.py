@@ -36,8 +36,9 @@ class Rival:
     """A baseline's scores on dev, one set per seed, and its training time in seconds.
 
     `simpler` is true if no network has to be trained; `detail` is a remark for the report;
-    `evidence` is how correct it is on each row of dev, if there is one set of scores; `shares` are
-    the weights of the layers in a learned mix, the last of them the last layer's.
+    `evidences` are how correct it is on each row of dev, one per seed, or none where those are kept
+    with the runs of the seeds; `shares` are the weights of the layers in a learned mix, the last of
+    them the last layer's.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Rival:
     seconds: float
     simpler: bool
     detail: str = ""
-    evidence: Evidence | None = None
+    evidences: tuple[Evidence, ...] = ()
     shares: tuple[float, ...] = ()
 
     def values(self, name: str) -> list[float]:
@@ -58,26 +59,24 @@ class Rival:
         return mean_and_spread([next(iter(scores.values())) for scores in self.scores])[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values, without the evidence."""
+        """Return plain JSON values, without the evidences."""
         values = self.__dict__ | {"scores": list(self.scores), "shares": list(self.shares)}
-        del values["evidence"]
+        del values["evidences"]
         if not self.shares:
             del values["shares"]
         return values
 
     def to_file(self) -> dict[str, Any]:
-        """Return plain JSON values, with the evidence."""
-        kept = None if self.evidence is None else self.evidence.tolist()
-        return self.to_dict() | {"evidence": kept}
+        """Return plain JSON values, with the evidences."""
+        return self.to_dict() | {"evidences": [each.tolist() for each in self.evidences]}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Rival:
         """Return the baseline from the values of `to_file`."""
-        values = data.get("evidence")
-        evidence = None if values is None else np.array(values, np.float64)
+        evidences = tuple(np.array(each, np.float64) for each in data["evidences"])
         shares = tuple(data.get("shares", ()))
         return cls(
-            **data | {"scores": tuple(data["scores"]), "evidence": evidence, "shares": shares}
+            **data | {"scores": tuple(data["scores"]), "evidences": evidences, "shares": shares}
         )
 
 
@@ -333,7 +332,7 @@ def _rival(
         seconds=time.perf_counter() - began,
         simpler=simpler,
         detail=detail,
-        evidence=measured.evidence,
+        evidences=(measured.evidence,),
     )
 
 

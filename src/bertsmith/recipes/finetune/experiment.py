@@ -119,7 +119,7 @@ class Experiment:
             random = chosen._random(seeds)
         # after the seeds, as users wait for their model
         spent = sum(result.seconds for result in results)
-        rivals, left_out = chosen._rivals(spent, baselines=asked.baselines)
+        rivals, left_out = chosen._rivals(spent, seeds if asked.baselines else ())
         if asked.baselines:
             rivals.append(random)
         data, prepared = self.prepared.data, self.prepared
@@ -180,23 +180,24 @@ class Experiment:
         ]
         return search(self.trials, trials, asked.minutes)
 
-    def _rivals(self, spent: float, *, baselines: bool) -> tuple[list[Rival], list[str]]:
+    def _rivals(self, spent: float, seeds: Sequence[int]) -> tuple[list[Rival], list[str]]:
         """Return the baselines, read from an earlier part of the run or trained, and those skipped.
 
-        `spent` is the training time of the seeds in seconds.
+        `spent` is the training time of the seeds in seconds; `seeds` are those of the baselines on
+        frozen layers, empty if these are not asked for.
         """
         path = self.folder.path / "rivals.json"
         if path.exists():
             known = read_record(path)
             return [Rival.from_dict(rival) for rival in known["rivals"]], known["left_out"]
         tried: list[Rival | LeftOut | None] = []
-        if baselines or self.settings.baseline:
+        if seeds or self.settings.baseline:
             seconds = self.settings.baseline_seconds
             tried.append(tfidf_rival(self.prepared, max(seconds, spent) if seconds else 0.0))
-        if baselines:
+        if seeds:
             model = self.make_model(self.settings.seed)
             tried += [static_rival(model, self.prepared), *frozen_rivals(model, self.prepared)]
-            tried += frozen_word_rivals(model, self.prepared)
+            tried += frozen_word_rivals(model, self.prepared, seeds)
         rivals = [rival for rival in tried if isinstance(rival, Rival)]
         left_out = [str(rival) for rival in tried if isinstance(rival, LeftOut)]
         kept = {"rivals": [rival.to_file() for rival in rivals], "left_out": left_out}
@@ -215,13 +216,11 @@ class Experiment:
         if best is None:
             return None
         rival = next((rival for rival in rivals if rival.name == best[0]), None)
-        if rival is None or (rival.evidence is None and rival.name != RANDOM):
+        if rival is None or not (rival.evidences or rival.name == RANDOM):
             mean = float(np.mean([result.score for result in results]))
             return from_constant(mean, interval, best[1], len(data.dev))
         ours = [self._evidence("seeds", result.seed) for result in results]
-        theirs = [rival.evidence] if rival.evidence is not None else []
-        if not theirs:
-            theirs = [self._evidence("random", result.seed) for result in results]
+        theirs = rival.evidences or [self._evidence("random", result.seed) for result in results]
         return difference_of(data.task, data.labels, ours, theirs)
 
     def _random(self, seeds: Sequence[int]) -> Rival:

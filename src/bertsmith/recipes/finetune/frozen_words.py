@@ -9,6 +9,8 @@ these vectors; here it is one linear map, so that what a layer holds is not lear
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -75,30 +77,61 @@ def mixes(layers: int) -> dict[str, Mix]:
     return found
 
 
-def frozen_word_rivals(model: Model, prepared: Prepared) -> list[Rival]:
-    """Return a linear model on each mix of the frozen layers; empty for tasks without tags."""
+def frozen_word_rivals(model: Model, prepared: Prepared, seeds: Sequence[int]) -> list[Rival]:
+    """Return linear models on each mix of the frozen layers, one per seed.
+
+    A seed draws the training rows, where not all fit, and the order of their words. Empty for tasks
+    without tags.
+    """
     if prepared.task.head != "tags":
         return []
+    fitted: dict[str, list[Rival]] = {}
+    with progress("frozen layers", len(seeds) * len(mixes(model.config.encoder.layers))) as bar:
+        dev = _states(model, prepared.dev)
+        for seed in seeds:
+            for rival in _of_seed(model, prepared, dev, seed):
+                fitted.setdefault(rival.name, []).append(rival)
+                bar.advance()
+    return [_of_all_seeds(rivals) for rivals in fitted.values()]
+
+
+def _of_seed(model: Model, prepared: Prepared, dev: Tensor, seed: int) -> Iterator[Rival]:
+    """Train a linear model on each mix with one seed; `dev` is (layers + 1, words, hidden)."""
     layers = model.config.encoder.layers
     began = time.perf_counter()
-    with progress("frozen layers", None):
-        known = _fewer(prepared, 2 * (layers + 1) * model.config.encoder.hidden)
-        train, dev = (_states(model, part) for part in (known, prepared.dev))
-        # a layer at a time: in float32 they are twice the size
-        centre = torch.stack([layer.float().mean(0, keepdim=True) for layer in train])
-        spread = torch.stack([layer.float().std(0, keepdim=True) for layer in train]) + 1e-6
-        wanted = torch.from_numpy(np.concatenate(list(known.labels or [])))
-        whole = counted(len(prepared.train), "window")
-        detail = f"{counted(len(wanted), 'word')} of {len(known):,} of {whole}"
-        rivals = []
-        for name, mix in mixes(layers).items():
-            own = slice(mix.layers.start, mix.layers.stop)
-            scale = (centre[own], spread[own])
-            head = _fitted(mix, train[own], scale, wanted, len(prepared.data.labels))
-            shares = _applied(mix, head, dev[own], scale)
-            rivals.append(_rival(name, mix, prepared, shares, began, detail))
-            began = time.perf_counter()
-    return rivals
+    known = _fewer(prepared, 2 * (layers + 1) * model.config.encoder.hidden, seed)
+    train = _states(model, known)
+    # a layer at a time: in float32 they are twice the size
+    centre = torch.stack([layer.float().mean(0, keepdim=True) for layer in train])
+    spread = torch.stack([layer.float().std(0, keepdim=True) for layer in train]) + 1e-6
+    wanted = torch.from_numpy(np.concatenate(list(known.labels or [])))
+    whole = counted(len(prepared.train), "window")
+    detail = f"{counted(len(wanted), 'word')} of {len(known):,} of {whole}"
+    for name, mix in mixes(layers).items():
+        own = slice(mix.layers.start, mix.layers.stop)
+        scale = (centre[own], spread[own])
+        head = _fitted(mix, train[own], scale, wanted, len(prepared.data.labels), seed)
+        answers = _applied(mix, head, dev[own], scale)
+        yield _rival(name, mix, prepared, answers, time.perf_counter() - began, detail)
+        began = time.perf_counter()
+
+
+def _of_all_seeds(rivals: Sequence[Rival]) -> Rival:
+    """Join what the seeds of one mix scored."""
+    first = rivals[0]
+    shares: tuple[float, ...] = ()
+    detail = first.detail
+    if first.shares:
+        shares = tuple(np.mean([rival.shares for rival in rivals], axis=0).tolist())
+        detail += f"; shares of the layers: {', '.join(f'{share:.2f}' for share in shares)}"
+    return replace(
+        first,
+        scores=tuple(rival.scores[0] for rival in rivals),
+        seconds=sum(rival.seconds for rival in rivals) / len(rivals),
+        evidences=tuple(rival.evidences[0] for rival in rivals),
+        shares=shares,
+        detail=detail,
+    )
 
 
 def _rival(
@@ -106,7 +139,7 @@ def _rival(
     mix: Mix,
     prepared: Prepared,
     shares: NDArray[np.float32],
-    began: float,
+    seconds: float,
     detail: str,
 ) -> Rival:
     """Score what a linear model says of the words of dev, (words, labels)."""
@@ -125,27 +158,26 @@ def _rival(
     learned: tuple[float, ...] = ()
     if isinstance(mix, _Mixed):
         learned = tuple(mix.mix.scores.detach().softmax(0).tolist())
-        detail += f"; shares of the layers: {', '.join(f'{share:.2f}' for share in learned)}"
     return Rival(
         name=name,
         scores=(measured.scores,),
-        seconds=time.perf_counter() - began,
+        seconds=seconds,
         simpler=True,
         detail=detail,
-        evidence=measured.evidence,
+        evidences=(measured.evidence,),
         shares=learned,
     )
 
 
-def _fewer(prepared: Prepared, size: int) -> EncodedExamples:
-    """Return a fixed sample of the training rows whose words' vectors, of `size` bytes, fit."""
+def _fewer(prepared: Prepared, size: int, seed: int) -> EncodedExamples:
+    """Return a sample of the training rows whose words' vectors, of `size` bytes, fit."""
     train = prepared.train
     words = sum(len(places) for places in train.places or ())
     most = len(prepared.data.train) * _BYTES // max(1, size * words)
     count = len(prepared.data.train)
     if most >= count:
         return train
-    chosen = permuted(np.arange(count), count, stream(Purpose.FROZEN_WORDS))[: max(1, most)]
+    chosen = permuted(np.arange(count), count, stream(Purpose.FROZEN_WORDS, seed))[: max(1, most)]
     return prepared.fewer(np.sort(chosen)).train
 
 
@@ -171,7 +203,12 @@ def _states(model: Model, examples: EncodedExamples) -> Tensor:
 
 
 def _fitted(
-    mix: Mix, states: Tensor, scale: tuple[Tensor, Tensor], wanted: Tensor, labels: int
+    mix: Mix,
+    states: Tensor,
+    scale: tuple[Tensor, Tensor],
+    wanted: Tensor,
+    labels: int,
+    seed: int,
 ) -> nn.Linear:
     """Train a linear map, and the mix where it has weights, on standardised layers."""
     width = mix(states[:, :1].float()).shape[1]
@@ -188,7 +225,7 @@ def _fitted(
     steps, step = _EPOCHS * -(-count // _BATCH), 0
     rates = [group["lr"] for group in optimiser.param_groups]
     for epoch in range(_EPOCHS):
-        order = permuted(np.arange(count), count, stream(Purpose.WORD_ORDER, epoch))
+        order = permuted(np.arange(count), count, stream(Purpose.WORD_ORDER, seed, epoch))
         for at in torch.from_numpy(order).split(_BATCH):
             for group, rate in zip(optimiser.param_groups, rates, strict=True):
                 group["lr"] = rate * (1 - step / steps)

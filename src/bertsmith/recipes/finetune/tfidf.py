@@ -128,7 +128,7 @@ def tfidf_rival(prepared: Prepared, seconds: float = SECONDS) -> Rival | LeftOut
         seconds=time.perf_counter() - began,
         simpler=True,
         detail=_detail(planned, strength, len(data.train)),
-        evidence=measured.evidence,
+        evidences=(measured.evidence,),
     )
 
 
