@@ -137,7 +137,7 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     """Return the options."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="fewer texts and turns")
+    parser.add_argument("--quick", action="store_true", help="fewer texts, lengths and turns")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument(
         "--model", choices=("both", "MiniLM", "base"), help="both; --quick takes MiniLM alone"
@@ -195,7 +195,7 @@ def scenarios(
     asked = {f"{count} mixed": ("bulk", mixed)}
     # of one text at a time, about so many tokens in all
     alone = 360 if quick else 1800
-    for length in LENGTHS[: 2 if large and quick else 3]:
+    for length in LENGTHS[: 2 if quick else 3]:
         singles = material.of_length(length, max(3, alone // length), tokenizer)
         asked[f"one of {length}"] = ("single", singles)
         if not (large and quick):

@@ -64,10 +64,10 @@ class Laboratory:
             # a vocabulary that was being written when its process was killed
             shutil.rmtree(vocabulary, ignore_errors=True)
             size = self.scale.vocabulary
-            _run("vocab learn", corpus, "--out", vocabulary, "--size", size)
+            run_verb("vocab learn", corpus, "--out", vocabulary, "--size", size)
         # a store that is unfinished goes on
         if not (store / INDEX).exists():
-            _run("prepare", corpus, "--vocab", vocabulary, "--out", store)
+            run_verb("prepare", corpus, "--vocab", vocabulary, "--out", store)
         write_tasks(data, self.out / "tasks", self.scale.rows)
 
     def results(self, cell: Cell, seed: int, tasks: tuple[str, ...]) -> Results | None:
@@ -105,7 +105,7 @@ class Laboratory:
             "--masking.probability", 0.15, "--measurements", 0, "--seed", seed, "--force",
             *cell.options,
         ]  # fmt: skip
-        config = _config("pretrain", arguments)
+        config = config_of("pretrain", arguments)
         assert isinstance(config, PretrainConfig)
         return config
 
@@ -132,7 +132,7 @@ class Laboratory:
             "--out", work / name, "--seeds", 1, "--seed", seed, "--side-by-side", 1,
             "--no-baseline", *options,
         ]  # fmt: skip
-        config = _config("finetune", arguments)
+        config = config_of("finetune", arguments)
         assert isinstance(config, FinetuneConfig)
         return dict(finetune(config).best.scores)
 
@@ -178,10 +178,11 @@ def _as_json(task: FinetuneTask) -> Results:
     return cast("Results", json.loads(json.dumps(asdict(task))))
 
 
-def _config(verb: str, arguments: Sequence[object]) -> Config:
+def config_of(verb: str, arguments: Sequence[object]) -> Config:
     """Return the config that the command line makes of arguments."""
     return read_arguments(verb, COMMANDS[verb], [str(each) for each in arguments])
 
 
-def _run(verb: str, *arguments: object) -> None:
-    COMMANDS[verb].run(_config(verb, arguments))
+def run_verb(verb: str, *arguments: object) -> None:
+    """Run a verb of the command line."""
+    COMMANDS[verb].run(config_of(verb, arguments))
