@@ -11,9 +11,13 @@ import torch
 import transformers
 from torch import Tensor
 
-from bertsmith.analysis.attributions.attribution import Explainer, by_word, integrate
+from bertsmith.analysis.attributions.attribution import (
+    Explainer,
+    by_word,
+    integrate,
+    rolled_out,
+)
 from bertsmith.analysis.attributions.deletion import DeletionTest
-from bertsmith.analysis.attributions.rollout import attention_rollout, rolled_out
 from bertsmith.analysis.attributions.subjects import Subject, subjects_of
 from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
 from bertsmith.network.model import Model, build_model
@@ -209,7 +213,7 @@ def test_rollout_is_the_product_of_the_layers(case: tuple[Model, Subject, Any]) 
     for layer in weights:
         expected = (0.5 * layer[0].mean(0).numpy() + 0.5 * np.eye(length)) @ expected
     rows = expected[list(subject.target.places)].mean(0)
-    found = attention_rollout(model, subject)
+    found = Explainer(model=model, inventory=TOKENIZER).rollout(subject)
     close_unit_vectors(found, rows)
     assert found.sum() == pytest.approx(1)
     assert np.ptp(rows) > 1e-3

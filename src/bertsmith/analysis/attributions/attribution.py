@@ -5,7 +5,8 @@ integrated-gradients  the gradient by the embeddings, integrated on the straight
                       up to the difference of the logits at both ends
 gradient-x-input      the gradient at the text itself, times its embeddings
 leave-one-out         what the logit loses when a word is masked
-rollout               see `bertsmith.analysis.attributions.rollout`
+rollout               how much of the word reaches the answer through the attention of all layers
+                      (Abnar & Zuidema 2020), whatever the answer
 
 A word's share is the sum of those of its pieces.
 """
@@ -21,10 +22,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.analysis.attributions.rollout import attention_rollout
 from bertsmith.analysis.attributions.subjects import Subject, run
 from bertsmith.batches.fitting import Ids
 from bertsmith.network.batch import Batch
+from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, forward_only
 from bertsmith.tokens.vocabulary import TokenInventory
 
@@ -107,6 +108,22 @@ def _gradients(value: Value, points: Tensor) -> Tensor:
     return found
 
 
+def rolled_out(weights: Sequence[Tensor]) -> Tensor:
+    """Return (length, length), rows by output token, of the weights of all layers.
+
+    Those of a layer are (heads, length, length), rows by query; the first layer comes first. A
+    layer passes on the mean of its heads, half of it replaced by the identity for the residual
+    connection. The product says what share of each input token there is in each output token, if
+    attention were all that mixes them.
+    """
+    length = weights[0].shape[-1]
+    shares = torch.eye(length, dtype=torch.float64)
+    for layer in weights:
+        mixed = (layer.double().mean(0).cpu() + torch.eye(length, dtype=torch.float64)) / 2
+        shares = mixed / mixed.sum(-1, keepdim=True) @ shares
+    return shares
+
+
 @dataclass(frozen=True, kw_only=True)
 class Explainer:
     """A model, not in training, whose answers are attributed to words."""
@@ -128,11 +145,8 @@ class Explainer:
             )
         if method == "leave-one-out":
             return Attribution(shares=self.leave_one_out(subject))
-        of_tokens = {"gradient-x-input": self.gradient_times_input, "rollout": self._rollout}
+        of_tokens = {"gradient-x-input": self.gradient_times_input, "rollout": self.rollout}
         return Attribution(shares=by_word(subject, of_tokens[method](subject)))
-
-    def _rollout(self, subject: Subject) -> Shares:
-        return attention_rollout(self.model, subject)
 
     def integrated_gradients(self, subject: Subject) -> Integral:
         """Return the integrated gradients of each token; special ones have none."""
@@ -157,6 +171,15 @@ class Explainer:
         ]
         whole, *others = self.values(subject, [subject.ids, *masked])
         return whole - np.array(others, np.float64)
+
+    def rollout(self, subject: Subject) -> Shares:
+        """Return the share of each token at the tokens that the answer is read from."""
+        batch = subject.copies([subject.ids]).to(self.model.device)
+        layers = range(1, self.model.config.encoder.layers + 1)
+        with forward_only(self.model, "fp32"):
+            encoded = self.model.encoder(batch, taps=Taps(weights=frozenset(layers)))
+        shares = rolled_out([encoded.weights[layer][0] for layer in layers])
+        return shares[list(subject.target.places)].mean(0).numpy()
 
     def values(self, subject: Subject, ids: Sequence[Ids]) -> list[float]:
         """Return the logit of the answer in sequences of the subject's length."""
