@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bertsmith.cli.command import Shell, completion_script
 from bertsmith.cli.commands import COMMANDS
-from bertsmith.cli.completion import Shell, completion_script
 from bertsmith.core.options import options_of
 
 ASK = """

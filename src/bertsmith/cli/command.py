@@ -5,7 +5,7 @@ others by name, ``--name VALUE`` or ``--name=VALUE``. Several values have commas
 option before each; any other option may stand there once, so that no value is dropped unsaid. A
 switch has no value, and ``--no-name`` turns it off. The function's docstring is the description in
 the help. argparse takes the arguments apart and lays out the help; a text gets its type here, since
-the errors of argparse are prose.
+the errors of argparse are prose. shtab makes completion scripts of the same parsers.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import textwrap
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bertsmith.cli.config_files import config_lines, locate, parse_yaml, read_config
-from bertsmith.core.config import Config, described_type, typed_value
+from bertsmith.core.config import POSITIONAL, Config, described_type, typed_value
 from bertsmith.core.errors import ConfigError, UserError
 from bertsmith.core.options import (
     REQUIRED,
@@ -38,7 +38,9 @@ from bertsmith.core.options import (
 )
 from bertsmith.core.output import print_line
 
-CONFIG, PRINT_CONFIG = "config", "print-config"
+_CONFIG, _PRINT_CONFIG = "config", "print-config"
+
+Shell = Literal["bash", "zsh", "fish"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +107,8 @@ class _Given:
 def _given(name: str, command: Command, arguments: Sequence[str]) -> _Given:
     """Return the values that arguments give; raises `ConfigError`."""
     options = options_of(command.config)
-    parser = new_parser(prog=f"bertsmith {name}")
-    actions = add_options(parser, (each for each in options.values() if not each.positional))
+    parser = _new_parser(prog=f"bertsmith {name}")
+    actions = _add_options(parser, (each for each in options.values() if not each.positional))
     end = arguments.index("--") if "--" in arguments else len(arguments)
     try:
         # positional arguments may stand between options: the parser leaves them over
@@ -117,7 +119,7 @@ def _given(name: str, command: Command, arguments: Sequence[str]) -> _Given:
         if re.match(r"--?[A-Za-z]", flag):
             raise unknown_option(flag.partition("=")[0], {each: f"--{each}" for each in actions})
     texts = vars(found)
-    file, print_config = texts.pop(CONFIG, None), texts.pop(PRINT_CONFIG, False)
+    file, print_config = texts.pop(_CONFIG, None), texts.pop(_PRINT_CONFIG, False)
     texts = _placed(name, options, [*places, *arguments[end + 1 :]]) | texts
     values = {each: _typed(text, options[each]) for each, text in texts.items()}
     if file is not None:
@@ -223,13 +225,13 @@ def _print_help(name: str, command: Command, arguments: Sequence[str]) -> None:
             defaults.pop(each, None)
     options = options_of(command.config).values()
     examples = (f"  bertsmith {name} {each}".rstrip() for each in command.examples)
-    parser = new_parser(
+    parser = _new_parser(
         prog=f"bertsmith {name}",
         usage=" ".join(_usage(name, options)),
         description=command.description,
         epilog="\n".join(["examples:", *examples]),
     )
-    actions = add_options(parser, options)
+    actions = _add_options(parser, options)
     for option in options:
         note = _note(option, defaults.get(option.name, option.default))
         actions[option.name].help = (option.explanation + note).replace("%", "%%")
@@ -251,6 +253,46 @@ def help_page(commands: Mapping[str, Any], description: str) -> str:
         "bertsmith VERB --help shows the options of a verb; bertsmith --version the version.",
     ]
     return "\n".join(lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionConfig(Config):
+    """The options of printing a completion script."""
+
+    shell: Shell = field(metadata=POSITIONAL)
+    """bash, zsh or fish."""
+
+
+def completion_script(shell: Shell, commands: Mapping[str, Command]) -> str:
+    """Return the script that a shell evaluates to complete `bertsmith`.
+
+    It holds all verbs, options and choices, so that completing starts no Python.
+    """
+    import shtab
+
+    program = _new_parser(prog="bertsmith")
+    program.add_argument("--version", action="store_true", help="print the version and stop")
+    verbs = program.add_subparsers()
+    groups: dict[str, argparse._SubParsersAction[argparse.ArgumentParser]] = {}
+    for name, command in commands.items():
+        first, *second = name.split()
+        if second and first not in groups:
+            groups[first] = verbs.add_parser(first, help=f"{first} ...").add_subparsers()
+        place = groups[first] if second else verbs
+        parser = place.add_parser(name.split()[-1], help=command.summary, prog=f"bertsmith {name}")
+        options = options_of(command.config)
+        actions = _add_options(parser, options.values())
+        for each, option in options.items():
+            # fish takes signs for syntax
+            words = [word for word in option.choices if re.fullmatch(r"[\w+-]+", word)]
+            actions[each].choices = words or None
+            # one sentence has room beside an option
+            actions[each].help = option.explanation.partition(". ")[0].removesuffix(".")
+            if Path in (option.hint, *typing.get_args(option.hint)):
+                actions[each].complete = shtab.FILE  # type: ignore[attr-defined]
+        actions[_CONFIG].complete = shtab.FILE  # type: ignore[attr-defined]
+    script: str = shtab.complete(program, shell)
+    return script
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -300,7 +342,7 @@ def _there_twice(one: str, other: str) -> ConfigError:
     return ConfigError(what, remedy="leave one of them out")
 
 
-def new_parser(**texts: str) -> argparse.ArgumentParser:
+def _new_parser(**texts: str) -> argparse.ArgumentParser:
     """Return a parser without options, which raises `argparse.ArgumentError`."""
     return argparse.ArgumentParser(
         **texts,  # type: ignore[arg-type]
@@ -311,7 +353,7 @@ def new_parser(**texts: str) -> argparse.ArgumentParser:
     )
 
 
-def add_options(
+def _add_options(
     parser: argparse.ArgumentParser, options: Iterable[Option]
 ) -> dict[str, argparse.Action]:
     """Add the options of a config to a parser and return its actions by their names.
@@ -336,15 +378,15 @@ def add_options(
             settings = {"dest": option.name, "action": _Switch}
         flag = option.name if option.positional else option.shown
         added[option.name] = place.add_argument(flag, **settings)
-    added[CONFIG] = parser.add_argument(
-        f"--{CONFIG}",
+    added[_CONFIG] = parser.add_argument(
+        f"--{_CONFIG}",
         metavar="FILE",
         action=_Once,
         help="YAML, TOML or JSON file of options by name",
     )
     about = "print all options as YAML for --config, and stop"
-    added[PRINT_CONFIG] = parser.add_argument(
-        f"--{PRINT_CONFIG}", dest=PRINT_CONFIG, action="store_true", help=about
+    added[_PRINT_CONFIG] = parser.add_argument(
+        f"--{_PRINT_CONFIG}", dest=_PRINT_CONFIG, action="store_true", help=about
     )
     return added
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bertsmith.cli.command import Command
-from bertsmith.cli.completion import CompletionConfig, completion_script
+from bertsmith.cli.command import Command, CompletionConfig, completion_script
 from bertsmith.core.output import print_json, print_line
 from bertsmith.recipes.config import (
     ConvertConfig,
