@@ -11,7 +11,7 @@ from transformers import BertForMaskedLM
 from bertsmith.core.errors import UserError
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import build_model
-from bertsmith.recipes.distil.augment import Augmenter, check_masked_lm
+from bertsmith.recipes.distil.transfer_set import Augmenter, check_masked_lm
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model

@@ -14,10 +14,10 @@ import torch
 from bertsmith.core.errors import OutOfMemory, UserError
 from bertsmith.network.config import EncoderConfig, ModelConfig, Preprocessing
 from bertsmith.network.model import Model, build_model
-from bertsmith.recipes.distil import recipe, sizing
-from bertsmith.recipes.distil.comparison import Speed
+from bertsmith.recipes.distil import recipe, speed
 from bertsmith.recipes.distil.config import DistilConfig, Method, StudentConfig, TeachingConfig
 from bertsmith.recipes.distil.recipe import distil
+from bertsmith.recipes.distil.speed import Speed
 from bertsmith.recipes.distil.task import DistilOutcome, _read
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import read_inputs
@@ -216,20 +216,20 @@ def test_auto_takes_the_largest_student_that_is_fast_enough(
         }
         return {name: Speed(bulk=1e6 / n, single=0.1, engine="") for name, n in blocks.items()}
 
-    monkeypatch.setattr(sizing, "measure_speeds", fake)
+    monkeypatch.setattr(speed, "measure_speeds", fake)
     inputs = read_inputs(options["teacher"], options["data"], None, None, QUICK)
     prepared = inputs.prepared(QUICK)
     student = StudentConfig(student="auto", target=target)
     config = DistilConfig(**options | {"student": student, "method": methods})
     if shape is None:
         with pytest.raises(UserError, match="no student of the sizes tried is 20 times as fast"):
-            sizing.choose_student(config, inputs.base, prepared)
+            speed.choose_student(config, inputs.base, prepared)
         return
-    chosen = sizing.choose_student(config, inputs.base, prepared)
+    chosen = speed.choose_student(config, inputs.base, prepared)
     assert (chosen.layers, chosen.hidden) == shape
     # none that is larger is fast enough
     whole = inputs.base.config.encoder
-    for other in sizing._candidates(config, whole):
-        if sizing._weights(other) > sizing._weights(chosen):
-            speeds = fake({"t": inputs.base, "s": sizing._fresh(inputs.base, other)})
+    for other in speed._candidates(config, whole):
+        if speed._weights(other) > speed._weights(chosen):
+            speeds = fake({"t": inputs.base, "s": speed._fresh(inputs.base, other)})
             assert speeds["s"].bulk / speeds["t"].bulk < student.speedup

@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from bertsmith.core.errors import UserError
 from bertsmith.recipes.distil.config import DistilConfig, StudentConfig, TeachingConfig
 from bertsmith.recipes.distil.recipe import distil
-from bertsmith.recipes.distil.unlabelled import answered, read_unlabelled
+from bertsmith.recipes.distil.transfer_set import answered, read_unlabelled
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.tasks.config import Reading

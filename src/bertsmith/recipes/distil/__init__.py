@@ -4,5 +4,6 @@
 machinery of pre-training; `task` teaches it on labelled examples, as trainings of a fine-tuning run
 with another supervision. A `student` is a size, with the teacher's layers where it is as wide;
 `methods` say what of the teacher is read and which terms are trained; `teacher` runs it, or reads
-what it said before from the disk. `comparison` measures score and speed, and `report` shows both.
+what it said before from the disk. A `transfer_set` has rows beside the labelled ones. `speed` is
+measured in the engine, and may choose the student's size; `report` compares all in the end.
 """

@@ -1,20 +1,101 @@
-"""The report page and the model card of a distillation, and what follows from its figures."""
+"""The results of a distillation: the comparison of teacher, students and baselines, in a table.
+
+The table is printed, and shown with conclusions in the report page; the student that is kept has a
+model card.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bertsmith.core.errors import MissingExtra
-from bertsmith.core.log import say
+from bertsmith.core.log import Table, console, say
 from bertsmith.core.printable import markdown
-from bertsmith.evaluation.metrics import format_mean, percent, score_label
-from bertsmith.recipes.distil.comparison import Entrant, header, table_rows
+from bertsmith.evaluation.metrics import format_mean, mean_and_spread, percent, score_label
 from bertsmith.recipes.distil.config import DistilRun
+from bertsmith.recipes.distil.speed import Speed
 from bertsmith.recipes.finetune.outcome import Difference
 from bertsmith.reports.model_card import base_of, head_of, note_on_format, written
 from bertsmith.reports.page import Report
+from bertsmith.tasks.task import Scores
+
+_SMALL_GAP = 0.03
+"""A gap between teacher and plain student that proves little."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entrant:
+    """A row of the comparison: a model, or something simpler without sizes and speed."""
+
+    name: str
+    scores: tuple[Scores, ...]
+    """The scores on dev of each seed."""
+    shape: str = ""
+    """Layers and width."""
+    parameters: int | None = None
+    bytes: int | None = None
+    """Size of the folder on the disk."""
+    speed: Speed | None = None
+
+    def values(self, name: str) -> list[float]:
+        """Return a score of each seed."""
+        return [scores[name] for scores in self.scores if name in scores]
+
+    @property
+    def mean(self) -> float:
+        """Return the mean of the score that counts most."""
+        return mean_and_spread(self.values(next(iter(self.scores[0]))))[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self) | {"scores": list(self.scores)}
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the size of the files that lie in a folder."""
+    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+
+
+def _header(entrants: Sequence[Entrant]) -> tuple[str, ...]:
+    """Return the header of the table."""
+    score = score_label(next(iter(entrants[0].scores[0])))
+    return ("", "size", "parameters", "MB", "texts/s", "speed", "one, ms", f"{score} %")
+
+
+def _rows(entrants: Sequence[Entrant]) -> list[tuple[str, ...]]:
+    """Return the rows of the table; speed also in times of the first one's, the teacher's."""
+    name, teacher = next(iter(entrants[0].scores[0])), entrants[0].speed
+    rows: list[tuple[str, ...]] = []
+    for each in entrants:
+        speed, times = each.speed, ""
+        if speed is not None and teacher is not None:
+            times = f"{speed.bulk / teacher.bulk:.2f} x"
+        rows.append(
+            (
+                each.name,
+                each.shape,
+                "" if each.parameters is None else f"{each.parameters / 1e6:.2f} M",
+                "" if each.bytes is None else f"{each.bytes / 1e6:.1f}",
+                "" if speed is None else f"{speed.bulk:,.0f}",
+                times,
+                "" if speed is None else f"{1000 * speed.single:.2f}",
+                format_mean(each.values(name)),
+            )
+        )
+    return rows
+
+
+def show(entrants: Sequence[Entrant]) -> None:
+    """Print the table."""
+    table = Table(*_header(entrants), box=None)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in _rows(entrants):
+        table.add_row(*row)
+    console.print(table)
 
 
 def conclusions(
@@ -48,9 +129,6 @@ def conclusions(
             "little, a smaller student would show more"
         )
     return lines
-
-
-_SMALL_GAP = 0.03
 
 
 def write_card(
@@ -94,7 +172,7 @@ def write_report(
     except MissingExtra as missing:
         say(f"no report: {missing}")
         return
-    report.table("Teacher, students and baselines", header(entrants), table_rows(entrants))
+    report.table("Teacher, students and baselines", _header(entrants), _rows(entrants))
     if lines:
         report.text("What follows", lines)
     score = next(iter(entrants[0].scores[0]))

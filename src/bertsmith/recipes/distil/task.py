@@ -33,19 +33,17 @@ from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.encoded import NO_TAPS
 from bertsmith.network.model import Model, build_model
-from bertsmith.recipes.distil.augment import Augmenter, check_masked_lm
-from bertsmith.recipes.distil.comparison import (
-    Entrant,
-    Speed,
-    asked_of,
-    folder_bytes,
-    measure_speeds,
-    show,
-)
 from bertsmith.recipes.distil.config import DistilConfig, DistilRun
 from bertsmith.recipes.distil.methods import check_method, method_terms
-from bertsmith.recipes.distil.report import conclusions, write_card, write_report
-from bertsmith.recipes.distil.sizing import choose_student
+from bertsmith.recipes.distil.report import (
+    Entrant,
+    conclusions,
+    folder_bytes,
+    show,
+    write_card,
+    write_report,
+)
+from bertsmith.recipes.distil.speed import Speed, asked_of, choose_student, measure_speeds
 from bertsmith.recipes.distil.student import (
     NewStudent,
     can_take_layers,
@@ -54,7 +52,7 @@ from bertsmith.recipes.distil.student import (
 )
 from bertsmith.recipes.distil.supervision import TeacherSupervision, answer_of, units_of
 from bertsmith.recipes.distil.teacher import TeacherRows, Wanted
-from bertsmith.recipes.distil.unlabelled import answered, read_unlabelled
+from bertsmith.recipes.distil.transfer_set import check_masked_lm, read_unlabelled, with_more_rows
 from bertsmith.recipes.finetune.baselines import Rival
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import (
@@ -366,21 +364,12 @@ class _Distillation:
         return replace(settings, epochs=-(-settings.epochs * taught // labelled))
 
     def _with_more_rows(self) -> Prepared:
-        """Return the rows to teach with: copies, and rows without labels, beside the labelled."""
+        """Return the rows to teach with; those labelled alone where nothing is left to teach."""
         teaching, prepared = self.config.teaching, self.prepared
         if not (teaching.augment or self.unlabelled) or self._taught():
             return prepared
-        teacher, tokenizer = load_model(self.config.teacher)
-        rows = list(prepared.data.train)
-        if teaching.augment:
-            augmenter = Augmenter(
-                teacher=teacher, tokenizer=tokenizer, masked_lm=teaching.augment_with,
-                seed=self.run.settings.seed,
-            )  # fmt: skip
-            rows = augmenter.copies(rows, teaching.augment)
-        if self.unlabelled:
-            rows += answered(teacher.to(self.device), prepared, self.unlabelled)
-        return prepare(replace(prepared.data, train=rows), tokenizer, prepared.room)
+        teacher, seed = self.config.teacher, self.run.settings.seed
+        return with_more_rows(prepared, self.unlabelled, teaching, teacher, self.device, seed)
 
     def _taught(self) -> bool:
         """Return whether all trainings with a teacher have a result."""

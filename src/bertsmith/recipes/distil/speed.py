@@ -1,24 +1,100 @@
-"""The choice of a student's size: as asked for, or by the speed that the engine measures here."""
+"""The speed of models in the engine on this machine, and the choice of a student's size by it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import progress, say
+from bertsmith.engine.config import EngineConfig
+from bertsmith.engine.predictor import Request, split_requests
+from bertsmith.engine.prepared import Prepared as Engine
+from bertsmith.engine.prepared import prepare_model
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
-from bertsmith.recipes.distil.comparison import asked_of, measure_speeds
 from bertsmith.recipes.distil.config import DistilConfig
 from bertsmith.recipes.distil.student import student_encoder
 from bertsmith.recipes.finetune.inputs import Prepared
+from bertsmith.tasks.answering import TaskAnswering
 
-# widths in shares of the teacher's
+# texts answered together, those answered one by one, and turns of each
+_TEXTS, _SINGLE, _TURNS = 256, 32, 5
+# widths that are tried, in shares of the teacher's
 _WIDTHS = (1.0, 0.75, 0.5, 0.375, 0.25)
 # more weights than this share of what the target allows are not tried
 _HOPELESS = 2.0
-_TURNS = 3
+_TURNS_OF_A_SIZE = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """The speed of a model in the engine on this machine."""
+
+    bulk: float
+    """Texts a second, many together."""
+    single: float
+    """Seconds of one text by itself, the median."""
+    engine: str
+    """Precision, backend and threads."""
+
+
+def asked_of(
+    prepared: Prepared, labels: tuple[str, ...]
+) -> tuple[TaskAnswering, list[Request[Any]]]:
+    """Return dev rows, from all over them, as an engine is asked for answers."""
+    answering = TaskAnswering(
+        task=prepared.task, tokenizer=prepared.tokenizer, labels=labels, room=prepared.room
+    )
+    rows = prepared.data.dev[:: max(1, len(prepared.data.dev) // _TEXTS)][:_TEXTS]
+    return answering, split_requests(rows, answering.encode(rows))
+
+
+def measure_speeds(
+    models: Mapping[str, Model],
+    answering: TaskAnswering,
+    requests: Sequence[Request[Any]],
+    *,
+    turns: int = _TURNS,
+    single: int = _SINGLE,
+) -> dict[str, Speed]:
+    """Measure models in turns, so that other work on the machine slows all alike.
+
+    The models are changed: their encoders only answer afterwards.
+    """
+    engines = {name: prepare_model(model, EngineConfig()) for name, model in models.items()}
+    bulk: dict[str, list[float]] = {name: [] for name in engines}
+    alone: dict[str, list[float]] = {name: [] for name in engines}
+    # the first turn warms up
+    for turn in range(turns + 1):
+        for name, engine in engines.items():
+            seconds = _seconds(engine, answering, [requests])
+            one_by_one = _seconds(engine, answering, [[each] for each in requests[:single]])
+            if turn:
+                bulk[name] += seconds
+                alone[name] += one_by_one
+    return {
+        name: Speed(
+            bulk=len(requests) / statistics.median(bulk[name]),
+            single=statistics.median(alone[name]) if alone[name] else 0.0,
+            engine=str(engine),
+        )
+        for name, engine in engines.items()
+    }
+
+
+def _seconds(
+    engine: Engine, answering: TaskAnswering, asked: Sequence[Sequence[Request[Any]]]
+) -> list[float]:
+    predictor, seconds = engine.predictor(answering), []
+    for requests in asked:
+        before = time.perf_counter()
+        predictor.run(requests)
+        seconds.append(time.perf_counter() - before)
+    return seconds
 
 
 def choose_student(config: DistilConfig, teacher: Model, prepared: Prepared) -> EncoderConfig:
@@ -43,7 +119,7 @@ def choose_student(config: DistilConfig, teacher: Model, prepared: Prepared) -> 
                 {"teacher": _fresh(teacher, encoder), "student": _fresh(teacher, candidate)},
                 answering,
                 requests,
-                turns=_TURNS,
+                turns=_TURNS_OF_A_SIZE,
                 single=0,
             )
             times = speeds["student"].bulk / speeds["teacher"].bulk

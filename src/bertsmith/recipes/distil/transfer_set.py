@@ -1,9 +1,15 @@
-"""Copies of texts in which some words are replaced (Jiao et al. 2020, section 3.2).
+"""Rows to teach with beside the labelled ones: copies of these, and texts that nobody has labelled.
 
-A word of one piece is replaced by one of those that a masked LM finds likeliest in its place, any
-other word by one of those whose static vectors, rows of the teacher's token table, are nearest. The
-masked LM reads one copy of the text for each word, many in a batch. Candidates are found once for
-all copies.
+The student learns the teacher's answers to them as it does those to labelled rows: both make the
+transfer set larger (Hinton et al. 2015, section 2).
+
+In copies some words are replaced (Jiao et al. 2020, section 3.2). A word of one piece is replaced
+by one of those that a masked LM finds likeliest in its place, any other word by one of those whose
+static vectors, rows of the teacher's token table, are nearest. The masked LM reads one copy of the
+text for each word, many in a batch. Candidates are found once for all copies.
+
+Texts without labels are answered by the teacher; where a method also learns labels, the answer is
+the label.
 """
 
 from __future__ import annotations
@@ -12,6 +18,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,14 +26,23 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 
 from bertsmith.batches.examples import EncodedExamples
-from bertsmith.core.errors import ConfigError, ModelFolderError
+from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted
 from bertsmith.core.streams import Purpose, stream, uniform
 from bertsmith.engine.config import EngineConfig
 from bertsmith.engine.prepared import prepare_model
+from bertsmith.network.config import Preprocessing
 from bertsmith.network.model import Model
-from bertsmith.text.examples.example import Example
+from bertsmith.recipes.distil.config import TeachingConfig
+from bertsmith.recipes.finetune.inputs import MOST, LabelledData, Prepared, prepare
+from bertsmith.recipes.predict.rows import asked_of_task, reading_as_trained
+from bertsmith.tasks.answering import TaskAnswering, task_predictor
+from bertsmith.tasks.config import Reading
+from bertsmith.text.config import USUAL, Columns
+from bertsmith.text.examples.example import Example, Kind, label_of
+from bertsmith.text.opening import kind_of
+from bertsmith.text.tables import TABLES
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, read_config
 
@@ -34,6 +50,8 @@ CANDIDATES, REPLACED = 15, 0.4
 """Words to choose from, and the probability that a word is replaced (algorithm 1)."""
 # words whose nearest ones are looked for at once
 _AT_ONCE = 256
+# the answers of a record that are labels, by the head that gives them
+_NAMES = {"class": "label", "classes": "labels", "number": "number"}
 
 
 def check_masked_lm(folder: Path) -> None:
@@ -178,3 +196,83 @@ def _replaced(words: Sequence[str], choices: Sequence[Sequence[str]], key: int) 
         else words[place]
         for place in places.tolist()
     )
+
+
+def read_unlabelled(file: Path, data: LabelledData[Any], reading: Reading) -> list[Example]:
+    """Return the rows of a file that are neither blank nor labelled already; labels are not read.
+
+    The file, or folder, is read as `predict` does after a training with `reading`: a table with the
+    columns of texts that were named there, if it has them, else by their usual names. Raises
+    `ConfigError` for tasks that are not about whole texts, and `ExampleError`.
+    """
+    if data.task.head not in _NAMES or data.task.name == "rank":
+        raise ConfigError(
+            "--unlabelled is for classes and numbers of whole texts and pairs",
+            remedy="leave it out",
+        )
+    if not file.exists():
+        raise ExampleError("no such file or folder", where=file)
+    pairs = data.train[0].text_pair is not None
+    asked = asked_of_task(data.task, str(file), _texts_alone(file, reading), pairs=pairs)
+    rows: list[Example] = [each.row for each in asked if each.row is not None]
+    known = {data.task.identity(row) for row in (*data.train, *data.dev)}
+    kept = [row for row in rows if data.task.identity(row) not in known]
+    if not kept:
+        raise ExampleError(
+            "has no texts that are not among the labelled ones",
+            where=file,
+            remedy="name another file",
+        )
+    left_out = len(rows) - len(kept)
+    more = f"; {left_out:,} left out that are among the labelled ones" if left_out else ""
+    say(f"unlabelled: {counted(len(kept), 'text')} of {file}{more}")
+    return kept
+
+
+def _texts_alone(file: Path, reading: Reading) -> Reading:
+    """Return how texts without labels are read, bad rows counted with those of the labelled."""
+    named = reading.columns
+    header = named.header if kind_of(file) in TABLES else USUAL.header
+    trained = Preprocessing(longest=MOST, text_column=named.text, text_pair_column=named.text_pair)
+    others = reading.settled(columns=Columns(encoding=named.encoding, header=header))
+    return reading_as_trained(others, trained, str(file), labelled=False)
+
+
+def with_more_rows(
+    prepared: Prepared,
+    unlabelled: Sequence[Example],
+    teaching: TeachingConfig,
+    folder: Path,
+    device: torch.device,
+    seed: int,
+) -> Prepared:
+    """Return the rows to teach with: copies, and rows without labels, beside the labelled.
+
+    `folder` is that of the teacher.
+    """
+    teacher, tokenizer = load_model(folder)
+    rows = list(prepared.data.train)
+    if teaching.augment:
+        augmenter = Augmenter(
+            teacher=teacher, tokenizer=tokenizer, masked_lm=teaching.augment_with, seed=seed
+        )
+        rows = augmenter.copies(rows, teaching.augment)
+    if unlabelled:
+        rows += answered(teacher.to(device), prepared, unlabelled)
+    return prepare(replace(prepared.data, train=rows), tokenizer, prepared.room)
+
+
+@torch.no_grad()
+def answered(teacher: Model, prepared: Prepared, rows: Sequence[Example]) -> list[Example]:
+    """Return the rows with the teacher's answers as their labels."""
+    predictor = task_predictor(prepared.task, teacher, prepared.tokenizer, prepared.room)
+    answering, kind = predictor.answering, cast("Kind", prepared.task.head)
+    assert isinstance(answering, TaskAnswering)
+    found = []
+    with progress("the teacher labels", len(rows), "texts") as bar:
+        for row, answer in zip(rows, predictor(rows), strict=True):
+            record = answering.record(answer)
+            label, number, labels = label_of(kind, record[_NAMES[kind]])
+            found.append(replace(row, label=label, number=number, labels=labels))
+            bar.advance(1)
+    return found
