@@ -22,15 +22,14 @@ from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model
 from bertsmith.objectives.distillation import (
     LOGITS,
-    AttentionScores,
     HiddenCosine,
     HiddenStates,
-    Relations,
     SoftTargets,
     head_logits,
     taught_values,
 )
 from bertsmith.objectives.objective import Objective
+from bertsmith.objectives.token_pairs import AttentionScores, Relations
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS

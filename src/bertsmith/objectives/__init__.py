@@ -4,6 +4,6 @@ An `objective` runs the encoder once and gives its terms what they read; a term 
 count. The terms of `pretraining` are masked or left-to-right words, next sentence and sentence
 order, a generator and what it replaced; those of `tasks` classes, numbers, choices, tags and spans.
 A term may own trained parameters, and change the batch before the encoder reads it. Those of
-`distillation` compare the model with a teacher, whose outputs are given with the batch.
-`cross_entropy` and `token_pairs` are their arithmetic.
+`distillation` and, over all pairs of tokens, `token_pairs` compare the model with a teacher, whose
+outputs are given with the batch. `cross_entropy` is arithmetic that several terms share.
 """

@@ -5,7 +5,8 @@
     MiniLM v2    Wang et al. 2021     relations of queries, of keys, and of values
 
 What the teacher computed for the same tokens is in the batch's `given`, under the names below: no
-term runs a teacher. Terms compute in float32, or in float64 where the student does.
+term runs a teacher. Terms compute in float32, or in float64 where the student does. Those over
+pairs of tokens, attention scores and relations, are in `token_pairs`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from bertsmith.network.encoded import Encoded, Taps
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Loss, Term
 from bertsmith.objectives.tasks import group_means, in_rows, owners
-from bertsmith.objectives.token_pairs import Teaching, relation_loss, score_loss
 
 LOGITS = "teacher_logits"
 """Key of the teacher's logits, in rows as those of `head_logits`."""
@@ -104,7 +104,7 @@ class SoftTargets(Term):
         """Return the loss over the target; correct is where the two agree."""
         logits = head_logits(self._answer, model, encoded, batch, target)
         with torch.autocast(logits.device.type, enabled=False):
-            own, taught = _wide(logits), _wide(batch.given[LOGITS]).to(_wide(logits).dtype)
+            own, taught = widened(logits), widened(batch.given[LOGITS]).to(widened(logits).dtype)
             if self._answer == "number":
                 truth = (taught - self._mean) / self._spread
                 loss = F.mse_loss(own, truth, reduction="sum") / own.shape[1]
@@ -168,10 +168,10 @@ class HiddenCosine(Term):
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """Return the loss over the tokens."""
-        own, taught = _wide(encoded.last), _wide(batch.given[self._name])
+        own, taught = widened(encoded.last), widened(batch.given[self._name])
         with torch.autocast(own.device.type, enabled=False):
             apart = 1 - F.cosine_similarity(own, taught.to(own.dtype))
-        return _of_tokens(apart.sum(), target, self._weight)
+        return loss_of_tokens(apart.sum(), target, self._weight)
 
 
 class HiddenStates(Term):
@@ -204,11 +204,11 @@ class HiddenStates(Term):
         """Return the loss over the tokens."""
         losses = []
         for layer, of_teacher in self._pairs:
-            own = _wide(encoded.states[layer])
+            own = widened(encoded.states[layer])
             with torch.autocast(own.device.type, enabled=False):
-                taught = _wide(batch.given[state_name(of_teacher)]).to(own.dtype)
+                taught = widened(batch.given[state_name(of_teacher)]).to(own.dtype)
                 losses.append((self.own(own) - taught).square().mean(-1).sum())
-        return _of_tokens(torch.stack(losses).sum(), target, self._weight)
+        return loss_of_tokens(torch.stack(losses).sum(), target, self._weight)
 
 
 def projection(student: int, teacher: int, *, seed: int) -> nn.Linear:
@@ -224,88 +224,13 @@ def projection(student: int, teacher: int, *, seed: int) -> nn.Linear:
     return made
 
 
-class AttentionScores(Term):
-    """The squared error of attention scores before the softmax (Jiao et al. 2020, equation 7).
-
-    Summed over pairs of a student's layer and the teacher's, which have as many heads; a mean over
-    heads and over the tokens of a sequence.
-    """
-
-    def __init__(self, pairs: Sequence[tuple[int, int]], *, weight: float = 1.0) -> None:
-        self._pairs, self._weight = tuple(pairs), weight
-        self.reads = Taps(qkv=frozenset(own for own, _ in pairs))
-
-    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
-        """Return no token: taps are read."""
-        return target.at[:0]
-
-    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
-        """Return the loss over the tokens that ask."""
-        losses = []
-        for layer, of_teacher in self._pairs:
-            query, key, _ = (_wide(each) for each in encoded.qkv[layer])
-            taught = [
-                _wide(batch.given[vectors_name(kind, of_teacher)]).to(query.dtype)
-                for kind in KINDS[:2]
-            ]
-            with torch.autocast(query.device.type, enabled=False):
-                losses.append(score_loss(Teaching(query, key, *taught), batch.lengths))
-        return _of_tokens(torch.stack(losses).sum(), target, self._weight)
-
-
-class Relations(Term):
-    """The divergence of relations among queries, among keys, and among values.
-
-    Wang et al. 2021, section 3.2: the vectors of all heads are put end to end and cut anew into
-    `heads` relation heads, which the two models have in common whatever their own are.
-    """
-
-    def __init__(
-        self,
-        layer: int,
-        of_teacher: int,
-        *,
-        heads: int,
-        weight: float = 1.0,
-    ) -> None:
-        self._layer, self._of_teacher, self._heads = layer, of_teacher, heads
-        self._weight = weight
-        self.reads = Taps(qkv=frozenset({layer}))
-
-    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
-        """Return no token: taps are read."""
-        return target.at[:0]
-
-    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
-        """Return the loss over the tokens."""
-        losses = []
-        for kind, vectors in zip(KINDS, encoded.qkv[self._layer], strict=True):
-            own = _wide(vectors)
-            with torch.autocast(own.device.type, enabled=False):
-                taught = _wide(batch.given[vectors_name(kind, self._of_teacher)]).to(own.dtype)
-                losses.append(
-                    relation_loss(self._resplit(own), self._resplit(taught), batch.lengths)
-                )
-        return _of_tokens(torch.stack(losses).sum(), target, self._weight)
-
-    def _resplit(self, vectors: Tensor) -> Tensor:
-        return vectors.flatten(1).unflatten(-1, (self._heads, -1))  # type: ignore[no-any-return]
-
-
-def relation_heads(*widths: int, most: int = 48) -> int:
-    """Return the number of relation heads: the largest that divides all widths, `most` at most.
-
-    48 is that of Wang et al. 2021 for teachers of BERT's size.
-    """
-    common = math.gcd(*widths)
-    return max(number for number in range(1, most + 1) if common % number == 0)
-
-
-def _of_tokens(total: Tensor, target: Target, weight: float) -> Loss:
+def loss_of_tokens(total: Tensor, target: Target, weight: float) -> Loss:
+    """Return a sum over all tokens as a loss."""
     return Loss(
         sum=total, count=len(target), correct=torch.zeros((), device=total.device), weight=weight
     )
 
 
-def _wide(values: Tensor) -> Tensor:
+def widened(values: Tensor) -> Tensor:
+    """Return values in float32, or float64 as they are."""
     return values if values.dtype == torch.float64 else values.float()

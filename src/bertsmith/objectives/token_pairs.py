@@ -1,4 +1,4 @@
-"""Losses over all pairs of tokens of a sequence: attention scores, and relations of vectors.
+"""The terms of distillation over all pairs of tokens: attention scores, and relations of vectors.
 
 A matrix of (heads, length, length) for each sequence is compared with a teacher's. It is made, and
 turned into the gradient, for some sequences of about one length at once; what is kept for the
@@ -7,6 +7,7 @@ backward pass is the gradient of vectors, (tokens, heads, head).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -14,13 +15,97 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bertsmith.core.shapes import Places
+from bertsmith.network.batch import Batch, Target
+from bertsmith.network.encoded import Encoded, Taps
+from bertsmith.network.model import Model
+from bertsmith.objectives.distillation import KINDS, loss_of_tokens, vectors_name, widened
+from bertsmith.objectives.objective import Loss, Term
+
 # entries of a group's matrices: what the caches of a few cores hold
 _ENTRIES = 2**21
 # a group's shortest sequence in shares of its longest, so that little of its matrices is padding
 _SHORTEST = 0.8
 
 
-class Teaching(NamedTuple):
+class AttentionScores(Term):
+    """The squared error of attention scores before the softmax (Jiao et al. 2020, equation 7).
+
+    Summed over pairs of a student's layer and the teacher's, which have as many heads; a mean over
+    heads and over the tokens of a sequence.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[int, int]], *, weight: float = 1.0) -> None:
+        self._pairs, self._weight = tuple(pairs), weight
+        self.reads = Taps(qkv=frozenset(own for own, _ in pairs))
+
+    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
+        """Return no token: taps are read."""
+        return target.at[:0]
+
+    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
+        """Return the loss over the tokens that ask."""
+        losses = []
+        for layer, of_teacher in self._pairs:
+            query, key, _ = (widened(each) for each in encoded.qkv[layer])
+            taught = [
+                widened(batch.given[vectors_name(kind, of_teacher)]).to(query.dtype)
+                for kind in KINDS[:2]
+            ]
+            with torch.autocast(query.device.type, enabled=False):
+                losses.append(_score_loss(_Teaching(query, key, *taught), batch.lengths))
+        return loss_of_tokens(torch.stack(losses).sum(), target, self._weight)
+
+
+class Relations(Term):
+    """The divergence of relations among queries, among keys, and among values.
+
+    Wang et al. 2021, section 3.2: the vectors of all heads are put end to end and cut anew into
+    `heads` relation heads, which the two models have in common whatever their own are.
+    """
+
+    def __init__(
+        self,
+        layer: int,
+        of_teacher: int,
+        *,
+        heads: int,
+        weight: float = 1.0,
+    ) -> None:
+        self._layer, self._of_teacher, self._heads = layer, of_teacher, heads
+        self._weight = weight
+        self.reads = Taps(qkv=frozenset({layer}))
+
+    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
+        """Return no token: taps are read."""
+        return target.at[:0]
+
+    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
+        """Return the loss over the tokens."""
+        losses = []
+        for kind, vectors in zip(KINDS, encoded.qkv[self._layer], strict=True):
+            own = widened(vectors)
+            with torch.autocast(own.device.type, enabled=False):
+                taught = widened(batch.given[vectors_name(kind, self._of_teacher)]).to(own.dtype)
+                losses.append(
+                    _relation_loss(self._resplit(own), self._resplit(taught), batch.lengths)
+                )
+        return loss_of_tokens(torch.stack(losses).sum(), target, self._weight)
+
+    def _resplit(self, vectors: Tensor) -> Tensor:
+        return vectors.flatten(1).unflatten(-1, (self._heads, -1))  # type: ignore[no-any-return]
+
+
+def relation_heads(*widths: int, most: int = 48) -> int:
+    """Return the number of relation heads: the largest that divides all widths, `most` at most.
+
+    48 is that of Wang et al. 2021 for teachers of BERT's size.
+    """
+    common = math.gcd(*widths)
+    return max(number for number in range(1, most + 1) if common % number == 0)
+
+
+class _Teaching(NamedTuple):
     """Vectors of student and teacher, (tokens, heads, head); theirs may be of another width."""
 
     query: Tensor
@@ -29,23 +114,23 @@ class Teaching(NamedTuple):
     key_taught: Tensor
 
 
-def score_loss(vectors: Teaching, lengths: Sequence[int]) -> Tensor:
+def _score_loss(vectors: _Teaching, lengths: Sequence[int]) -> Tensor:
     """Return the squared difference of attention scores, summed over the tokens that ask.
 
     Scores are Q K' / sqrt(head), before the softmax; the difference is a mean over heads and over
     the tokens of the sequence (Jiao et al. 2020, equation 7).
     """
-    loss: Tensor = _Scores.apply(*vectors, tuple(lengths))  # type: ignore[no-untyped-call]
+    loss: Tensor = _ScoreLoss.apply(*vectors, tuple(lengths))  # type: ignore[no-untyped-call]
     return loss
 
 
-def relation_loss(student: Tensor, teacher: Tensor, lengths: Sequence[int]) -> Tensor:
+def _relation_loss(student: Tensor, teacher: Tensor, lengths: Sequence[int]) -> Tensor:
     """Return the divergence of relations, summed over tokens and averaged over heads.
 
     Relations are softmax(V V' / sqrt(head)) of vectors with as many relation heads on both sides,
     and the divergence is KL(teacher || student) (Wang et al. 2021, equations 4 to 6).
     """
-    loss: Tensor = _Relations.apply(student, teacher, tuple(lengths))  # type: ignore[no-untyped-call]
+    loss: Tensor = _RelationLoss.apply(student, teacher, tuple(lengths))  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -93,7 +178,7 @@ def _add(gradient: Tensor, group: _Group, values: Tensor) -> None:
     gradient[group.tokens[group.held]] = values.transpose(1, 2)[group.held]
 
 
-class _Scores(torch.autograd.Function):
+class _ScoreLoss(torch.autograd.Function):
     @staticmethod
     def forward(
         context: Any,  # noqa: ANN401
@@ -125,7 +210,7 @@ class _Scores(torch.autograd.Function):
         return to_query * gradient, to_key * gradient, None, None, None
 
 
-class _Relations(torch.autograd.Function):
+class _RelationLoss(torch.autograd.Function):
     @staticmethod
     def forward(
         context: Any,  # noqa: ANN401

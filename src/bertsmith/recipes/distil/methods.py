@@ -14,16 +14,9 @@ from dataclasses import dataclass
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import EncoderConfig
 from bertsmith.network.encoded import NO_TAPS, Taps
-from bertsmith.objectives.distillation import (
-    Answer,
-    AttentionScores,
-    HiddenCosine,
-    HiddenStates,
-    Relations,
-    SoftTargets,
-    relation_heads,
-)
+from bertsmith.objectives.distillation import Answer, HiddenCosine, HiddenStates, SoftTargets
 from bertsmith.objectives.objective import Term
+from bertsmith.objectives.token_pairs import AttentionScores, Relations, relation_heads
 from bertsmith.recipes.distil.config import Method, TeachingConfig
 from bertsmith.recipes.distil.student import followed_layers
 
