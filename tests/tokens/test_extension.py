@@ -13,13 +13,14 @@ from transformers import BertTokenizer, BertTokenizerFast
 from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning.counting import measure_fit, measure_words
+from bertsmith.tokens.learning.extension import extend_vocabulary
 from bertsmith.tokens.learning.mining import (
     PieceMiner,
     PieceTable,
     frequent_lengths,
     rarest_worth_adding,
 )
-from bertsmith.tokens.learning.wordpiece import extend_vocabulary, learn_wordpiece
+from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.tokens.wordpiece import WordPiece

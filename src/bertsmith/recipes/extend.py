@@ -32,7 +32,7 @@ from bertsmith.text.corpus.documents import Document
 from bertsmith.text.corpus.files import Corpus
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning.counting import VocabularyFit, WordCounter, measure_words
-from bertsmith.tokens.learning.wordpiece import Extension, extend_vocabulary
+from bertsmith.tokens.learning.extension import Extension, extend_vocabulary
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.sentence_folder import save_like

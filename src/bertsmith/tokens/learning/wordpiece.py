@@ -1,15 +1,13 @@
-"""Learning of a WordPiece vocabulary from a stream of texts, and extension of an existing one.
+"""Learning of a WordPiece vocabulary from a stream of texts.
 
 Deterministic: the trainer of the compiled library numbers characters in the order of a hash table
-and breaks ties by those numbers, so it receives the whole alphabet, in order, beforehand. New
-pieces of an extension follow the vocabulary's own, which keep their ids, [unusedN] included; they
-become part of the WordPiece table, not added tokens, so text is tokenised by the same rules."""
+and breaks ties by those numbers, so it receives the whole alphabet, in order, beforehand.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nlargest
 
 from tokenizers import Tokenizer as CompiledTokenizer
@@ -31,7 +29,7 @@ from bertsmith.tokens.learning.counting import (
     refuse_small,
     repeated,
 )
-from bertsmith.tokens.learning.mining import MinedPiece, PieceMiner, PieceTable, rarest_worth_adding
+from bertsmith.tokens.learning.mining import PieceMiner, PieceTable, rarest_worth_adding
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import MOST_PIECES, SPECIALS
 from bertsmith.tokens.wordpiece import CONTINUES
@@ -178,78 +176,3 @@ def _train(
     compiled.train_from_iterator(repeated(words, observer), trainer)
     ids: dict[str, int] = compiled.get_vocab()
     return sorted(ids, key=ids.__getitem__)
-
-
-RAREST = 5
-"""Minimum count of an added piece: the embedding of a rarer one would not be learned."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Extension:
-    """An extended vocabulary.
-
-    `added` are the new pieces, best first, in the order of their ids; `replaced[i]` are the old ids
-    that represented `added[i]` before, [UNK] if none did.
-    """
-
-    tokenizer: Tokenizer
-    added: tuple[MinedPiece, ...]
-    replaced: tuple[tuple[int, ...], ...]
-
-
-def extend_vocabulary(
-    tokenizer: Tokenizer,
-    words: Mapping[str, int],
-    *,
-    count: int,
-    rarest: int = RAREST,
-    observer: LearningObserver = SILENT,
-) -> Extension:
-    """Add the up to `count` pieces to a vocabulary that save most pieces in the words.
-
-    `words` are the counts of words by the tokenizer's rules; an [UNK] word counts as many pieces as
-    it has characters, so pieces that make it known are worth adding. Fewer pieces are added if no
-    others occur `rarest` times and save any. Raises `VocabularyError` if there are none, or if the
-    vocabulary would be too large.
-    """
-    assert isinstance(tokenizer.rules, BasicRules)
-    if not 1 <= count <= MOST_PIECES - tokenizer.size:
-        raise VocabularyError(
-            f"{count} pieces cannot be added to {tokenizer.size}",
-            remedy=f"add 1 to {MOST_PIECES - tokenizer.size}",
-        )
-    rarest = rarest_worth_adding(words, tokenizer.vocabulary, count=count, rarest=rarest)
-    miner = PieceMiner(words, tokenizer.vocabulary, rarest=rarest, observer=observer)
-    observer.phase("choosing pieces", count, "pieces")
-    added = tuple(_watched(miner.mine(count), observer))
-    if not added:
-        raise VocabularyError(
-            f"no piece that occurs {rarest} times in this text would save any",
-            remedy="the vocabulary fits already, or give more text",
-        )
-    pieces = (*tokenizer.vocabulary, *(item.piece for item in added))
-    return Extension(
-        tokenizer=Tokenizer(pieces, tokenizer.rules),
-        added=added,
-        replaced=_replaced(tokenizer, [item.piece for item in added]),
-    )
-
-
-def _watched(mined: Iterator[MinedPiece], observer: LearningObserver) -> Iterator[MinedPiece]:
-    for piece in mined:
-        observer.advance()
-        yield piece
-
-
-def _replaced(tokenizer: Tokenizer, added: list[str]) -> tuple[tuple[int, ...], ...]:
-    """Return the old ids that each piece was split into, as the start or continuation of a word."""
-    table = PieceTable(tokenizer.vocabulary)
-    ids = {piece: number for number, piece in enumerate(tokenizer.vocabulary)}
-    replaced: list[tuple[int, ...]] = []
-    for piece in added:
-        goes_on = piece.startswith(CONTINUES)
-        # any preceding character makes it a continuation
-        word = f"x{piece.removeprefix(CONTINUES)}" if goes_on else piece
-        old = table.cut(word, 1 if goes_on else 0)
-        replaced.append(tuple(ids[part] for part in old or ()) or (tokenizer.unknown_id,))
-    return tuple(replaced)
