@@ -17,8 +17,8 @@ from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.kernels import instruction_set
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import build_model
-from bertsmith.recipes import quantize as recipe
-from bertsmith.recipes.quantize import Measurement, refuse_slow_or_worse
+from bertsmith.recipes.quantize import gate, recipe
+from bertsmith.recipes.quantize.gate import Measurement, refuse_slow_or_worse
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model
 from bertsmith.weights.quantized import QUANTIZED_FILE
@@ -53,7 +53,7 @@ def inputs(tiny_tokenizer: Tokenizer, tmp_path: Path) -> list[str]:
 
 def timed(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], lost: float = 0.0) -> None:
     """Let the precisions take these times, and int8 lose so many points more."""
-    measured = recipe.measure_precisions
+    measured = gate.measure_precisions
 
     def instead(*values: Any) -> list[Measurement]:  # noqa: ANN401
         return [
@@ -136,6 +136,38 @@ def test_the_gate(bf16: float, int8: float, score: float, message: str | None) -
         return
     with pytest.raises(ConfigError, match=message):
         refuse_slow_or_worse(measured)
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ({"cosine": 0.9971, "worst_cosine": 0.9}, None),
+        ({"cosine": 0.9969, "worst_cosine": 0.9}, "is 0.9969, below 0.997 .worst 0.9000."),
+        ({"spearman": 0.8951, "cosine": 0.99}, None),
+        ({"spearman": 0.8949, "cosine": 0.999}, "int8 costs 0.51 points of Spearman"),
+        ({"spearman": float("nan"), "cosine": 0.999}, "these labelled rows give no Spearman"),
+    ],
+)
+def test_the_gate_of_vectors(scores: dict[str, float], message: str | None) -> None:
+    exact = {"spearman": 0.9, "cosine": 1.0, "worst_cosine": 1.0}
+    measured = [
+        Measurement(precision="fp32", seconds=2.0, scores={name: exact[name] for name in scores}),
+        Measurement(precision="int8", seconds=1.0, scores=scores),
+    ]
+    if message is None:
+        refuse_slow_or_worse(measured)
+        return
+    with pytest.raises(ConfigError, match=message):
+        refuse_slow_or_worse(measured)
+
+
+@needs_kernels
+def test_a_task_is_judged_by_labelled_examples(
+    inputs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = inputs.index("--dev")
+    assert main([*inputs[:place], *inputs[place + 2 :]]) == 2
+    assert "is judged by labelled examples; give --dev" in capsys.readouterr().err
 
 
 def test_a_file_that_says_something_else_is_refused(inputs: list[str]) -> None:

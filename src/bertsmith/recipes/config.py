@@ -242,12 +242,13 @@ class QuantizeConfig(Config):
     """The options of quantising."""
 
     model: Path = field(metadata=POSITIONAL)
-    """Folder of a fine-tuned model, or hub:owner/name."""
+    """Folder of a fine-tuned model or of one that gives vectors, or hub:owner/name."""
     calibrate: Path
     """Texts as the model will be asked, one a line or in the columns of a table; speed is measured
-    at their lengths."""
-    dev: Path
-    """Labelled examples, to measure what int8 costs."""
+    at their lengths, and how near vectors are to those of fp32."""
+    dev: Path | None = None
+    """Labelled examples, to measure what int8 costs; for vectors pairs of texts with a number,
+    which may be left out."""
     out: Path
     """Folder for the model that is opened in int8."""
     threads: int | None = None

@@ -19,6 +19,7 @@ from bertsmith.engine.features import Features, TextFeatures, for_model, width
 from bertsmith.engine.predictor import ROWS, Predictor, windows
 from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.hub.models import model_folder
+from bertsmith.network.model import Model
 from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -98,18 +99,34 @@ def open_embedder(
     if settings is None:
         if prompt is not None:
             raise ConfigError("only a sentence-transformers folder has prompts", where=folder)
-        after: tuple[Dense | UnitLength, ...] = ()
     else:
-        after = settings.after if config.pool == "auto" else ()
         unused = [each for each, text in settings.prompts.items() if text]
         if unused and prompt is None and settings.default_prompt is None:
             say(f"{folder}: no prompt is used; it has {', '.join(unused)} (--prompt)")
-        config = _by_folder(config, settings, prompt)
     prepared, tokenizer = loaded or open_model(folder, device_named(device), engine)
-    config = for_model(config, prepared.model)
-    embedder = Embedder(engine=prepared, tokenizer=tokenizer, config=config, after=after)
-    _check_width(embedder, folder)
-    return embedder
+    config, after = folder_features(config, prepared.model, settings, prompt=prompt, where=folder)
+    return Embedder(engine=prepared, tokenizer=tokenizer, config=config, after=after)
+
+
+def folder_features(
+    config: FeatureConfig,
+    model: Model,
+    settings: SentenceSettings | None,
+    *,
+    prompt: str | None = None,
+    where: str | Path,
+) -> tuple[FeatureConfig, tuple[Dense | UnitLength, ...]]:
+    """Return the features of a folder and the layers after pooling, `settings` being its files'.
+
+    Raises `ConfigError` for a prompt that there is not, and for a layer that does not fit.
+    """
+    after: tuple[Dense | UnitLength, ...] = ()
+    if settings is not None:
+        after = settings.after if config.pool == "auto" else ()
+        config = _by_folder(config, settings, prompt)
+    config = for_model(config, model)
+    _check_width(model, config, after, where)
+    return config, after
 
 
 def _by_folder(
@@ -127,9 +144,14 @@ def _by_folder(
     )
 
 
-def _check_width(embedder: Embedder, folder: Path) -> None:
-    found = width(embedder.engine.model, embedder.config)
-    for layer in embedder.after:
+def _check_width(
+    model: Model,
+    config: FeatureConfig,
+    after: tuple[Dense | UnitLength, ...],
+    folder: str | Path,
+) -> None:
+    found = width(model, config)
+    for layer in after:
         if isinstance(layer, Dense):
             if layer.inputs != found:
                 raise ConfigError(

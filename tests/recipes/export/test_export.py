@@ -88,7 +88,7 @@ def test_what_differs_from_the_engine_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--to", "onnx", "--precision", "int8"], "give --calibrate TEXTS and --dev"),
+        (["--to", "onnx", "--precision", "int8"], "give --calibrate TEXTS, and --dev LABELLED"),
         (["--to", "onnx", "--dev", "dev.csv"], "add --precision int8"),
         (["--to", "openvino", "--precision", "int8"], "--precision int8 is not for openvino"),
     ],
@@ -102,7 +102,11 @@ def test_options_that_do_not_fit_are_refused(
 
 @pytest.mark.parametrize(
     ("case", "said"),
-    [("bert-none", "has neither a head for a task"), ("bert-class", "cannot be read")],
+    [
+        ("bert-masked_lm", "has no head for a task"),
+        ("bert-class", "cannot be read"),
+        ("bert-none", "dev.csv: cannot be read"),
+    ],
 )
 def test_what_int8_cannot_be_judged_by_is_told_before_anything_is_written(
     case: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,16 +15,19 @@ import bertsmith
 from bertsmith.cli.main import main
 from bertsmith.engine.predictor import Predictor
 from bertsmith.network.model import Model, build_model
-from bertsmith.recipes import quantize
+from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.recipes.export import quantised
+from bertsmith.recipes.export.config import ExportConfig
 from bertsmith.recipes.export.graph import PaddedModel
-from bertsmith.recipes.export.quantised import ExportedModel
+from bertsmith.recipes.export.quantised import ExportedModel, read_int8_gate
 from bertsmith.recipes.export.runtimes import Arrays, open_onnx
 from bertsmith.recipes.predict.recipe import answered, asked_of
-from bertsmith.recipes.quantize import Measurement
+from bertsmith.recipes.quantize import gate
+from bertsmith.recipes.quantize.gate import Measurement
 from bertsmith.tasks.answering import TaskAnswering, answering_of
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.weights.folder import save_model
+from bertsmith.weights.sentence_folder import SentenceSettings, write_sentence_files
 from families import MODELS, TOKENIZERS
 
 WORDS = [f"word{number}" for number in range(20)]
@@ -41,9 +45,9 @@ ASKED: dict[str, list[Any]] = {
 }
 
 
-def in_torch(model: Model) -> Any:  # noqa: ANN401
+def in_torch(model: Model, sentence: SentenceSettings | None = None) -> Any:  # noqa: ANN401
     """What a runtime does, by the padded model itself."""
-    graph = PaddedModel(model)
+    graph = PaddedModel(model, sentence)
 
     def run(inputs: Any) -> Arrays:  # noqa: ANN401
         with torch.no_grad():
@@ -86,6 +90,73 @@ def test_a_task_is_answered_through_a_file(tmp_path: Path, case: str) -> None:
     assert mine == rounded(other)
 
 
+@pytest.mark.parametrize("sentence", [True, False])
+def test_vectors_are_judged_through_a_file(tmp_path: Path, sentence: bool) -> None:
+    model, tokenizer = build_model(MODELS["bert-none"], seed=7).eval(), TOKENIZERS["bert"]
+    save_model(tmp_path / "model", model, tokenizer)
+    settings = None
+    if sentence:
+        after = (Dense(torch.randn(13, 64), torch.randn(13), "Tanh"), UnitLength())
+        settings = SentenceSettings(network=Path(), pool=("cls", "max"), after=after, longest=9)
+        write_sentence_files(tmp_path / "model", settings, hidden=32)
+    texts = [each["text"] for each in TEXTS]
+    (tmp_path / "texts.txt").write_text("\n".join([*texts, ""]), encoding="utf-8")
+    config = ExportConfig(
+        model=tmp_path / "model", to="onnx", out=tmp_path / "out", precision="int8",
+        calibrate=tmp_path / "texts.txt",
+    )  # fmt: skip
+    judged = read_int8_gate(config, model.config, tokenizer, settings)
+    assert isinstance(judged, gate.VectorGate)
+    stand_in = ExportedModel(model.config, in_torch(model, settings), pad_id=tokenizer.pad_id)
+    predictor = Predictor(model=stand_in, answering=judged.answering)
+    mine = [each.vectors for each in predictor.answer([*judged.asked, *judged.compared])]
+    # those timed, and those between them
+    other = bertsmith.load(tmp_path / "model", precision="fp32").embed(
+        [texts[i] for i in (0, 2, 1)]
+    )
+    torch.testing.assert_close(np.stack(mine), other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.faults
+def test_int8_vectors_are_written_where_they_are_faster_and_near(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxscript")
+    config = MODELS["bert-none"]
+    encoder = replace(config.encoder, layers=1, hidden=64, feed_forward=128)
+    save_model(
+        tmp_path / "model",
+        build_model(replace(config, encoder=encoder), seed=2),
+        TOKENIZERS["bert"],
+    )
+    settings = SentenceSettings(network=Path(), after=(UnitLength(),), longest=9)
+    write_sentence_files(tmp_path / "model", settings, hidden=64)
+    texts = "".join(f"{' '.join(WORDS[first : first + 5])}\n" for first in range(15))
+    (tmp_path / "texts.txt").write_text(texts, encoding="utf-8")
+    options = ["--precision", "int8", "--calibrate", str(tmp_path / "texts.txt"), "--threads", "1"]
+    command = ["export", str(tmp_path / "model"), "--to", "onnx", *options, "--out"]
+    measure, shift = gate.measure_precisions, 0.0
+
+    def timed(*values: Any) -> list[Measurement]:  # noqa: ANN401
+        exact, small = measure(*values)
+        assert 0.99 < small.scores["worst_cosine"] < small.scores["cosine"] < 1
+        cosine = small.scores["cosine"] - shift
+        scores = {**small.scores, "cosine": cosine}
+        return [replace(exact, seconds=3.0), replace(small, seconds=1.0, scores=scores)]
+
+    monkeypatch.setattr(quantised, "measure_precisions", timed)
+    assert main([*command, str(tmp_path / "out"), "--json"]) == 0
+    said = capsys.readouterr()
+    scores = json.loads(said.out)["int8"]["precisions"]["int8"]["scores"]
+    readme = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "tokenizer.enable_truncation(9)" in readme
+    assert f"| int8 | 1000 | {scores['cosine']:.5f} | {scores['worst_cosine']:.5f} |" in readme
+    shift = 0.01
+    assert main([*command, str(tmp_path / "far")]) == 2
+    assert "mean cosine of int8 vectors with those of fp32" in capsys.readouterr().err
+    assert not (tmp_path / "far").exists()
+
+
 @pytest.mark.faults
 def test_int8_is_written_where_it_is_faster_and_as_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -103,7 +174,7 @@ def test_int8_is_written_where_it_is_faster_and_as_good(
     options = ["--precision", "int8", "--calibrate", str(tmp_path / "texts.txt")]
     options += ["--dev", str(tmp_path / "dev.csv"), "--threads", "1"]
     command = ["export", str(tmp_path / "model"), "--to", "transformers.js", *options, "--out"]
-    measure = quantize.measure_precisions
+    measure = gate.measure_precisions
 
     def timed(*values: Any) -> list[Measurement]:  # noqa: ANN401
         exact, small = measure(*values)

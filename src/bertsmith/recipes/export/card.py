@@ -70,9 +70,14 @@ _PIPELINES = {
 
 
 def card(
-    config: ModelConfig, target: Target, outputs: Sequence[str], comparison: Comparison
+    config: ModelConfig,
+    target: Target,
+    outputs: Sequence[str],
+    comparison: Comparison,
+    *,
+    longest: int,
 ) -> str:
-    """Return the text of README.md."""
+    """Return the text of README.md; `longest` tokens of a text are read in its example."""
     lines = [
         f"# A model exported to {target}",
         "",
@@ -97,7 +102,30 @@ def card(
     if config.labels:
         names = ", ".join(map(markdown, config.labels))
         lines += [f"Labels, in the order of the outputs: {names}.", ""]
-    return "\n".join([*lines, ""]) + _example(config, target)
+    return "\n".join([*lines, ""]) + _example(config, target, longest)
+
+
+def int8_section(rows: Sequence[Sequence[str]], judged: str, target: Target) -> str:
+    """Return what README.md says of the int8 variant, `rows` being a table with its head."""
+    how = (
+        "`onnx/model_quantized.onnx`, taken with `dtype: 'q8'`,"
+        if target == "transformers.js"
+        else "`model_quantized.onnx`, opened in the same way,"
+    )
+    head, *others = (f"| {' | '.join(row)} |" for row in rows)
+    lines = [
+        "",
+        "## int8",
+        "",
+        f"{how} is the model with weights and products of int8. Both were measured on the machine "
+        f"that wrote them; {judged}:",
+        "",
+        head,
+        f"|{'---|' * len(rows[0])}",
+        *others,
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def _shape(config: ModelConfig) -> str:
@@ -127,7 +155,7 @@ def _meaning(config: ModelConfig, name: str) -> str:
     return "(batch, 2): is the next text, is a random one"
 
 
-def _example(config: ModelConfig, target: Target) -> str:
+def _example(config: ModelConfig, target: Target, longest: int) -> str:
     """Return a few lines of code that ask the model."""
     if target == "transformers.js":
         return _javascript(config)
@@ -138,7 +166,7 @@ def _example(config: ModelConfig, target: Target) -> str:
         f'    "{name}": np.array([each.{_COLUMNS[name]} for each in encoded]),\n'
         for name in input_names(config)
     )
-    code = imports + _PYTHON.format(longest=config.encoder.longest) + _FEED.format(inputs=inputs)
+    code = imports + _PYTHON.format(longest=longest) + _FEED.format(inputs=inputs)
     return f"```python\n{code}{run}```\n"
 
 

@@ -26,12 +26,13 @@ class ExportConfig(Config):
     """Folder to write, which must not exist."""
     precision: Literal["fp32", "int8"] = "fp32"
     """int8 writes a second file with int8 products, where that is faster on this processor and as
-    good on --dev; for onnx and transformers.js."""
+    good; for onnx and transformers.js."""
     calibrate: Path | None = None
     """With int8: texts as the model will be asked, one a line or in the columns of a table; speed
-    is measured at their lengths."""
+    is measured at their lengths, and how near vectors are to those of fp32."""
     dev: Path | None = None
-    """With int8: labelled examples, to measure what it costs."""
+    """With int8: labelled examples, to measure what it costs; for vectors pairs of texts with a
+    number, which may be left out."""
     threads: int | None = None
     """With int8: processor threads of the measurement; one a core if not given."""
     json: bool = False
@@ -43,7 +44,6 @@ class ExportConfig(Config):
 
     def __post_init__(self) -> None:
         check_least(self, {"threads": 1})
-        given = self.calibrate is not None and self.dev is not None
         if self.precision == "fp32":
             if self.calibrate is not None or self.dev is not None:
                 raise ConfigError(
@@ -55,8 +55,8 @@ class ExportConfig(Config):
                 f"--precision int8 is not for {self.to}",
                 remedy="take --to onnx or transformers.js, or leave --precision out",
             )
-        if not given:
+        if self.calibrate is None:
             raise ConfigError(
-                "--precision int8 wants texts and labels to be measured on",
-                remedy="give --calibrate TEXTS and --dev LABELLED",
+                "--precision int8 wants texts to be measured on",
+                remedy="give --calibrate TEXTS, and --dev LABELLED where the model has a task",
             )

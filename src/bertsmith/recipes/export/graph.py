@@ -27,6 +27,9 @@ from bertsmith.weights.sentence_folder import SentenceSettings
 # added to the scores of what is not seen; finite, so that a row that is all padding has no NaN
 _UNSEEN = -3.0e38
 
+SENTENCE_OUTPUT = "sentence_embedding"
+"""The output of a sentence-transformers folder's steps: the vector of a text."""
+
 
 def input_names(config: ModelConfig) -> list[str]:
     """Return the inputs of an exported model, named as tokenizers of `transformers` name them.
@@ -50,7 +53,7 @@ def output_names(config: ModelConfig, sentence: SentenceSettings | None = None) 
     if config.next_sentence:
         return ["logits"]
     if sentence is not None:
-        return ["last_hidden_state", "sentence_embedding"]
+        return ["last_hidden_state", SENTENCE_OUTPUT]
     return ["last_hidden_state", "pooler_output"] if config.pooler else ["last_hidden_state"]
 
 

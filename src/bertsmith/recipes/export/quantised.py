@@ -2,15 +2,13 @@
 
 onnxruntime quantises the weights by output, and what goes into each product by a scale for all of
 it, when it runs. Whether that is faster here and as good is measured through onnxruntime, on the
-user's texts and labels, with the readers, decoders and scores of the task.
+user's texts and labels, with the readers, decoders and scores of the task, or by the vectors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,26 +22,27 @@ from bertsmith.network.config import ModelConfig
 from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
 from bertsmith.network.model import Model
 from bertsmith.recipes.export.config import ExportConfig
-from bertsmith.recipes.export.graph import input_names
+from bertsmith.recipes.export.graph import SENTENCE_OUTPUT, input_names
 from bertsmith.recipes.export.program import QUANTISED_FILE
 from bertsmith.recipes.export.runtimes import Runtime, open_onnx, padded_inputs
-from bertsmith.recipes.predict.evaluate import labelled_rows, task_answering
-from bertsmith.recipes.quantize import (
-    by_precision,
-    calibration_requests,
+from bertsmith.recipes.quantize.gate import (
+    Gate,
+    Measurement,
+    judged_answering,
     measure_precisions,
+    read_gate,
     refuse_slow_or_worse,
     show_measurements,
 )
-from bertsmith.tasks.answering import TaskAnswering, answering_of
-from bertsmith.tasks.config import AnsweringConfig
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.sentence_folder import SentenceSettings
 
 
 class ExportedModel(Model):
-    """An exported file in the place of a model with a head for a task.
+    """An exported file in the place of a model with a head for a task, or of one without heads.
 
-    Its encoder runs the file, head and all, and its head returns what came of that.
+    Its encoder runs the file, head and all, and its head returns what came of that. Where the file
+    gives the vector of a text, that stands at each of its tokens.
     """
 
     def __init__(self, config: ModelConfig, runtime: Runtime, *, pad_id: int) -> None:
@@ -88,51 +87,44 @@ class _Outputs(nn.Module):
         config = self._config
         choices = 1 if config.predicts == "choice" else None
         inputs = padded_inputs(batch, input_names(config), pad_id=self._pad_id, choices=choices)
-        found = list(self._runtime(inputs).values())
-        outputs = np.stack(found, -1) if config.predicts == "span" else found[0]
-        if config.head in ("tag", "span"):
+        found = self._runtime(inputs)
+        outputs = next(iter(found.values()))
+        if config.predicts == "span":
+            outputs = np.stack(list(found.values()), -1)
+        if (vectors := found.get(SENTENCE_OUTPUT)) is not None:
+            outputs = np.repeat(vectors, batch.lengths, axis=0)
+        elif config.head in (None, "tag", "span"):
             outputs = outputs[inputs["attention_mask"].astype(bool)]
         last: Tensor = torch.from_numpy(outputs)
-        return Encoded(last=last)
+        return Encoded(last=last, states={config.encoder.layers: last})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gate:
-    """The texts and labels by which an int8 variant is judged."""
+def read_int8_gate(
+    config: ExportConfig,
+    model: ModelConfig,
+    tokenizer: Tokenizer,
+    sentence: SentenceSettings | None,
+) -> Gate:
+    """Read the texts and labels by which an int8 variant is judged; raises what that raises.
 
-    answering: TaskAnswering
-    rows: Sequence[Any]
-    """Labelled rows."""
-    asked: Sequence[Any]
-    """Texts whose time is taken."""
-
-
-def read_gate(config: ExportConfig, model: ModelConfig, tokenizer: Tokenizer) -> Gate:
-    """Read the texts and labels; raises what reading them raises.
-
-    Raises `ModelFolderError` for a model without a task.
+    Raises `ModelFolderError` for a model with heads of pre-training only.
     """
     assert config.calibrate is not None
-    assert config.dev is not None
-    options = AnsweringConfig(**config.length.to_dict())
     stand_in = ExportedModel(model, dict, pad_id=tokenizer.pad_id)
-    answering = task_answering(
-        answering_of(stand_in, tokenizer, options, where=config.model), config.model
-    )
-    return Gate(
-        answering=answering,
-        rows=labelled_rows(model, answering, config.dev, config.reading),
-        asked=calibration_requests(answering, model, config.calibrate),
-    )
+    if sentence is not None:
+        # the file pools and maps by itself
+        sentence = replace(sentence, pool=("cls",), after=())
+    answering = judged_answering(stand_in, tokenizer, sentence, config.length, where=config.model)
+    return read_gate(answering, model, config.calibrate, config.dev, config.reading)
 
 
 def add_int8(
     config: ExportConfig, gate: Gate, model: ModelConfig, exact: Path, *, pad_id: int
-) -> dict[str, Any]:
+) -> list[Measurement]:
     """Write the int8 variant of a file beside it, and return what was measured of both.
 
-    Raises `ConfigError`, after the table, where it is not faster than the exact file or costs more
-    than half a point of the score.
+    Raises `ConfigError`, after the table, where it is not faster than the exact file or not as good
+    as the gate asks.
     """
     quantised = exact.with_name(QUANTISED_FILE)
     _quantise(exact, quantised)
@@ -144,11 +136,10 @@ def add_int8(
         )
         for precision, path in files.items()
     }
-    measured = measure_precisions(predictors, gate.answering, gate.rows, gate.asked)
-    show_measurements(measured, len(gate.asked), len(gate.rows))
+    measured = measure_precisions(predictors, gate)
+    show_measurements(measured, gate)
     refuse_slow_or_worse(measured, "export")
-    figures = {"texts": len(gate.asked), "rows": len(gate.rows)}
-    return figures | {"precisions": by_precision(measured)}
+    return measured
 
 
 def _quantise(exact: Path, quantised: Path) -> None:

@@ -17,7 +17,7 @@ from bertsmith.engine.prepared import prepare_model
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model
-from bertsmith.recipes.export.card import card
+from bertsmith.recipes.export.card import card, int8_section
 from bertsmith.recipes.export.checking import Comparison, compare
 from bertsmith.recipes.export.config import ExportConfig, Target
 from bertsmith.recipes.export.graph import PaddedModel
@@ -30,8 +30,9 @@ from bertsmith.recipes.export.program import (
     write_openvino,
     write_torch,
 )
-from bertsmith.recipes.export.quantised import add_int8, read_gate
+from bertsmith.recipes.export.quantised import add_int8, read_int8_gate
 from bertsmith.recipes.export.runtimes import open_exported, place
+from bertsmith.recipes.quantize.gate import by_precision, table_rows
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.config_json import hub_config
 from bertsmith.weights.folder import CARD_FILE, CONFIG_FILE, load_model
@@ -51,6 +52,13 @@ class Source:
     tokenizer: Tokenizer
     sentence: SentenceSettings | None
     network: Path
+
+    @property
+    def longest(self) -> int:
+        """Tokens of a text that are read: the network's limit, or the folder's if that is less."""
+        limit = self.model.config.encoder.longest
+        given = None if self.sentence is None else self.sentence.longest
+        return limit if given is None else min(given, limit)
 
     @classmethod
     def read(cls, name: Path) -> Source:
@@ -79,9 +87,9 @@ def export(config: ExportConfig) -> dict[str, Any]:
     if reason := _no_class(source.model.config, config.to):
         raise ConfigError(f"not for transformers.js: {reason}", remedy="take --to onnx")
     # before the model is written, which takes longer than to find a mistake
-    gate = None
+    gate, tested = None, ""
     if config.precision == "int8":
-        gate = read_gate(config, source.model.config, source.tokenizer)
+        gate = read_int8_gate(config, source.model.config, source.tokenizer, source.sentence)
     padded = PaddedModel(source.model, source.sentence)
     figures: dict[str, Any] = {"to": config.to, "outputs": padded.outputs}
     with new_folder(config.out) as fresh:
@@ -90,10 +98,14 @@ def export(config: ExportConfig) -> dict[str, Any]:
         if gate is not None:
             model, file = source.model.config, place(fresh, config.to)
             pad_id = source.tokenizer.pad_id
-            figures["int8"] = add_int8(config, gate, model, file, pad_id=pad_id)
+            measured = add_int8(config, gate, model, file, pad_id=pad_id)
+            figures["int8"] = gate.counts | {"precisions": by_precision(measured)}
+            tested = int8_section(table_rows(measured, gate), gate.judged, config.to)
         _write_settings(source, config.to, fresh)
-        text = card(source.model.config, config.to, padded.outputs, comparison)
-        (fresh / CARD_FILE).write_text(text, encoding="utf-8")
+        text = card(
+            source.model.config, config.to, padded.outputs, comparison, longest=source.longest
+        )
+        (fresh / CARD_FILE).write_text(text + tested, encoding="utf-8")
         sizes = {
             path.relative_to(fresh).as_posix(): path.stat().st_size
             for path in sorted(fresh.rglob("*"))

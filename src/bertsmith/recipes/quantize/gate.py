@@ -1,0 +1,392 @@
+"""The gate of int8: measured beside the other precisions, and refused where it is not worth it.
+
+It has to be faster than any other precision of this processor at the lengths of the user's texts,
+and as good as fp32. How good a model with a task is, is the score of its answers to labelled
+examples. Vectors are as good as they are near those of fp32; where there are pairs of texts with a
+number, such as those of STS-B, it is the correlation of the vectors' cosine with that number.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.core.log import Table, console, say
+from bertsmith.core.printable import counted
+from bertsmith.engine.config import FeatureConfig, Number
+from bertsmith.engine.features import Features
+from bertsmith.engine.predictor import Answering, Predictor, Request, split_requests
+from bertsmith.evaluation.metrics import percent, score_label, spearman
+from bertsmith.network.config import ModelConfig
+from bertsmith.network.model import Model
+from bertsmith.recipes.predict.evaluate import labelled_rows, task_answering
+from bertsmith.recipes.predict.recipe import asked_of
+from bertsmith.recipes.predict.rows import Texts
+from bertsmith.tasks.answering import TaskAnswering, answering_of, measure
+from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
+from bertsmith.tasks.opening import folder_features
+from bertsmith.tasks.regression import REGRESSION, numbers_of
+from bertsmith.tasks.table import pick_classes, tell_rows
+from bertsmith.text.config import USUAL
+from bertsmith.text.examples.example import Example
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.sentence_folder import SentenceSettings
+
+MOST_LOST = 0.5
+"""Points of a score, out of 100, that int8 may cost."""
+LEAST_COSINE = 0.997
+"""Least mean cosine of int8 vectors with those of fp32, where no pairs say more."""
+# texts whose lengths are measured, and turns of each precision
+_TEXTS, _TURNS = 256, 5
+# texts that are read, of which every other one is compared where vectors are judged
+_READ = 8 * _TEXTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One precision: its speed on the user's texts, and how good it is."""
+
+    precision: Number
+    seconds: float
+    """The median for all texts."""
+    scores: dict[str, float]
+    """Scores as shares of 1, the one that counts first."""
+
+    @property
+    def score(self) -> float:
+        """The score that counts, in points."""
+        return 100 * next(iter(self.scores.values()))
+
+
+Predictors = Mapping[Number, Predictor[Any, Any]]
+"""Predictors of the same model by precision, fp32 first and int8 last."""
+
+
+class Gate(Protocol):
+    """What precisions are judged by."""
+
+    @property
+    def answering(self) -> Answering[Any, Any]:
+        """The way in which the model is asked."""
+        ...
+
+    @property
+    def asked(self) -> Sequence[Request[Any]]:
+        """The texts whose time is taken."""
+        ...
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of texts and rows of each kind, for the record."""
+        ...
+
+    @property
+    def judged(self) -> str:
+        """A sentence on what the scores are of."""
+        ...
+
+    def scores(self, predictors: Predictors) -> list[dict[str, float]]:
+        """Return the scores of each precision, the one that counts first."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskGate:
+    """A model with a task, judged by its answers to labelled rows."""
+
+    answering: TaskAnswering
+    asked: Sequence[Request[Any]]
+    rows: Sequence[Any]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The texts timed and the labelled rows."""
+        return {"texts": len(self.asked), "rows": len(self.rows)}
+
+    @property
+    def judged(self) -> str:
+        """The number of rows."""
+        return f"scores on {counted(len(self.rows), 'labelled row')}"
+
+    def scores(self, predictors: Predictors) -> list[dict[str, float]]:
+        """Return the scores of the task."""
+        encoded = self.answering.encode(self.rows)
+        return [dict(measure(each, self.rows, encoded).scores) for each in predictors.values()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorGate:
+    """A model that gives vectors, judged by how near they are to those of fp32, and by pairs.
+
+    `compared` are texts whose time is not taken, where the file has more than one; `pairs` have a
+    number each, and are empty where there are none.
+    """
+
+    answering: Features
+    asked: Sequence[Request[Example]]
+    compared: Sequence[Request[Example]]
+    pairs: Sequence[Example]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The texts timed, the texts compared and the pairs."""
+        rows = {"rows": len(self.pairs)} if self.pairs else {}
+        return {"texts": len(self.asked), "compared": len(self.compared), **rows}
+
+    @property
+    def judged(self) -> str:
+        """The number of texts, and of pairs where there are any."""
+        told = f"cosine with the vectors of fp32, {counted(len(self.compared), 'text')}"
+        if self.pairs:
+            return f"Spearman of cosine and number, {counted(len(self.pairs), 'pair')}; {told}"
+        return told
+
+    def scores(self, predictors: Predictors) -> list[dict[str, float]]:
+        """Return Spearman's correlation where there are pairs, and the mean and least cosine."""
+        sides = [self._side(first=True), self._side(first=False)] if self.pairs else []
+        exact, found = None, []
+        for predictor in predictors.values():
+            scores = {}
+            if self.pairs:
+                near = cosines(*(_vectors(predictor, each) for each in sides))
+                scores["spearman"] = spearman(numbers_of(self.pairs), near)
+            vectors = _vectors(predictor, self.compared)
+            exact = vectors if exact is None else exact
+            own = cosines(exact, vectors)
+            found.append(scores | {"cosine": float(own.mean()), "worst_cosine": float(own.min())})
+        return found
+
+    def _side(self, *, first: bool) -> list[Request[Example]]:
+        """Return the first or the second texts of the pairs, each asked by itself."""
+        rows = [
+            replace(row, text=row.text if first else row.text_pair or "", text_pair=None)
+            for row in self.pairs
+        ]
+        return split_requests(rows, self.answering.encode(rows))
+
+
+def _vectors(
+    predictor: Predictor[Any, Any], requests: Sequence[Request[Example]]
+) -> NDArray[np.float64]:
+    """Return the vectors of texts, (texts, width)."""
+    return np.stack([answer.vectors for answer in predictor.answer(requests)]).astype(np.float64)
+
+
+def cosines(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the cosine of each row of one with that of the other, (rows,).
+
+    It is 0 where a vector is zero, infinite or no number, which never counts as near.
+    """
+    products = np.einsum("ij,ij->i", first, second)
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    usable = np.isfinite(products) & np.isfinite(lengths) & (lengths > 0)
+    found: NDArray[np.float64] = np.divide(
+        products, lengths, out=np.zeros(len(first)), where=usable
+    )
+    return found
+
+
+def judged_answering(
+    model: Model,
+    tokenizer: Tokenizer,
+    sentence: SentenceSettings | None,
+    length: TextLength,
+    *,
+    where: str | Path,
+) -> TaskAnswering | Features:
+    """Return how a model answers by which int8 is judged: for its task, or with vectors.
+
+    The latter for an encoder without heads, as the sentence-transformers folder that it is in says.
+    Raises `ModelFolderError` for a model with heads of pre-training only, `ConfigError` for options
+    that are not for its kind.
+    """
+    config = model.config
+    if config.predicts is not None or config.pretraining_heads:
+        options = AnsweringConfig(**length.to_dict())
+        return task_answering(answering_of(model, tokenizer, options, where=where), where)
+    if length.truncation is not None or length.stride is not None:
+        raise ConfigError(
+            "--truncation and --stride are for a model fine-tuned for a task",
+            remedy="leave them out",
+        )
+    asked = FeatureConfig(max_length=length.max_length)
+    return Features(model, tokenizer, *folder_features(asked, model, sentence, where=where))
+
+
+def read_gate(
+    answering: TaskAnswering | Features,
+    config: ModelConfig,
+    calibrate: Path,
+    dev: Path | None,
+    reading: Reading,
+) -> Gate:
+    """Read the texts and the labelled examples by which int8 of a model is judged.
+
+    Raises what reading them raises, and `ConfigError` for a task without labelled examples.
+    """
+    if isinstance(answering, Features):
+        pairs = [] if dev is None else _numbered_pairs(dev, reading)
+        texts = _texts(calibrate)
+        timed, others = texts[::2], texts[1::2] or texts
+        return VectorGate(
+            answering=answering,
+            asked=_requests(answering, _spread(timed)),
+            compared=_requests(answering, others),
+            pairs=pairs,
+        )
+    if dev is None:
+        raise ConfigError(
+            f"int8 of a model for {answering.task.title.lower()} is judged by labelled examples",
+            remedy="give --dev LABELLED",
+        )
+    rows = labelled_rows(config, answering, dev, reading)
+    _, asked = asked_of(config, answering, str(calibrate), Reading())
+    found = [each.row for each in islice(asked, _READ) if each.row is not None]
+    chosen = _spread(_some(found, calibrate))
+    return TaskGate(answering=answering, asked=_requests(answering, chosen), rows=rows)
+
+
+def _texts(file: Path) -> list[Example]:
+    """Return the first texts of a file, those of pairs one by one."""
+    found: list[Example] = []
+    for row in islice(Texts(str(file), USUAL), _READ):
+        found.append(replace(row, text_pair=None))
+        if row.text_pair is not None:
+            found.append(replace(row, text=row.text_pair, text_pair=None))
+    return _some(found, file)[:_READ]
+
+
+def _some(found: list[Any], file: Path) -> list[Any]:
+    if not found:
+        raise ExampleError("holds no text", where=file, remedy="write one text a line")
+    return found
+
+
+def _spread(found: Sequence[Any]) -> Sequence[Any]:
+    """Return as many as are timed, from all of the file as far as it was read."""
+    return found[:: max(1, len(found) // _TEXTS)][:_TEXTS]
+
+
+def _requests(answering: Answering[Any, Any], rows: Sequence[Any]) -> list[Request[Any]]:
+    return split_requests(rows, answering.encode(rows))
+
+
+def _numbered_pairs(file: Path, reading: Reading) -> list[Example]:
+    """Return pairs of texts with a number, and print how they were read; `ExampleError`."""
+    task = REGRESSION
+    rows: list[Example] = []
+    for row in task.reader.labelled(file, reading):
+        if row.text_pair is None:
+            raise ExampleError(
+                "is a single text, and vectors are judged by pairs with a number",
+                where=row.source,
+                line=row.line,
+                remedy="name the column of the second: --text-pair-column",
+            )
+        rows.append(row)
+    rows = list(pick_classes(task, rows, reading.columns))
+    task.labels.names(rows, ())
+    tell_rows(task, rows, file, reading)
+    if bad := reading.bad_rows.told():
+        say(bad)
+    return rows
+
+
+def measure_precisions(predictors: Predictors, gate: Gate) -> list[Measurement]:
+    """Measure predictors, in turns so that other work on the machine slows all alike."""
+    scores = gate.scores(predictors)
+    seconds: list[list[float]] = [[] for _ in predictors]
+    for turn in range(_TURNS + 1):
+        for own, predictor in zip(seconds, predictors.values(), strict=True):
+            before = time.perf_counter()
+            predictor.run(gate.asked)
+            if turn:
+                own.append(time.perf_counter() - before)
+    return [
+        Measurement(precision=precision, seconds=statistics.median(own), scores=scored)
+        for precision, own, scored in zip(predictors, seconds, scores, strict=True)
+    ]
+
+
+def refuse_slow_or_worse(measured: Sequence[Measurement], verb: str = "answer") -> None:
+    """Raise `ConfigError` unless int8, measured last, is the fastest and as good as fp32.
+
+    `verb` is what the user is told to do with another precision.
+    """
+    exact, *_, small = measured
+    fastest = min(measured[:-1], key=lambda each: each.seconds)
+    other = f"{verb} with --precision {fastest.precision}"
+    if small.seconds >= fastest.seconds:
+        raise ConfigError(
+            f"int8 is not faster here: {small.seconds / fastest.seconds:.2f} times the time of "
+            f"{fastest.precision}",
+            remedy=other,
+        )
+    name = next(iter(small.scores))
+    if name == "cosine":
+        _refuse_far(small, other)
+        return
+    lost = exact.score - small.score
+    if math.isnan(lost):
+        raise ConfigError(
+            f"these labelled rows give no {score_label(name)}, as when a model says the same of "
+            "all of them",
+            remedy="give others as --dev",
+        )
+    if lost > MOST_LOST:
+        raise ConfigError(
+            f"int8 costs {lost:.2f} points of {score_label(name)}, more than {MOST_LOST}",
+            remedy=other,
+        )
+
+
+def _refuse_far(small: Measurement, other: str) -> None:
+    """Raise `ConfigError` for vectors that are too far from those of fp32."""
+    mean, worst = small.scores["cosine"], small.scores["worst_cosine"]
+    if mean < LEAST_COSINE:
+        raise ConfigError(
+            f"the mean cosine of int8 vectors with those of fp32 is {mean:.4f}, below "
+            f"{LEAST_COSINE} (worst {worst:.4f})",
+            remedy=f"{other}, or give pairs with a number as --dev to measure what that costs",
+        )
+
+
+def show_measurements(measured: Sequence[Measurement], gate: Gate) -> None:
+    """Print the table."""
+    head, *rows = table_rows(measured, gate)
+    table = Table(*head, box=None)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    say(gate.judged)
+
+
+def table_rows(measured: Sequence[Measurement], gate: Gate) -> list[list[str]]:
+    """Return the cells of the table, those of its head first."""
+    names = list(measured[0].scores)
+    head = ["", f"{counted(len(gate.asked), 'text')}, ms", *map(score_label, names)]
+    rows = [
+        [each.precision, f"{1000 * each.seconds:.0f}", *(_shown(each, name) for name in names)]
+        for each in measured
+    ]
+    return [head, *rows]
+
+
+def _shown(measured: Measurement, name: str) -> str:
+    value = measured.scores[name]
+    return f"{value:.5f}" if name.endswith("cosine") else f"{percent(value)} %"
+
+
+def by_precision(measured: Sequence[Measurement]) -> dict[str, Any]:
+    """Return seconds and scores as plain JSON values."""
+    return {each.precision: {"seconds": each.seconds, "scores": each.scores} for each in measured}
