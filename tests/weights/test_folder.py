@@ -270,3 +270,14 @@ def test_a_save_that_was_killed_is_told_and_mended(
     save_model(saved, model, tokenizer)
     load_model(saved)
     assert {path.name for path in saved.parent.iterdir()} == {"model"}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["model.onnx"], ["openvino_model.xml", "openvino_model.bin"], ["model.pt2"]],
+)
+def test_what_was_exported_for_another_runtime_is_named(tmp_path: Path, names: list[str]) -> None:
+    for name in ("config.json", *names):
+        (tmp_path / name).write_bytes(b"{}")
+    with pytest.raises(ModelFolderError, match=f"{names[0]}; name the model folder that it was"):
+        load_model(tmp_path)

@@ -56,6 +56,8 @@ def _check_replaceable(folder: Path) -> None:
 CONFIG_FILE, CARD_FILE = "config.json", "README.md"
 _READ = frozenset((CONFIG_FILE, WEIGHTS_FILE, INDEX_FILE, *TOKENIZER_FILES))
 _REPLACEABLE = _READ | {CARD_FILE, ".gitattributes", "training_args.bin"}
+_OF_OPENVINO = frozenset(("openvino_model.bin", "openvino_model.xml"))
+_EXPORTED = ("model.onnx", "openvino_model.xml", "model.pt2", "onnx/model.onnx")
 _PICKLED = frozenset((".bin", ".pt", ".pth", ".ckpt", ".pkl"))
 # tables of the hub are often rounded up to a multiple of 8, 64 or 128 rows
 _MOST_SPARE_ROWS = 127
@@ -176,13 +178,22 @@ def _check_place(folder: Path) -> None:
     if (folder / "store.json").is_file() and not (folder / CONFIG_FILE).exists():
         remedy = "name a model folder; `bertsmith pretrain` makes one of a store"
         raise ModelFolderError("is a token store, no model folder", where=folder, remedy=remedy)
-    pickled = [path for path in inside if _PICKLED & set(path.suffixes)]
     has_weights = any((folder / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE))
+    pickled = [
+        path for path in inside if _PICKLED & set(path.suffixes) and path.name not in _OF_OPENVINO
+    ]
     if pickled and not has_weights:
         raise ModelFolderError(
             "holds pickled weights, which can run code when they are opened",
             where=pickled[0],
             remedy="make safetensors of them with: bertsmith convert",
+        )
+    exported = [name for name in _EXPORTED if (folder / name).is_file()]
+    if exported and not has_weights:
+        raise ModelFolderError(
+            f"holds a model for another runtime, {exported[0]}",
+            where=folder,
+            remedy="name the model folder that it was exported from",
         )
     if not folder.is_dir():
         raise ModelFolderError("is a file", where=folder, remedy="name the model folder it is in")

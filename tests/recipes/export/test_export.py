@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import pytest
 import torch
 import transformers
 
+import bertsmith
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ModelFolderError, UserError
 from bertsmith.network.batch import pack
-from bertsmith.network.config import VectorPooling
+from bertsmith.network.config import Preprocessing, VectorPooling
 from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import UnitLength
 from bertsmith.recipes.export import recipe
@@ -26,7 +28,7 @@ from bertsmith.recipes.export.runtimes import Arrays
 from bertsmith.weights.folder import save_model
 from bertsmith.weights.sentence_folder import SentenceSettings, write_sentence_files
 from bounds import close_to_transformers
-from families import MODELS, TOKENIZERS, WIRINGS
+from families import LABELS, MODELS, TOKENIZERS, WIRINGS
 
 LENGTHS = (13, 1, 23, 7)
 
@@ -47,10 +49,28 @@ def saved(folder: Path, case: str, **changes: Any) -> None:  # noqa: ANN401
     save_model(folder, model, TOKENIZERS[model.config.encoder.family])
 
 
-def test_onnx_gives_the_logits_of_transformers(tmp_path: Path) -> None:
+def example(folder: Path) -> str:
+    """The code of a folder's README.md."""
+    (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text("utf-8"), re.S)
+    return str(code)
+
+
+def ran(code: str) -> dict[str, Any]:
+    """The names that Python code leaves behind."""
+    names: dict[str, Any] = {}
+    exec(code, names)
+    return names
+
+
+def test_onnx_gives_the_logits_of_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    saved(tmp_path / "model", "bert-class", layers=1)
+    model = varied("bert-class", layers=1)
+    read = Preprocessing(longest=9, long="tail", pairs=False)
+    model.config = replace(model.config, preprocessing=read)
+    save_model(tmp_path / "model", model, TOKENIZERS["bert"])
     out = tmp_path / "out"
     assert main(["export", str(tmp_path / "model"), "--to", "onnx", "--out", str(out)]) == 0
     session = onnxruntime.InferenceSession(out / "model.onnx")
@@ -64,6 +84,18 @@ def test_onnx_gives_the_logits_of_transformers(tmp_path: Path) -> None:
     settings = json.loads((out / "config.json").read_text(encoding="utf-8"))
     assert settings["id2label"]["1"] == "spam"
     assert [dim for each in session.get_inputs() for dim in each.shape] == ["batch", "length"] * 3
+    # the lines of its README.md read as much of a text as was read in training
+    texts = [f"word{number} " * 3 + "word4 word5 word6 " * 3 for number in (1, 7)]
+    code = example(out).replace('["A text.", "Another, longer one."]', repr(texts))
+    monkeypatch.chdir(out)
+    shares = torch.from_numpy(ran(code)["logits"]).softmax(-1)
+    answers = bertsmith.load(tmp_path / "model", precision="fp32").predict(texts)
+    for own, answer in zip(shares, answers, strict=True):
+        assert dict(zip(LABELS, own.tolist(), strict=True)) == pytest.approx(
+            answer["probabilities"], abs=1e-5
+        )
+    assert main(["predict", str(out), "texts.txt"]) == 2
+    assert "out: holds a model for another runtime, model.onnx" in capsys.readouterr().err
     # neither paths of this machine nor a second copy of the weights
     written = (out / "model.onnx").read_bytes()
     assert b".py" not in written
@@ -134,23 +166,37 @@ RUNTIMES: dict[Target, str] = {
 @pytest.mark.faults
 @pytest.mark.parametrize("target", RUNTIMES)
 @pytest.mark.parametrize("case", [*MODELS, *WIRINGS])
-def test_every_family_and_head_in_every_runtime(tmp_path: Path, case: str, target: Target) -> None:
+def test_every_family_and_head_in_every_runtime(
+    tmp_path: Path, case: str, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip(RUNTIMES[target])
     saved(tmp_path / "model", case)
     figures = export(ExportConfig(model=tmp_path / "model", to=target, out=tmp_path / "out"))
     assert figures["difference"] <= BOUND
+    if (MODELS | WIRINGS)[case].predicts != "choice":
+        monkeypatch.chdir(tmp_path / "out")
+        names = ran(example(Path()))
+        assert {len(names[name]) for name in figures["outputs"]} == {2}
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("target", RUNTIMES)
 @pytest.mark.parametrize("pool", ["cls", "mean", "max"])
 def test_sentence_folders_in_every_runtime(
-    tmp_path: Path, pool: VectorPooling, target: Target
+    tmp_path: Path, pool: VectorPooling, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip(RUNTIMES[target])
     saved(tmp_path / "model", "bert-none")
-    settings = SentenceSettings(network=Path(), pool=(pool,), after=(UnitLength(),))
+    settings = SentenceSettings(
+        network=Path(), pool=(pool,), after=(UnitLength(),), longest=7,
+        prompts={"query": "word3 word4 "}, default_prompt="query",
+    )  # fmt: skip
     write_sentence_files(tmp_path / "model", settings, hidden=32)
     figures = export(ExportConfig(model=tmp_path / "model", to=target, out=tmp_path / "out"))
     assert figures["outputs"] == ["last_hidden_state", "sentence_embedding"]
     assert figures["difference"] <= BOUND
+    texts = ["word1 word2", "word5 word6 word7 word8 word9"]
+    code = example(tmp_path / "out").replace('["A text.", "Another, longer one."]', repr(texts))
+    monkeypatch.chdir(tmp_path / "out")
+    expected = bertsmith.load(tmp_path / "model", precision="fp32").embed(texts)
+    np.testing.assert_allclose(ran(code)["sentence_embedding"], expected, atol=1e-5)

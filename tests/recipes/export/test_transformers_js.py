@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ import bertsmith
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.families.family import FamilyName
 from bertsmith.network.model import build_model
+from bertsmith.network.pooling import UnitLength
 from bertsmith.recipes.export.checking import BOUND, compare
 from bertsmith.recipes.export.config import ExportConfig
 from bertsmith.recipes.export.recipe import export
@@ -25,6 +27,7 @@ from bertsmith.recipes.export.runtimes import Arrays, Runtime
 from bertsmith.tasks.opening import open_embedder, vectors
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model
+from bertsmith.weights.sentence_folder import SentenceSettings, write_sentence_files
 from bounds import close_unit_vectors
 from families import ENCODERS, MODELS, TOKENIZERS
 
@@ -106,6 +109,18 @@ class Node:
         self._process.communicate()
 
 
+def example_runs(packages: str, folder: Path) -> str:
+    """What the code of a folder's README.md prints, run as that says."""
+    (code,) = re.findall(r"```js\n(.*?)```", (folder / "README.md").read_text("utf-8"), re.S)
+    (folder / "ask.mjs").write_text(code, encoding="utf-8")
+    (folder / "node_modules").symlink_to(Path(packages).absolute() / "node_modules")
+    done = subprocess.run(
+        ["node", "ask.mjs"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize("family", ENCODERS)
 def test_every_family_and_head_in_node(packages: str, tmp_path: Path, family: FamilyName) -> None:
     tokenizer, node = TOKENIZERS[family], Node(packages, tmp_path)
@@ -117,6 +132,8 @@ def test_every_family_and_head_in_node(packages: str, tmp_path: Path, family: Fa
             export(ExportConfig(model=model, to="transformers.js", out=tmp_path / name))
             found = compare(node.runtime(name), load_model(model)[0].eval(), tokenizer)
             assert found.difference <= BOUND
+            if config.predicts != "choice":
+                example_runs(packages, tmp_path / name)
             compared += 1
     assert compared >= 8
     node.end()
@@ -173,3 +190,19 @@ def test_node_gives_the_engines_answers(packages: str, tmp_path: Path) -> None:
     (vector,) = vectors(embedder, [TEXT])
     theirs_vector = np.array(answers["feature-extraction"][0])
     close_unit_vectors(theirs_vector, vector / np.linalg.norm(vector))
+
+
+def test_the_readme_of_a_sentence_folder_gives_its_vectors(packages: str, tmp_path: Path) -> None:
+    save_model(tmp_path / "model", build_model(MODELS["bert-none"], seed=7), TOKENIZERS["bert"])
+    settings = SentenceSettings(
+        network=Path(), pool=("mean",), after=(UnitLength(),), longest=7,
+        prompts={"query": "word3 word4 "}, default_prompt="query",
+    )  # fmt: skip
+    write_sentence_files(tmp_path / "model", settings, hidden=32)
+    export(
+        ExportConfig(model=tmp_path / "model", to="transformers.js", out=tmp_path / 'it\'s "so"')
+    )
+    said = example_runs(packages, tmp_path / 'it\'s "so"')
+    texts = ["A text.", "Another, longer one."]
+    expected = bertsmith.load(tmp_path / "model", precision="fp32").embed(texts)
+    np.testing.assert_allclose(json.loads(said), expected, atol=1e-5)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from bertsmith.core import VERSION
 from bertsmith.core.printable import counted, markdown
 from bertsmith.network.config import ModelConfig
 from bertsmith.recipes.export.checking import BOUND, Comparison
 from bertsmith.recipes.export.config import Target
-from bertsmith.recipes.export.graph import input_names
+from bertsmith.recipes.export.graph import SENTENCE_OUTPUT, input_names, output_names
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.sentence_folder import SentenceSettings
 
 _INPUTS = {
     "input_ids": "token ids",
@@ -19,65 +24,102 @@ _INPUTS = {
 _OUTPUTS = {
     "last_hidden_state": "(batch, length, {hidden}), a vector a token",
     "pooler_output": "(batch, {hidden}), the pooler's vector",
-    "sentence_embedding": "(batch, width), the vector of a text, pooled as the folder says",
+    "sentence_embedding": "(batch, {width}), the vector of a text, pooled as the folder says",
     "start_logits": "(batch, length), where the answer begins",
     "end_logits": "(batch, length), the last token of the answer",
     "seq_relationship_logits": "(batch, 2): is the next text, is a random one",
     "sop_logits": "(batch, 2): in order, swapped",
 }
-_PYTHON = """\
-from tokenizers import Tokenizer
-
-tokenizer = Tokenizer.from_file("tokenizer.json")
-tokenizer.enable_truncation({longest})
-tokenizer.enable_padding()
-"""
-_FEED = """\
-encoded = tokenizer.encode_batch(["A text.", "Another, longer one."])
-inputs = {{
-{inputs}}}
-"""
 _COLUMNS = {
     "input_ids": "ids",
     "attention_mask": "attention_mask",
     "token_type_ids": "type_ids",
 }
-_RUN: dict[Target, tuple[str, str]] = {
-    "onnx": (
-        "import numpy as np\nimport onnxruntime\n",
-        'session = onnxruntime.InferenceSession("model.onnx")\nprint(session.run(None, inputs))\n',
-    ),
+_INSTALL: dict[Target, str] = {
+    "onnx": "pip install onnxruntime tokenizers",
+    "openvino": "pip install openvino tokenizers",
+    "torch-export": "pip install torch numpy tokenizers",
+    "transformers.js": "npm install @huggingface/transformers",
+}
+_OPEN: dict[Target, tuple[str, ...]] = {
+    "onnx": ('session = onnxruntime.InferenceSession("model.onnx")',),
     "openvino": (
-        "import numpy as np\nimport openvino\n",
-        "# without the hint processors with bf16 compute in it\n"
-        'settings = {"INFERENCE_PRECISION_HINT": "f32"}\n'
-        'model = openvino.Core().compile_model("openvino_model.xml", "CPU", settings)\n'
-        "print(model(inputs))\n",
+        "# without the hint processors with bf16 compute in it",
+        'settings = {"INFERENCE_PRECISION_HINT": "f32"}',
+        'model = openvino.Core().compile_model("openvino_model.xml", "CPU", settings)',
+        "found = model(inputs)",
     ),
     "torch-export": (
-        "import numpy as np\nimport torch\n",
-        'model = torch.export.load("model.pt2").module()\n'
-        "print(model(**{name: torch.from_numpy(each) for name, each in inputs.items()}))\n",
+        'model = torch.export.load("model.pt2").module()',
+        "tensors = {name: torch.from_numpy(each) for name, each in inputs.items()}",
+        "with torch.no_grad():",
     ),
 }
+_MODULES: dict[Target, str] = {
+    "onnx": "onnxruntime", "openvino": "openvino", "torch-export": "torch",
+}  # fmt: skip
+# a number's pipeline would give the softmax of one value, which is 1
 _PIPELINES = {
     "class": "text-classification",
     "classes": "text-classification",
-    "number": "text-classification",
     "tags": "token-classification",
-    "span": "question-answering",
+}
+# families and heads that transformers.js has no class for, so that AutoModel is asked
+_NO_PIPELINE = {("albert", "tags"), ("modernbert", "span")}
+_PARTS = {
+    "head": "the beginning",
+    "tail": "the end",
+    "head+tail": "beginning and end",
+    "windows": "all, in windows",
 }
 
 
-def card(
-    config: ModelConfig,
-    target: Target,
-    outputs: Sequence[str],
-    comparison: Comparison,
-    *,
-    longest: int,
-) -> str:
-    """Return the text of README.md; `longest` tokens of a text are read in its example."""
+@dataclass(frozen=True, kw_only=True)
+class Described:
+    """What README.md is about: a model, with the steps of its sentence-transformers folder."""
+
+    config: ModelConfig
+    tokenizer: Tokenizer
+    sentence: SentenceSettings | None
+    target: Target
+    name: str
+    """The name of the exported folder."""
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of all outputs."""
+        return output_names(self.config, self.sentence)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of a text that are read: as in training, or as the folder says."""
+        trained = self.config.preprocessing
+        given = self.sentence.longest if self.sentence is not None else None
+        given = trained.longest if trained is not None else given
+        limit = self.config.encoder.longest
+        return limit if given is None else min(given, limit)
+
+    @property
+    def width(self) -> int:
+        """The length of the vector of a text, 0 without one."""
+        if self.sentence is None:
+            return 0
+        width = self.config.encoder.hidden * len(self.sentence.pool)
+        for layer in self.sentence.after:
+            width = getattr(layer, "outputs", width)
+        return width
+
+    @property
+    def pairs(self) -> bool:
+        """Whether two texts are read together."""
+        config, trained = self.config, self.config.preprocessing
+        alone = config.next_sentence and not config.masked_lm
+        return alone or config.predicts == "span" or bool(trained is not None and trained.pairs)
+
+
+def card(about: Described, comparison: Comparison) -> str:
+    """Return the text of README.md."""
+    config, target = about.config, about.target
     lines = [
         f"# A model exported to {target}",
         "",
@@ -91,7 +133,7 @@ def card(
         "",
         "| output | float32 |",
         "|---|---|",
-        *(f"| {name} | {_meaning(config, name)} |" for name in outputs),
+        *(f"| {name} | {_meaning(about, name)} |" for name in about.outputs),
         "",
         "Batch and length are free. After writing, the file was compared with the engine on "
         f"{counted(comparison.batches, 'batch', 'batches')} of up to {comparison.longest:,} "
@@ -102,7 +144,13 @@ def card(
     if config.labels:
         names = ", ".join(map(markdown, config.labels))
         lines += [f"Labels, in the order of the outputs: {names}.", ""]
-    return "\n".join([*lines, ""]) + _example(config, target, longest)
+    if about.longest < config.encoder.longest:
+        longest, trained = counted(about.longest, "token"), config.preprocessing
+        said = "as its sentence-transformers folder says"
+        if trained is not None:
+            said = f"as in training; of longer ones {_PARTS[trained.long]}"
+        lines += [f"At most {longest} of a text are read, {said}.", ""]
+    return "\n".join([*lines, ""]) + _example(about)
 
 
 def int8_section(rows: Sequence[Sequence[str]], judged: str, target: Target) -> str:
@@ -132,10 +180,11 @@ def _shape(config: ModelConfig) -> str:
     return "(batch, choices, length)" if config.predicts == "choice" else "(batch, length)"
 
 
-def _meaning(config: ModelConfig, name: str) -> str:
+def _meaning(about: Described, name: str) -> str:
     """Return the shape and the meaning of an output."""
+    config = about.config
     if name != "logits":
-        return _OUTPUTS[name].format(hidden=config.encoder.hidden)
+        return _OUTPUTS[name].format(hidden=config.encoder.hidden, width=about.width)
     many = f"{len(config.labels)}"
     match config.predicts:
         case "class":
@@ -155,29 +204,148 @@ def _meaning(config: ModelConfig, name: str) -> str:
     return "(batch, 2): is the next text, is a random one"
 
 
-def _example(config: ModelConfig, target: Target, longest: int) -> str:
+def _example(about: Described) -> str:
     """Return a few lines of code that ask the model."""
-    if target == "transformers.js":
-        return _javascript(config)
-    if config.predicts == "choice":
+    if about.config.predicts == "choice":
         return ""
-    imports, run = _RUN[target]
-    inputs = "".join(
-        f'    "{name}": np.array([each.{_COLUMNS[name]} for each in encoded]),\n'
-        for name in input_names(config)
-    )
-    code = imports + _PYTHON.format(longest=longest) + _FEED.format(inputs=inputs)
-    return f"```python\n{code}{run}```\n"
+    in_node = about.target == "transformers.js"
+    language, code = ("js", _javascript(about)) if in_node else ("python", _python(about))
+    place = ", as a file `ask.mjs` for `node ask.mjs`" if in_node else ""
+    lines = [
+        f"In this folder, after `{_INSTALL[about.target]}`{place}:",
+        "",
+        f"```{language}",
+        *code,
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
 
 
-def _javascript(config: ModelConfig) -> str:
-    kind = "fill-mask" if config.masked_lm else "feature-extraction"
-    kind = _PIPELINES.get(config.predicts or "", kind)
-    return (
-        "```js\n"
-        "import { env, pipeline } from '@huggingface/transformers';\n"
-        "env.allowRemoteModels = false;\n"
-        "env.localModelPath = '..';\n"
-        f"const ask = await pipeline('{kind}', 'FOLDER', {{ dtype: 'fp32' }});\n"
-        "```\n"
-    )
+def _texts(about: Described) -> list[Any]:
+    """Return two texts, or pairs of texts, as the model reads them."""
+    if about.config.predicts == "span":
+        return [("Who came?", "Ann came home."), ("Where is she?", "Ann, who came, is at home.")]
+    if about.pairs:
+        return [("A text.", "The one beside it."), ("Another text.", "And a longer one beside it.")]
+    if about.config.masked_lm and not about.config.encoder.causal:
+        mask = about.tokenizer.vocabulary[about.tokenizer.mask_id]
+        return [f"A {mask} text.", f"Another, {mask} one."]
+    return ["A text.", "Another, longer one."]
+
+
+def _python(about: Described) -> list[str]:
+    """Return lines of Python."""
+    config, target = about.config, about.target
+    trained = config.preprocessing
+    side = ', direction="left"' if trained is not None and trained.long == "tail" else ""
+    names = input_names(config)
+    outputs = about.outputs
+    wanted = [SENTENCE_OUTPUT] if SENTENCE_OUTPUT in outputs else outputs
+    lines = list(_OPEN[target])
+    if target == "onnx":
+        lines.append(f"{_unpacked(wanted)} = session.run({_string(wanted)}, inputs)")
+    elif target == "openvino":
+        lines += [f'{name} = found["{name}"]' for name in wanted]
+    else:
+        lines.append(f"    {_unpacked(outputs)} = model(**tensors)")
+    return [
+        "import numpy as np",
+        f"import {_MODULES[target]}",
+        "from tokenizers import Tokenizer",
+        "",
+        f"texts = {_string(_texts(about))}",
+        'tokenizer = Tokenizer.from_file("tokenizer.json")',
+        f"tokenizer.enable_truncation({about.longest}{side})",
+        "tokenizer.enable_padding()",
+        f"encoded = tokenizer.encode_batch({_prompted(about)})",
+        "inputs = {",
+        *(
+            f'    "{name}": np.array([each.{_COLUMNS[name]} for each in encoded]),'
+            for name in names
+        ),
+        "}",
+        *lines,
+        f"print({', '.join(wanted)})",
+    ]
+
+
+def _prompt(about: Described) -> tuple[str, bool]:
+    """Return what stands before every text, and whether texts are lower-cased beforehand."""
+    if about.sentence is None:
+        return "", False
+    return about.sentence.prompt(None), about.sentence.lowercase and not about.tokenizer.lowercase
+
+
+def _prompted(about: Described) -> str:
+    """Return the expression of the texts in Python."""
+    prompt, lowered = _prompt(about)
+    text = f"({_string(prompt)} + text)" if prompt else "text"
+    text += ".lower()" if lowered else ""
+    return "texts" if text == "text" else f"[{text} for text in texts]"
+
+
+def _prompted_in_node(about: Described) -> str:
+    prompt, lowered = _prompt(about)
+    text = f"({_string(prompt)} + text)" if prompt else "text"
+    text += ".toLowerCase()" if lowered else ""
+    return "texts" if text == "text" else f"texts.map((text) => {text})"
+
+
+def _string(value: Any) -> str:  # noqa: ANN401
+    """Return strings, and lists of them, as they are written in both languages."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _unpacked(names: Sequence[str]) -> str:
+    return f"({names[0]},)" if len(names) == 1 else ", ".join(names)
+
+
+def _javascript(about: Described) -> list[str]:
+    """Return lines for node: by a pipeline, or by the model where there is none for it."""
+    name, texts, asked = _string(about.name), _texts(about), _pipeline(about)
+    local = ["env.allowRemoteModels = false;", "env.localModelPath = '..';"]
+    if asked is not None:
+        pipeline, given = asked
+        # of a tensor the numbers
+        shown = f"await ask({given})"
+        shown = f"({shown}).tolist()" if pipeline == "feature-extraction" else shown
+        return [
+            "import { env, pipeline } from '@huggingface/transformers';",
+            *local,
+            f"const ask = await pipeline('{pipeline}', {name}, {{ dtype: 'fp32' }});",
+            f"console.log({shown});",
+        ]
+    wanted = [SENTENCE_OUTPUT] if SENTENCE_OUTPUT in about.outputs else about.outputs
+    options = f"padding: true, truncation: true, max_length: {about.longest}"
+    if about.pairs:
+        options = f"text_pair: {_string([other for _, other in texts])}, {options}"
+        texts = [text for text, _ in texts]
+    return [
+        "import { AutoModel, AutoTokenizer, env } from '@huggingface/transformers';",
+        *local,
+        f"const tokenizer = await AutoTokenizer.from_pretrained({name});",
+        f"const model = await AutoModel.from_pretrained({name}, {{ dtype: 'fp32' }});",
+        f"const texts = {_string(texts)};",
+        f"const inputs = await tokenizer({_prompted_in_node(about)}, {{ {options} }});",
+        f"const {{ {', '.join(wanted)} }} = await model(inputs);",
+        f"console.log({', '.join(f'{each}.tolist()' for each in wanted)});",
+    ]
+
+
+def _pipeline(about: Described) -> tuple[str, str] | None:
+    """Return the pipeline for a model and what it is given; None where there is none."""
+    config, (text, _) = about.config, _texts(about)
+    family, predicts = config.encoder.family, config.predicts
+    if predicts == "span" and (family, predicts) not in _NO_PIPELINE:
+        return "question-answering", ", ".join(map(_string, text))
+    if about.pairs or about.sentence is not None or config.encoder.causal:
+        return None
+    if predicts in _PIPELINES and (family, predicts) not in _NO_PIPELINE:
+        every = ", { top_k: null }" if predicts == "classes" else ""
+        return _PIPELINES[predicts], _string(text) + every
+    if predicts is None and config.masked_lm:
+        return "fill-mask", _string(text)
+    if predicts is None and not config.pretraining_heads:
+        return "feature-extraction", f"{_string(text)}, {{ pooling: 'mean' }}"
+    return None

@@ -17,7 +17,7 @@ from bertsmith.engine.prepared import prepare_model
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model
-from bertsmith.recipes.export.card import card, int8_section
+from bertsmith.recipes.export.card import Described, card, int8_section
 from bertsmith.recipes.export.checking import Comparison, compare
 from bertsmith.recipes.export.config import ExportConfig, Target
 from bertsmith.recipes.export.graph import PaddedModel
@@ -52,13 +52,6 @@ class Source:
     tokenizer: Tokenizer
     sentence: SentenceSettings | None
     network: Path
-
-    @property
-    def longest(self) -> int:
-        """Tokens of a text that are read: the network's limit, or the folder's if that is less."""
-        limit = self.model.config.encoder.longest
-        given = None if self.sentence is None else self.sentence.longest
-        return limit if given is None else min(given, limit)
 
     @classmethod
     def read(cls, name: Path) -> Source:
@@ -102,10 +95,11 @@ def export(config: ExportConfig) -> dict[str, Any]:
             figures["int8"] = gate.counts | {"precisions": by_precision(measured)}
             tested = int8_section(table_rows(measured, gate), gate.judged, config.to)
         _write_settings(source, config.to, fresh)
-        text = card(
-            source.model.config, config.to, padded.outputs, comparison, longest=source.longest
-        )
-        (fresh / CARD_FILE).write_text(text + tested, encoding="utf-8")
+        about = Described(
+            config=source.model.config, tokenizer=source.tokenizer, sentence=source.sentence,
+            target=config.to, name=config.out.absolute().name,
+        )  # fmt: skip
+        (fresh / CARD_FILE).write_text(card(about, comparison) + tested, encoding="utf-8")
         sizes = {
             path.relative_to(fresh).as_posix(): path.stat().st_size
             for path in sorted(fresh.rglob("*"))
@@ -117,6 +111,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
         f"{config.out}: {', '.join(padded.outputs)}, at most {comparison.difference:.1e} from the "
         f"engine's in {comparison.batches} batches of up to {comparison.longest:,} tokens"
     )
+    say(f"next: {config.out / CARD_FILE} shows how it is asked")
     return figures | {"difference": comparison.difference, "files": sizes}
 
 
