@@ -21,7 +21,8 @@ from bertsmith.network.config import Preprocessing, VectorPooling
 from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import UnitLength
 from bertsmith.recipes.export import recipe
-from bertsmith.recipes.export.checking import BOUND, compare
+from bertsmith.recipes.export.card import Described, card
+from bertsmith.recipes.export.checking import BOUND, Comparison, compare
 from bertsmith.recipes.export.config import ExportConfig, Target
 from bertsmith.recipes.export.recipe import export
 from bertsmith.recipes.export.runtimes import Arrays
@@ -96,10 +97,40 @@ def test_onnx_gives_the_logits_of_transformers(
         )
     assert main(["predict", str(out), "texts.txt"]) == 2
     assert "out: holds a model for another runtime, model.onnx" in capsys.readouterr().err
+    tokenizing = json.loads((out / "tokenizer_config.json").read_text(encoding="utf-8"))
+    assert tokenizing["model_max_length"] == 9
     # neither paths of this machine nor a second copy of the weights
     written = (out / "model.onnx").read_bytes()
     assert b".py" not in written
     assert main(["export", str(tmp_path / "model"), "--to", "onnx", "--out", str(out)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("bert-class", ["pipeline('text-classification', \"spam-web\"", 'await ask("A text.")']),
+        ("bert-classes", ["{ top_k: null }"]),
+        # the pipeline would say 1 of any number
+        ("bert-number", ["const { logits } = await model(inputs)", "max_length: 23"]),
+        ("modernbert-span", ['text_pair: ["Ann came home.", ', "{ start_logits, end_logits }"]),
+        ("bert-span", ["pipeline('question-answering'", 'ask("Who came?", "Ann came home.")']),
+        ("roberta-masked_lm", ["pipeline('fill-mask'", "A [MASK] text."]),
+    ],
+)
+def test_the_lines_for_node_suit_the_head(case: str, said: list[str]) -> None:
+    config = MODELS[case]
+    comparison = Comparison(difference=1e-7, output="logits", batches=5, longest=23)
+
+    def written(name: str) -> str:
+        about = Described(
+            config=config, tokenizer=TOKENIZERS[config.encoder.family], sentence=None,
+            target="transformers.js", name=name,
+        )  # fmt: skip
+        return card(about, comparison)
+
+    assert all(each in written("spam-web") for each in said)
+    assert "rename the folder" not in written("spam-web")
+    assert "rename the folder" in written("spam--web")
 
 
 def test_what_differs_from_the_engine_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,11 +67,13 @@ _PIPELINES = {
 }
 # families and heads that transformers.js has no class for, so that AutoModel is asked
 _NO_PIPELINE = {("albert", "tags"), ("modernbert", "span")}
+# the names that transformers.js takes for a model's
+_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
+_NOT_IN_NAME = re.compile(r"--|\.\.|\.(git|ipynb)$")
 _PARTS = {
     "head": "the beginning",
     "tail": "the end",
     "head+tail": "beginning and end",
-    "windows": "all, in windows",
 }
 
 
@@ -91,11 +94,19 @@ class Described:
         return output_names(self.config, self.sentence)
 
     @property
+    def windowed(self) -> bool:
+        """Whether long texts were read in windows, which no runtime does by itself."""
+        trained = self.config.preprocessing
+        in_windows = trained is not None and trained.long == "windows"
+        return in_windows or self.config.predicts in ("tags", "span")
+
+    @property
     def longest(self) -> int:
         """Tokens of a text that are read: as in training, or as the folder says."""
         trained = self.config.preprocessing
         given = self.sentence.longest if self.sentence is not None else None
-        given = trained.longest if trained is not None else given
+        if trained is not None and not self.windowed:
+            given = trained.longest
         limit = self.config.encoder.longest
         return limit if given is None else min(given, limit)
 
@@ -144,13 +155,23 @@ def card(about: Described, comparison: Comparison) -> str:
     if config.labels:
         names = ", ".join(map(markdown, config.labels))
         lines += [f"Labels, in the order of the outputs: {names}.", ""]
-    if about.longest < config.encoder.longest:
-        longest, trained = counted(about.longest, "token"), config.preprocessing
-        said = "as its sentence-transformers folder says"
-        if trained is not None:
-            said = f"as in training; of longer ones {_PARTS[trained.long]}"
-        lines += [f"At most {longest} of a text are read, {said}.", ""]
+    if read := _read(about):
+        lines += [read, ""]
     return "\n".join([*lines, ""]) + _example(about)
+
+
+def _read(about: Described) -> str:
+    """Return what is read of a text, "" where that is as much as the network can."""
+    trained, limit = about.config.preprocessing, about.config.encoder.longest
+    if trained is not None and about.windowed:
+        longest = counted(trained.longest, "token")
+        return f"In training, texts of more than {longest} were read in windows of so many."
+    if about.longest == limit:
+        return ""
+    said = "as its sentence-transformers folder says"
+    if trained is not None:
+        said = f"as in training; of longer ones {_PARTS[trained.long]}"
+    return f"At most {counted(about.longest, 'token')} of a text are read, {said}."
 
 
 def int8_section(rows: Sequence[Sequence[str]], judged: str, target: Target) -> str:
@@ -211,6 +232,11 @@ def _example(about: Described) -> str:
     in_node = about.target == "transformers.js"
     language, code = ("js", _javascript(about)) if in_node else ("python", _python(about))
     place = ", as a file `ask.mjs` for `node ask.mjs`" if in_node else ""
+    if in_node and (not _NAME.fullmatch(about.name) or _NOT_IN_NAME.search(about.name)):
+        place += (
+            " (rename the folder first, here and in the file: the library loads names of letters, "
+            "digits, `_`, single `-` and single `.`)"
+        )
     lines = [
         f"In this folder, after `{_INSTALL[about.target]}`{place}:",
         "",

@@ -94,11 +94,11 @@ def export(config: ExportConfig) -> dict[str, Any]:
             measured = add_int8(config, gate, model, file, pad_id=pad_id)
             figures["int8"] = gate.counts | {"precisions": by_precision(measured)}
             tested = int8_section(table_rows(measured, gate), gate.judged, config.to)
-        _write_settings(source, config.to, fresh)
         about = Described(
             config=source.model.config, tokenizer=source.tokenizer, sentence=source.sentence,
             target=config.to, name=config.out.absolute().name,
         )  # fmt: skip
+        _write_settings(source, config.to, fresh, longest=about.longest)
         (fresh / CARD_FILE).write_text(card(about, comparison) + tested, encoding="utf-8")
         sizes = {
             path.relative_to(fresh).as_posix(): path.stat().st_size
@@ -144,10 +144,10 @@ def _compared(source: Source, target: Target, folder: Path, outputs: Sequence[st
     return compare(runtime, engine, source.tokenizer, source.sentence)
 
 
-def _write_settings(source: Source, target: Target, folder: Path) -> None:
+def _write_settings(source: Source, target: Target, folder: Path, *, longest: int) -> None:
     """Write config.json and the tokenizer's files, and those of a sentence-transformers folder."""
     model, tokenizer = source.model.config, source.tokenizer
-    tokenizer.save(folder, longest=model.encoder.longest)
+    tokenizer.save(folder, longest=longest)
     ends = (tokenizer.cls_id, tokenizer.sep_id)
     settings = hub_config(model, pad_id=tokenizer.pad_id, ends=ends)
     beside = place(folder, target)
