@@ -28,6 +28,7 @@ from bertsmith.tasks.answering import TaskAnswering, answering_of
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.weights.folder import save_model
 from bertsmith.weights.sentence_folder import SentenceSettings, write_sentence_files
+from bounds import close_to_transformers
 from families import MODELS, TOKENIZERS
 
 WORDS = [f"word{number}" for number in range(20)]
@@ -114,7 +115,7 @@ def test_vectors_are_judged_through_a_file(tmp_path: Path, sentence: bool) -> No
     other = bertsmith.load(tmp_path / "model", precision="fp32").embed(
         [texts[i] for i in (0, 2, 1)]
     )
-    torch.testing.assert_close(np.stack(mine), other, rtol=1e-5, atol=1e-5)
+    close_to_transformers(np.stack(mine), other)
 
 
 @pytest.mark.faults
