@@ -79,6 +79,12 @@ def test_numbers_are_compared_in_units_of_their_spread() -> None:
     found = Objective({"regress": Regress(mean=40.0, spread=90.0)})(one, asked)
     expected = (said - (truth - 40) / 90).square().sum()
     close_losses(found.parts["regress"].sum, expected)
+    # large numbers that differ little, as Julian days do
+    days = 2_459_000 + (truth.double() - 40) / 900
+    found = Objective({"regress": Regress(mean=2_459_000.0, spread=0.1)})(
+        one, batch("regress", list(range(6)), days)
+    )
+    close_losses(found.parts["regress"].sum, expected)
     share = batch("rank", list(range(6)), torch.tensor([1.0, 0.0, 0.5, 0.0, 1.0, 0.0]))
     loss = Objective({"rank": Relevance()})(one, share).parts["rank"]
     wanted = share.targets["rank"].labels

@@ -69,6 +69,11 @@ def asked(config: ModelConfig) -> tuple[Any, Any]:
     return TEXT, TEXT
 
 
+def written_short(score: float) -> bool:
+    """Whether a number has as many figures as in the answers of `predict`."""
+    return len(f"{score}".lstrip("-0.")) <= 8
+
+
 def compared(config: ModelConfig, answer: dict[str, Any], record: dict[str, Any]) -> None:
     """Check an answer of the server against that of Python."""
     match config.predicts:
@@ -83,7 +88,9 @@ def compared(config: ModelConfig, answer: dict[str, Any], record: dict[str, Any]
             assert shares == pytest.approx(record["probabilities"], abs=2e-6)
         case "number" if config.labels == ("relevance",):
             check(answer["scores"][0], record["relevance"], 2e-6)
+            assert all(map(written_short, answer["scores"]))
         case "number":
+            assert written_short(answer["value"])
             check(answer["value"], record["number"], 2e-6)
         case "tags":
             # these tags name no entities: each word has one
@@ -268,6 +275,7 @@ def test_predict_and_rerank_have_the_shapes_of_text_embeddings_inference(tmp_pat
             ranked = (await rig.post("/rerank", body)).json()
             scores = [each["score"] for each in ranked]
             assert scores == sorted(scores, reverse=True)
+            assert all(map(written_short, scores))
             assert all(body["texts"][each["index"]] == each["text"] for each in ranked)
             raw = (await rig.post("/rerank", body | {"raw_scores": True})).json()
             logits = np.array([each["score"] for each in raw])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
 from bertsmith.batches.examples import pack_examples
-from bertsmith.core.errors import ConfigError
-from bertsmith.objectives.tasks import MultiLabel, Tag
+from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.objectives.tasks import MultiLabel, Regress, Tag
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, check_task, prepare
 from bertsmith.recipes.finetune.recipe import truncation_note
@@ -223,10 +224,54 @@ def test_numbers_are_scored_as_they_stand_and_one_for_all_is_a_failure() -> None
         "pearson": pytest.approx(1), "spearman": pytest.approx(1),
     }  # fmt: skip
     assert measuring.evidence(rows[3:], [0.0], ("number",))[0, 0] == 3.8
-    assert measuring.constant([2.70001, 2.70002, 2.69999])
-    assert not measuring.constant([2.7, 2.8, 2.6])
-    assert RANK.measuring.constant([0.31, 0.31, 0.31005])
-    assert not RANK.measuring.constant([0.31, 0.3, 0.32])
+    assert RANK.measuring.constant(rows[:3], [0.31, 0.31, 0.31005])
+    assert not RANK.measuring.constant(rows[:3], [0.31, 0.3, 0.32])
+
+
+def numbered(numbers: Sequence[float]) -> list[Example]:
+    """Rows of numbers."""
+    return [
+        Example(text="a", text_pair=None, label=None, number=number, source="m", line=line)
+        for line, number in enumerate(numbers)
+    ]
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e12])
+@pytest.mark.parametrize("days", [0.0, 30.0, -3000.0, 245_900.5])
+def test_numbers_vary_by_their_own_range(scale: float, days: float) -> None:
+    """Julian days of one year differ by a six-thousandth of their size."""
+    random = np.random.default_rng(3)
+    truth = scale * (days + random.uniform(0, 365, 40))
+    rows, shift = numbered(truth.tolist()), scale * (days + 150)
+    measuring = REGRESSION.measuring
+    # models answer in float32
+    for spread, constant in ((365.0, False), (5.0, False), (0.01, True), (0.0, True)):
+        answers = (shift + scale * spread * random.uniform(0, 1, 40)).astype(np.float32)
+        assert measuring.constant(rows, answers.tolist()) is constant
+    # in float64 before they are standardised
+    objective = REGRESSION.learning.objective(rows, ("number",), LabelLoss())
+    term = objective.terms["regress"]
+    assert isinstance(term, Regress)
+    assert (truth - term.mean).std() / term.spread == pytest.approx(1)
+
+
+def test_numbers_are_shown_and_learned_as_they_stand() -> None:
+    random = np.random.default_rng(3)
+    days = (2_459_000.5 + np.arange(40)).tolist()
+    present = REGRESSION.present
+    assert [present.truth(row) for row in numbered([days[1], 3.8, 4, 1e-9])] == [
+        "2459001.5", "3.8", "4", "1e-09",
+    ]  # fmt: skip
+    assert present.describe(numbered(days), ()) == "2459000 to 2459040, on average 2459020"
+    assert present.describe(numbered([0.5, 2, 4.25]), ()) == "0.5 to 4.25, on average 2.25"
+    record = REGRESSION.answers.record(2_459_001.5, ("number",), 5, UNTUNED)
+    assert (record["number"], present.prediction(record)) == (2_459_001.5, "2459002")
+    record = REGRESSION.answers.record(1.23456789e-8, ("number",), 5, UNTUNED)
+    assert (record["number"], present.prediction(record)) == (1.23457e-8, "1.235e-08")
+    seconds = numbered((1.7e9 + random.uniform(0, 300, 40)).tolist())
+    with pytest.raises(ExampleError, match=r"too little for their size.*subtract 17000000"):
+        REGRESSION.labels.names(seconds, ())
+    assert REGRESSION.labels.names(numbered(days), ()) == ("number",)
 
 
 def test_an_interval_is_of_the_threshold_that_the_model_keeps() -> None:

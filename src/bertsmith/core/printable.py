@@ -20,6 +20,7 @@ from pathlib import Path
 
 LONGEST = 200
 """Characters shown of one string."""
+_SMALL = 0.1
 
 # more would run over the lines above and below; no orthography stacks as many
 _MOST_MARKS = 6
@@ -40,6 +41,11 @@ def counted(count: float, noun: str, nouns: str = "") -> str:
     """Return a count with its noun: ``1 text``, ``2,000 texts``; `nouns` where -s is no plural."""
     number = f"{count:,}" if isinstance(count, int) else f"{count:g}"
     return f"{number} {noun if count == 1 else nouns or f'{noun}s'}"
+
+
+def rounded(number: float) -> float:
+    """Return a number of an answer: six decimals, or six significant figures of small ones."""
+    return round(number, 6) if abs(number) >= _SMALL else float(f"{number:.6g}")
 
 
 def printable(text: object, longest: int = LONGEST) -> str:

@@ -94,7 +94,7 @@ class Regress(SequenceTerm):
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """The loss over the texts; the target's labels are (texts,)."""
         predicted = group_means(model.classify(encoded, batch), target.at, batch).float()[:, 0]
-        truth = (target.labels.float() - self.mean) / self.spread
+        truth = ((target.labels.double() - self.mean) / self.spread).float()
         right = ((predicted - truth).abs() < truth.abs()).sum()
         loss = F.mse_loss(predicted, truth, reduction="sum")
         return Loss(sum=loss, count=len(truth), correct=right)

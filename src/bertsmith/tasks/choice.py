@@ -138,7 +138,7 @@ def _scores(evidence: Evidence, labels: Labels, tuned: Tuned) -> Scores:
     return {"accuracy": float(right_choices(evidence, tuned).mean())}
 
 
-def _constant(answers: Sequence[Any]) -> bool:
+def _constant(rows: Sequence[Choice], answers: Sequence[Any]) -> bool:
     """Return whether all options of every question are equally likely."""
     return all(np.ptp(answer) < 1e-4 for answer in answers)
 

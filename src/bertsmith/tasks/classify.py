@@ -144,7 +144,7 @@ def _scores(names: tuple[str, ...], evidence: Evidence, labels: Labels, tuned: T
     return {name: CLASS_SCORES[name](true, predicted) for name in names}
 
 
-def _constant(answers: Sequence[Any]) -> bool:
+def _constant(rows: Sequence[Example], answers: Sequence[Any]) -> bool:
     """Return whether one class is predicted throughout."""
     return len({int(answer.argmax()) for answer in answers}) == 1
 

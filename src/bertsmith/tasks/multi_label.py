@@ -164,7 +164,7 @@ def _right(evidence: Evidence, tuned: Tuned) -> Right:
     return (evidence[:, :half] == evidence[:, half:]).all(1)  # type: ignore[no-any-return]
 
 
-def _constant(answers: Sequence[Any]) -> bool:
+def _constant(rows: Sequence[Example], answers: Sequence[Any]) -> bool:
     """Return whether the same labels are predicted for all rows."""
     return len({tuple((answer > _THRESHOLD).tolist()) for answer in answers}) == 1
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.errors import ExampleError
+from bertsmith.core.printable import rounded
 from bertsmith.engine.answers import label_probabilities
 from bertsmith.evaluation.metrics import mean_average_precision, mean_reciprocal_rank, ndcg
 from bertsmith.objectives.objective import Objective
@@ -76,7 +77,7 @@ def _check_relevance(rows: Sequence[Example]) -> None:
 
 
 def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # noqa: ANN401
-    return {"relevance": round(float(answer), 6)}
+    return {"relevance": rounded(float(answer))}
 
 
 # learning
@@ -125,9 +126,9 @@ def _scores(evidence: Evidence, labels: Labels, tuned: Tuned) -> Scores:
     return dict(zip(("mrr", "map", "ndcg@10"), evidence.mean(0).tolist(), strict=True))
 
 
-def _constant(answers: Sequence[Any]) -> bool:
+def _constant(rows: Sequence[Example], answers: Sequence[Any]) -> bool:
     """Return whether all pairs are equally relevant up to a ten-thousandth."""
-    return len(answers) > 1 and bool(np.ptp(answers) <= 1e-4)
+    return bool(np.ptp(answers) <= 1e-4)
 
 
 # presentation

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.errors import ExampleError
+from bertsmith.core.printable import rounded
 from bertsmith.engine.answers import text_outputs
 from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.metrics import pearson, spearman
@@ -43,6 +44,10 @@ from bertsmith.tasks.whole_texts import (
 from bertsmith.text.examples.example import Example
 
 NUMBER = ("number",)
+# of float32, in the spread of the numbers that are learned
+_FEWEST_STEPS = 4
+# of the numbers that are shown with all figures before the point
+_LONGEST = 1e15
 
 
 def numbers_of(rows: Sequence[Example]) -> NDArray[np.float64]:
@@ -52,7 +57,8 @@ def numbers_of(rows: Sequence[Example]) -> NDArray[np.float64]:
 
 def number_truth(row: Example) -> str:
     """Return the number of a row."""
-    return f"{row.number:g}"
+    assert row.number is not None
+    return _figures(row.number, 15)
 
 
 def decode_number(row: Example, sidecar: object, outputs: Outputs, labels: Labels) -> float:
@@ -61,25 +67,35 @@ def decode_number(row: Example, sidecar: object, outputs: Outputs, labels: Label
 
 
 def _names(rows: Sequence[Example], known: Sequence[str]) -> Labels:
-    """Return the number's name; raises `ExampleError` where all numbers are the same."""
+    """Return the number's name; raises `ExampleError` where numbers are the same, or nearly so."""
     if len({row.number for row in rows}) < 2:
         raise ExampleError(
             f"has one number only, {rows[0].number}",
             where=rows[0].source,
             remedy="give examples of different numbers, or name the label's column",
         )
+    numbers = numbers_of(rows)
+    # a model answers in float32, whose numbers lie so far apart at this size
+    step = float(np.spacing(np.abs(numbers).max().astype(np.float32)))
+    if numbers.std() < _FEWEST_STEPS * step:
+        low, high = (_figures(each, 15) for each in (numbers.min(), numbers.max()))
+        raise ExampleError(
+            f"has numbers that differ too little for their size, {low} to {high}",
+            where=rows[0].source,
+            remedy=f"subtract {low} from all of them: float32 has steps of {step:g} there",
+        )
     return NUMBER
 
 
 def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # noqa: ANN401
-    return {"number": round(float(answer), 6)}
+    return {"number": rounded(float(answer))}
 
 
 # learning
 
 
 def _targets(rows: Sequence[Example], labels: Labels, encoded: EncodedExamples) -> EncodedExamples:
-    return encoded.labelled("regress", numbers_of(rows).astype(np.float32))
+    return encoded.labelled("regress", numbers_of(rows))
 
 
 def _objective(rows: Sequence[Example], labels: Labels, settings: LabelLoss) -> Objective:
@@ -116,9 +132,14 @@ def _scores(evidence: Evidence, labels: Labels, tuned: Tuned) -> Scores:
     return {name: value if np.isfinite(value) else 0.0 for name, value in scores.items()}
 
 
-def _constant(answers: Sequence[Any]) -> bool:
-    """Return whether all numbers are the same up to a ten-thousandth."""
-    return len(answers) > 1 and bool(np.ptp(answers) <= 1e-4 * np.abs(answers).max())
+def _constant(rows: Sequence[Example], answers: Sequence[Any]) -> bool:
+    """Return whether all numbers are the same up to a ten-thousandth of the true ones' range.
+
+    Where that is less than a step of float32, in which models answer, up to such a step.
+    """
+    predicted = np.array(answers, np.float64)
+    step = np.spacing(np.abs(predicted).max().astype(np.float32))
+    return bool(np.ptp(predicted) <= max(1e-4 * np.ptp(numbers_of(rows)), float(step)))
 
 
 # presentation
@@ -126,17 +147,24 @@ def _constant(answers: Sequence[Any]) -> bool:
 
 def _lines(row: Example, record: Record, labels: Labels, brief: Brief) -> Iterator[str]:
     """Yield number, text."""
-    yield f"{record['number']:9.4g}  {brief(row.text)}"
+    yield f"{_figures(record['number'], 4):>9}  {brief(row.text)}"
 
 
 def _prediction(record: Record) -> str:
-    return f"{record['number']:.4g}"
+    return _figures(record["number"], 4)
 
 
 def _describe(rows: Sequence[Example], labels: Labels) -> str:
     """Return the range of the numbers."""
     numbers = numbers_of(rows)
-    return f"{numbers.min():g} to {numbers.max():g}, on average {numbers.mean():.3g}"
+    low, high = (_figures(each, 6) for each in (numbers.min(), numbers.max()))
+    return f"{low} to {high}, on average {_figures(numbers.mean(), 3)}"
+
+
+def _figures(number: float, significant: int) -> str:
+    """Return a number with so many significant figures, and all of those before the point."""
+    whole = 10.0**significant <= abs(number) < _LONGEST
+    return f"{number:.0f}" if whole else f"{number:.{significant}g}"
 
 
 REGRESSION = Task(

@@ -363,7 +363,7 @@ def _notes(evidence: Evidence, tuned: Tuned) -> list[str]:
     ]
 
 
-def _constant(answers: Sequence[Any]) -> bool:
+def _constant(rows: Sequence[Question], answers: Sequence[Any]) -> bool:
     """Return whether all answers are one text."""
     return len({answer.text for answer in answers}) == 1
 

@@ -356,7 +356,7 @@ def _right(evidence: Evidence, tuned: Tuned) -> Right:
     return evidence[:, 3] == evidence[:, 4]  # type: ignore[no-any-return]
 
 
-def _constant(answers: Sequence[Any]) -> bool:
+def _constant(rows: Sequence[Tagged], answers: Sequence[Any]) -> bool:
     """Return whether one tag is predicted for all words."""
     return len({tag for answer in answers for tag in answer.tags}) <= 1
 

@@ -294,8 +294,8 @@ class Measuring(Generic[R]):
     """The evidence of how right the answers to labelled rows are, (rows, numbers)."""
     scores: Callable[[Evidence, Labels, Tuned], Scores]
     """The scores of some rows of evidence, as shares of 1, the one that counts most first."""
-    constant: Callable[[Sequence[Any]], bool]
-    """True if all answers are the same: the training has failed."""
+    constant: Callable[[Sequence[R], Sequence[Any]], bool]
+    """True if the answers to labelled rows are all the same: the training has failed."""
     tune: Tune = _untuned
     """The thresholds that are best for measured rows."""
     right: Callable[[Evidence, Tuned], Right] | None = None

@@ -226,7 +226,7 @@ def run_trial(
         seed=seed,
         scores=measured.scores,
         # a single row says nothing of others
-        constant=len(data.dev) > 1 and task.measuring.constant(measured.answers),
+        constant=len(data.dev) > 1 and task.measuring.constant(data.dev, measured.answers),
         losses=watched.points()
         if folder is None
         else _logged(folder, supervision.target(prepared)),

@@ -19,6 +19,7 @@ from bertsmith.serving.http.dialects.service import (
     Endpoint,
     Service,
     reply,
+    shown,
     unit,
     vector,
 )
@@ -77,6 +78,8 @@ async def predict(service: Service, asked: PredictRequest) -> Response:
     inputs = [_pair(row, bool(asked.truncate)) for row in rows]
     outcomes = await service.ask(_asked_for(chosen, asked), inputs)
     found = [_scored(chosen.facts, outcome) for outcome in outcomes]
+    if not asked.raw_scores:
+        found = [[{**each, "score": shown(each["score"])} for each in own] for own in found]
     return reply(found[0] if alone else found, outcomes)
 
 
@@ -94,7 +97,7 @@ def _asked_for(chosen: Chosen, asked: PredictRequest | RerankRequest) -> Chosen:
 
 
 def _scored(facts: ModelFacts, outcome: Outcome) -> list[dict[str, Any]]:
-    """Return the scores of all labels, the highest first."""
+    """Return the scores of all labels, the highest first; a lone number is as computed."""
     answer, labels = outcome.answer, facts.labels or ("LABEL_0",)
     if "scores" in answer:
         return [{"score": each["score"], "label": each["label"]} for each in answer["scores"]]
@@ -112,6 +115,8 @@ async def rerank(service: Service, asked: RerankRequest) -> Response:
     outcomes = await service.ask(_asked_for(chosen, asked), inputs)
     scores = [_scored(chosen.facts, outcome)[0]["score"] for outcome in outcomes]
     order = sorted(range(len(scores)), key=lambda place: -_number(scores[place]))
+    if not asked.raw_scores:
+        scores = [shown(score) for score in scores]
     found: list[dict[str, Any]] = [{"index": place, "score": scores[place]} for place in order]
     if asked.return_text:
         found = [{**each, "text": asked.texts[each["index"]]} for each in found]

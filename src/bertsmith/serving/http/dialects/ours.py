@@ -9,7 +9,15 @@ from typing import Any
 
 from starlette.responses import Response
 
-from bertsmith.serving.http.dialects.service import OBJECT, Endpoint, Service, reply, tokens, vector
+from bertsmith.serving.http.dialects.service import (
+    OBJECT,
+    Endpoint,
+    Service,
+    reply,
+    shown,
+    tokens,
+    vector,
+)
 from bertsmith.serving.http.schema import AnswerRequest, QuestionInput, RankingInput, TextInput
 from bertsmith.serving.messages import MASK, Input, Kind, Outcome
 from bertsmith.serving.refusals import InvalidRequest
@@ -91,9 +99,11 @@ def _answer(kind: Kind, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Return the answer to one input."""
     truncated = any(outcome.truncated for outcome in outcomes)
     if kind == "ranking":
-        scores = [outcome.answer["score"] for outcome in outcomes]
+        scores = [shown(outcome.answer["score"]) for outcome in outcomes]
         return {"scores": scores, "truncated": truncated}
     (outcome,) = outcomes
+    if kind == "regression":
+        return {"value": shown(outcome.answer["value"]), "truncated": truncated}
     if kind == "vectors":
         return {"vector": vector(outcome), "truncated": truncated}
     return {**outcome.answer, "truncated": truncated}

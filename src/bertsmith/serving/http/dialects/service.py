@@ -11,7 +11,7 @@ import orjson
 from numpy.typing import NDArray
 from starlette.responses import Response
 
-from bertsmith.core.printable import printable
+from bertsmith.core.printable import printable, rounded
 from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.dispatch.gateway import Gateway
 from bertsmith.serving.http.schema import Asked
@@ -118,6 +118,11 @@ def reply(content: object, outcomes: Sequence[Outcome] = ()) -> Response:
     cut = [str(number) for number, outcome in enumerate(outcomes) if outcome.truncated]
     headers = {"x-truncated": ",".join(cut[:_MOST_MARKS])} if cut else {}
     return Response(data, media_type="application/json", headers=headers)
+
+
+def shown(score: float | None) -> float | None:
+    """Return a score with the figures that `predict` writes."""
+    return None if score is None else rounded(score)
 
 
 def vector(outcome: Outcome) -> NDArray[np.float32]:
