@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import shutil
+import subprocess
 import unicodedata
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,8 +16,16 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 import bertsmith
+from bertsmith.cli.commands import COMMANDS
 from bertsmith.core.errors import UserError
-from bertsmith.core.printable import counted, html, markdown, printable, printable_lines
+from bertsmith.core.printable import (
+    counted,
+    html,
+    markdown,
+    printable,
+    printable_lines,
+    shell_word,
+)
 
 ANY = st.text(st.characters(exclude_categories=()), max_size=300)
 FAMILY = "\U0001f469\u200d\u2764\ufe0f\u200d\U0001f468"
@@ -171,3 +182,44 @@ def test_nothing_is_printed_past_it() -> None:
 )
 def test_a_count_agrees_with_its_noun(count: float, noun: str, nouns: str, told: str) -> None:
     assert counted(count, noun, nouns) == told
+
+
+PATHS = [
+    "run/model", "my run/model", "it's", 'a "b"', "a$HOME`ls`\\x", "~user", "*.txt", "-dash",
+    "a  b", " a", "line\nbreak\ttab", "caf\u00e9 1", "caf\udce9", "\x1b[31m", "\u202egnp",
+    "a\u00a0b", "#a;b&c|d",
+]  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="asks bash")
+def test_a_shell_reads_the_paths_of_shown_commands() -> None:
+    errors = [str(UserError("no", remedy=f"give {shell_word(path)}")) for path in PATHS]
+    words = [error.removeprefix("no; give ") for error in errors]
+    assert words[:2] == ["run/model", "'my run/model'"]
+    command = f"printf '%s\\0' {' '.join(words)}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, check=True)
+    expected = [f"./{path}" if path.startswith("-") else path for path in PATHS]
+    assert done.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1] == expected
+
+
+VERBS = re.compile(rf"bertsmith ({'|'.join(COMMANDS)}) [^;]*$")
+
+
+def test_every_shown_command_has_its_paths_fit_for_a_shell() -> None:
+    """In each f-string with a command, what follows the verb."""
+    found = []
+    for path in sorted(Path(bertsmith.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.JoinedStr):
+                continue
+            before = ""
+            for part in node.values:
+                if isinstance(part, ast.Constant):
+                    before += str(part.value)
+                elif isinstance(part, ast.FormattedValue) and VERBS.search(before):
+                    found.append((path.name, ast.unparse(part.value)))
+    # two options that are made of such words, or of none
+    known = {"further", "pairs"}
+    wrong = [each for each in found if not (each[1].startswith("shell_word(") or each[1] in known)]
+    assert len(found) > 10
+    assert not wrong

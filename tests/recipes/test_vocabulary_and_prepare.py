@@ -56,7 +56,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_a_vocabulary_of_the_size_asked_for(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "below" / "vocab"
+    out = tmp_path / "below" / "my words"
     learned = learn_vocabulary([str(corpus)], out=out, **SMALL)
     assert learned.size == 150
     assert {path.name for path in out.iterdir()} == VOCABULARY_FILES
@@ -66,7 +66,7 @@ def test_a_vocabulary_of_the_size_asked_for(
     assert alphabet.startswith("alphabet: all ")
     assert first.startswith("vocabulary: 150 pieces, uncased; ")
     assert first.endswith(" pieces a word, 0.00 % of the pieces [UNK]")
-    assert last == f"next: bertsmith prepare CORPUS --vocab {out} --out store"
+    assert last == f"next: bertsmith prepare CORPUS --vocab '{out}' --out store"
 
 
 def test_a_text_with_few_pieces_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,12 +147,12 @@ def test_a_store_and_what_is_said_of_it(
 def test_after_the_vocabulary_of_a_model_that_model_is_trained_further(
     corpus: Path, vocab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model, out = tmp_path / "model", tmp_path / "store"
+    model, out = tmp_path / "my model", tmp_path / "$store"
     shutil.copytree(vocab, model)
     (model / "config.json").write_text("{}")
     prepare([str(corpus)], vocab=model, out=out, workers=1)
     *_, last = said(capsys)
-    assert last == f"next: bertsmith pretrain {out} --from {model} --out run --minutes 30"
+    assert last == f"next: bertsmith pretrain '{out}' --from '{model}' --out run --minutes 30"
 
 
 def test_the_store_is_the_same_by_any_number_of_processes(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import unicodedata
 from html import escape
 from pathlib import Path
@@ -34,6 +35,8 @@ _JOINERS = "\u200c\u200d"
 _FIRST_JOINED = "\u0590"
 # bytes of a file name that are no UTF-8, as Python reads them
 _FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
+# between $' and ' a shell reads these as they are
+_PLAIN_BYTES = re.compile(r"[!-&(-\[\]-~]")
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|&~$#!@:]|(?<=[Ww]{3})\.)")
 
 
@@ -65,6 +68,22 @@ def printable(text: object, longest: int = LONGEST) -> str:
 def printable_lines(text: str, longest: int = LONGEST) -> str:
     """Return a text of several lines, each of them printable."""
     return "\n".join(printable(line, longest) for line in text.split("\n"))
+
+
+def shell_word(path: object) -> str:
+    """Return a path as a shell has to be given it, for a command that is shown.
+
+    It is quoted where it has to be; where quotes are not enough, as with a line break, or the first
+    character is a dash, it is written so that shells read the same path.
+    """
+    text = str(path)
+    if text.startswith("-"):
+        text = f"./{text}"
+    if text == " ".join(text.split()) == printable(text, len(text) + 1):
+        return shlex.quote(text)
+    plain = (chr(byte) if _PLAIN_BYTES.match(chr(byte)) else f"\\x{byte:02x}"
+             for byte in os.fsencode(text))  # fmt: skip
+    return f"$'{''.join(plain)}'"
 
 
 def html(text: object, longest: int = LONGEST) -> str:

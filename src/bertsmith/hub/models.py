@@ -15,6 +15,7 @@ from typing import NamedTuple, NoReturn
 
 from bertsmith.core.errors import DiskError, HubError, ModelFolderError
 from bertsmith.core.log import progress, say, short_number
+from bertsmith.core.printable import shell_word
 from bertsmith.hub.client import HubUnreachable, hub_api, is_offline, talking
 from bertsmith.hub.transfers import (
     PICKLED_FILE,
@@ -202,6 +203,6 @@ def _refuse_weights(name: HubName, listing: Collection[str]) -> NoReturn:
         raise ModelFolderError(
             "holds only pickled weights, which can run code when they are opened",
             where=str(name),
-            remedy=f"convert them to safetensors with: bertsmith convert {name} OUT",
+            remedy=f"convert them to safetensors with: bertsmith convert {shell_word(name)} OUT",
         )
     raise ModelFolderError("holds no weights that can be read", where=str(name))

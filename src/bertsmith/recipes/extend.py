@@ -19,7 +19,7 @@ from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.files import is_taken, made_folder
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed
-from bertsmith.core.printable import counted
+from bertsmith.core.printable import counted, shell_word
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.heads import MaskedLMHead
@@ -180,8 +180,9 @@ def _tell(outcome: ExtendOutcome, add: int) -> None:
             f"no other piece is frequent enough to be learned and saves any; {add:,} were asked for"
         )
     say(describe(outcome))
-    say(f"next: bertsmith prepare CORPUS --vocab {outcome.folder} --out store")
-    say(f"then: bertsmith pretrain store --from {outcome.folder} --out run --minutes 60")
+    say(f"next: bertsmith prepare CORPUS --vocab {shell_word(outcome.folder)} --out store")
+    further = f"--from {shell_word(outcome.folder)} --out run --minutes 60"
+    say(f"then: bertsmith pretrain store {further}")
 
 
 def _card(parent: Path, config: ModelConfig, tokenizer: Tokenizer, outcome: ExtendOutcome) -> str:

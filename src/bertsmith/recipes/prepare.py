@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from bertsmith.core.log import progress, say, short_number
-from bertsmith.core.printable import counted, printable
+from bertsmith.core.printable import counted, printable, shell_word
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.cluster import Cluster, Job, Pending, joined
 from bertsmith.recipes.config import CorpusConfig, PrepareConfig
@@ -128,8 +128,8 @@ def prepare(config: PrepareConfig) -> TokenStore:
         say("the corpus is one document: next-sentence prediction needs at least two")
     pairs = " --sequences within_documents" if single else ""
     # the vocabulary of a model is asked for to train that model further
-    further = f" --from {config.vocab}" if (folder / "config.json").is_file() else ""
-    say(f"next: bertsmith pretrain {out}{further} --out run --minutes 30{pairs}")
+    further = f" --from {shell_word(config.vocab)}" if (folder / "config.json").is_file() else ""
+    say(f"next: bertsmith pretrain {shell_word(out)}{further} --out run --minutes 30{pairs}")
     return store
 
 

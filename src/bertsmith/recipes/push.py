@@ -14,7 +14,7 @@ from bertsmith.core.errors import ConfigError, HubError
 from bertsmith.core.log import say, short_number
 from bertsmith.core.output import print_line
 from bertsmith.core.ownership import claimed, new_file
-from bertsmith.core.printable import counted, markdown
+from bertsmith.core.printable import counted, markdown, shell_word
 from bertsmith.hub.client import hub_api
 from bertsmith.hub.models import PREFIX, hub_name
 from bertsmith.hub.transfers import index_file, send, settings_files, weights_files
@@ -83,7 +83,8 @@ def push(config: PushConfig) -> str | None:
             message=config.message or f"Model made by bertsmith {VERSION}",
         )
     say(f"sent: {address}")
-    say(f"next: bertsmith predict {PREFIX}{name.repository}{f'@{revision}' if revision else ''}")
+    there = f"{PREFIX}{name.repository}{f'@{revision}' if revision else ''}"
+    say(f"next: bertsmith predict {shell_word(there)}")
     return address
 
 

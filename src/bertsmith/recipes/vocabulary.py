@@ -14,6 +14,7 @@ from bertsmith.core.errors import VocabularyError
 from bertsmith.core.files import is_taken
 from bertsmith.core.log import Bar, progress, say
 from bertsmith.core.ownership import new_folder
+from bertsmith.core.printable import shell_word
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.recipes.config import StripAccents, VocabularyConfig, VocabularySettings
 from bertsmith.recipes.prepare import open_corpus
@@ -102,7 +103,7 @@ def learn_vocabulary(config: VocabularyConfig) -> Tokenizer:
         learned.tokenizer.save(partial)
     for line in (*learned.notes, describe(learned), *_about_size(learned, settings.size)):
         say(line)
-    say(f"next: bertsmith prepare CORPUS --vocab {out} --out store")
+    say(f"next: bertsmith prepare CORPUS --vocab {shell_word(out)} --out store")
     return learned.tokenizer
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from bertsmith.core.errors import ConfigError, ModelFolderError, TrainingDiverged
 from bertsmith.core.files import write_json
 from bertsmith.core.ownership import new_folder, place_aside
+from bertsmith.core.printable import shell_word
 from bertsmith.network.config import HEADS, ModelConfig, Predicts
 from bertsmith.network.embeddings import FixedTable, sinusoidal_table
 from bertsmith.network.model import Model, build_model
@@ -207,7 +208,9 @@ def _check_place(folder: Path) -> None:
             other = str(inner) if (inner / CONFIG_FILE).exists() else "another"
             remedy = f"name {other}"
             if name == WEIGHTS_FILE and any(path.suffix == ".safetensors" for path in inside):
-                remedy = f"make a model folder of it with: bertsmith convert {folder} OUT"
+                remedy = (
+                    f"make a model folder of it with: bertsmith convert {shell_word(folder)} OUT"
+                )
             raise ModelFolderError(
                 f"is no model folder: it has no {name}", where=folder, remedy=remedy
             )

@@ -27,7 +27,7 @@ from bertsmith.core.files import is_taken, made_folder, write_json
 from bertsmith.core.log import Table, console, progress, say, short_number
 from bertsmith.core.ownership import claimed
 from bertsmith.core.pool import process_pool
-from bertsmith.core.printable import counted
+from bertsmith.core.printable import counted, shell_word
 from bertsmith.engine.devices import threads_of_torch
 from bertsmith.engine.fill_mask import fill_mask
 from bertsmith.engine.words import Filling
@@ -118,7 +118,8 @@ def _carried_out(minutes: float, out: Path, seed: int) -> dict[str, Any]:
     write_report(out / "report.html", outcome, blanks, learned, figures)
     write_json(out / MARKER, figures)
     say(f"all in {figures['seconds']:.0f} s; report: {figures['report']}")
-    say(f"try: echo 'open the [MASK] for reading.' | bertsmith predict {figures['model']}")
+    asked = "echo 'open the [MASK] for reading.'"
+    say(f"try: {asked} | bertsmith predict {shell_word(figures['model'])}")
     return figures
 
 

@@ -7,7 +7,6 @@ the teacher is kept on the disk.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -21,7 +20,7 @@ from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, ModelFolderError, StoreError
 from bertsmith.core.files import write_json
 from bertsmith.core.log import progress, say
-from bertsmith.core.printable import counted
+from bertsmith.core.printable import counted, shell_word
 from bertsmith.core.signals import Interrupted
 from bertsmith.engine.devices import device_named
 from bertsmith.network.batch import Batch
@@ -120,7 +119,8 @@ def _resolved(config: DistilConfig, store: TokenStore, place: torch.device) -> G
         raise StoreError(
             f"was prepared with another vocabulary than that of {config.teacher}",
             where=store.folder,
-            remedy=f"prepare it again: bertsmith prepare CORPUS --vocab {config.teacher} --out NEW",
+            remedy="prepare it again: bertsmith prepare CORPUS --vocab "
+            f"{shell_word(config.teacher)} --out NEW",
         )
     if method == "distilbert" and not (teacher.masked_lm and not teacher.encoder.causal):
         raise ModelFolderError(
@@ -266,7 +266,7 @@ def _carry_out(
             session=Session(title="distilling", timing=Timing(clock=clock, costs=costs)),
         )  # fmt: skip
     except Interrupted as stopped:
-        where = shlex.quote(str(folder.path))
+        where = shell_word(folder.path)
         raise Interrupted(f"{stopped}, saved in {where}; go on with the same command") from None
     held_out = evaluate_held_out(
         model, measured, tokenizer, store, settings.samples, plan.evaluated_tokens
@@ -316,4 +316,4 @@ def _finish(
         bar.advance()
         write_report(folder, run.training, held_out)
     say(f"model: {folder.model}   report: {folder.report}")
-    say(f"next: bertsmith finetune {folder.model} TRAIN --out RUN")
+    say(f"next: bertsmith finetune {shell_word(folder.model)} TRAIN --out RUN")

@@ -18,6 +18,7 @@ from torch import Tensor
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.errors import ConfigError, StoreError
 from bertsmith.core.log import progress, say
+from bertsmith.core.printable import shell_word
 from bertsmith.engine.config import EngineConfig
 from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.recipes.distil.config import DistilConfig
@@ -62,7 +63,8 @@ def distil_static(config: DistilConfig) -> StaticOutcome:
         raise StoreError(
             f"was prepared with another vocabulary than that of {folder}",
             where=store.folder,
-            remedy=f"prepare it again: bertsmith prepare CORPUS --vocab {folder} --out NEW",
+            remedy="prepare it again: bertsmith prepare CORPUS --vocab "
+            f"{shell_word(folder)} --out NEW",
         )
     if width > model.config.encoder.hidden:
         raise ConfigError(
@@ -79,7 +81,7 @@ def distil_static(config: DistilConfig) -> StaticOutcome:
         f"{config.out}: {tokenizer.size:,} vectors of {width}, with {100 * kept:.1f} % of the "
         "variance of the teacher's"
     )
-    say(f"next: bertsmith embed {config.out} TEXTS --out vectors.npy")
+    say(f"next: bertsmith embed {shell_word(config.out)} TEXTS --out vectors.npy")
     return StaticOutcome(folder=config.out, vectors=vectors, kept=kept)
 
 

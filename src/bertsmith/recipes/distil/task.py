@@ -27,6 +27,7 @@ import torch
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.log import say
+from bertsmith.core.printable import shell_word
 from bertsmith.core.signals import Interrupted
 from bertsmith.engine.devices import device_named, threads_of_torch
 from bertsmith.hub.models import model_folder, origin
@@ -180,7 +181,8 @@ def _read(config: DistilConfig, place: torch.device) -> tuple[Inputs, Prepared, 
         raise ModelFolderError(
             f"has no head for {task.name}, but {has}",
             where=config.teacher,
-            remedy=f"fine-tune it first: bertsmith finetune MODEL {config.data} --out RUN",
+            remedy="fine-tune it first: bertsmith finetune MODEL "
+            f"{shell_word(config.data)} --out RUN",
         )
     for rows in (inputs.data.train, inputs.data.dev):
         check_known(task, rows, teacher.labels)
@@ -324,7 +326,7 @@ class _Distillation:
         write_report(self.folder.report, self.run, entrants, lines)
         shutil.rmtree(self.folder.path / _OUTPUTS, ignore_errors=True)
         say(f"{outcome.model} holds the student of {best}, seed {seed}, the best of them on dev")
-        say(f"next: bertsmith predict {outcome.model} FILE")
+        say(f"next: bertsmith predict {shell_word(outcome.model)} FILE")
         return outcome
 
     def _train(self) -> dict[str, list[TrialResult]]:

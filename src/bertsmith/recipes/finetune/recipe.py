@@ -25,7 +25,7 @@ from bertsmith.core.config import Config
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.files import file_hash, text_hash
 from bertsmith.core.log import say
-from bertsmith.core.printable import counted
+from bertsmith.core.printable import counted, shell_word
 from bertsmith.core.signals import Interrupted
 from bertsmith.engine.devices import device_named, threads_of_torch
 from bertsmith.hub.models import model_folder, origin
@@ -259,7 +259,7 @@ def _carry_out(
     write_record(outcome.folder / "results.json", outcome.to_dict())
     write_report(outcome, experiment.folder.report, run.to_dict())
     print_outcome(outcome)
-    say(f"next: bertsmith predict {outcome.model} FILE")
+    say(f"next: bertsmith predict {shell_word(outcome.model)} FILE")
     return outcome
 
 

@@ -5,7 +5,6 @@ bertsmith pretrain store --out run --model mini --minutes 60
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from bertsmith.core.clock import Clock
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.files import write_json
 from bertsmith.core.log import progress, say
-from bertsmith.core.printable import counted
+from bertsmith.core.printable import counted, shell_word
 from bertsmith.core.signals import Interrupted
 from bertsmith.engine.devices import device_named
 from bertsmith.network.config import ModelConfig
@@ -208,7 +207,7 @@ def _fit(begun: _Begun, plan: HeldOutPlan, timing: Timing, *, workers: int, worl
         )
     except Interrupted as stopped:
         program = "bertsmith" if world.size == 1 else "torchrun ... -m bertsmith"
-        command = f"{program} pretrain --out {shlex.quote(str(folder.path))}"
+        command = f"{program} pretrain --out {shell_word(folder.path)}"
         raise Interrupted(f"{stopped}, saved; go on with: {command}") from None
 
 

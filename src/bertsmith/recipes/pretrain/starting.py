@@ -31,6 +31,7 @@ from bertsmith.batches.config import SampleConfig, Text
 from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
 from bertsmith.core.files import file_hash, text_hash
 from bertsmith.core.log import say
+from bertsmith.core.printable import shell_word
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.block import Block
@@ -112,7 +113,8 @@ def check_parent(run: PretrainRun, store: TokenStore) -> None:
         raise StoreError(
             f"was prepared with another vocabulary than that of {folder}",
             where=store.folder,
-            remedy=f"prepare it again: bertsmith prepare CORPUS --vocab {folder} --out NEW",
+            remedy="prepare it again: bertsmith prepare CORPUS --vocab "
+            f"{shell_word(folder)} --out NEW",
         )
     network = run.settings.network
     own = _network(read_config(folder))

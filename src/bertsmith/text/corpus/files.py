@@ -14,6 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from bertsmith.core.errors import CorpusError
+from bertsmith.core.printable import shell_word
 from bertsmith.text.config import AUTO, HeaderOption, Layout, check_encoding
 from bertsmith.text.corpus.documents import SAMPLE_CHARACTERS, Document, measure_start
 from bertsmith.text.corpus.markup import MARKUP, documents_of_markup
@@ -267,7 +268,8 @@ class Corpus:
         if not self._readable(path):
             kind = kind_of(path)
             remedy = (
-                f"{_KINDS.partition(';')[0]}; --text-files '{f'*{kind}' if kind else path.name}'"
+                f"{_KINDS.partition(';')[0]}; "
+                f"--text-files {shell_word(f'*{kind}' if kind else path.name)}"
             )
             raise CorpusError(
                 "is of an unknown kind", where=path, remedy=f"{remedy} reads it as text"
