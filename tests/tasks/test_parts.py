@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -186,6 +187,30 @@ def test_rare_tags_weigh_as_much_as_common_ones() -> None:
     assert term.weights[:3] == pytest.approx(expected.tolist())
     assert np.mean([term.weights[number] for number in numbers]) == pytest.approx(1)
     assert term.smoothing == 0.25
+
+
+def test_words_of_which_nothing_is_read_do_not_count() -> None:
+    """Not for a sentence, nor for an entity: the tokenizer drops control characters."""
+    labels = ("B-X", "I-X", "O")
+
+    def answered(words: Sequence[str]) -> dict[str, Any]:
+        text, spans = joined(list(words))
+        row = Tagged(
+            text=text, words=spans, tags=None, entities=None, document=0, source="m", line=1
+        )
+        encoded = encode_words(TOKENIZER, [row], Room(longest=20))
+        assert encoded.places is not None
+        outputs = [np.array([[0.75, 0.0, 0.25], [0.1, 0.4, 0.5], [0.0, 0.125, 0.875]])]
+        asked = [each[: len(encoded.places[0])] for each in outputs]
+        answer = TAG.answers.decode(row, encoded.sidecar[0], asked, labels)
+        return TAG.answers.record(answer, labels, 1, UNTUNED)
+
+    assert answered(["word1", "word2", "word3"])["probability"] == 0.5
+    for dropped in ("\x00\x01", "\u200b", "\ufffd"):
+        found = answered([dropped, "word1", dropped, "word2"])
+        (entity,) = found["entities"]
+        assert (entity["text"], entity["probability"], found["probability"]) == ("word1", 0.75, 0.5)
+        assert answered([dropped]) == {"entities": [], "probability": 1.0}
 
 
 def test_tags_that_are_read_as_they_are_have_entities_to_score() -> None:

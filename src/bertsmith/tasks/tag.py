@@ -239,7 +239,10 @@ def _first_pieces(encoded: Encoding, row: Tagged) -> tuple[NDArray[np.int64], li
 
 @dataclass(frozen=True, slots=True)
 class TagAnswer:
-    """A row with a tag for each word, and how sure the model is of each, (words,)."""
+    """A row with a tag for each word, and how sure the model is of each, (words,).
+
+    NaN for words without any piece, of which the model reads nothing.
+    """
 
     row: Tagged
     tags: tuple[str, ...]
@@ -255,7 +258,7 @@ def _decode(
     """Return the likeliest tags; a word without a piece of its own goes on with the last."""
     assert isinstance(sidecar, WordWindows)
     tags = ["O" if "O" in labels else labels[0]] * len(row.words)
-    probabilities = np.zeros(len(row.words), np.float32)
+    probabilities = np.full(len(row.words), np.nan, np.float32)
     for words, shares in zip(sidecar.words, outputs, strict=True):
         for word, share in zip(words.tolist(), shares, strict=True):
             best = int(share.argmax())
@@ -288,11 +291,16 @@ def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # n
                 "end": entity.end,
                 "label": entity.label,
                 "text": row.text[entity.start : entity.end],
-                "probability": round(float(answer.probabilities[inside].min()), 6),
+                "probability": _least(answer.probabilities[inside]),
             }
         )
-    sure = float(answer.probabilities.min()) if len(answer.probabilities) else 1.0
-    return {"entities": entities, "probability": round(sure, 6)}
+    return {"entities": entities, "probability": _least(answer.probabilities)}
+
+
+def _least(probabilities: NDArray[np.float32]) -> float:
+    """Return the smallest probability of the words that were read, 1 if there are none."""
+    read = probabilities[~np.isnan(probabilities)]
+    return round(float(read.min(initial=1.0)), 6)
 
 
 # learning

@@ -274,7 +274,10 @@ def _tags(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
     else:
         shares = answer.probabilities.tolist()
         words = zip(answer.row.words, answer.tags, shares, strict=True)
-        found = [(start, end, tag, round(share, 6)) for (start, end), tag, share in words]
+        found = [
+            (start, end, tag, None if math.isnan(share) else round(share, 6))
+            for (start, end), tag, share in words
+        ]
     if answer.row.text == asked.text:
         spans = [(start, end) for start, end, _, _ in found]
     else:
