@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ import bertsmith
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.kernels import instruction_set
-from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.config import EncoderConfig, ModelConfig, Preprocessing
 from bertsmith.network.model import build_model
 from bertsmith.recipes.quantize import gate, recipe
 from bertsmith.recipes.quantize.gate import Measurement, refuse_slow_or_worse
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights.folder import save_model
+from bertsmith.weights.folder import load_model, save_model
 from bertsmith.weights.quantized import QUANTIZED_FILE
 
 needs_kernels = pytest.mark.skipif(instruction_set() is None, reason="no native kernels")
@@ -175,3 +176,39 @@ def test_a_file_that_says_something_else_is_refused(inputs: list[str]) -> None:
     path.write_text('{"precision": "int3"}', encoding="utf-8")
     with pytest.raises(ModelFolderError, match="does not say precision int8"):
         bertsmith.load(inputs[1])
+
+
+@needs_kernels
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "txt"])
+def test_texts_are_read_with_the_columns_of_the_user_or_of_training(
+    inputs: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    trained: bool,
+) -> None:
+    """`text` would be taken where nothing says otherwise."""
+    (tmp_path / "texts.txt").write_text("word1 word2\nword3\n", encoding="utf-8")
+    (tmp_path / "texts.csv").write_text("text,body\nno,word1 word2\nno,word3\n", encoding="utf-8")
+    rows = [{"text": "no", "body": text} for text in ("word1 word2", "word3")]
+    (tmp_path / "texts.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    dev = (tmp_path / "dev.csv").read_text(encoding="utf-8").splitlines()
+    lines = ["text,body,label", *(f"no,{line}" for line in dev[1:])]
+    (tmp_path / "dev.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if trained:
+        model, tokenizer = load_model(tmp_path / "model")
+        read = Preprocessing(longest=24, text_column="body", label_column="label")
+        model.config = replace(model.config, preprocessing=read)
+        save_model(tmp_path / "model", model, tokenizer)
+    asked: list[str] = []
+
+    def measured(*values: Any) -> list[Measurement]:  # noqa: ANN401
+        asked.extend(request.example.text for request in values[1].asked)
+        return [of("fp32", 1.0, 0.9), of("int8", 2.0, 0.9)]
+
+    monkeypatch.setattr(recipe, "measure_precisions", measured)
+    inputs[inputs.index("--calibrate") + 1] = str(tmp_path / f"texts.{kind}")
+    columns = [] if trained else ["--text-column", "body", "--label-column", "label"]
+    assert main([*inputs, *columns]) == 2
+    assert asked == ["word1 word2", "word3"]

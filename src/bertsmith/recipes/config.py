@@ -258,7 +258,7 @@ class QuantizeConfig(Config):
     length: TextLength = field(default=TextLength(), metadata=INLINE)
     """The part of a text that is read."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
-    """The reading of the labelled examples."""
+    """The reading of the labelled examples; of the texts too, as far as it is theirs."""
 
     def __post_init__(self) -> None:
         check_least(self, {"threads": 1})

@@ -289,6 +289,31 @@ def reading_as_trained(
     return reading.override(**{f"columns.{key}": name for key, name in kept.items()})
 
 
+def reading_of_texts(reading: Reading, texts: Path, labelled: Path) -> Reading:
+    """Return how a file of texts is read, where a reading was given for a labelled file beside it.
+
+    The columns of texts, the header, the layout of words and the encoding are the same, as far as
+    the file has them; says so where it lacks a column that was named.
+    """
+    given = reading.columns
+    columns = Columns(encoding=given.encoding)
+    if not texts.is_dir() and kind_of(texts) in TABLES:
+        if kind_of(texts) in DELIMITED:
+            columns = replace(columns, header=given.header)
+        named = [name for name in (given.text, given.text_pair, given.group) if name is not None]
+        lacking = [name for name in named if not _has_column(texts, given, name)]
+        if lacking:
+            say(f"{texts.name} has no column {lacking[0]!r}: the usual names are looked for")
+        else:
+            columns = replace(
+                columns, text=given.text, text_pair=given.text_pair, group=given.group
+            )
+    tags = reading.tags
+    if not is_laid_out(texts, tags, kind_of(labelled), given.encoding):
+        tags = USUAL_TAGS
+    return Reading(columns=columns, tags=tags, on_bad=reading.on_bad)
+
+
 def _tags_as_trained(reading: Reading, trained: Preprocessing, path: Path) -> Reading:
     """Return how words and tags are read: as in training, where a file can be read like that."""
     tags = trained.tags

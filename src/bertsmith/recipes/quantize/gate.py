@@ -31,13 +31,13 @@ from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model
 from bertsmith.recipes.predict.evaluate import labelled_rows, task_answering
 from bertsmith.recipes.predict.recipe import asked_of
-from bertsmith.recipes.predict.rows import Texts
+from bertsmith.recipes.predict.rows import Texts, reading_of_texts
 from bertsmith.tasks.answering import TaskAnswering, answering_of, measure
 from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
 from bertsmith.tasks.opening import folder_features
 from bertsmith.tasks.regression import REGRESSION, numbers_of
 from bertsmith.tasks.table import pick_classes, tell_rows
-from bertsmith.text.config import USUAL
+from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.sentence_folder import SentenceSettings
@@ -234,9 +234,10 @@ def read_gate(
 
     Raises what reading them raises, and `ConfigError` for a task without labelled examples.
     """
+    of_texts = reading_of_texts(reading, calibrate, dev or calibrate)
     if isinstance(answering, Features):
         pairs = [] if dev is None else _numbered_pairs(dev, reading)
-        texts = _texts(calibrate)
+        texts = _texts(calibrate, of_texts.columns)
         timed, others = texts[::2], texts[1::2] or texts
         return VectorGate(
             answering=answering,
@@ -250,16 +251,18 @@ def read_gate(
             remedy="give --dev LABELLED",
         )
     rows = labelled_rows(config, answering, dev, reading)
-    _, asked = asked_of(config, answering, str(calibrate), Reading())
+    of_texts, asked = asked_of(config, answering, str(calibrate), of_texts)
     found = [each.row for each in islice(asked, _READ) if each.row is not None]
+    if bad := of_texts.bad_rows.told():
+        say(bad)
     chosen = _spread(_some(found, calibrate))
     return TaskGate(answering=answering, asked=_requests(answering, chosen), rows=rows)
 
 
-def _texts(file: Path) -> list[Example]:
+def _texts(file: Path, columns: Columns) -> list[Example]:
     """Return the first texts of a file, those of pairs one by one."""
     found: list[Example] = []
-    for row in islice(Texts(str(file), USUAL), _READ):
+    for row in islice(Texts(str(file), columns), _READ):
         found.append(replace(row, text_pair=None))
         if row.text_pair is not None:
             found.append(replace(row, text=row.text_pair, text_pair=None))
