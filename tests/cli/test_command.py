@@ -511,3 +511,14 @@ def test_errors_in_python_name_keywords(said: str, expected: str) -> None:
 def test_an_empty_path_is_refused(line: list[str]) -> None:
     with pytest.raises(ConfigError, match="is empty; name a file or a folder"):
         read_arguments(line[0], COMMANDS[line[0]], line[1:])
+
+
+@pytest.mark.parametrize("given", ["", " ", ",", " , "])
+def test_an_empty_list_is_refused_and_not_taken_for_none(given: str) -> None:
+    for line in (["--salts", given], ["--salts", "0.5", f"--salts={given}"]):
+        with pytest.raises(ConfigError, match=r"--salts is empty; .* or leave it out"):
+            read(["rye", "--out", "loaf", *line])
+    with pytest.raises(ConfigError, match=r"--choices is empty"):
+        read_arguments("predict", COMMANDS["predict"], ["model", "file", f"--choices={given}"])
+    # which takes back what a file of settings says
+    assert read(["rye", "--out", "loaf", "--salts", "[]"]).salts == ()

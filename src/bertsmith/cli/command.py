@@ -173,7 +173,11 @@ def _typed(text: str | list[str] | bool, option: Option) -> Any:  # noqa: ANN401
 def _items(text: str, option: Option) -> Iterable[Any]:
     """Return the items of a list that a text stands for, between commas or as YAML."""
     if not text.lstrip().startswith("["):
-        return [_item(part.strip(), option) for part in text.split(",") if part.strip()]
+        items = [_item(part.strip(), option) for part in text.split(",") if part.strip()]
+        if not items:
+            remedy = "give values with commas between, or leave it out"
+            raise ConfigError(f"{option.shown} is empty", remedy=remedy)
+        return items
     items = _parsed(text, option)
     if not isinstance(items, list):
         raise _wrong(text, option)
