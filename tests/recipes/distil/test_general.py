@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from bertsmith.core.errors import UserError
+from bertsmith.core.clock import Clock
+from bertsmith.core.errors import ConfigError, UserError
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
@@ -114,6 +117,20 @@ def test_a_narrow_student_goes_on_to_the_same_end(
     assert any(checkpoints.glob("step-*"))
     names = {name for name, _ in load_model(options["out"] / "model")[0].named_parameters()}
     assert all(name.startswith("encoder.") for name in names)
+
+
+def test_the_time_left_for_steps_is_said_and_none_is_refused(
+    options: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options |= {"steps": None, "minutes": 1.0}
+    late = Clock(0.0, now=itertools.count(57.0, 0.5).__next__)
+    message = r"--minutes 1 leaves no time for steps: .* take 8\d s; give --minutes 2\.\d or more"
+    with pytest.raises(ConfigError, match=message):
+        distil(DistilConfig(**options), clock=late)
+    assert not options["out"].exists()
+    capsys.readouterr()
+    distil(DistilConfig(**options), clock=Clock(0.0, now=itertools.count(0.0, 0.5).__next__))
+    assert re.search(r"^5\d of 60 s are left for steps; checks", capsys.readouterr().err, re.M)
 
 
 def _other_words(path: Path, options: dict[str, Any]) -> dict[str, Any]:

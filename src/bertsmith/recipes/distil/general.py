@@ -7,6 +7,7 @@ the teacher is kept on the disk.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -231,7 +232,8 @@ def _carry_out(
     training, settings, tokenizer = run.training, run.training.settings, store.tokenizer()
     torch.set_num_threads(training.threads)
     batches = PretrainingBatches(store, tokenizer, settings.samples, settings.seed)
-    if not any(folder.checkpoints.glob("step-*")):
+    goes_on = any(folder.checkpoints.glob("step-*"))
+    if not goes_on:
         check_room(training, run.student, [batches], folder.path, place).tell()
     teacher = load_model(run.teacher.folder)[0].to(place)
     model = build_model(run.student, seed=settings.seed)
@@ -252,6 +254,8 @@ def _carry_out(
         f"{batches.sequences:,} sequences of at most {settings.samples.max_length} tokens an epoch"
     )
     plan, costs = plan_time(training, model, measured, tokenizer, store, folder, clock.startup)
+    if not goes_on:
+        _tell_time(training.budget, clock.elapsed + costs.total(plan.measurements))
     try:
         state = fit(
             replace(fit_config(training), measurements=plan.measurements),
@@ -276,6 +280,23 @@ def _carry_out(
     return PretrainOutcome(
         model=model, tokenizer=tokenizer, state=state, held_out=held_out, folder=folder.path
     )
+
+
+def _tell_time(budget: Budget, spoken_for: float) -> None:
+    """Print how many seconds of a budget of minutes are left for steps.
+
+    `spoken_for` are those for all else. Raises `ConfigError` where they take all.
+    """
+    if budget.minutes is None:
+        return
+    total = 60 * budget.minutes
+    others = "checks, measurements, evaluation and saving take"
+    if total <= spoken_for:
+        raise ConfigError(
+            f"--minutes {budget.minutes:g} leaves no time for steps: {others} {spoken_for:.0f} s",
+            remedy=f"give --minutes {math.ceil(20 * spoken_for / 60) / 10:g} or more",
+        )
+    say(f"{total - spoken_for:.0f} of {total:.0f} s are left for steps; {others} the rest")
 
 
 def _terms(run: GeneralRun, teacher: Model) -> tuple[MethodTerms, Objective]:
