@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -164,3 +165,23 @@ def test_a_folder_without_classes(tmp_path: Path, names: list[str], message: str
         read(tmp_path, "class")
     with pytest.raises(ExampleError, match=r"none: cannot be read: No such file"):
         read(tmp_path / "none", "class")
+
+
+@pytest.mark.parametrize("closed", ["b", "."])
+def test_a_folder_of_a_class_that_cannot_be_listed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.txt").write_text("x\n")
+    listed, refused = os.listdir, str(tmp_path / closed)
+
+    def listdir(path: str) -> list[str]:
+        if str(path) == refused:
+            raise PermissionError(13, "Permission denied", refused)
+        return listed(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    message = f"^{refused}: cannot be read: Permission denied; check its permissions$"
+    with pytest.raises(ExampleError, match=message):
+        read(tmp_path, "class")

@@ -197,10 +197,7 @@ def classes_of_folder(folder: Path) -> list[tuple[str, Path]]:
     The class is the name of the folder or, of a file, its name without extension and without a
     beginning or end that all share: ``pos`` of ``rt-polarity.pos``.
     """
-    try:
-        paths = sorted(_visible(folder))
-    except OSError as error:
-        raise ExampleError(f"cannot be read: {error.strerror}", where=folder) from error
+    paths = sorted(_visible(folder))
     remedy = "give a file, or a folder with one file or folder per class"
     folders = [path.name for path in paths if path.is_dir()]
     files = [path.name for path in paths if not path.is_dir()]
@@ -263,8 +260,14 @@ def _without_shared_ends(files: Sequence[str]) -> list[str]:
 
 
 def _visible(folder: Path) -> list[Path]:
-    paths = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    return [path for path in paths if path.is_dir() or not _NOT_DATA.match(path.name)]
+    """Return what a folder holds. Raises `ExampleError` for one that cannot be listed."""
+    try:
+        paths = [path for path in folder.iterdir() if not path.name.startswith(".")]
+        return [path for path in paths if path.is_dir() or not _NOT_DATA.match(path.name)]
+    except OSError as error:
+        remedy = "check its permissions" if isinstance(error, PermissionError) else ""
+        what = f"cannot be read: {error.strerror}"
+        raise ExampleError(what, where=folder, remedy=remedy) from error
 
 
 def _lines(file: TextFile, refuse: Refuse) -> Iterator[tuple[int, str]]:
