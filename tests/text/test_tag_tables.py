@@ -206,3 +206,30 @@ def test_a_table_to_be_tagged_has_a_word_a_row_or_a_text_a_row(tmp_path: Path) -
         " ".join(row) for row in words
     ]
     assert TAG.reader.row_a_record(texts, Reading())
+
+
+@pytest.mark.parametrize("extension", ["csv", "tsv"])
+@pytest.mark.parametrize("head", [[], [["word", "tag"]]])
+def test_comments_above_a_sentence_are_no_rows(
+    tmp_path: Path, extension: str, head: list[list[str]]
+) -> None:
+    above = [["# sent_id = 4"], ["# id 7c9f domain=en"], ["# text = a b"], ["# as found"]]
+    rows = [*head, *(above[:3] if head else above), *map(list, SENTENCES[0]), []]
+    for sentence in SENTENCES[1:]:
+        rows += [*above, *map(list, sentence), []]
+    hashes = [("#", "O"), ("#1", "O"), ("Bob", "B-PER")]
+    path = write(tmp_path / f"a.{extension}", [*rows, *map(list, hashes)])
+    assert recognise(path).task == "tag"
+    assert read(path) == [*SENTENCES, hashes]
+    # where rows are numbered, no empty one begins a sentence
+    rows = [["sentence", "word", "tag"]]
+    for number, sentence in enumerate(SENTENCES):
+        rows += [[f"# sent_id = {number}"], *([str(number), *pair] for pair in sentence)]
+    assert read(write(tmp_path / f"b.{extension}", rows)) == SENTENCES
+
+
+@pytest.mark.parametrize("row", ["#hashtag", "#", "# a b c d"])
+def test_a_cell_within_a_sentence_is_no_comment(tmp_path: Path, row: str) -> None:
+    path = write(tmp_path / "a.tsv", [["Alex", "B-PER"], [row], ["is", "O"]])
+    with pytest.raises(ExampleError, match=r":2: 1 column where the first row has 2"):
+        read(path)

@@ -17,9 +17,9 @@ from bertsmith.text.opening import TextFile, kind_of
 
 DOCUMENT = "-DOCSTART-"
 LONGEST_SENTENCE = 100_000
+COMMENT = re.compile(r"#\s+(?:[\w.:-]+\s*=|id\s)")
+"""A comment by its looks; others are known by their number of columns."""
 _CONLLU = ".conllu"
-# a comment by its looks; others are known by their number of columns
-_COMMENT = re.compile(r"#\s+(?:[\w.:-]+\s*=|id\s)")
 
 WORD_NAMES = ("word", "words", "token", "tokens", "form")
 TAG_NAMES = ("tag", "tags", "ner", "ner_tag", "ner_tags", "pos", "pos_tag", "pos_tags", "upos")
@@ -64,7 +64,7 @@ def names_columns(cells: Sequence[str]) -> bool:
 def has_names(path: Path, encoding: str) -> bool:
     """Return whether the first non-empty line of a file of columns names them."""
     lines = TextFile(path, ExampleError, encoding).lines(escaped=True)
-    words = (text for _, text in lines if text.strip() and not _COMMENT.match(text))
+    words = (text for _, text in lines if text.strip() and not COMMENT.match(text))
     return names_columns(_cells(next(words, "")))
 
 
@@ -89,7 +89,7 @@ def _without_comments(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
         other = first is not None and (
             len(_cells(text)) != len(_cells(first)) or ("\t" in first) != ("\t" in text)
         )
-        comment = _COMMENT.match(text) or (text.startswith("# ") and other)
+        comment = COMMENT.match(text) or (text.startswith("# ") and other)
         if not comment or len(_cells(text)) == 1:
             break
         begin += 1

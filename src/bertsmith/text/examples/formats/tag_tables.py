@@ -21,6 +21,7 @@ from bertsmith.text.config import USUAL_TAGS, Columns, TagColumns
 from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.examples.columns import GROUPS, PAIRS, first_of
 from bertsmith.text.examples.formats.conll_columns import (
+    COMMENT,
     DOCUMENT,
     LONGEST_SENTENCE,
     TAG_NAMES,
@@ -153,7 +154,28 @@ def described_tag_table(path: Path, columns: Columns, tags: TagColumns) -> str:
 
 
 def _rows(file: TextFile) -> Iterator[_Row]:
-    """Yield the rows of a file, including empty and unreadable ones."""
+    """Yield the rows of a file, including empty and unreadable ones, without its comments."""
+    begins = True
+    for row in _rows_with_comments(file):
+        if not _is_comment(row.cells, begins=begins):
+            begins = row.empty
+            yield row
+
+
+def _is_comment(cells: Sequence[str], *, begins: bool) -> bool:
+    """Return whether a row is a comment such as ``# sent_id = 4``; a word may be ``#`` itself.
+
+    Others are known by being a single cell where a sentence `begins`.
+    """
+    if not cells or not cells[0].startswith("#"):
+        return False
+    by_looks = COMMENT.match(cells[0]) is not None
+    if len(cells) > 1:
+        return by_looks and begins
+    return by_looks or (begins and cells[0].startswith("# "))
+
+
+def _rows_with_comments(file: TextFile) -> Iterator[_Row]:
     if kind_of(file.path) == ".csv":
         for line, cells, _ in comma_rows(file):
             if isinstance(cells, UserError):
