@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import re
 import tracemalloc
 from typing import Any
 
@@ -131,6 +132,30 @@ def test_lines_and_bars_can_be_shown_elsewhere(capsys: pytest.CaptureFixture[str
 def test_numbers_are_short() -> None:
     numbers = {950: "950", 12_345: "12.3k", 999_000: "999k", 4.56e6: "4.56M", 7.2e9: "7.2G"}
     assert {value: short_number(value) for value in numbers} == numbers
+
+
+def test_short_numbers_are_those_that_they_stand_for() -> None:
+    """Three figures at most before the unit, whatever is rounded up to it."""
+    units = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+    grid = [
+        sign * figures * 10.0**power
+        for sign in (1, -1)
+        for power in range(14)
+        for figures in (1.0, 1.005, 5.0, 9.94, 9.95, 9.994, 9.995, 9.9949, 9.9951, 9.999999)
+    ]
+    for value in (0, *grid):
+        found = re.fullmatch(r"(-?\d{1,3}(?:\.\d{1,2})?)([kMGT]?)", short_number(value))
+        assert found, (value, short_number(value))
+        shown = float(found[1]) * units[found[2]]
+        # to a whole below a thousand, to three figures above
+        assert abs(shown - value) <= max(0.5, 0.005 * abs(value)) * 1.0001, value
+        assert len(re.sub(r"\D", "", found[1]).lstrip("0")) <= 3
+    assert [short_number(value) for value in (999.6, 999_499, 999_500, 999_950, 999_999_999)] == [
+        "1k", "999k", "1M", "1M", "1G",
+    ]  # fmt: skip
+    assert (short_number(-123_456), short_number(-999_999), short_number(3.2e15)) == (
+        "-123k", "-1M", "3.2P",
+    )  # fmt: skip
 
 
 class Disk(io.RawIOBase):

@@ -223,3 +223,11 @@ def test_every_shown_command_has_its_paths_fit_for_a_shell() -> None:
     wrong = [each for each in found if not (each[1].startswith("shell_word(") or each[1] in known)]
     assert len(found) > 10
     assert not wrong
+
+
+def test_what_is_wrong_is_no_question() -> None:
+    """A remedy follows it, after a semicolon."""
+    asked = re.compile(r"(what = |Error\(|fault\()\s*f?(\"[^\"\n]*\?\"|'[^'\n]*\?')")
+    folder = Path(bertsmith.__file__).parent
+    sources = {path.name: path.read_text(encoding="utf-8") for path in folder.rglob("*.py")}
+    assert not [name for name, source in sources.items() if asked.search(source)]

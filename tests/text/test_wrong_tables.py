@@ -44,8 +44,12 @@ WRONG = [
     ("a.jsonl", b'[{"text": "a", "label": "b"}]', "a list, not a JSON object; each line must"),
     ("a.jsonl", b'{\n"text": "a"\n}\n', "a.jsonl:1: not JSON"),
     ("a.csv", table("text,score", ["1,5"] * 20), "3 columns where the first row has 2; put text"),
-    ("a.csv", table("text,label", ['"a,b"', '"b"', '"c,a"', '"c"'] * 5), "several labels, or one "),
-    ("a.csv", table("text,labels", ['"a, b"', '"c, d"'] * 10), "several labels, or one with a com"),
+    ("a.csv", table("text,label", ['"a,b"', '"b"', '"c,a"', '"c"'] * 5), "several labels or one "),
+    (
+        "a.csv",
+        table("text,labels", ['"a, b"', '"c, d"'] * 10),
+        "several labels or one with a comma",
+    ),
     ("a.csv", b"one,two,three\n" + b"a,b,c\n" * 3, "no column that looks like the text; name it"),
 ]
 

@@ -32,6 +32,7 @@ from bertsmith.core.printable import printable, printable_lines
 
 SECONDS_BETWEEN_LINES = 30.0
 _SLOW = 0.5
+_UNITS = ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"))
 LONGEST_LINE = 4000
 """Characters of a line of result that are shown; a foreign string in it is shorter."""
 
@@ -331,10 +332,11 @@ def _rate(speed: float, unit: str) -> str:
 
 
 def short_number(value: float) -> str:
-    """A count as people read it: ``950``, ``12.3k``, ``4.56M``."""
-    for limit, divisor, suffix in ((1e3, 1, ""), (1e6, 1e3, "k"), (1e9, 1e6, "M")):
-        if abs(value) < limit:
-            number = value / divisor
-            whole = divisor == 1 or number >= 100
-            return f"{number:.0f}{suffix}" if whole else f"{number:.3g}{suffix}"
-    return f"{value / 1e9:.3g}G"
+    """A count as people read it: ``950``, ``12.3k``, ``4.56M``, in the unit of what is shown."""
+    for divisor, suffix in _UNITS:
+        number = value / divisor
+        whole = divisor == 1 or abs(number) >= 100
+        shown = f"{number:.0f}" if whole else f"{number:.3g}"
+        if abs(float(shown)) < 1000:
+            return f"{shown}{suffix}"
+    return f"{value / 1e15:.3g}P"

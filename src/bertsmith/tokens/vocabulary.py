@@ -48,7 +48,7 @@ def check_vocabulary(
         raise VocabularyError(
             f"holds more than {MOST_PIECES:,} pieces",
             where=where,
-            remedy="is it a vocabulary? It must have one piece a line",
+            remedy="name a vocabulary, which has one piece a line",
         )
     distinct = set(vocabulary)
     if len(distinct) < len(vocabulary) or not _all_valid(distinct, lines=lines):

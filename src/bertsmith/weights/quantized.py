@@ -1,4 +1,4 @@
-"""The file by which a model folder says that it is to be answered with in int8, and why.
+"""The file by which a model folder says that it is to be opened in int8, and why.
 
 `transformers` ignores it. The weights beside it are those of the model it was made of.
 """
@@ -25,7 +25,7 @@ def write_quantized(folder: Path, measured: Mapping[str, Any]) -> None:
 
 
 def quantized_precision(folder: Path) -> Literal["int8"] | None:
-    """Return the precision that a folder is to be answered with, None where it does not say.
+    """Return the precision that a folder is to be opened in, None where it does not say.
 
     Raises `ModelFolderError` for a file that cannot be understood.
     """

@@ -142,7 +142,7 @@ def _numbered(read: Callable[[int], AnyStr]) -> Iterator[tuple[int, AnyStr]]:
         if not written:
             return
         if len(written) > LONGEST_LINE:
-            remedy = "is a line end missing, or is this no text?"
+            remedy = "is a line end missing, or is this not text?"
             unit = "bytes" if isinstance(written, bytes) else "characters"
             what = f"a line of over {LONGEST_LINE:,} {unit}"
             raise ExampleError(what, where=STANDARD_INPUT, line=line, remedy=remedy)

@@ -66,5 +66,5 @@ def quantize(config: QuantizeConfig) -> dict[str, Any]:
     with new_folder(config.out) as fresh_folder:
         copytree(folder, fresh_folder, dirs_exist_ok=True)
         write_quantized(fresh_folder, figures)
-    say(f"{config.out} is answered with in int8; its weights are those of {config.model}")
+    say(f"{config.out} answers in int8; its weights are those of {config.model}")
     return {"precision": "int8", "measured": figures}

@@ -158,7 +158,7 @@ def _by_labels(
         if not all(number.is_integer() for number in finite):
             return "regression", f"{name} holds numbers with fractions"
         if len(set(finite)) > _MANY_NUMBERS:
-            what = f"{name} holds {len(set(finite))} different whole numbers: classes or values?"
+            what = f"{name} holds {len(set(finite))} different whole numbers, classes or values"
             raise file.fault(what, remedy="pass --task classify or --task regression")
     classes = {_class(value) for value in values}
     shown = f"{name} holds {len(classes)} class{'es' * (len(classes) != 1)}"
@@ -176,7 +176,7 @@ def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> bool:
         return False
     if shared < _SHARED or not plural:
         cell = next(value for value in values if isinstance(value, str) and "," in value)
-        what = f"{name} holds {cell[:40]!r}: several labels, or one with a comma in it?"
+        what = f"{name} holds {cell[:40]!r}, several labels or one with a comma in it"
         remedy = "pass --task multi-label --label-separator , or --task classify"
         raise file.fault(what, remedy=remedy)
     return True
@@ -201,7 +201,7 @@ def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
     if not cells or lists or any(isinstance(value, str) and "|" in value for value in values):
         return "|"
     if (shared_parts(values, ",") or 0.0) < _SHARED:
-        what = f"a label is {cells[0][:40]!r}: several labels, or one with a comma in it?"
+        what = f"a label is {cells[0][:40]!r}, several labels or one with a comma in it"
         remedy = "state the separator of labels: --label-separator , or '|'"
         raise file.fault(what, remedy=remedy)
     return ","

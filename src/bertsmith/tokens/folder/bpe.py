@@ -148,7 +148,7 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], ByteRules]:
         raise ModelFolderError(
             f"holds neither {VOCABULARY_FILE} nor {COMPILED_FILE}",
             where=place,
-            remedy="was the tokenizer saved here?",
+            remedy="name the folder that the tokenizer was saved in",
         )
     fast = compiled.is_file() and (settings.followed == "fast" or not path.is_file())
     vocabulary: tuple[str, ...] = ()

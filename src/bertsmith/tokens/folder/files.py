@@ -50,7 +50,7 @@ def read_lines(path: Path, error_kind: ErrorKind = ModelFolderError) -> list[str
         raise error_kind(
             f"holds more than {MOST_PIECES:,} pieces",
             where=path,
-            remedy="is it a vocabulary? It must have one piece a line",
+            remedy="name a vocabulary, which has one piece a line",
         )
     return text.split("\n")
 

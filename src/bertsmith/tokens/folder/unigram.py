@@ -394,7 +394,7 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], UnigramRules]:
         raise ModelFolderError(
             f"holds neither {MODEL_FILE} nor {COMPILED_FILE}",
             where=place,
-            remedy="was the tokenizer saved here?",
+            remedy="name the folder that the tokenizer was saved in",
         )
     fast = compiled.is_file() and (settings.followed == "fast" or not model.is_file())
     if fast:

@@ -118,7 +118,7 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], BasicRules]:
         )
     words, compiled = place / VOCABULARY_FILE, place / COMPILED_FILE
     if not words.is_file() and not compiled.is_file():
-        remedy = "name a folder with a vocabulary; was the tokenizer saved here?"
+        remedy = "name the folder that the tokenizer was saved in"
         # the folder of a run, or of a store, is what people have at hand
         for inner in (place / "model", place / "vocabulary"):
             if (inner / VOCABULARY_FILE).is_file() or (inner / COMPILED_FILE).is_file():
