@@ -121,6 +121,25 @@ def test_files_are_read_whatever_columns_the_labelled_ones_have(
     assert [row.text for row in found] == ["new one", "another"]
 
 
+@pytest.mark.parametrize("columns", [Columns(), COLUMNS])
+@pytest.mark.parametrize("head", ["id,remark,length\n", ""])
+def test_a_table_without_the_column_of_the_texts_says_what_helps(
+    prepared: tuple[Path, Prepared], tmp_path: Path, columns: Columns, head: str
+) -> None:
+    """An option that names it would name that of the labelled file."""
+    _, rows = prepared
+    file = tmp_path / "texts.csv"
+    file.write_text(f"{head}1,new one,7\n2,another,7\n3,new one,7\n")
+    with pytest.raises(UserError, match="no column") as refused:
+        read_unlabelled(file, rows.data, Reading(columns=columns))
+    assert str(refused.value).endswith(
+        "; call its columns as those of the labelled file: the options name them in both"
+    )
+    file.write_text(f"id,{columns.text or 'text'},length\n1,new one,7\n2,another,7\n")
+    found = read_unlabelled(file, rows.data, Reading(columns=columns))
+    assert [row.text for row in found] == ["new one", "another"]
+
+
 def test_students_of_a_teacher_learn_them_and_the_plain_one_does_not(
     base_folder: Path, labelled_rows: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

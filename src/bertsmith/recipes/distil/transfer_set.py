@@ -36,7 +36,7 @@ from bertsmith.network.config import Preprocessing
 from bertsmith.network.model import Model
 from bertsmith.recipes.distil.config import TeachingConfig
 from bertsmith.recipes.finetune.inputs import MOST, LabelledData, Prepared, prepare
-from bertsmith.recipes.predict.rows import asked_of_task, reading_as_trained
+from bertsmith.recipes.predict.rows import asked_of_task, beside_labelled_rows, reading_as_trained
 from bertsmith.tasks.answering import TaskAnswering, task_predictor
 from bertsmith.tasks.config import Reading
 from bertsmith.text.config import USUAL, Columns
@@ -213,8 +213,9 @@ def read_unlabelled(file: Path, data: LabelledData[Any], reading: Reading) -> li
     if not file.exists():
         raise ExampleError("no such file or folder", where=file)
     pairs = data.train[0].text_pair is not None
-    asked = asked_of_task(data.task, str(file), _texts_alone(file, reading), pairs=pairs)
-    rows: list[Example] = [each.row for each in asked if each.row is not None]
+    with beside_labelled_rows():
+        asked = asked_of_task(data.task, str(file), _texts_alone(file, reading), pairs=pairs)
+        rows: list[Example] = [each.row for each in asked if each.row is not None]
     known = {data.task.identity(row) for row in (*data.train, *data.dev)}
     kept = [row for row in rows if data.task.identity(row) not in known]
     if not kept:

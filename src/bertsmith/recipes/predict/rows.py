@@ -10,6 +10,7 @@ import io
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, AnyStr, Generic, TypeVar
@@ -287,6 +288,18 @@ def reading_as_trained(
     if labelled and columns.label_until is None and trained.label_until is not None:
         kept["label_until"] = trained.label_until
     return reading.override(**{f"columns.{key}": name for key, name in kept.items()})
+
+
+@contextmanager
+def beside_labelled_rows() -> Iterator[None]:
+    """Let errors in reading texts beside a labelled file not ask for an option that is of both."""
+    try:
+        yield
+    except ExampleError as error:
+        if "-column" not in error.remedy:
+            raise
+        remedy = "call its columns as those of the labelled file: the options name them in both"
+        raise ExampleError(error.what, where=error.where, line=error.line, remedy=remedy) from error
 
 
 def reading_of_texts(reading: Reading, texts: Path, labelled: Path) -> Reading:

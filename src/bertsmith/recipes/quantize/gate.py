@@ -31,7 +31,7 @@ from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model
 from bertsmith.recipes.predict.evaluate import labelled_rows, task_answering
 from bertsmith.recipes.predict.recipe import asked_of
-from bertsmith.recipes.predict.rows import Texts, reading_of_texts
+from bertsmith.recipes.predict.rows import Texts, beside_labelled_rows, reading_of_texts
 from bertsmith.tasks.answering import TaskAnswering, answering_of, measure
 from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
 from bertsmith.tasks.opening import folder_features
@@ -251,8 +251,9 @@ def read_gate(
             remedy="give --dev LABELLED",
         )
     rows = labelled_rows(config, answering, dev, reading)
-    of_texts, asked = asked_of(config, answering, str(calibrate), of_texts)
-    found = [each.row for each in islice(asked, _READ) if each.row is not None]
+    with beside_labelled_rows():
+        of_texts, asked = asked_of(config, answering, str(calibrate), of_texts)
+        found = [each.row for each in islice(asked, _READ) if each.row is not None]
     if bad := of_texts.bad_rows.told():
         say(bad)
     chosen = _spread(_some(found, calibrate))
