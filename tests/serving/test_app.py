@@ -75,6 +75,9 @@ BAD_BODIES: dict[str, bytes] = {
     "a negative number": b'{"inputs": ["a"], "top": -1}',
     "another task": b'{"inputs": ["a"], "task": "rm"}',
     "a form of another task": b'{"inputs": [{"query": "a", "texts": ["b"]}]}',
+    "a key twice": b'{"inputs": ["a"], "inputs": ["b"]}',
+    "a key twice within": b'{"inputs": [{"text": "a:b", "text" : "c"}]}',
+    "a key twice, deep": b'{"inputs": ["a"], "a": ' + b"[" * 1_000 + b"]" * 1_000 + b', "a": 1}',
     "a byte order mark": b'\xef\xbb\xbf{"inputs": ["a"]}',
 }
 
@@ -87,6 +90,38 @@ def test_what_is_no_request_is_told(name: str) -> None:
             assert response.status_code == 400, response.text
             assert error_of(response)
             assert (await rig.post("/answer", ASKED)).status_code == 200
+
+    run(test)
+
+
+def test_a_key_that_is_there_twice_is_named_and_colons_in_texts_are_none() -> None:
+    twice = [
+        (b'{"inputs": ["a"], "inputs": ["b"]}', "'inputs' is there twice"),
+        (b'{"inputs": ["a:b:c"], "model": "a", "model": "b"}', "'model' is there twice"),
+        (b'{"inputs": ["a"], "inp\\u0075ts": ["b"]}', "'inputs' is there twice"),
+        (b'{"secret text": 1, "secret text": 2, "inputs": ["a"]}', "a key is there twice"),
+    ]  # fmt: skip
+    once = [
+        b'{"inputs" : ["a: b", "::", "\\u003a:"]}',
+        b'{"inputs": ["a", "\\":\\"x\\": 1,"], "top":3}',
+        b'{"inputs": ["{\\"a\\": 1, \\"a\\": 2}"], "task" :null}',
+    ]
+
+    async def test() -> None:
+        async with running() as rig:
+            for body, message in twice:
+                response = await rig.raw("/answer", [body])
+                assert response.status_code == 400
+                assert message in error_of(response)
+                assert "secret" not in response.text
+            for body in once:
+                response = await rig.raw("/answer", [body])
+                assert response.status_code == 200, response.text
+            # those of the other dialects, which ignore keys that they do not know
+            ignored = b'{"inputs": "a:", "other": {"a:": [1, {"b": ":"}], "c": 2}}'
+            assert (await rig.raw("/predict", [ignored])).status_code == 200
+            response = await rig.raw("/predict", [ignored.replace(b'"c"', b'"a:"')])
+            assert response.status_code == 422
 
     run(test)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
@@ -171,6 +174,8 @@ def parsed(body: bytes, kind: type[B], most: int) -> B:
     if not isinstance(content, Mapping):
         raise InvalidRequest("the body is no JSON object")
     _check_counts(content, most)
+    if _has_key_twice(body, content):
+        raise _twice(body)
     try:
         return kind.model_validate(content)
     except ValidationError as error:
@@ -185,6 +190,47 @@ def _check_counts(content: Mapping[str, Any], most: int) -> None:
             _check_counts(value, most)
         elif isinstance(value, list) and len(value) > most:
             raise PayloadTooLarge(f"{name} has {len(value):,} items, and {most:,} are allowed")
+
+
+def _has_key_twice(body: bytes, content: Mapping[str, Any]) -> bool:
+    """Return whether an object of the body has a key twice, of which the last one was parsed.
+
+    Each key has a colon, and the others are in strings: there is one too many. A text that spells
+    its colons as escapes can hide a key; no body is refused without one.
+    """
+    colons = body.count(b":")
+    if colons == len(content):
+        return False
+    waiting: list[Any] = [content]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            colons -= each.count(":")
+        elif isinstance(each, list):
+            waiting += each
+        elif isinstance(each, dict):
+            colons -= len(each)
+            waiting += each
+            waiting += each.values()
+    return colons > 0
+
+
+def _twice(body: bytes) -> InvalidRequest:
+    """Return what is wrong with a body that has a key twice."""
+    found: list[str] = []
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        counts = Counter(name for name, _ in pairs)
+        found.extend(name for name, count in counts.items() if count > 1)
+
+    # deeper lists than Python reads leave the name unknown
+    with suppress(RecursionError):
+        json.loads(body, object_pairs_hook=look)
+    # a name that is no field's may be a text
+    name = next(filter(_FIELD.fullmatch, found), None)
+    return InvalidRequest(
+        f"{'a key' if name is None else repr(name)} is there twice", parameter=name
+    )
 
 
 def _malformed(error: ValidationError) -> InvalidRequest:
