@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from bertsmith.core import pipes
-from bertsmith.core.pipes import open_file_or_pipe
+from bertsmith.core.pipes import open_file_or_pipe, standard_input_bytes
+from bertsmith.recipes.predict.rows import standard_input
 
 
 def test_bytes_are_those_that_were_written(tmp_path: Path) -> None:
@@ -23,10 +25,14 @@ def test_bytes_are_those_that_were_written(tmp_path: Path) -> None:
     writer.join()
 
 
+@pytest.mark.parametrize("encoding", [None, "utf-8", "utf-16"])
 def test_a_signal_that_another_thread_has_received_interrupts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str | None
 ) -> None:
-    """A read in the main thread is not ended by it: nothing is ever written."""
+    """A read in the main thread is not ended by it: nothing is ever written.
+
+    Neither of a file that is named nor, with an encoding, of standard input.
+    """
     monkeypatch.setattr(pipes, "_WAIT_MILLISECONDS", 10)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     os.mkfifo(tmp_path / "pipe")
@@ -41,11 +47,37 @@ def test_a_signal_that_another_thread_has_received_interrupts(
 
     def read() -> None:
         thread.start()
-        opened.read(1)
+        if encoding is None:
+            opened.read(1)
+        else:
+            list(standard_input(encoding))
 
     thread = threading.Thread(target=interrupt)
-    with open_file_or_pipe(tmp_path / "pipe") as opened, pytest.raises(KeyboardInterrupt):
-        read()
+    with (
+        open_file_or_pipe(tmp_path / "pipe") as opened,
+        (tmp_path / "pipe").open("r", encoding="utf-8") as given,
+        monkeypatch.context() as patch,
+    ):
+        patch.setattr(sys, "stdin", given)
+        with pytest.raises(KeyboardInterrupt):
+            read()
     thread.join()
     os.close(end)
     signal.signal(signal.SIGINT, before)
+
+
+def test_standard_input_stays_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    receiving, sending = os.pipe()
+    with os.fdopen(receiving) as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        for text in (b"one\n", b"three\n"):
+            os.write(sending, text)
+            assert standard_input_bytes().readline() == text
+        os.close(sending)
+        assert standard_input_bytes().read() == b""
+    (tmp_path / "file").write_bytes(b"one\ntwo\n")
+    with (tmp_path / "file").open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert standard_input_bytes().readline() == b"one\n"
+        # what is read of a file once is not read again
+        assert standard_input_bytes().readline() == b"two\n"

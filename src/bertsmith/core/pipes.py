@@ -6,7 +6,9 @@ import io
 import os
 import select
 import stat
+import sys
 from pathlib import Path
+from typing import cast
 
 _WAIT_MILLISECONDS = 500
 
@@ -14,9 +16,26 @@ _WAIT_MILLISECONDS = 500
 def open_file_or_pipe(path: Path) -> io.BufferedReader:
     """Open a file or pipe for reading; raises `OSError`."""
     file = path.open("rb", buffering=0)
-    if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+    if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode) and hasattr(select, "poll"):
         return io.BufferedReader(_Pipe(file))
     return io.BufferedReader(file)
+
+
+def standard_input_bytes() -> io.BufferedIOBase:
+    """Return what reads standard input, of which nothing has been read yet.
+
+    Where that is a pipe, a terminal or a socket, it is waited for; it stays open afterwards.
+    """
+    stream = cast("io.BufferedIOBase", sys.stdin.buffer)
+    try:
+        handle = stream.fileno()
+        kind = os.fstat(handle).st_mode
+    except (OSError, ValueError):
+        return stream
+    waits = stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or stat.S_ISCHR(kind)
+    if not waits or not hasattr(select, "poll"):
+        return stream
+    return io.BufferedReader(_Pipe(io.FileIO(handle, closefd=False)))
 
 
 class _Pipe(io.RawIOBase):

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import io
 import itertools
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, AnyStr, Generic, TypeVar
+from typing import Any, AnyStr, BinaryIO, Generic, TypeVar, cast
 
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
 from bertsmith.core.log import say
+from bertsmith.core.pipes import standard_input_bytes
 from bertsmith.network.config import Preprocessing
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.task import Task
@@ -104,7 +104,7 @@ def standard_input(encoding: str) -> Iterator[tuple[int, str]]:
     if is_wide(codec):
         yield from _wide_lines(codec)
         return
-    for line, written in _numbered(sys.stdin.buffer.readline):
+    for line, written in _numbered(standard_input_bytes().readline):
         try:
             text = written.decode(codec)
         except UnicodeDecodeError as error:
@@ -121,7 +121,7 @@ def _wide_lines(codec: str) -> Iterator[tuple[int, str]]:
     """Lines of UTF-16 or UTF-32, in which a line's end is no single byte."""
     line = 0
     try:
-        reader = io.TextIOWrapper(sys.stdin.buffer, encoding=codec)
+        reader = io.TextIOWrapper(cast("BinaryIO", standard_input_bytes()), encoding=codec)
         for line, text in _numbered(reader.readline):
             yield line, text
     except UnicodeError as error:
