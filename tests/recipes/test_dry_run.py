@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import AutoTokenizer
 
 from bertsmith.batches.config import SampleConfig
 from bertsmith.cli.main import main
-from bertsmith.core.errors import ConfigError
+from bertsmith.core.config import Config
+from bertsmith.core.errors import ConfigError, UserError
+from bertsmith.core.signals import Interrupted
+from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.network.families.bert import BERT
 from bertsmith.network.families.family import usual
+from bertsmith.network.model import build_model
+from bertsmith.recipes import prepare as preparing
+from bertsmith.recipes.config import CorpusConfig, PrepareConfig
+from bertsmith.recipes.finetune import recipe as finetuning
+from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
+from bertsmith.recipes.pretrain import recipe as pretraining
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.recipe import look
-from bertsmith.store.preparing import prepare_store
+from bertsmith.store.preparing import prepare_corpus, prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.run_folder import RUN_FORMAT
+from bertsmith.weights.folder import save_model
 from invented import invented_documents, tokenizer
 
 __all__ = ["tokenizer"]
@@ -67,3 +83,201 @@ def test_the_check_before_pretraining_alone(
     assert not out.exists()
     with pytest.raises(ConfigError, match="no store to look at; name the folder made by prepare"):
         look(PretrainConfig(store=None, out=tmp_path / "other"))
+
+
+# what a run refuses before it trains or encodes, its dry run refuses in the same words
+
+Change = Callable[[Path], dict[str, Any]]
+"""Makes something at the output and returns settings to change."""
+
+
+def _a_file(out: Path) -> dict[str, Any]:
+    out.write_text("mine")
+    return {}
+
+
+def _other_things(out: Path) -> dict[str, Any]:
+    out.mkdir()
+    (out / "notes.txt").write_text("mine")
+    return {}
+
+
+def _a_run(kind: str, version: int) -> Change:
+    def make(out: Path) -> dict[str, Any]:
+        out.mkdir()
+        run = {"format": version, "kind": kind, "id": "1", "settings": {}}
+        (out / "run.json").write_text(json.dumps(run))
+        return {}
+
+    return make
+
+
+def _places(kind: str) -> dict[str, tuple[Change, str]]:
+    return {
+        "a file": (_a_file, "out: is a file"),
+        "other things": (_other_things, "holds notes.txt and is no run folder"),
+        "another verb": (_a_run("glue", RUN_FORMAT), "belongs to a run of `bertsmith glue`"),
+        "another version": (_a_run(kind, 1), "belongs to a run that .* began"),
+    }
+
+
+def _begin(
+    run: Callable[[Any], object],
+    config: Any,  # noqa: ANN401
+    patch: pytest.MonkeyPatch,
+    after: str,
+) -> None:
+    """Leave what a run leaves that is killed before it trains, in the function `after`."""
+    kept: list[bytes] = []
+
+    def stop(*_: object, **__: object) -> None:
+        kept.append((config.out / "run.json").read_bytes())
+        raise Interrupted("stopped")
+
+    with patch.context() as patched:
+        patched.setattr(after, stop)
+        with pytest.raises(Interrupted):
+            run(config)
+    config.out.mkdir(exist_ok=True)
+    (config.out / "run.json").write_bytes(kept[0])
+
+
+def _both_refuse(
+    config: Config, run: Callable[[Any], object], dry: Callable[[Any], object], folder: Path
+) -> str:
+    """Check that the dry run says what the run says, and leaves the folder as it is."""
+    before = {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+    with pytest.raises(UserError) as early:
+        dry(config)
+    assert {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")} == before
+    with pytest.raises(UserError) as late:
+        run(config)
+    assert str(early.value) == str(late.value)
+    return str(early.value)
+
+
+FINETUNE: dict[str, tuple[Change, str]] = {
+    **_places("finetune"),
+    "none at once": (lambda out: {"experiment.side_by_side": 0}, "--side-by-side is 0"),
+    "a decay below 0": (lambda out: {"settings.weight_decay": -1.0}, "-decay is -1"),
+    "fewer seeds": (lambda out: {"experiment.seeds": 3}, "run with other settings .*seeds"),
+    "more epochs": (lambda out: {"settings.epochs": 3}, "run with other settings .*epochs"),
+}
+
+
+@pytest.mark.parametrize("case", FINETUNE)
+def test_what_finetune_refuses_its_dry_run_refuses(
+    case: str,
+    base_folder: Path,
+    labelled_rows: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    change, message = FINETUNE[case]
+    (tmp_path / "train.tsv").write_text("\n".join(labelled_rows[:40]) + "\n")
+    plain = FinetuneConfig(
+        model=base_folder,
+        train=tmp_path / "train.tsv",
+        out=tmp_path / "out",
+        settings=FinetuneSettings(baseline=False, epochs=1, max_length=16, precision="fp32"),
+        experiment=ExperimentConfig(seeds=4, side_by_side=1),
+    )
+    if "other settings" in message:
+        after = "bertsmith.recipes.finetune.recipe._carry_out"
+        _begin(finetuning.finetune, plain, monkeypatch, after)
+    config = plain.override(**change(plain.out))
+    said = _both_refuse(config, finetuning.finetune, finetuning.dry_run, tmp_path)
+    assert re.search(message, said)
+
+
+def _parent(out: Path, tokenizer: Tokenizer, pieces: Sequence[str]) -> str:
+    encoder = encoder_of("bert", "tiny", len(pieces), longest=40)
+    folder = out.with_name("parent")
+    config = ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True)
+    save_model(folder, build_model(config, seed=1), Tokenizer(tuple(pieces), tokenizer.rules))
+    return str(folder)
+
+
+PRETRAIN: dict[str, tuple[Change, str]] = {
+    **_places("pretrain"),
+    "no checkpoint": (lambda out: {"settings.keep_checkpoints": 0}, "-checkpoints is 0"),
+    "processes below 0": (lambda out: {"workers": -1}, "-workers is -1"),
+    "more steps": (lambda out: {"steps": 3}, "run with other settings .*steps"),
+    "other settings": (lambda out: {"settings.seed": 3}, "run with other settings .*seed"),
+    "another vocabulary": (lambda out: {"model": None}, "was prepared with another vocabulary"),
+    "another network": (
+        lambda out: {"model": None, "settings.network.activation": "gelu_tanh"},
+        "--activation is 'gelu_tanh', and the parent has 'gelu'",
+    ),
+    "long texts": (
+        lambda out: {"settings.samples.max_length": 99}, "exceeds --max-positions",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PRETRAIN)
+def test_what_pretrain_refuses_its_dry_run_refuses(
+    case: str, tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change, message = PRETRAIN[case]
+    monkeypatch.setitem(BERT.sizes, "tiny", usual(2, 64))
+    prepare_store(invented_documents(9), tokenizer, tmp_path / "store")
+    settings = PretrainSettings(
+        network=NetworkConfig(max_positions=40),
+        samples=SampleConfig(max_length=31, tokens_per_batch=190),
+    )
+    plain = PretrainConfig(
+        store=tmp_path / "store", out=tmp_path / "out", model="tiny", steps=2, settings=settings,
+        force=True,
+    )  # fmt: skip
+    if "other settings" in message:
+        after = "bertsmith.recipes.pretrain.recipe.carry_out"
+        _begin(pretraining.pretrain, plain, monkeypatch, after)
+    changes = change(plain.out)
+    if "model" in changes:
+        pieces = tokenizer.vocabulary
+        other = (*pieces[:5], *reversed(pieces[5:])) if "vocabulary" in message else pieces
+        changes |= {"from_": _parent(plain.out, tokenizer, other)}
+    said = _both_refuse(plain.override(**changes), pretraining.pretrain, look, tmp_path)
+    assert re.search(message, said)
+
+
+def _begun(out: Path) -> dict[str, Any]:
+    """Leave what an interrupted `prepare` leaves."""
+
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch, suppress(KeyboardInterrupt):
+        for name in ("text.corpus.sections.SECTION_BYTES", "store.preparing.GROUP_BYTES"):
+            patch.setattr(f"bertsmith.{name}", 100)
+        corpus = preparing.open_corpus(CorpusConfig(corpus=(out.with_name("a.txt"),)))
+        prepare_corpus(corpus, Tokenizer.load(out.with_name("vocab")), out, moved=stop)
+    assert out.with_name("out.partial").exists()
+    return {"held_out": 0.3}
+
+
+PREPARE: dict[str, tuple[Change, str]] = {
+    "a file": (_a_file, "out: exists already"),
+    "a store": (_other_things, "out: exists already"),
+    "begun otherwise": (_begun, "unfinished store that was begun with another --held-out"),
+    "no vocabulary": (lambda out: {"vocab": str(out)}, "out: no such folder"),
+}
+
+
+@pytest.mark.parametrize("case", PREPARE)
+def test_what_prepare_refuses_its_dry_run_refuses(
+    case: str, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    change, message = PREPARE[case]
+    tokenizer.save(tmp_path / "vocab")
+    (tmp_path / "a.txt").write_text("Ba de gu.\nLo ba.\n\nMi so.\nRa de.\n\n" * 9)
+    plain = PrepareConfig(
+        text=CorpusConfig(corpus=(tmp_path / "a.txt",)),
+        vocab=tmp_path / "vocab",
+        out=tmp_path / "out",
+        workers=1,
+    )
+    config = plain.override(**change(plain.out))
+    said = _both_refuse(config, preparing.prepare, preparing.dry_run, tmp_path)
+    assert re.search(message, said)

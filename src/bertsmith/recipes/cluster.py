@@ -183,6 +183,12 @@ def _run(name: str, version: str, folder: str, shared: list[Any], item: Any) -> 
         return failure(error)
 
 
+def require_ray() -> None:
+    """Raise `MissingExtra` unless Ray is installed."""
+    if find_spec("ray") is None:
+        raise MissingExtra("ray", "ray", "--ray")
+
+
 @contextmanager
 def joined(address: str) -> Iterator[Cluster]:
     """Join a cluster: `auto` for the one of this machine, `local` for a new one, or host:port.
@@ -190,8 +196,7 @@ def joined(address: str) -> Iterator[Cluster]:
     A process that is part of one already stays in it. Raises `MissingExtra`, and `ConfigError`
     where no cluster answers.
     """
-    if find_spec("ray") is None:
-        raise MissingExtra("ray", "ray", "--ray")
+    require_ray()
     # nothing here reports to anybody
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray

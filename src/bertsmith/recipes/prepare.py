@@ -13,9 +13,15 @@ from pathlib import Path
 from bertsmith.core.log import progress, say, short_number
 from bertsmith.core.printable import counted, printable, shell_word
 from bertsmith.hub.models import model_folder
-from bertsmith.recipes.cluster import Cluster, Job, Pending, joined
+from bertsmith.recipes.cluster import Cluster, Job, Pending, joined, require_ray
 from bertsmith.recipes.config import CorpusConfig, PrepareConfig
-from bertsmith.store.preparing import EncodedGroup, Group, GroupEncoder, prepare_corpus
+from bertsmith.store.preparing import (
+    EncodedGroup,
+    Group,
+    GroupEncoder,
+    check_preparing,
+    prepare_corpus,
+)
 from bertsmith.store.store import HELD_OUT, StoreIndex, TokenStore
 from bertsmith.text.corpus.documents import Document
 from bertsmith.text.corpus.files import Corpus, shown_kinds
@@ -51,9 +57,16 @@ _TOKENS = 12
 
 
 def dry_run(config: PrepareConfig) -> Corpus:
-    """Show what `prepare` would read and how the vocabulary tokenizes it, and write nothing."""
+    """Show what `prepare` would read and how the vocabulary tokenizes it, and write nothing.
+
+    Raises what `prepare` raises before it reads the whole corpus.
+    """
+    if config.ray is not None:
+        require_ray()
+    tokenizer = Tokenizer.load(model_folder(config.vocab, "vocabulary"))
     corpus = open_corpus(config.text)
-    tell_corpus(corpus, Tokenizer.load(model_folder(config.vocab, "vocabulary")))
+    check_preparing(corpus, tokenizer, config.out, held_out=config.held_out, fresh=config.fresh)
+    tell_corpus(corpus, tokenizer)
     say("dry run: nothing was written")
     return corpus
 

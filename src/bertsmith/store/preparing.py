@@ -33,6 +33,7 @@ from bertsmith.store.unfinished import (
     Source,
     SourceFile,
     UnfinishedStore,
+    check_place,
     unfinished_store,
 )
 from bertsmith.store.writing import EncodedDocuments, StoreWriter, WriterState
@@ -260,6 +261,14 @@ def prepare_corpus(
         with _Making(work, tokenizer, held_out) as making:
             making.run(corpus.sections(start), workers, encoder, moved)
             return making.finish(_nothing(out) if making.documents else corpus.without_text())
+
+
+def check_preparing(
+    corpus: Corpus, tokenizer: Tokenizer, out: Path, *, held_out: float, fresh: bool
+) -> None:
+    """Raise the `StoreError` of `prepare_corpus` for what is at `out`; nothing is written."""
+    source = _source(corpus, tokenizer, held_out) if corpus.lasting else None
+    check_place(out, source, fresh=fresh)
 
 
 def held_out_documents(documents: Iterable[Document], share: float) -> list[bool]:

@@ -136,6 +136,12 @@ class Journal:
         if not self._lines or before[-1] != source:
             self._append(_Line(source=source))
 
+    def check(self, source: Source) -> None:
+        """Raise the `StoreError` that `go_on` would; nothing is written."""
+        before = [line.source for line in self._lines if line.source is not None]
+        if any(line.progress for line in self._lines) and before[-1] != source:
+            self._still_good(before[-1], source)
+
     def note(self, progress: Progress) -> None:
         """Add a line; all that it counts must be on the disk."""
         self._append(_Line(progress=progress))
@@ -307,6 +313,27 @@ def partial_folder(out: Path) -> Path:
     return out.with_name(out.name + ".partial")
 
 
+def check_place(out: Path, source: Source | None, *, fresh: bool = False) -> None:
+    """Raise the `StoreError` that `unfinished_store` would for what is there; nothing is written.
+
+    Another process that is at work there is not noticed.
+    """
+    _check_free(out)
+    if fresh:
+        return
+    journal = Journal(partial_folder(out) / _JOURNAL)
+    if source is not None:
+        journal.check(source)
+    elif journal.progress is not None:
+        raise journal.refusal("was begun with other text")
+
+
+def _check_free(out: Path) -> None:
+    # what a link leads to may lie on another disk, to which nothing can be moved
+    if is_taken(out) or out.is_symlink():
+        raise StoreError("exists already", where=out, remedy="delete it or choose another --out")
+
+
 @contextmanager
 def unfinished_store(
     out: Path, source: Source | None, *, total: int, fresh: bool = False
@@ -317,9 +344,7 @@ def unfinished_store(
     error says so; without a `source`, or when nothing was done, nothing is left. `total` is the
     size of the corpus. Raises `StoreError` when it is taken, or another source's; `DiskError`.
     """
-    # what a link leads to may lie on another disk, to which nothing can be moved
-    if is_taken(out) or out.is_symlink():
-        raise StoreError("exists already", where=out, remedy="delete it or choose another --out")
+    _check_free(out)
     work = UnfinishedStore(out, total=total)
     with made_folder(out.parent), _owned(work.folder, out):
         try:

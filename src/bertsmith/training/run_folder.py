@@ -128,10 +128,7 @@ class RunFolder:
         run, or one that another version began; `DiskError`, which says how to go on, for what
         cannot be written meanwhile.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise RunFolderError("is a file", where=self.path, remedy="choose another --out")
-        self._check_contents()
-        self.check_version()
+        self.check_place()
         with made_folder(self.path), owned(self.path / _LOCK, of=self.path):
             self._sweep()
             try:
@@ -148,6 +145,20 @@ class RunFolder:
             except BaseException:
                 self._forget_beginning()
                 raise
+
+    def check_place(self) -> None:
+        """Raise `RunFolderError` unless a run can be in the folder; writes nothing."""
+        if self.path.exists() and not self.path.is_dir():
+            raise RunFolderError("is a file", where=self.path, remedy="choose another --out")
+        self._check_contents()
+        self.check_version()
+
+    def check_claim(self, kind: str, settings: Config, *, growing: str = "") -> None:
+        """Raise `RunFolderError` where `claim` would for another run's settings; writes nothing."""
+        self.check_place()
+        stored = self.settings(kind)
+        if stored is not None:
+            self._check_same(stored, settings, growing)
 
     def claim(self, kind: str, settings: Config, *, growing: str = "") -> bool:
         """Write the run's settings, or check that they are the ones written; True to resume.
@@ -169,6 +180,12 @@ class RunFolder:
             write_json(self._run, described)
             self._begun_here = True
             return False
+        if self._check_same(stored, settings, growing):
+            write_json(self._run, described)
+        return True
+
+    def _check_same(self, stored: dict[str, Any], settings: Config, growing: str) -> bool:
+        """Check that settings are those stored; return whether the one that may grow has grown."""
         # settings that came with a later version have their defaults in older runs
         known = type(settings).from_dict(stored, where=self._run).to_dict()
         grown = bool(growing) and known[growing] < getattr(settings, growing)
@@ -181,9 +198,7 @@ class RunFolder:
                 where=self.path,
                 remedy="choose another --out, or give the settings that run was begun with",
             )
-        if grown:
-            write_json(self._run, described)
-        return True
+        return grown
 
     def check_version(self) -> None:
         """Raise `RunFolderError` for a run that another version began, which nobody can go on with.

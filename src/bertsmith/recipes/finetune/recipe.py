@@ -173,11 +173,16 @@ def _parallel_trials(
     return replace(how, threads=choice.threads, why=why)
 
 
+def _growing(run: FinetuneRun) -> str:
+    """Return the setting of a run that may be larger than it was."""
+    # a grid uses the seed after those of the run
+    return "" if run.grid else "seeds"
+
+
 def _has_ended(folder: RunFolder, run: FinetuneRun) -> bool:
     """Claim the folder for a run and return whether it has ended there, with the same seeds."""
     before = (folder.settings("finetune") or {}).get("seeds", run.seeds)
-    # a grid uses the seed after those of the run
-    if not folder.claim("finetune", run, growing="" if run.grid else "seeds"):
+    if not folder.claim("finetune", run, growing=_growing(run)):
         return False
     results, where = folder.path / "results.json", f"the run in {folder.path}"
     if before < run.seeds:
@@ -264,13 +269,24 @@ def _carry_out(
 
 
 def dry_run(config: FinetuneConfig) -> None:
-    """Read, check and describe what `finetune` would train on, and stop before any training."""
+    """Read, check and describe what `finetune` would train on, and stop before any training.
+
+    Raises what `finetune` raises before it trains, and writes nothing.
+    """
     place = device_named(config.experiment.device)
-    inputs, settings = _inputs(replace(config, model=model_folder(config.model))), config.settings
-    seeds = ExperimentConfig(seeds=config.experiment.seeds)
-    trainings = sum(training_counts(seeds, settings, len(inputs.data.train)))
-    length = inputs.length(settings, trainings, place)
-    prepared = inputs.prepared(replace(settings, max_length=length.longest))
+    config, folder = replace(config, model=model_folder(config.model)), RunFolder(config.out)
+    if config.tensorboard:
+        require_tensorboard()
+    folder.check_place()
+    inputs = _inputs(config)
+    length = _length(folder, inputs, config, place)
+    settings = replace(config.settings, max_length=length.longest)
+    config = replace(config, settings=settings)
+    prepared = inputs.prepared(settings)
+    how = _parallel_trials(config, inputs.base, prepared, place, folder)
+    run = replace(_resolved(config, inputs.data, place), threads=how.threads)
+    folder.check_claim("finetune", run, growing=_growing(run))
+    settings.fit(1, 0)
     bad = settings.reading.bad_rows.told()
     for line in filter(None, (bad, length.told, *describe(prepared))):
         say(line)

@@ -46,10 +46,8 @@ from bertsmith.recipes.pretrain.resolving import (
     begin,
     check_store,
     is_sized,
-    measured,
     network_of,
     requested,
-    verifying_seconds,
 )
 from bertsmith.recipes.pretrain.starting import (
     CONTEXTS,
@@ -59,7 +57,7 @@ from bertsmith.recipes.pretrain.starting import (
     start_from_parent,
 )
 from bertsmith.recipes.resources import Findings
-from bertsmith.store.store import TokenStore, verify_store
+from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
 from bertsmith.training.distribution import ALONE, World, joined
@@ -292,7 +290,11 @@ def look(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:
     what `pretrain` raises before its first step.
     """
     clock, force = clock or Clock(), config.force
-    run, device = _resolved(config)
+    if config.tensorboard:
+        require_tensorboard()
+    run = _resolved(config)
+    device = device_named(run.device if config.device == "auto" else config.device)
+    fit_config(run, workers=config.workers)
     store = TokenStore(run.store)
     settings, tokenizer = run.settings, store.tokenizer()
     torch.set_num_threads(run.threads)
@@ -316,19 +318,15 @@ def look(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:
     return findings
 
 
-def _resolved(config: PretrainConfig) -> tuple[PretrainRun, torch.device]:
+def _resolved(config: PretrainConfig) -> PretrainRun:
     """Return the run defined by the options, or the one that the folder holds already."""
-    folder = RunFolder(config.out)
-    folder.check_version()
-    stored = folder.settings("pretrain")
-    if config.store is None:
-        if stored is None:
-            raise ConfigError("no store to look at", remedy="name the folder made by prepare")
-        run = PretrainRun.from_dict(stored, where=config.out / "run.json")
-        return run, device_named(run.device)
-    device = device_named(config.device)
-    run = requested(config, device)
-    # steps are tried below, and a damaged store would end them
-    verify_store(TokenStore(run.store), folder.verified(), verifying_seconds(run.budget))
-    sized = is_sized(config)
-    return measured(run, folder, device, processes=1, sized=sized, force=config.force), device
+    folder, store = RunFolder(config.out), config.store
+    folder.check_place()
+    if store is None and folder.settings("pretrain") is None:
+        raise ConfigError("no store to look at", remedy="name the folder made by prepare")
+
+    def wanted(place: torch.device, processes: int) -> PretrainRun | None:
+        return None if store is None else requested(config, place, processes)
+
+    sized = store is None or is_sized(config)
+    return begin(folder, config.device, wanted, ALONE, sized=sized, force=config.force, dry=True)

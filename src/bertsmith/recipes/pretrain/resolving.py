@@ -62,10 +62,12 @@ def begin(
     *,
     sized: bool,
     force: bool,
+    dry: bool = False,
 ) -> PretrainRun:
     """Return the folder's run, started now if there was none; it must match the request.
 
     `wanted` returns the run of the request, whose size is still to be chosen unless it is `sized`.
+    Nothing is written if it is `dry`.
     """
     out, stored = folder.path, folder.settings("pretrain")
     place = device_named((stored or {}).get("device", device) if device == "auto" else device)
@@ -97,6 +99,9 @@ def begin(
     verified = verify_store(opened, folder.verified(), verifying_seconds(run.budget))
     check_parent(run, opened)
     run = measured(run, folder, place, world.size, sized=sized, force=force)
+    if dry:
+        folder.check_claim("pretrain", run)
+        return run
     if folder.claim("pretrain", run):
         ended = (out / RESULT).exists()
         say(f"the run in {out} has ended" if ended else f"going on with the run in {out}")
