@@ -124,13 +124,13 @@ def test_the_time_left_for_steps_is_said_and_none_is_refused(
 ) -> None:
     options |= {"steps": None, "minutes": 1.0}
     late = Clock(0.0, now=itertools.count(57.0, 0.5).__next__)
-    message = r"--minutes 1 leaves no time for steps: .* take 8\d s; give --minutes 2\.\d or more"
+    message = r"--minutes 1 leaves no time for steps: .* take \d+ s; give --minutes [\d.]+ or more"
     with pytest.raises(ConfigError, match=message):
         distil(DistilConfig(**options), clock=late)
     assert not options["out"].exists()
     capsys.readouterr()
     distil(DistilConfig(**options), clock=Clock(0.0, now=itertools.count(0.0, 0.5).__next__))
-    assert re.search(r"^5\d of 60 s are left for steps; checks", capsys.readouterr().err, re.M)
+    assert re.search(r"^\d+ of 60 s are left for steps; checks", capsys.readouterr().err, re.M)
 
 
 def _other_words(path: Path, options: dict[str, Any]) -> dict[str, Any]:
