@@ -212,3 +212,24 @@ def test_texts_of_pairs_are_read_one_by_one(command: Callable[..., int]) -> None
 def test_vectors_that_are_no_numbers_are_near_nothing() -> None:
     first = np.array([[1.0, 2.0], [0.0, 0.0], [1.0, np.nan], [np.inf, 1.0]])
     np.testing.assert_allclose(cosines(first, np.ones((4, 2))), [3 / np.sqrt(10), 0, 0, 0])
+
+
+@needs_kernels
+def test_texts_are_those_of_the_named_column(
+    command: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`text` would be taken where nothing says otherwise."""
+    rows = [f"word1,{text}" for text in TEXTS]
+    Path("named.csv").write_text("\n".join(["text,body", *rows, ""]), encoding="utf-8")
+    figures = []
+    for out, options in (
+        ("lines", {"calibrate": "texts.txt"}),
+        ("named", {"calibrate": "named.csv", "column": "body"}),
+        ("usual", {"calibrate": "named.csv"}),
+    ):
+        named = ["--text-column", options["column"]] if "column" in options else []
+        assert command(*named, "--json", calibrate=options["calibrate"]) == 0
+        Path("out").rename(out)
+        scores = json.loads(capsys.readouterr().out)["measured"]["precisions"]
+        figures.append(scores["int8"]["scores"])
+    assert figures[0] == figures[1] != figures[2]
