@@ -79,7 +79,7 @@ _PARTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Described:
-    """What README.md is about: a model, with the steps of its sentence-transformers folder."""
+    """The subject of README.md: a model, with the steps of its sentence-transformers folder."""
 
     config: ModelConfig
     tokenizer: Tokenizer
@@ -95,7 +95,7 @@ class Described:
 
     @property
     def windowed(self) -> bool:
-        """Whether long texts were read in windows, which no runtime does by itself."""
+        """Return whether long texts were read in windows, which no runtime does by itself."""
         trained = self.config.preprocessing
         in_windows = trained is not None and trained.long == "windows"
         return in_windows or self.config.predicts in ("tags", "span")
@@ -122,7 +122,7 @@ class Described:
 
     @property
     def pairs(self) -> bool:
-        """Whether two texts are read together."""
+        """Return whether two texts are read together."""
         config, trained = self.config, self.config.preprocessing
         alone = config.next_sentence and not config.masked_lm
         return alone or config.predicts == "span" or bool(trained is not None and trained.pairs)

@@ -73,7 +73,7 @@ Predictors = Mapping[Number, Predictor[Any, Any]]
 
 
 class Gate(Protocol):
-    """What precisions are judged by."""
+    """The texts and the measure by which precisions are judged."""
 
     @property
     def answering(self) -> Answering[Any, Any]:
