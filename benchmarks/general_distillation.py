@@ -58,11 +58,22 @@ class Cell:
     method: str = ""
 
 
-RANDOM = ("--initialisation", "random")
 CELLS = (
     Cell(name="pre-trained, quick"),
-    # AdamW at the rate of distillation, no start from counts, as distillation has it
-    Cell(name="pre-trained, paper", options=("--recipe", "paper", "--learning-rate", "5e-4")),
+    # AdamW with the rate, warm-up and batches of distillation, and no start from counts
+    Cell(
+        name="pre-trained, paper",
+        options=(
+            "--recipe",
+            "paper",
+            "--learning-rate",
+            "5e-4",
+            "--warmup",
+            "0.05",
+            "--gradient-accumulation",
+            "1",
+        ),
+    ),
     Cell(name="distilbert, teacher here", teacher=HERE, method="distilbert"),
     Cell(name="tinybert, teacher here", teacher=HERE, method="tinybert"),
     Cell(name="minilm, teacher here", teacher=HERE, method="minilm"),

@@ -41,8 +41,8 @@ from answering.contestants import ABSENT, CONTESTANTS, OURS, REFERENCE
 
 LENGTHS = (12, 128, 512)
 LARGEST = 512
-# tokens of texts that batch sizes are tried on
-TRIED = 6000
+# tokens of texts that batch sizes are tried on, and with --quick
+TRIED, TRIED_QUICKLY = 6000, 1200
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,8 @@ def race(
                 stack.callback(process.close)
         for each in asked:
             results.operations[each.name] = operations(folder, each)
-            _take_turns(each, running, options.rounds, results)
+            tried = TRIED_QUICKLY if options.quick else TRIED
+            _take_turns(each, running, options.rounds, tried, results)
         for name, process in running.items():
             results.memory.setdefault(model, {})[name] = process.ask("memory")["bytes"]
         _compare(model, asked[0], running, root, results)
@@ -279,15 +280,15 @@ def _process(name: str, folder: Path, work: Path, threads: int) -> Iterator[Proc
 
 
 def _take_turns(
-    scenario: Scenario, running: dict[str, Process], rounds: int, results: Results
+    scenario: Scenario, running: dict[str, Process], rounds: int, tried: int, results: Results
 ) -> None:
     """Time a scenario, one contestant after another; the first turn is not counted.
 
-    Before many texts each chooses what is fastest for such texts, on some of them.
+    Before many texts each chooses what is fastest for such texts, on `tried` tokens of them.
     """
     if scenario.do == "bulk":
         texts = json.loads(scenario.file.read_text("utf-8"))
-        count = max(16, TRIED * len(texts) // scenario.tokens)
+        count = max(16, tried * len(texts) // scenario.tokens)
         sample = scenario.file.with_suffix(".tried.json")
         sample.write_text(json.dumps(texts[:count]), "utf-8")
         for name, process in running.items():
