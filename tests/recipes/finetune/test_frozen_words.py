@@ -11,8 +11,14 @@ import torch.nn.functional as F  # noqa: N812
 
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoded import Encoded, Taps
+from bertsmith.recipes.finetune.config import (
+    ExperimentConfig,
+    FinetuneConfig,
+    FinetuneSettings,
+)
 from bertsmith.recipes.finetune.frozen_words import MIX, frozen_word_rivals, mixes
 from bertsmith.recipes.finetune.inputs import LabelledData, prepare
+from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.tasks.table import TASKS
 from bertsmith.tasks.task import Room
 from bertsmith.text.examples.tagged import Tagged, joined
@@ -71,6 +77,27 @@ def test_the_layer_that_holds_the_tags_is_found(
     shares = rivals[MIX].detail.rpartition("shares of the layers: ")[2].split(", ")
     first, second = map(float, shares)
     assert first > second
+
+
+def test_a_run_that_gets_more_seeds_has_as_many_of_its_baselines(
+    base_folder: Path, tmp_path: Path
+) -> None:
+    train = tmp_path / "train.conll"
+    lines = [f"word{n} {'ODD' if n % 2 else 'EVEN'}" for n in range(30)]
+    train.write_text("\n\n".join("\n".join(lines[n : n + 5]) for n in range(26)) + "\n")
+    for seeds in (1, 2):
+        outcome = finetune(
+            FinetuneConfig(
+                model=base_folder,
+                train=train,
+                out=tmp_path / "run",
+                settings=FinetuneSettings(epochs=1, batch_size=16, baseline=False),
+                experiment=ExperimentConfig(seeds=seeds, side_by_side=1, baselines=True),
+            )
+        )
+        frozen = [rival for rival in outcome.rivals if rival.name.startswith("frozen")]
+        assert frozen
+        assert {len(rival.scores) for rival in frozen} == {seeds}
 
 
 @pytest.mark.parametrize(("layers", "count"), [(1, 3), (3, 5), (4, 8), (12, 16)])

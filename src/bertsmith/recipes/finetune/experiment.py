@@ -187,8 +187,9 @@ class Experiment:
         frozen layers, empty if these are not asked for.
         """
         path = self.folder.path / "rivals.json"
-        if path.exists():
-            known = read_record(path)
+        known = read_record(path) if path.exists() else {}
+        # those of a run that has more seeds now are trained with these
+        if known.get("seeds") == list(seeds):
             return [Rival.from_dict(rival) for rival in known["rivals"]], known["left_out"]
         tried: list[Rival | LeftOut | None] = []
         if seeds or self.settings.baseline:
@@ -200,7 +201,8 @@ class Experiment:
             tried += frozen_word_rivals(model, self.prepared, seeds)
         rivals = [rival for rival in tried if isinstance(rival, Rival)]
         left_out = [str(rival) for rival in tried if isinstance(rival, LeftOut)]
-        kept = {"rivals": [rival.to_file() for rival in rivals], "left_out": left_out}
+        trained = [rival.to_file() for rival in rivals]
+        kept = {"seeds": list(seeds), "rivals": trained, "left_out": left_out}
         write_record(path, kept)
         return rivals, left_out
 

@@ -234,7 +234,8 @@ def read_gate(
 
     Raises what reading them raises, and `ConfigError` for a task without labelled examples.
     """
-    of_texts = reading_of_texts(reading, calibrate, dev or calibrate)
+    # without labelled examples what was named is of the texts alone
+    of_texts = reading if dev is None else reading_of_texts(reading, calibrate, dev)
     if isinstance(answering, Features):
         pairs = [] if dev is None else _numbered_pairs(dev, reading)
         texts = _texts(calibrate, of_texts.columns)
