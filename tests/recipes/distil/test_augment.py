@@ -13,6 +13,7 @@ from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import build_model
 from bertsmith.recipes.distil.transfer_set import Augmenter, check_masked_lm
 from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.tagged import Tagged
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model
 from invented import SYLLABLES, tokenizer
@@ -95,6 +96,28 @@ def test_other_words_are_replaced_by_those_with_the_nearest_vectors(
         used = {row.text.split()[3] for row in augmented(folder, masked_lm=masked_lm)[::2]}
         assert used - {"badi"} <= {SYLLABLES[each] for each in near}
         assert len(used) > 4
+
+
+def test_words_with_tags_keep_these_and_everything_between_them(folder: Path) -> None:
+    text = "«ba di»  go, badi ku"
+    words = ((1, 3), (4, 6), (9, 11), (11, 12), (13, 17), (18, 20))
+    tags = ("B-X", "I-X", "O", "O", "B-Y", "O")
+    row = Tagged(
+        text=text, words=words, tags=tags, entities=None, document=0, source="memory", line=1
+    )
+    teacher, tokens = load_model(folder)
+    augmenter = Augmenter(teacher=teacher, tokenizer=tokens, masked_lm=folder, seed=0)
+    found = augmenter.copies([row], COPIES)
+    assert found[0] == row
+    places = [[copy.text[start:end] for start, end in copy.words] for copy in found]
+    assert {copy.tags for copy in found} == {tags}
+    # what stands between the words stays, and so does a mark
+    for copy, own in zip(found, places, strict=True):
+        ba, di, go, comma, badi, ku = own
+        assert copy.text == f"«{ba} {di}»  {go}{comma} {badi} {ku}"
+        assert comma == ","
+    changed = [sum(new != old for new, old in zip(own, places[0], strict=True)) for own in places]
+    assert sum(changed) / (5 * COPIES) == pytest.approx(0.4, abs=0.1)
 
 
 def test_a_seed_decides_the_copies(folder: Path, tmp_path: Path) -> None:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+)
 
 from bertsmith.core.errors import UserError
 from bertsmith.recipes.distil.config import DistilConfig, StudentConfig, TeachingConfig
 from bertsmith.recipes.distil.recipe import distil
+from bertsmith.recipes.distil.task import DistilOutcome
 from bertsmith.recipes.distil.transfer_set import answered, read_unlabelled
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
@@ -25,6 +32,7 @@ from bertsmith.weights.folder import load_model, save_model, start_from
 TEXTS = [
     f"word{number % 7} word{number % 5} {'good' if number % 3 else 'bad'}" for number in range(40)
 ]
+LABELLED = Path("rows.jsonl")
 # the name of the labels' column, and two labels
 KINDS = {
     "classify": ("label", ("up", "down")),
@@ -64,7 +72,9 @@ def test_their_labels_are_what_transformers_answers(
     folder, rows = prepared
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(TEXTS) + "\n")
-    found = answered(load_model(folder)[0], rows, read_unlabelled(file, rows.data, Reading()))
+    found = answered(
+        load_model(folder)[0], rows, read_unlabelled(file, rows.data, Reading(), LABELLED)
+    )
     assert [row.text for row in found] == TEXTS
     theirs = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     words = AutoTokenizer.from_pretrained(folder)
@@ -87,7 +97,7 @@ def test_labelled_texts_and_blank_ones_are_left_out(
     file = tmp_path / "texts.jsonl"
     texts = ["new one", rows.data.dev[0].text, " ", "another", rows.data.train[5].text]
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    found = read_unlabelled(file, rows.data, Reading())
+    found = read_unlabelled(file, rows.data, Reading(), LABELLED)
     assert [row.text for row in found] == ["new one", "another"]
     told = " ".join(capsys.readouterr().err.split())
     assert "unlabelled: 2 texts of" in told
@@ -117,7 +127,7 @@ def test_files_are_read_whatever_columns_the_labelled_ones_have(
             (file / f"{number}.txt").write_text(line)
     else:
         file.write_text(text)
-    found = read_unlabelled(file, rows.data, Reading(columns=COLUMNS))
+    found = read_unlabelled(file, rows.data, Reading(columns=COLUMNS), LABELLED)
     assert [row.text for row in found] == ["new one", "another"]
 
 
@@ -131,12 +141,12 @@ def test_a_table_without_the_column_of_the_texts_says_what_helps(
     file = tmp_path / "texts.csv"
     file.write_text(f"{head}1,new one,7\n2,another,7\n3,new one,7\n")
     with pytest.raises(UserError, match="no column") as refused:
-        read_unlabelled(file, rows.data, Reading(columns=columns))
+        read_unlabelled(file, rows.data, Reading(columns=columns), LABELLED)
     assert str(refused.value).endswith(
         "; call its columns as those of the labelled file: the options name them in both"
     )
     file.write_text(f"id,{columns.text or 'text'},length\n1,new one,7\n2,another,7\n")
-    found = read_unlabelled(file, rows.data, Reading(columns=columns))
+    found = read_unlabelled(file, rows.data, Reading(columns=columns), LABELLED)
     assert [row.text for row in found] == ["new one", "another"]
 
 
@@ -169,6 +179,87 @@ def test_students_of_a_teacher_learn_them_and_the_plain_one_does_not(
     (tmp_path / "texts.txt").write_text("other\n")
     with pytest.raises(UserError, match="unlabelled_hash"):
         distil(config)
+
+
+TAGGED = [
+    "word1 B-X\nword2 I-X\nbad O\n",
+    "word3 O\nword4 B-X\ngood O\n",
+    "word0 B-X\ngood O\nbad O\n",
+]
+SENTENCES = {
+    "raw texts": ("more.txt", "word5 good, bad\n\nword6 bad\nword1 word2 bad\n"),
+    "words in columns": ("more.conll", "word5\ngood\n,\nbad\n\nword6\nbad\n\nword1\nword2\nbad\n"),
+    "tags that are not read": ("more.conll", "word5 O\ngood B-Y\n, O\nbad O\n\nword6 O\nbad O\n"),
+}
+
+
+@pytest.mark.parametrize("case", SENTENCES)
+@torch.no_grad()
+def test_sentences_are_tagged_by_the_teacher_as_transformers_tags_them(
+    base_folder: Path, tmp_path: Path, case: str
+) -> None:
+    name, text = SENTENCES[case]
+    (tmp_path / name).write_text(text)
+    (tmp_path / "train.conll").write_text("\n".join(TAGGED))
+    task, labels = task_named("tag"), ("O", "B-X", "I-X")
+    model, tokenizer = start_from(base_folder, predicts="tags", labels=labels, seed=6)
+    for parameter in model.encoder.parameters():
+        parameter.mul_(3)
+    for parameter in model.heads.parameters():
+        parameter.mul_(20)
+    save_model(tmp_path / "model", model, tokenizer)
+    rows = list(task.reader.labelled(tmp_path / "train.conll", Reading()))
+    data = LabelledData(task=task, labels=labels, train=rows, dev=rows[:1], dev_is_cut=False)
+    prepared = prepare(data, tokenizer, Room(longest=40, long="head"))
+    read = read_unlabelled(tmp_path / name, data, Reading(), tmp_path / "train.conll")
+    found = answered(load_model(tmp_path / "model")[0], prepared, read)
+    # the third is among the labelled ones
+    words = [["word5", "good", ",", "bad"], ["word6", "bad"]]
+    assert [[row.text[start:end] for start, end in row.words] for row in found] == words
+    theirs = AutoModelForTokenClassification.from_pretrained(tmp_path / "model").eval()
+    fast = AutoTokenizer.from_pretrained(tmp_path / "model")
+    tags = []
+    for row in words:
+        given = fast(row, is_split_into_words=True, return_tensors="pt")
+        best = theirs(**given).logits[0].argmax(-1).tolist()
+        first = [given.word_ids().index(number) for number in range(len(row))]
+        tags.append(tuple(theirs.config.id2label[best[place]] for place in first))
+    assert [row.tags for row in found] == tags
+    assert len({tag for row in tags for tag in row}) > 1
+
+
+def test_a_tagger_is_distilled_with_copies_and_with_sentences_without_tags(
+    base_folder: Path, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(0)
+    sentences = [
+        [(f"word{n}", "B-X" if n % 3 == 0 else "O") for n in random.integers(0, 30, 5)]
+        for _ in range(40)
+    ]
+    written = ["".join(f"{word} {tag}\n" for word, tag in each) for each in sentences]
+    (tmp_path / "train.conll").write_text("\n".join(written[:16]))
+    (tmp_path / "dev.conll").write_text("\n".join(written[16:28]))
+    more = [" ".join(word for word, _ in each) for each in sentences[28:]]
+    (tmp_path / "more.txt").write_text("\n".join(more) + "\n")
+    model, tokenizer = start_from(base_folder, predicts="tags", labels=("O", "B-X"), seed=3)
+    save_model(tmp_path / "teacher", model, tokenizer)
+    outcome = distil(
+        DistilConfig(
+            teacher=tmp_path / "teacher", data=tmp_path / "train.conll",
+            dev=tmp_path / "dev.conll", out=tmp_path / "out", method=("tinybert",), seeds=1,
+            student=StudentConfig(student="1/24"), side_by_side=1,
+            teaching=TeachingConfig(unlabelled=tmp_path / "more.txt", augment=1),
+            settings=FinetuneSettings(
+                epochs=2, batch_size=4, learning_rate=3e-3, precision="fp32", max_length=16,
+                baseline=False,
+            ),
+        )
+    )  # fmt: skip
+    assert isinstance(outcome, DistilOutcome)
+    result = json.loads((tmp_path / "out/tinybert/seed-0/result.json").read_text())
+    # 16 sentences, a copy of each, and 12 without tags, by fours, twice
+    assert result["losses"][-1][0] == 22
+    assert all(math.isfinite(loss) for _, loss in result["losses"])
 
 
 def test_what_cannot_be_is_refused_in_a_line(

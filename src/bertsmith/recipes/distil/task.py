@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertsmith.core.errors import ConfigError, ModelFolderError
+from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.core.printable import shell_word
 from bertsmith.core.signals import Interrupted
@@ -53,7 +53,12 @@ from bertsmith.recipes.distil.student import (
 )
 from bertsmith.recipes.distil.supervision import TeacherSupervision, answer_of, units_of
 from bertsmith.recipes.distil.teacher import TeacherRows, Wanted
-from bertsmith.recipes.distil.transfer_set import check_masked_lm, read_unlabelled, with_more_rows
+from bertsmith.recipes.distil.transfer_set import (
+    check_masked_lm,
+    check_replaceable,
+    read_unlabelled,
+    with_more_rows,
+)
 from bertsmith.recipes.finetune.baselines import Rival
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import (
@@ -81,7 +86,6 @@ from bertsmith.recipes.predict.rows import reading_as_trained
 from bertsmith.recipes.resources import free_memory, parameters
 from bertsmith.tasks.answering import measure, task_predictor
 from bertsmith.tasks.task import Evidence, Measured
-from bertsmith.text.examples.example import Example
 from bertsmith.training.run_folder import RunFolder, read_record, write_record
 from bertsmith.training.threads import quick_choice
 from bertsmith.weights.folder import load_model, read_config
@@ -137,11 +141,13 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
         masked_lm = model_folder(masked_lm)
         check_masked_lm(masked_lm)
         config = replace(config, teaching=replace(config.teaching, augment_with=masked_lm))
-    if config.teaching.augment and not isinstance(prepared.data.train[0], Example):
-        raise ConfigError("--augment is for whole texts and pairs", remedy="leave it out")
-    reading, unlabelled = settings.reading, list[Example]()
+    if config.teaching.augment:
+        check_replaceable(prepared.data.train)
+    reading, unlabelled = settings.reading, list[Any]()
     if config.teaching.unlabelled is not None:
-        unlabelled = read_unlabelled(config.teaching.unlabelled, prepared.data, reading)
+        unlabelled = read_unlabelled(
+            config.teaching.unlabelled, prepared.data, reading, config.data
+        )
     config = replace(config, settings=settings)
     new = _student(config, inputs, prepared, folder, place)
     for method in config.method:
@@ -286,7 +292,7 @@ class _Distillation:
     run: DistilRun
     folder: RunFolder
     prepared: Prepared
-    unlabelled: Sequence[Example]
+    unlabelled: Sequence[Any]
     teacher: ModelConfig
     new: NewStudent
     trials: Trials

@@ -8,17 +8,18 @@ by one of those that a masked LM finds likeliest in its place, any other word by
 static vectors, rows of the teacher's token table, are nearest. The masked LM reads one copy of the
 text for each word, many in a batch. Candidates are found once for all copies.
 
-Texts without labels are answered by the teacher; where a method also learns labels, the answer is
-the label.
+Texts without labels, or sentences without tags, are answered by the teacher; where a method also
+learns labels, the answer is the label.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -32,17 +33,15 @@ from bertsmith.core.printable import counted
 from bertsmith.core.streams import Purpose, stream, uniform
 from bertsmith.engine.config import EngineConfig
 from bertsmith.engine.prepared import prepare_model
-from bertsmith.network.config import Preprocessing
 from bertsmith.network.model import Model
 from bertsmith.recipes.distil.config import TeachingConfig
-from bertsmith.recipes.finetune.inputs import MOST, LabelledData, Prepared, prepare
-from bertsmith.recipes.predict.rows import asked_of_task, beside_labelled_rows, reading_as_trained
+from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
+from bertsmith.recipes.predict.rows import asked_of_task, beside_labelled_rows, reading_of_texts
 from bertsmith.tasks.answering import TaskAnswering, task_predictor
 from bertsmith.tasks.config import Reading
-from bertsmith.text.config import USUAL, Columns
+from bertsmith.tasks.tag import TagAnswer
 from bertsmith.text.examples.example import Example, Kind, label_of
-from bertsmith.text.opening import kind_of
-from bertsmith.text.tables import TABLES
+from bertsmith.text.examples.tagged import Spans, Tagged
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, read_config
 
@@ -52,6 +51,11 @@ CANDIDATES, REPLACED = 15, 0.4
 _AT_ONCE = 256
 # the answers of a record that are labels, by the head that gives them
 _NAMES = {"class": "label", "classes": "labels", "number": "number"}
+_WORD = re.compile(r"\S+")
+
+Row = TypeVar("Row", Example, Tagged)
+Text = tuple[str, Spans]
+"""A text, and where its words are in it."""
 
 
 def check_masked_lm(folder: Path) -> None:
@@ -75,13 +79,11 @@ class Augmenter:
     """Folder of the masked LM, None for static vectors alone."""
     seed: int
 
-    def copies(self, rows: Sequence[Example], count: int) -> list[Example]:
-        """Return the rows and `count` copies of each; raises `ConfigError` for other rows."""
-        if not isinstance(rows[0], Example):
-            raise ConfigError("--augment is for whole texts and pairs", remedy="leave it out")
+    def copies(self, rows: Sequence[Row], count: int) -> list[Row]:
+        """Return the rows and `count` copies of each, with its labels or tags."""
         began = time.perf_counter()
-        texts = sorted({text for row in rows for text in (row.text, row.text_pair) if text})
-        words = {text: text.split(" ") for text in texts}
+        texts = sorted({text for row in rows for text in _texts_of(row)})
+        words = {text: [text[0][start:end] for start, end in text[1]] for text in texts}
         lettered = {w for each in words.values() for w in each if any(map(str.isalpha, w))}
         near = self._near(sorted(lettered))
         likely = self._likely(texts, words)
@@ -94,10 +96,10 @@ class Augmenter:
             for number, row in enumerate(rows):
                 key = stream(Purpose.AUGMENTATION, self.seed, copy, number)
                 parts = [
-                    text and _replaced(words[text], choices[text], int(key) + part)
-                    for part, text in enumerate((row.text, row.text_pair))
+                    _replaced(text, choices[text], int(key) + part)
+                    for part, text in enumerate(_texts_of(row))
                 ]
-                made.append(replace(row, text=parts[0] or row.text, text_pair=parts[1]))
+                made.append(_with_texts(row, parts))
         what = "static vectors" if self.masked_lm is None else "masked LM and static vectors"
         say(
             f"augmented: {counted(len(made) - len(rows), 'copy', 'copies')} of "
@@ -125,8 +127,8 @@ class Augmenter:
         return found
 
     def _likely(
-        self, texts: Sequence[str], words: dict[str, list[str]]
-    ) -> dict[tuple[str, int], list[str]]:
+        self, texts: Sequence[Text], words: dict[Text, list[str]]
+    ) -> dict[tuple[Text, int], list[str]]:
         """Return the likeliest words in the place of each word of one piece, by text and place."""
         if self.masked_lm is None:
             return {}
@@ -137,7 +139,7 @@ class Augmenter:
         unwanted = torch.ones(tokenizer.size, dtype=torch.bool)
         unwanted[torch.from_numpy(whole_words(tokenizer))] = False
         most = min(CANDIDATES + 1, int((~unwanted).sum()))
-        found: dict[tuple[str, int], list[str]] = {}
+        found: dict[tuple[Text, int], list[str]] = {}
         with progress("replacing words", len(masked), "words") as bar:
             for units, batch in engine.forward.batches(engine.model, examples):
                 places = batch.starts + torch.tensor([at[unit] for unit in units.tolist()])
@@ -152,10 +154,14 @@ class Augmenter:
         return found
 
     def _masked(
-        self, texts: Sequence[str], words: dict[str, list[str]], tokenizer: Tokenizer, longest: int
-    ) -> tuple[list[tuple[str, int]], list[NDArray[np.int32]], list[int]]:
+        self,
+        texts: Sequence[Text],
+        words: dict[Text, list[str]],
+        tokenizer: Tokenizer,
+        longest: int,
+    ) -> tuple[list[tuple[Text, int]], list[NDArray[np.int32]], list[int]]:
         """Return the words that are masked, the ids of a text for each, and where the mask is."""
-        asked, masked, at = list[tuple[str, int]](), list[NDArray[np.int32]](), list[int]()
+        asked, masked, at = list[tuple[Text, int]](), list[NDArray[np.int32]](), list[int]()
         for text in texts:
             pieces = tokenizer.encode(words[text])
             ids = np.concatenate([tokenizer.begin, *pieces, tokenizer.end]).astype(np.int32)
@@ -185,37 +191,74 @@ def _others(names: Sequence[str], word: str) -> list[str]:
     return [name for name in names if name != word.lower()][:CANDIDATES]
 
 
-def _replaced(words: Sequence[str], choices: Sequence[Sequence[str]], key: int) -> str:
+def _texts_of(row: Example | Tagged) -> list[Text]:
+    """Return the texts of a row, one or two, with the spans of their words."""
+    if isinstance(row, Tagged):
+        return [(row.text, row.words)]
+    texts = [text for text in (row.text, row.text_pair) if text]
+    return [(text, tuple(match.span() for match in _WORD.finditer(text))) for text in texts]
+
+
+def _with_texts(row: Row, texts: Sequence[Text]) -> Row:
+    """Return a row with other texts, of as many words, and its labels or tags."""
+    if isinstance(row, Tagged):
+        ((text, words),) = texts
+        # entities may begin or end inside a word, and tags are what is learned
+        return replace(row, text=text, words=words, entities=None)
+    pair = texts[1][0] if len(texts) > 1 else None
+    return replace(row, text=texts[0][0], text_pair=pair)
+
+
+def _replaced(text: Text, choices: Sequence[Sequence[str]], key: int) -> Text:
     """Return a text with some of its words replaced."""
-    places = np.arange(len(words))
+    written, spans = text
+    places = np.arange(len(spans))
     seed = np.uint64(key % 2**64)
     drawn, picked = uniform(seed, 2 * places), uniform(seed, 2 * places + 1)
-    return " ".join(
-        choices[place][int(picked[place] * len(choices[place]))]
-        if choices[place] and drawn[place] < REPLACED
-        else words[place]
-        for place in places.tolist()
-    )
+    parts, words, end, length = list[str](), list[tuple[int, int]](), 0, 0
+    for place, (start, stop) in enumerate(spans):
+        word, others = written[start:stop], choices[place]
+        if others and drawn[place] < REPLACED:
+            word = others[int(picked[place] * len(others))]
+        begin = length + start - end
+        parts += [written[end:start], word]
+        words.append((begin, begin + len(word)))
+        end, length = stop, begin + len(word)
+    return "".join([*parts, written[end:]]), tuple(words)
 
 
-def read_unlabelled(file: Path, data: LabelledData[Any], reading: Reading) -> list[Example]:
+def check_replaceable(rows: Sequence[object]) -> None:
+    """Raise `ConfigError` for rows whose words have no copies: their answers are places in them."""
+    if not isinstance(rows[0], Example | Tagged):
+        raise ConfigError(
+            "--augment is for whole texts, pairs and tagged words", remedy="leave it out"
+        )
+
+
+def read_unlabelled(
+    file: Path, data: LabelledData[Any], reading: Reading, labelled: Path
+) -> list[Any]:
     """Return the rows of a file that are neither blank nor labelled already; labels are not read.
 
-    The file, or folder, is read as `predict` does after a training with `reading`: a table with the
-    columns of texts that were named there, if it has them, else by their usual names. Raises
-    `ConfigError` for tasks that are not about whole texts, and `ExampleError`.
+    The file, or folder, is read as `predict` does after a training with `reading`: with the columns
+    of texts, and the layout of words, that were named for the `labelled` file, as far as it has
+    them. Raises `ConfigError` for tasks of other rows, and `ExampleError`.
     """
-    if data.task.head not in _NAMES or data.task.name == "rank":
+    if data.task.name == "rank" or data.task.head not in (*_NAMES, "tags"):
         raise ConfigError(
-            "--unlabelled is for classes and numbers of whole texts and pairs",
+            "--unlabelled is for classes and numbers of whole texts and pairs, and for tags",
             remedy="leave it out",
         )
     if not file.exists():
         raise ExampleError("no such file or folder", where=file)
-    pairs = data.train[0].text_pair is not None
+    first = data.train[0]
+    pairs = first.text_pair is not None if isinstance(first, Example) else None
     with beside_labelled_rows():
-        asked = asked_of_task(data.task, str(file), _texts_alone(file, reading), pairs=pairs)
-        rows: list[Example] = [each.row for each in asked if each.row is not None]
+        reading = reading_of_texts(reading, file, labelled)
+        asked = asked_of_task(data.task, str(file), reading, pairs=pairs)
+        rows = [each.row for each in asked if each.row is not None]
+    if bad := reading.bad_rows.told():
+        say(bad)
     known = {data.task.identity(row) for row in (*data.train, *data.dev)}
     kept = [row for row in rows if data.task.identity(row) not in known]
     if not kept:
@@ -230,18 +273,9 @@ def read_unlabelled(file: Path, data: LabelledData[Any], reading: Reading) -> li
     return kept
 
 
-def _texts_alone(file: Path, reading: Reading) -> Reading:
-    """Return how texts without labels are read, bad rows counted with those of the labelled."""
-    named = reading.columns
-    header = named.header if kind_of(file) in TABLES else USUAL.header
-    trained = Preprocessing(longest=MOST, text_column=named.text, text_pair_column=named.text_pair)
-    others = reading.settled(columns=Columns(encoding=named.encoding, header=header))
-    return reading_as_trained(others, trained, str(file), labelled=False)
-
-
 def with_more_rows(
     prepared: Prepared,
-    unlabelled: Sequence[Example],
+    unlabelled: Sequence[Any],
     teaching: TeachingConfig,
     folder: Path,
     device: torch.device,
@@ -264,16 +298,23 @@ def with_more_rows(
 
 
 @torch.no_grad()
-def answered(teacher: Model, prepared: Prepared, rows: Sequence[Example]) -> list[Example]:
+def answered(teacher: Model, prepared: Prepared, rows: Sequence[Any]) -> list[Any]:
     """Return the rows with the teacher's answers as their labels."""
     predictor = task_predictor(prepared.task, teacher, prepared.tokenizer, prepared.room)
-    answering, kind = predictor.answering, cast("Kind", prepared.task.head)
+    answering = predictor.answering
     assert isinstance(answering, TaskAnswering)
     found = []
     with progress("the teacher labels", len(rows), "texts") as bar:
         for row, answer in zip(rows, predictor(rows), strict=True):
-            record = answering.record(answer)
-            label, number, labels = label_of(kind, record[_NAMES[kind]])
-            found.append(replace(row, label=label, number=number, labels=labels))
+            found.append(_labelled(row, answer, answering))
             bar.advance(1)
     return found
+
+
+def _labelled(row: Any, answer: Any, answering: TaskAnswering) -> Any:  # noqa: ANN401
+    """Return a row with an answer as its label, or its tags."""
+    if isinstance(answer, TagAnswer):
+        return replace(row, tags=answer.tags, entities=None)
+    kind = cast("Kind", answering.task.head)
+    label, number, labels = label_of(kind, answering.record(answer)[_NAMES[kind]])
+    return replace(row, label=label, number=number, labels=labels)
