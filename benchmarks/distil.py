@@ -160,6 +160,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--method", action="append", choices=METHODS, help="only these")
     parser.add_argument("--seeds", type=int, default=5, help="seeds of each cell")
     parser.add_argument("--epochs", type=int, default=0, help="of students")
+    parser.add_argument("--teacher-epochs", type=int, default=0, help="of the teacher")
     parser.add_argument("--learning-rate", type=float, default=0.0, help="of students")
     parser.add_argument("--labelled", type=int, default=0, help="rows with labels; 0 is all")
     parser.add_argument("--unlabelled", type=int, default=8000, help="rows without, at most")
@@ -290,7 +291,7 @@ def _scores(asked: argparse.Namespace, kept: Path, console: Console) -> list[dic
     rows = []
     for name in asked.task or ("trec", "sst-2", "conll", "squad"):
         rows_of = _rows(name, Path(os.environ["BERTSMITH_DATA"]), kept, asked)
-        teacher = _teacher(name, rows_of, kept)
+        teacher = _teacher(name, rows_of, kept, asked.teacher_epochs)
         for student in asked.student or ("3/384", "2/384"):
             outcome = _student(name, rows_of, kept, teacher, student, asked)
             rows += _gaps(name, student, outcome)
@@ -380,15 +381,16 @@ def _settings(rows: Rows, rate: float, epochs: int) -> FinetuneSettings:
     return FinetuneSettings(epochs=epochs, learning_rate=rate, reading=rows.reading, baseline=False)
 
 
-def _teacher(name: str, rows: Rows, kept: Path) -> Path:
+def _teacher(name: str, rows: Rows, kept: Path, epochs: int) -> Path:
     of, minilm = DATA[name], _minilm()
+    settings = _settings(rows, of.rate, epochs or of.epochs)
     run = kept / f"{name}-teacher" if rows.unlabelled is None else rows.train.parent / "teacher"
     assert minilm is not None
     if not (run / "results.json").exists():
         finetune(
             FinetuneConfig(
                 model=minilm, train=rows.train, dev=rows.dev, out=run,
-                experiment=ExperimentConfig(seeds=1), settings=_settings(rows, of.rate, of.epochs),
+                experiment=ExperimentConfig(seeds=1), settings=settings,
             )
         )  # fmt: skip
     return run / "model"
