@@ -16,7 +16,7 @@ from hostile.mutations import mutated_bytes, mutated_json, mutated_lines
 
 MOST_MEMORY = 2**30
 MOST_SECONDS = 2.0  # of the processor, for one folder
-FEW, MANY = 150, {"config": 33_334, "tokenizer": 33_334, "header": 33_334, "sentence": 10_000}
+FEW, MANY = 50, {"config": 33_334, "tokenizer": 33_334, "header": 33_334, "sentence": 10_000}
 
 
 def check(tally: Tally, cases: int) -> None:

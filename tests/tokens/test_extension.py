@@ -29,15 +29,14 @@ from tokens.counted import count_words
 RULES = BasicRules(lowercase=True)
 
 
-def cost(word: str, vocabulary: list[str]) -> int:
-    """Pieces by the tokenizer itself; [UNK] counts as its characters."""
-    pieces = ["[UNK]", *vocabulary]
-    ids = WordPiece(pieces, 0).ids(word)
-    return len(word) if ids == [0] else len(ids)
-
-
 def total(words: dict[str, int], vocabulary: list[str]) -> int:
-    return sum(number * cost(word, vocabulary) for word, number in words.items())
+    """Pieces by the tokenizer itself; [UNK] counts as its characters."""
+    cut = WordPiece(["[UNK]", *vocabulary], 0).ids
+    costs = {word: cut(word) for word in words}
+    return sum(
+        number * (len(word) if costs[word] == [0] else len(costs[word]))
+        for word, number in words.items()
+    )
 
 
 def every_stretch(words: dict[str, int], rarest: int) -> list[str]:
