@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import get_args
@@ -153,15 +155,28 @@ def test_weights_are_a_pure_function_of_the_seed(case: str) -> None:
     assert ModelConfig.from_dict(config.to_dict()) == config
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Model, Path]]:
+    """A model of each case and its folder, made once."""
+
+    @cache
+    def save(case: str) -> tuple[Model, Path]:
+        model, folder = varied(MODELS[case]), tmp_path_factory.mktemp("saved") / "model"
+        save_model(folder, model, tokenizer_of(model))
+        return model, folder
+
+    return save
+
+
 @pytest.mark.parametrize("predicts", get_args(Predicts))
 @pytest.mark.parametrize("case", [case for case in MODELS if "-ma" in case or "-ta" in case])
-def test_any_folder_takes_a_new_head(tmp_path: Path, case: str, predicts: Predicts) -> None:
-    model = varied(MODELS[case])
-    save_model(tmp_path / "model", model, tokenizer_of(model))
+def test_any_folder_takes_a_new_head(
+    saved: Callable[[str], tuple[Model, Path]], tmp_path: Path, case: str, predicts: Predicts
+) -> None:
+    model, folder = saved(case)
     labels = LABELS[:2] if HEAD_OF[predicts] in ("classify", "tag") else ()
     started = [
-        start_from(tmp_path / "model", predicts=predicts, labels=labels, seed=seed)[0]
-        for seed in (1, 1, 2)
+        start_from(folder, predicts=predicts, labels=labels, seed=seed)[0] for seed in (1, 1, 2)
     ]
     config = started[0].config
     assert (config.predicts, config.labels, config.masked_lm) == (predicts, labels, False)
@@ -176,10 +191,11 @@ def test_any_folder_takes_a_new_head(tmp_path: Path, case: str, predicts: Predic
 
 
 @pytest.mark.parametrize("case", MODELS)
-def test_a_head_is_lent_to_who_asks_for_the_same(tmp_path: Path, case: str) -> None:
-    model = varied(MODELS[case])
-    save_model(tmp_path / "model", model, tokenizer_of(model))
-    assert same_bits(load_as(tmp_path / "model", model.config, seed=3)[0], model)
+def test_a_head_is_lent_to_who_asks_for_the_same(
+    saved: Callable[[str], tuple[Model, Path]], case: str
+) -> None:
+    model, folder = saved(case)
+    assert same_bits(load_as(folder, model.config, seed=3)[0], model)
     other = dataclasses.replace(
         model.config,
         pooler=False,
@@ -189,7 +205,7 @@ def test_a_head_is_lent_to_who_asks_for_the_same(tmp_path: Path, case: str) -> N
         predicts=None,
         labels=(),
     )
-    bare = load_as(tmp_path / "model", other, seed=3)[0]
+    bare = load_as(folder, other, seed=3)[0]
     assert bare.config == other
     assert torch.equal(
         bare.encoder.embeddings.tokens.weight, model.encoder.embeddings.tokens.weight
