@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib.util
 import os
 import shutil
@@ -33,6 +34,8 @@ for number in (signal.SIGINT, signal.SIGHUP):
         usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, usual)
 checked.install()
+# what is imported and collected stays: looking through it for garbage again and again takes seconds
+gc.disable()
 hypothesis.settings.register_profile("same-each-time", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same-each-time")
 
@@ -40,6 +43,14 @@ hypothesis.settings.load_profile("same-each-time")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest tests, for which several processes would wait at the end."""
     items.sort(key=lambda item: item.path.name != "test_documents.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Let the garbage collector see only what tests make from now on."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
