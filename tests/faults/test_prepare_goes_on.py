@@ -82,7 +82,10 @@ def killed(corpus: Corpus, out: Path, workers: int, moment: int) -> bool:
     return done.returncode != 0
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize(
+    "workers",
+    [pytest.param(1, marks=pytest.mark.faults), 2, pytest.param(3, marks=pytest.mark.faults)],
+)
 def test_killed_three_times(corpus: Corpus, tmp_path: Path, workers: int) -> None:
     out = tmp_path / "store"
     for share in (0.4, 0.25, 0.1):
