@@ -180,7 +180,7 @@ def published(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder
 
 
-@pytest.mark.parametrize("number", [500, pytest.param(20_000, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("number", [150, pytest.param(20_000, marks=pytest.mark.faults)])
 @pytest.mark.parametrize("prefix", [False, True])
 def test_real_lines(published: Path, data_folder: Path, prefix: bool, number: int) -> None:
     ours = Tokenizer.load(published)

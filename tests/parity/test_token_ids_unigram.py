@@ -283,7 +283,7 @@ def trained(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return saved(model, tmp_path_factory.mktemp("albert"))
 
 
-@pytest.mark.parametrize("number", [2000, pytest.param(20_000, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("number", [700, pytest.param(20_000, marks=pytest.mark.faults)])
 @pytest.mark.parametrize("settings", SETTINGS[:2], ids=str)
 def test_real_lines(
     trained: Path, data_folder: Path, settings: dict[str, bool], tmp_path: Path, number: int
