@@ -9,7 +9,7 @@ from sklearn import metrics as sklearn
 from bertsmith.evaluation import metrics
 from bounds import metric
 
-CASES = 334
+CASES = 150
 
 
 def cases(classes: int, count: int = CASES) -> list[tuple[np.ndarray, np.ndarray]]:
