@@ -58,6 +58,7 @@ class Cell:
     method: str = ""
 
 
+PAPER = ("--general.recipe", "paper")
 CELLS = (
     Cell(name="pre-trained, quick"),
     # AdamW with the rate, warm-up and batches of distillation, and no start from counts
@@ -79,6 +80,10 @@ CELLS = (
     Cell(name="minilm, teacher here", teacher=HERE, method="minilm"),
     Cell(name="tinybert, MiniLM", teacher=MINILM, method="tinybert"),
     Cell(name="minilm, MiniLM", teacher=MINILM, method="minilm"),
+    # AdamW as published, and random weights where the teacher's layers do not fit
+    Cell(name="distilbert AdamW, teacher here", teacher=HERE, method="distilbert", options=PAPER),
+    Cell(name="minilm AdamW, teacher here", teacher=HERE, method="minilm", options=PAPER),
+    Cell(name="minilm AdamW, MiniLM", teacher=MINILM, method="minilm", options=PAPER),
 )
 Results = dict[str, Any]
 
@@ -92,7 +97,7 @@ def main() -> None:
         Scale("2/64", "4/64", 0.05, 0.05, (2, 6), Rows(train=64, dev=64))
         if asked.quick
         else Scale(
-            asked.student, asked.teacher, asked.minutes, asked.teacher_minutes, (20, 80),
+            asked.student, asked.teacher, asked.minutes, asked.teacher_minutes, (5, 25),
             Rows(train=2000, dev=1500),
         )
     )  # fmt: skip
@@ -179,7 +184,8 @@ class Bench:
 
     def _steps(self, cell: Cell, minutes: float, size: str = "") -> int:
         """Return the steps of so many minutes of processor time, by two short runs."""
-        seconds, work = [], self.out / "trial"
+        # several processes may share the folder
+        seconds, work = [], self.out / f"trial-{os.getpid()}"
         # the first training of a process also imports
         for steps in (*(() if self._imported else (2,)), *self.scale.trial_steps):
             shutil.rmtree(work, ignore_errors=True)
@@ -202,7 +208,8 @@ class Bench:
 
             teacher = _minilm() if cell.teacher == MINILM else self.out / "teacher" / "model"
             arguments = [teacher, store, *arguments, "--student", size, "--method", cell.method]
-            config = config_of("distil", [*arguments, "--general.measurements", 0])
+            own = ["--general.measurements", 0, *cell.options]
+            config = config_of("distil", [*arguments, *own])
             return int(distil_general(cast("Any", config)).state.tokens)
         from bertsmith.recipes.pretrain.recipe import pretrain
 

@@ -68,6 +68,8 @@ class Purpose(Enum):
     """Weights that the generator of an ELECTRA starts from: seed."""
     PROJECTION = 25
     """Projection of a student's hidden states to its teacher's width: seed."""
+    TEACHER_ROWS = 26
+    """Directions of the token table that starts from a teacher's: seed."""
 
     # training
     DROPOUT = 30

@@ -5,26 +5,36 @@ from __future__ import annotations
 import itertools
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
+from torch import Tensor
 
 from bertsmith.core.clock import Clock
-from bertsmith.core.errors import ConfigError, UserError
+from bertsmith.core.errors import ConfigError, RunFolderError, UserError
+from bertsmith.core.files import read_json, write_json
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.distil import general
-from bertsmith.recipes.distil.config import DistilConfig, GeneralSettings, StudentConfig
+from bertsmith.recipes.distil.config import (
+    DistilConfig,
+    GeneralRecipe,
+    GeneralSettings,
+    StudentConfig,
+)
 from bertsmith.recipes.distil.recipe import distil
+from bertsmith.recipes.pretrain import published as recipes
+from bertsmith.recipes.pretrain.config import PretrainSettings
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.config import Budget, OptimiserConfig
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model, save_model
 from invented import invented_documents, tokenizer
@@ -82,10 +92,106 @@ def test_a_student_of_a_store_is_a_distilbert(options: dict[str, Any]) -> None:
     assert "Taught by distilbert" in card
 
 
+def _run(options: Mapping[str, Any], **changes: Any) -> PretrainOutcome:  # noqa: ANN401
+    outcome = distil(DistilConfig(**options, **changes))
+    assert isinstance(outcome, PretrainOutcome)
+    return outcome
+
+
+def _update_spectrum(options: dict[str, Any], recipe: GeneralRecipe, rate: float) -> Tensor:
+    """Return the singular values, in units of the rate, of what one step adds to a matrix."""
+    general = replace(
+        SMALL, recipe=recipe, warmup=0.0, learning_rate=rate, measurements=0,
+        muon_learning_rate=rate if recipe == "quick" else None,
+    )  # fmt: skip
+    out = options["out"] / recipe
+    student = _run(options | {"general": general, "steps": 1, "out": out}).model
+    name = "encoder.blocks.0.attention.query.weight"
+    before = load_model(options["teacher"])[0].get_parameter(name)
+    decayed = before * (1 - rate * OptimiserConfig().weight_decay)
+    return torch.linalg.svdvals((decayed - student.get_parameter(name)).detach() / rate)
+
+
+def test_quick_orthogonalises_the_updates_of_matrices(options: dict[str, Any]) -> None:
+    quick, paper = (_update_spectrum(options, recipe, 0.01) for recipe in get_args(GeneralRecipe))
+    # Newton-Schulz leaves singular values near 1, and the smallest below
+    assert quick.max() < 1.3
+    assert quick.median() > 0.6
+    # Adam's first step is the gradient's signs: few directions have nearly all of it
+    assert paper.max() > 4
+    assert paper.max() > 5 * paper.median()
+
+
+def test_rates_of_the_options_reach_the_run(options: dict[str, Any]) -> None:
+    def resolved(**changes: Any) -> PretrainSettings:  # noqa: ANN401
+        config = DistilConfig(**options | {"general": GeneralSettings(**changes)})
+        place = torch.device("cpu")
+        return general._resolved(config, TokenStore(options["data"]), place).training.settings
+
+    quick, published = resolved(), resolved(recipe="paper")
+    of_pretraining = recipes.quick("tiny", Budget(steps=1))
+    assert (quick.optimiser, quick.schedule) == (of_pretraining.optimiser, of_pretraining.schedule)
+    assert published.optimiser == OptimiserConfig(learning_rate=5e-4)
+    changed = resolved(learning_rate=2e-3, muon_learning_rate=0.01, warmup=0.5)
+    assert changed.optimiser == replace(
+        quick.optimiser, learning_rate=2e-3, muon_learning_rate=0.01
+    )
+    assert changed.schedule == replace(quick.schedule, warmup=0.5)
+    with pytest.raises(ConfigError, match="is for Muon, and paper trains without it"):
+        GeneralSettings(recipe="paper", muon_learning_rate=0.01)
+
+
+def test_a_narrow_student_starts_from_the_token_table_of_its_teacher(
+    options: dict[str, Any],
+) -> None:
+    still = replace(SMALL, learning_rate=1e-6, muon_learning_rate=1e-6)
+    options |= {"method": ("minilm",), "general": still, "steps": 1}
+
+    def likeness(**student: Any) -> float:  # noqa: ANN401
+        """Return the correlation of the cosines of tokens in both tables."""
+        out = options["out"] / str(student.get("start"))
+        config = StudentConfig(student="2/21", **student)
+        model = _run(options | {"student": config, "out": out}).model
+        both = torch.stack([_cosines(each) for each in (load_model(options["teacher"])[0], model)])
+        return float(torch.corrcoef(both)[0, 1])
+
+    assert likeness() > 0.7
+    assert abs(likeness(start="new")) < 0.2
+
+
+def _cosines(model: Model) -> Tensor:
+    rows = model.encoder.embeddings.tokens.weight.detach()[10:]
+    rows = torch.nn.functional.normalize(rows - rows.mean(0), dim=1)
+    upper = torch.ones(len(rows), len(rows)).triu(1).bool()
+    return (rows @ rows.T)[upper]
+
+
+def test_a_run_of_before_goes_on_with_its_own_recipe_alone(options: dict[str, Any]) -> None:
+    published = options | {"general": replace(SMALL, recipe="paper")}
+    ended = _run(published)
+    # as it was written before there were recipes
+    file = options["out"] / "run.json"
+    written = read_json(file, UserError, largest=2**20)
+    del written["settings"]["token_table"]
+    write_json(file, written)
+    with pytest.raises(RunFolderError) as refused:
+        distil(DistilConfig(**options))
+    assert "belongs to a run with other settings" in str(refused.value)
+    assert "dropout" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    again = _run(published)
+    assert again.held_out == ended.held_out
+
+
+@pytest.mark.parametrize("recipe", get_args(GeneralRecipe))
 def test_a_narrow_student_goes_on_to_the_same_end(
-    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe: GeneralRecipe,
+    options: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     options |= {"method": ("tinybert",), "student": StudentConfig(student="2/18")}
+    options["general"] = replace(SMALL, recipe=recipe)
     steps = 0
 
     def stop(encoder: Model, _: Any) -> None:  # noqa: ANN401

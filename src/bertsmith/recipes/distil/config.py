@@ -13,6 +13,7 @@ from bertsmith.network.config import ModelConfig, Precision
 from bertsmith.recipes.finetune.config import AtOnce, FinetuneSettings
 
 Method = Literal["distilbert", "tinybert", "minilm", "static"]
+GeneralRecipe = Literal["quick", "paper"]
 StartLayers = Literal["alternate", "uniform", "bottom", "new"]
 
 _SIZE = re.compile(r"([1-9]\d{0,3})/([1-9]\d{0,5})")
@@ -37,7 +38,7 @@ class StudentConfig(Config):
     start: StartLayers = "alternate"
     """The teacher's layers that the student starts from, where it is as wide: alternate is every
     other one, the first and the last among them; uniform the last of every few; bottom the lowest;
-    new takes none."""
+    new takes none, and nothing else of it."""
 
     def __post_init__(self) -> None:
         check_least(self, {"heads": 1, "feed_forward": 1})
@@ -115,10 +116,16 @@ class GeneralSettings(Config):
     """Tokens a sequence at most."""
     tokens_per_batch: int = 4096
     """Tokens a batch at most."""
-    learning_rate: float = 5e-4
-    """Peak learning rate of AdamW."""
-    warmup: float = 0.05
-    """Share of the budget in which the rate rises."""
+    recipe: GeneralRecipe = "quick"
+    """quick is that of pretrain: Muon for the matrices of the layers, no dropout, and for a student
+    that cannot take the teacher's layers, its token table and positions as sinusoids; paper is
+    AdamW alone with dropout, and random weights for such a student."""
+    learning_rate: float | None = None
+    """Peak learning rate of AdamW, by default the recipe's: 1e-3 for quick, 5e-4 for paper."""
+    muon_learning_rate: float | None = None
+    """Peak learning rate of Muon, which is for quick; by default 0.03."""
+    warmup: float | None = None
+    """Share of the budget in which the rate rises, by default 0.02 for quick, 0.05 for paper."""
     smoothing: float = 0.7
     """Distilbert's masks favour rare tokens: by their count to the power of minus this."""
     precision: Precision = "bf16"
@@ -132,8 +139,16 @@ class GeneralSettings(Config):
         check_least(
             self, {"max_length": 8, "tokens_per_batch": 8, "measurements": 0}, group="general."
         )
-        check_range(self, ["learning_rate"], "(0, 1)", group="general.")
-        check_range(self, ["warmup"], "[0, 1]", group="general.")
+        for name, allowed in (
+            ("learning_rate", "(0, 1)"), ("muon_learning_rate", "(0, 1)"), ("warmup", "[0, 1]"),
+        ):  # fmt: skip
+            if getattr(self, name) is not None:
+                check_range(self, [name], allowed, group="general.")
+        if self.muon_learning_rate is not None and self.recipe != "quick":
+            raise ConfigError(
+                f"--general.muon-learning-rate is for Muon, and {self.recipe} trains without it",
+                remedy="leave it out, or give --general.recipe quick",
+            )
         check_range(self, ["smoothing"], "[0, 2]", group="general.")
 
 

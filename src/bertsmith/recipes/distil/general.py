@@ -26,6 +26,7 @@ from bertsmith.core.signals import Interrupted
 from bertsmith.engine.devices import device_named
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.distillation import Answer
 from bertsmith.objectives.objective import Losses, Objective, Term
@@ -37,12 +38,14 @@ from bertsmith.recipes.distil.student import (
     chosen_layers,
     student_encoder,
     take_layers,
+    take_token_table,
 )
 from bertsmith.recipes.distil.supervision import LABELS_STEP, with_targets
 from bertsmith.recipes.distil.teacher import Wanted, outputs_of
 from bertsmith.recipes.pretrain.config import Parent, PretrainRun, PretrainSettings, fit_config
 from bertsmith.recipes.pretrain.planning import plan_time
 from bertsmith.recipes.pretrain.preflight import check_room
+from bertsmith.recipes.pretrain.published import quick
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome
 from bertsmith.recipes.pretrain.report import (
     evaluate_held_out,
@@ -75,6 +78,8 @@ class GeneralRun(Config):
     """The student."""
     layers: tuple[int, ...]
     """The teacher's layers that it starts from, from 1."""
+    token_table: bool = False
+    """True if it starts from the teacher's token table, made narrower."""
     method: Method
     """The method."""
     teaching: TeachingConfig
@@ -136,12 +141,21 @@ def _resolved(config: DistilConfig, store: TokenStore, place: torch.device) -> G
         )
     encoder = student_encoder(teacher.encoder, *config.student.size, config.student)
     check_method(method, teacher.encoder, encoder, config.teaching)
-    encoder = replace(_as_published(method, encoder), dropout=0.1, attention_dropout=0.1)
-    start = config.student.start if can_take_layers(encoder, teacher.encoder) else "new"
+    network = _recipe(config).network
+    encoder = replace(
+        _as_published(method, encoder),
+        dropout=network.hidden_dropout,
+        attention_dropout=network.attention_dropout,
+    )
+    takes_layers = can_take_layers(encoder, teacher.encoder)
+    start = config.student.start if takes_layers else "new"
     return GeneralRun(
         teacher=identify(config.teacher),
         student=ModelConfig(encoder=encoder, pooler=False, masked_lm=method == "distilbert"),
         layers=chosen_layers(teacher.encoder.layers, encoder.layers, start),
+        token_table=not takes_layers
+        and config.student.start != "new"
+        and network.initialisation != "random",
         method=method,
         teaching=replace(config.teaching, cache=None),
         training=_training(config, store, encoder, place, method),
@@ -155,6 +169,26 @@ def _as_published(method: Method, encoder: EncoderConfig) -> EncoderConfig:
     return encoder
 
 
+def _recipe(config: DistilConfig) -> PretrainSettings:
+    """Return settings with the dropout, the start, the optimiser and the schedule that are wanted.
+
+    Those of `paper` are AdamW and random weights.
+    """
+    own = config.general
+    settings = PretrainSettings(
+        optimiser=OptimiserConfig(learning_rate=5e-4), schedule=ScheduleConfig(warmup=0.05)
+    )
+    if own.recipe == "quick":
+        budget = Budget(steps=config.steps, minutes=config.minutes)
+        settings = quick(config.student.student, budget)
+    wanted = {
+        "optimiser.learning_rate": own.learning_rate,
+        "optimiser.muon_learning_rate": own.muon_learning_rate,
+        "schedule.warmup": own.warmup,
+    }
+    return settings.override(**{name: each for name, each in wanted.items() if each is not None})
+
+
 def _training(
     config: DistilConfig,
     store: TokenStore,
@@ -163,20 +197,21 @@ def _training(
     method: Method,
 ) -> PretrainRun:
     """Return the training as a run of pre-training."""
-    own = config.general
+    own, recipe = config.general, _recipe(config)
     masking = MaskingConfig(smoothing=own.smoothing if method == "distilbert" else 0.0)
     if method == "minilm":
         # text as it is: the student predicts no word
         masking = replace(masking, as_mask=0.0, as_random=0.0)
     settings = PretrainSettings(
+        network=replace(recipe.network, family=encoder.family, initialisation="random"),
         samples=SampleConfig(
             max_length=min(own.max_length, encoder.longest),
             tokens_per_batch=own.tokens_per_batch,
             text="within_documents",
             masking=masking,
         ),
-        optimiser=OptimiserConfig(learning_rate=own.learning_rate),
-        schedule=ScheduleConfig(warmup=own.warmup),
+        optimiser=recipe.optimiser,
+        schedule=recipe.schedule,
         precision=own.precision,
         seed=config.settings.seed,
         checkpoint_minutes=own.checkpoint_minutes,
@@ -189,7 +224,7 @@ def _training(
         budget=Budget(steps=config.steps, minutes=config.minutes),
         threads=torch.get_num_threads(),
         device=place.type,
-        settings=replace(settings, network=replace(settings.network, family=encoder.family)),
+        settings=settings,
     )
 
 
@@ -239,6 +274,8 @@ def _carry_out(
     model = build_model(run.student, seed=settings.seed)
     if run.layers:
         take_layers(model, teacher, run.layers)
+    if run.token_table:
+        take_token_table(model, teacher, mask_id=tokenizer.mask_id, seed=settings.seed)
     model.to(place)
     taught, objective = _terms(run, teacher)
     wanted = Wanted(
@@ -332,6 +369,10 @@ def _finish(
     teacher = run.teacher.origin or run.teacher.folder.name
     card += f"\nTaught by {run.method}; the teacher is {teacher}, "
     card += f"SHA-256 `{run.teacher.files_hash}`.\n"
+    dropout = FAMILIES[model.config.encoder.family].dropout
+    encoder = replace(model.config.encoder, dropout=dropout, attention_dropout=dropout)
+    # for fine-tuning, whatever this training had
+    model.config = replace(model.config, encoder=encoder)
     with progress("saving student and report", 2) as bar:
         save_model(folder.model, model.cpu(), tokenizer, card=card)
         bar.advance()

@@ -7,13 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.printable import counted
+from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.distil.config import StartLayers, StudentConfig
+from bertsmith.recipes.pretrain.starting import (
+    has_place_for_positions,
+    start_from_rows,
+    token_columns,
+)
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, start_from
 
@@ -107,6 +113,31 @@ def take_layers(student: Model, teacher: Model, layers: Sequence[int]) -> None:
     if student.encoder.embeddings.segments is None and segments is not None and positions in taken:
         taken[positions] = taken[positions] + segments.weight[0]
     student.load_state_dict(taken, strict=False)
+
+
+@torch.no_grad()
+def take_token_table(student: Model, teacher: Model, *, mask_id: int, seed: int) -> None:
+    """Give a student of another width what its teacher knows of each token alone.
+
+    The rows are the principal components of the teacher's token table, all of one length and turned
+    at random: the large components are spread over all columns, which Adam treats alike. Positions
+    start as sinusoids in columns of their own, with heads of the first layer that look at
+    neighbours, as in a model pre-trained by `quick` (recipes/pretrain/starting.py). A student
+    without learned positions, or with narrow tables, stays as it is.
+    """
+    if not has_place_for_positions(student.encoder):
+        return
+    width = token_columns(student.encoder)
+    table = teacher.encoder.embeddings.tokens.weight.double().cpu()
+    centred = table - table.mean(0)
+    # the largest last
+    directions = torch.linalg.eigh(centred.T @ centred)[1].flip(1)[:, :width]
+    rows = nn.functional.normalize(centred @ directions, dim=1) * width**0.5
+    generator = torch.Generator().manual_seed(int(stream(Purpose.TEACHER_ROWS, seed)))
+    turn = torch.linalg.qr(torch.randn(width, width, generator=generator))[0].double()
+    every = torch.ones(len(rows), dtype=torch.bool)
+    rows = (rows @ turn[: rows.shape[1]]).float()
+    start_from_rows(student.encoder, rows, every, mask_id=mask_id)
 
 
 @dataclass(frozen=True, kw_only=True)

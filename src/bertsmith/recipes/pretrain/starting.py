@@ -277,30 +277,56 @@ def start_from_neighbours(model: Model, neighbours: Neighbours, *, mask_id: int,
     A pure function of its arguments. Raises `ConfigError` if the token rows are narrower than the
     hidden states, as in ALBERT, or positions are not learned.
     """
-    encoder = model.encoder
-    embeddings, hidden = encoder.embeddings, encoder.config.hidden
-    rows, positions = embeddings.tokens.weight, embeddings.positions
-    if rows.shape[1] != hidden or not isinstance(positions, nn.Embedding):
+    if not has_place_for_positions(model.encoder):
         raise ConfigError(
             "only a BERT with learned positions can start from neighbours",
             remedy="give --initialisation random",
         )
-    pairs = min(_MOST_PAIRS, hidden // encoder.config.heads // 2, hidden // 8)
-    width = hidden - 2 * pairs
     counted = torch.from_numpy(neighbours.tokens) > 0
     generator = torch.Generator().manual_seed(int(stream(Purpose.NEIGHBOUR_ROWS, seed)))
-    rows[counted, :width] = _TOKEN_SCALE * token_rows(neighbours, width, generator)
-    # a mask carries no information on the token it hides
-    rows[mask_id] = 0
-    rows[:, width:] = 0
-    if embeddings.segments is not None:
-        embeddings.segments.weight[:, width:] = 0
-    _start_positions(encoder, positions.weight, pairs)
+    rows = token_rows(neighbours, token_columns(model.encoder), generator)
+    start_from_rows(model.encoder, rows, counted, mask_id=mask_id)
     if "masked_lm" in model.heads:
         counts = torch.from_numpy(neighbours.tokens).double() + 1
         head = model.heads["masked_lm"]
         assert isinstance(head, MaskedLMHead)
         head.bias.copy_((counts / counts.sum()).log())
+
+
+def has_place_for_positions(encoder: Encoder) -> bool:
+    """Return whether positions are learned, and token rows as wide as the hidden states."""
+    embeddings = encoder.embeddings
+    learned = isinstance(embeddings.positions, nn.Embedding)
+    return learned and embeddings.tokens.weight.shape[1] == encoder.config.hidden
+
+
+def token_columns(encoder: Encoder) -> int:
+    """Return the number of columns of token rows; positions have the others."""
+    return encoder.config.hidden - 2 * _position_pairs(encoder)
+
+
+def _position_pairs(encoder: Encoder) -> int:
+    hidden = encoder.config.hidden
+    return min(_MOST_PAIRS, hidden // encoder.config.heads // 2, hidden // 8)
+
+
+@torch.no_grad()
+def start_from_rows(encoder: Encoder, rows: Tensor, which: Tensor, *, mask_id: int) -> None:
+    """Set rows (tokens, `token_columns`), root mean square 1, and positions in other columns.
+
+    `which` (vocabulary,) is True for the tokens that have one. Queries and keys of the first layer
+    are set to go with the positions. The encoder must have place for them.
+    """
+    embeddings, width = encoder.embeddings, rows.shape[1]
+    table, positions = embeddings.tokens.weight, embeddings.positions
+    assert isinstance(positions, nn.Embedding)
+    table[which, :width] = _TOKEN_SCALE * rows
+    # a mask carries no information on the token it hides
+    table[mask_id] = 0
+    table[:, width:] = 0
+    if embeddings.segments is not None:
+        embeddings.segments.weight[:, width:] = 0
+    _start_positions(encoder, positions.weight, _position_pairs(encoder))
 
 
 def token_rows(neighbours: Neighbours, width: int, generator: torch.Generator) -> Tensor:
