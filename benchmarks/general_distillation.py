@@ -45,6 +45,7 @@ class Scale:
     minutes: float
     teacher_minutes: float
     trial_steps: tuple[int, int]
+    held_out: float
     rows: Rows
 
 
@@ -94,10 +95,11 @@ def main() -> None:
     # read by torch when it is imported: one thread, so that processor time is that of the steps
     os.environ["OMP_NUM_THREADS"] = "1"
     scale = (
-        Scale("2/64", "4/64", 0.05, 0.05, (2, 6), Rows(train=64, dev=64))
+        # text that is held out is read at the end of every run, by the teacher as well
+        Scale("2/192", "4/192", 0.02, 0.02, (1, 3), 0.003, Rows(train=64, dev=64))
         if asked.quick
         else Scale(
-            asked.student, asked.teacher, asked.minutes, asked.teacher_minutes, (5, 25),
+            asked.student, asked.teacher, asked.minutes, asked.teacher_minutes, (5, 25), 0.02,
             Rows(train=2000, dev=1500),
         )
     )  # fmt: skip
@@ -151,8 +153,7 @@ class Bench:
         from bertsmith.store.store import INDEX
 
         if not (self.out / "store" / INDEX).exists():
-            # little is held out, as it is read at the end of every run
-            few = ("--held-out", 0.02)
+            few = ("--held-out", self.scale.held_out)
             run_verb("prepare", corpus, "--vocab", _minilm(), "--out", self.out / "store", *few)
         write_tasks(data, self.out / "tasks", self.scale.rows)
         teacher = self.out / "teacher"

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from bertsmith.core.clock import Clock
@@ -109,7 +110,8 @@ def _update_spectrum(options: dict[str, Any], recipe: GeneralRecipe, rate: float
     name = "encoder.blocks.0.attention.query.weight"
     before = load_model(options["teacher"])[0].get_parameter(name)
     decayed = before * (1 - rate * OptimiserConfig().weight_decay)
-    return torch.linalg.svdvals((decayed - student.get_parameter(name)).detach() / rate)
+    found: Tensor = torch.linalg.svdvals((decayed - student.get_parameter(name)).detach() / rate)
+    return found
 
 
 def test_quick_orthogonalises_the_updates_of_matrices(options: dict[str, Any]) -> None:
@@ -219,8 +221,11 @@ def test_a_narrow_student_goes_on_to_the_same_end(
     for mine, other in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(mine, other)
     # the projection is trained and saved, and no part of the student
-    checkpoints = RunFolder(options["out"]).checkpoints
-    assert any(checkpoints.glob("step-*"))
+    (*_, newest) = sorted(RunFolder(options["out"]).checkpoints.glob("step-*"))
+    kept = {name.rpartition("/")[::2] for name in load_file(newest / "optimiser.safetensors")}
+    of_projection = {quantity for name, quantity in kept if name.endswith("hidden_states.weight")}
+    assert of_projection == {"step", "exp_avg", "exp_avg_sq"}
+    assert any(quantity == "momentum_buffer" for _, quantity in kept) == (recipe == "quick")
     names = {name for name, _ in load_model(options["out"] / "model")[0].named_parameters()}
     assert all(name.startswith("encoder.") for name in names)
 
