@@ -38,7 +38,7 @@ class StudentConfig(Config):
     start: StartLayers = "alternate"
     """The teacher's layers that the student starts from, where it is as wide: alternate is every
     other one, the first and the last among them; uniform the last of every few; bottom the lowest;
-    new takes none, and nothing else of it."""
+    new is random weights."""
 
     def __post_init__(self) -> None:
         check_least(self, {"heads": 1, "feed_forward": 1})
