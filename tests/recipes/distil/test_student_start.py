@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from bertsmith.network.families.family import FamilyName
 from bertsmith.network.model import build_model
 from bertsmith.recipes.distil.config import StartLayers, StudentConfig
 from bertsmith.recipes.distil.student import (
+    NewStudent,
     chosen_layers,
     followed_layers,
     student_encoder,
     take_layers,
 )
+from bertsmith.weights.folder import load_model, save_model
 from families import ENCODERS, MODELS
 from parity.comparing import varied
 
@@ -44,6 +47,39 @@ def test_layers_are_those_of_the_papers(
     teacher: int, student: int, start: StartLayers, layers: tuple[int, ...]
 ) -> None:
     assert chosen_layers(teacher, student, start) == layers
+
+
+@torch.no_grad()
+def test_tokens_of_a_narrow_student_are_as_alike_as_its_teachers(
+    base_folder: Path, tmp_path: Path
+) -> None:
+    teacher, tokenizer = load_model(base_folder)
+    random = torch.Generator().manual_seed(1)
+    table = teacher.encoder.embeddings.tokens.weight
+    # as of trained models, a few directions have most of the variance
+    table.copy_(torch.randn(len(table), 6, generator=random) @ torch.randn(6, table.shape[1]))
+    save_model(tmp_path / "teacher", teacher, tokenizer)
+    encoder = student_encoder(
+        teacher.config.encoder, 1, 16, StudentConfig(student="1/16", heads=2, feed_forward=20)
+    )
+    config = ModelConfig(encoder=encoder, predicts="class", labels=("a", "b"))
+    found = {
+        start: NewStudent(
+            teacher=tmp_path / "teacher", config=config, layers=(), device=torch.device("cpu"),
+            token_table=start,
+        )(3)
+        for start in (True, False)
+    }  # fmt: skip
+    ordinary = torch.from_numpy(tokenizer.ordinary_ids)
+    of_teacher = torch.nn.functional.normalize((table - table.mean(0))[ordinary], dim=1)
+    likeness = {}
+    for start, student in found.items():
+        rows = student.encoder.embeddings.tokens.weight[ordinary]
+        own = torch.nn.functional.normalize(rows, dim=1)
+        both = torch.stack([(of_teacher @ of_teacher.T).flatten(), (own @ own.T).flatten()])
+        likeness[start] = float(torch.corrcoef(both)[0, 1])
+    assert likeness[True] > 0.9
+    assert likeness[False] < 0.6
 
 
 @pytest.mark.parametrize(("teacher", "student"), [(12, 5), (7, 3), (5, 5), (24, 6)])

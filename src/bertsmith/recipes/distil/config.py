@@ -37,8 +37,8 @@ class StudentConfig(Config):
     student is as wide as it."""
     start: StartLayers = "alternate"
     """The teacher's layers that the student starts from, where it is as wide: alternate is every
-    other one, the first and the last among them; uniform the last of every few; bottom the lowest;
-    new is random weights."""
+    other one, the first and the last among them; uniform the last of every few; bottom the lowest.
+    Another student starts from the teacher's token table, made narrower. new is random weights."""
 
     def __post_init__(self) -> None:
         check_least(self, {"heads": 1, "feed_forward": 1})
@@ -226,6 +226,8 @@ class DistilRun(Config):
     """SHA-256 of the weights of the masked LM that replaces words."""
     layers: tuple[int, ...]
     """The teacher's layers that it starts from, from 1."""
+    token_table: bool = False
+    """True if it starts from the teacher's token table, made narrower."""
     method: tuple[Method, ...]
     """The methods."""
     plain: bool

@@ -145,14 +145,16 @@ class NewStudent:
     """A picklable function from a seed to a student of a task, before it is taught.
 
     `config` has the head of the teacher's; `layers` are the teacher's that it starts from, () for
-    none; `folder` is a student that was taught before, whose encoder it takes instead. The outputs
-    of a teacher of numbers are brought to the units of training by `mean` and `spread`.
+    none, and `token_table` states that it starts from the teacher's token table, made narrower;
+    `folder` is a student that was taught before, whose encoder it takes instead. The outputs of a
+    teacher of numbers are brought to the units of training by `mean` and `spread`.
     """
 
     teacher: Path
     config: ModelConfig
     layers: tuple[int, ...]
     device: torch.device
+    token_table: bool = False
     folder: Path | None = None
     mean: float = 0.0
     spread: float = 1.0
@@ -168,6 +170,9 @@ class NewStudent:
         if self.layers:
             take_layers(model, load_model(self.teacher)[0], self.layers)
             self._rescale(model)
+        if self.token_table:
+            teacher, tokenizer = load_model(self.teacher)
+            take_token_table(model, teacher, mask_id=tokenizer.mask_id, seed=seed)
         return model.to(self.device)
 
     @torch.no_grad()

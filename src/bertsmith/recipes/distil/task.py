@@ -226,10 +226,11 @@ def _student(
     layers: tuple[int, ...] = ()
     if named is None and can_take_layers(encoder, teacher.encoder):
         layers = chosen_layers(teacher.encoder.layers, encoder.layers, asked.start)
+    token_table = named is None and not layers and asked.start != "new"
     mean, spread = units_of(prepared.data)
     return NewStudent(
-        teacher=config.teacher, config=head, layers=layers, device=place, folder=named,
-        mean=mean, spread=spread,
+        teacher=config.teacher, config=head, layers=layers, device=place,
+        token_table=token_table, folder=named, mean=mean, spread=spread,
     )  # fmt: skip
 
 
@@ -251,6 +252,7 @@ def _resolved(
         unlabelled_hash=None if unlabelled is None else hash_of(unlabelled),
         augment_hash=_hash_of_model(config.teaching.augment_with),
         layers=new.layers,
+        token_table=new.token_table,
         method=config.method,
         plain=config.plain,
         seeds=config.seeds,
