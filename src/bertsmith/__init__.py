@@ -108,7 +108,9 @@ def _imported(name: str) -> Any:  # noqa: ANN401
         from bertsmith.core.keywords import python_function
 
         command = COMMANDS[_VERBS[name]]
-        return python_function(name, command.config, command.run, command.defaults)
+        return python_function(
+            name, command.config, command.run, command.defaults, description=command.description
+        )
     from bertsmith.recipes import loaded
 
     return getattr(loaded, name)

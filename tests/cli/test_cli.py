@@ -20,6 +20,7 @@ from bertsmith.cli.main import main
 from bertsmith.core.config import POSITIONAL, Config
 from bertsmith.core.errors import CorpusError
 from bertsmith.core.options import options_of
+from verbs import command_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ def do(doing: Doing) -> None:  # noqa: PLR0912
             raise OSError(number, os.strerror(number), "run/model")
 
 
-FAKES = {"do it": Command(config=Doing, run=do, examples=("print",))}
+FAKES = {"do it": command_of(Doing, do, ("print",))}
 
 
 def run(*arguments: str) -> int:

@@ -19,6 +19,7 @@ from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, named
 from bertsmith.core.errors import ConfigError, CorpusError
 from bertsmith.core.keywords import python_function
 from bertsmith.core.options import options_of
+from verbs import command_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,8 +110,8 @@ def slice_bread(slices: Slices) -> Slices:
     return slices
 
 
-BAKE = Command(config=Bread, run=bake, examples=("rye wheat --out loaf",))
-SLICE = Command(config=Slices, run=slice_bread, examples=("loaf", "loaf saw --thickness 9"))
+BAKE = command_of(Bread, bake, ("rye wheat --out loaf",))
+SLICE = command_of(Slices, slice_bread, ("loaf", "loaf saw --thickness 9"))
 PLAIN = Bread(flour=(Path("rye"),), out=Path("loaf"))
 
 
@@ -417,7 +418,7 @@ def test_help_needs_no_source(capsys: pytest.CaptureFixture[str]) -> None:
         "Made", fields, bases=(Config,), frozen=True, kw_only=True, namespace={"__doc__": "Made."}
     )
     with pytest.raises(SystemExit):
-        read("--help", Command(config=made, run=bake, examples=("",)))
+        read("--help", command_of(made, bake))
     assert "--size SIZE (default: 3)" in " ".join(capsys.readouterr().out.split())
     assert python_function("made", made, bake)().to_dict() == {"size": 3}
 
@@ -445,7 +446,7 @@ def recipe_yeast(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def test_defaults_may_depend_on_other_options(capsys: pytest.CaptureFixture[str]) -> None:
-    oven = Command(config=Oven, run=bake, examples=("",), defaults=recipe_yeast)
+    oven = command_of(Oven, bake, defaults=recipe_yeast)
     assert read("--recipe wheat", oven) == Oven(recipe="wheat", yeast=None)
     fresh = Yeast(kind="fresh", learning_rate=5.0)
     assert read("--recipe wheat --kind fresh", oven).yeast == fresh

@@ -24,7 +24,7 @@ import os, sys, warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from bertsmith.cli.main import main
-from bertsmith.cli.command import Command
+from bertsmith.cli.command import Command, Verb
 from bertsmith.core.config import POSITIONAL, Config
 from bertsmith.core.log import Table, console, progress, progress_of_several, say
 from bertsmith.core.output import print_json, print_line, print_table
@@ -67,8 +67,8 @@ def answer(config) -> None:
         sys.stdin.buffer.read()
 
 commands = {
-    "train": Command(config=TrainConfig, run=train, examples=("",)),
-    "answer": Command(config=AnswerConfig, run=answer, examples=("",)),
+    "train": Command(lambda: Verb(TrainConfig, train), ("",)),
+    "answer": Command(lambda: Verb(AnswerConfig, answer), ("",)),
 }
 sys.exit(main(None, commands))
 """

@@ -11,9 +11,9 @@ import pytest
 from transformers import AutoModel, AutoModelForPreTraining
 
 from bertsmith.batches.config import Phase
-from bertsmith.cli.commands import pretrain as verb
-from bertsmith.cli.commands import recipe_settings
 from bertsmith.cli.main import main
+from bertsmith.cli.verbs import pretrain as verb
+from bertsmith.cli.verbs import recipe_settings
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import encoder_of
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings

@@ -3,9 +3,10 @@
 The options of the config (core/options.py) are the syntax: `POSITIONAL` ones in their order, the
 others by name, ``--name VALUE`` or ``--name=VALUE``. Several values have commas between, or the
 option before each; any other option may stand there once, so that no value is dropped unsaid. A
-switch has no value, and ``--no-name`` turns it off. The function's docstring is the description in
-the help. argparse takes the arguments apart and lays out the help; a text gets its type here, since
-the errors of argparse are prose. shtab makes completion scripts of the same parsers.
+switch has no value, and ``--no-name`` turns it off. A verb's function (cli/verbs.py) is called when
+its options are asked for: only then is the config imported. argparse takes the arguments apart and
+lays out the help; a text gets its type here, since the errors of argparse are prose. shtab makes
+completion scripts of the same parsers.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from bertsmith.cli.config_files import config_lines, locate, parse_yaml, read_config
 from bertsmith.core.config import POSITIONAL, Config, described_type, typed_value
@@ -43,19 +45,55 @@ _CONFIG, _PRINT_CONFIG = "config", "print-config"
 Shell = Literal["bash", "zsh", "fish"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Command:
-    """Something the command line can do: `run` of the config that the arguments make."""
+_Options = TypeVar("_Options", bound=Config)
 
-    config: type[Config]
-    run: Callable[[Any], object]
+
+class Verb:
+    """A config, the function that runs with it, and the defaults that follow from other options."""
+
+    def __init__(
+        self,
+        config: type[_Options],
+        run: Callable[[_Options], object],
+        defaults: Defaults = no_defaults,
+    ) -> None:
+        """Join a config and a function of it."""
+        self.config: type[Config] = config
+        self.run: Callable[[Any], object] = run
+        self.defaults = defaults
+
+
+@dataclass(frozen=True)
+class Command:
+    """An entry of the command line: a verb, imported when one of its parts is first asked for."""
+
+    load: Callable[[], Verb]
+    """A function that imports the verb's config; its docstring describes the verb."""
     examples: tuple[str, ...]
-    defaults: Defaults = no_defaults
+
+    @cached_property
+    def _verb(self) -> Verb:
+        return self.load()
+
+    @property
+    def config(self) -> type[Config]:
+        """The config whose fields are the options."""
+        return self._verb.config
+
+    @property
+    def run(self) -> Callable[[Any], object]:
+        """The function of the config."""
+        return self._verb.run
+
+    @property
+    def defaults(self) -> Defaults:
+        """Defaults that follow from other options."""
+        return self._verb.defaults
 
     @property
     def description(self) -> str:
-        """The docstring of the function."""
-        return inspect.getdoc(self.run) or ""
+        """The description in the help."""
+        return inspect.getdoc(self.load) or ""
 
     @property
     def summary(self) -> str:

@@ -1,391 +1,45 @@
-"""The table of verbs: each is a config and a function that calls one recipe.
-
-Nothing slow is imported before a verb runs, so that help comes at once.
-"""
+"""The table of verbs, in the order of the help, with examples of each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from bertsmith.cli import verbs
+from bertsmith.cli.command import Command, CompletionConfig, Verb, completion_script
+from bertsmith.core.output import print_line
 
-from bertsmith.cli.command import Command, CompletionConfig, completion_script
-from bertsmith.core.output import print_json, print_line
-from bertsmith.recipes.config import (
-    ConvertConfig,
-    DemoConfig,
-    EmbedConfig,
-    ExplainConfig,
-    ExtendConfig,
-    ModelsConfig,
-    PrepareConfig,
-    PushConfig,
-    QuantizeConfig,
-    VocabularyConfig,
-)
-from bertsmith.recipes.distil.config import DistilConfig
-from bertsmith.recipes.export.config import ExportConfig
-from bertsmith.recipes.finetune.config import CompareConfig, FinetuneConfig, GlueConfig
-from bertsmith.recipes.inspect.config import InspectConfig
-from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig, ScoreConfig, WriteConfig
-from bertsmith.recipes.pretrain.config import PretrainConfig
-from bertsmith.serving.config import ServeConfig
 
-
-def demo(config: DemoConfig) -> object:
-    """Train a small BERT on the documentation of this machine's Python, and use it."""
-    from bertsmith.recipes.demo.recipe import demo as recipe
-
-    return _printed(recipe(config), config.json)
-
-
-def learn_vocabulary(config: VocabularyConfig) -> object:
-    """Learn a vocabulary from your text."""
-    from bertsmith.recipes.vocabulary import learn_vocabulary as recipe
-
-    return recipe(config)
-
-
-def extend_vocabulary(config: ExtendConfig) -> object:
-    """Add to a model's vocabulary the pieces that save most on your text.
-
-    New pieces start as the mean of those they replace; pretrain --from trains them.
-    """
-    from bertsmith.recipes.extend import extend as recipe
-
-    return recipe(config)
-
-
-def prepare(config: PrepareConfig) -> object:
-    """Turn your text into a store of token ids, which pre-training reads.
-
-    Memory stays the same whatever the size of the text, and the store whatever the number of
-    workers. After an interruption, or when the disk was full, the same command goes on with what is
-    in STORE.partial.
-    """
-    from bertsmith.recipes.prepare import dry_run
-    from bertsmith.recipes.prepare import prepare as recipe
-
-    if config.dry_run:
-        return dry_run(config)
-    return recipe(config)
-
-
-def pretrain(config: PretrainConfig) -> object:
-    """Pre-train a BERT on a store, or resume a run that was interrupted.
-
-    Recipes, whose settings --help shows (pretrain --recipe roberta --help):
-      quick    Ours, for minutes and hours: the most learned in a small budget
-      paper    BERT as published: Devlin et al. 2018
-      roberta  RoBERTa as published, on your vocabulary: Liu et al. 2019
-      albert   ALBERT as published, on your vocabulary: Lan et al. 2019
-      modern   ModernBERT as published, on your vocabulary: Warner et al. 2024
-      electra  ELECTRA as published: Clark et al. 2020
-    """
-    from bertsmith.core.clock import Clock, command_start
-    from bertsmith.recipes.pretrain.recipe import look
-    from bertsmith.recipes.pretrain.recipe import pretrain as recipe
-
-    clock = Clock(began=command_start())
-    return look(config, clock=clock) if config.dry_run else recipe(config, clock=clock)
-
-
-def recipe_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings of the recipe, or those suited to the model that is continued.
-
-    A run that is resumed keeps its own.
-    """
-    from bertsmith.recipes.pretrain.published import default_settings
-    from bertsmith.training.config import Budget
-
-    if given.get("store", True) is None:
-        return {}
-    spent = {name: given[name] for name in ("minutes", "steps") if given.get(name) is not None}
-    # help needs none, and a run without any is refused when it is resolved
-    budget = Budget(**spent) if len(spent) == 1 else Budget(minutes=30.0)
-    model, recipe = given.get("model") or "small", given.get("recipe") or "quick"
-    return {"settings": default_settings(recipe, model, budget, given.get("from_")).to_dict()}
-
-
-def list_models(config: ModelsConfig) -> object:
-    """List published models, with their parameters and the memory they take.
-
-    The sizes are those of pretrain --model; the memory is that of a whole process, to run the
-    encoder on a batch of 4,096 tokens, or to pre-train it with such batches and AdamW.
-    """
-    from bertsmith.recipes.resources import as_json, models, show
-
-    facts = models()
-    if config.json:
-        print_json(as_json(facts))
-    else:
-        show(facts)
-    return facts
-
-
-def finetune(config: FinetuneConfig) -> object:
-    """Teach a model folder a task from labelled examples, with several seeds.
-
-    The task is detected from the data: a class a text or pair, any number of classes, a number,
-    relevance to a query, one of several options, tags of words, answers in a text. A run that was
-    stopped goes on with the same command.
-    """
-    from bertsmith.recipes.finetune.recipe import dry_run
-    from bertsmith.recipes.finetune.recipe import finetune as recipe
-
-    if config.dry_run:
-        dry_run(config)
-        return None
-    return recipe(config)
-
-
-def glue(config: GlueConfig) -> object:
-    """Fine-tune on GLUE's tasks, print the paper's table, and write the leaderboard's zip file.
-
-    Tasks whose files are not there are passed over. A run that was stopped goes on with the same
-    command; tasks of earlier calls with the same model and OUT stay in the table and the zip file.
-    """
-    from bertsmith.recipes.glue import glue as recipe
-
-    return _printed(recipe(config), config.json)
-
-
-def compare(config: CompareConfig) -> object:
-    """Test whether one fine-tuning is better than another, or only luckier.
-
-    Both must have been measured on the same dev examples. The best seeds' answers are compared
-    example by example: McNemar's test where they are right or wrong, and the difference of the
-    scores over dev sets drawn anew.
-    """
-    from bertsmith.recipes.finetune.compare import compare as recipe
-
-    return _printed(recipe(config), config.json)
-
-
-def distil(config: DistilConfig) -> object:
-    """Teach a small student what a larger model, its teacher, knows.
-
-    Methods:
-      distilbert  soft targets, labels and cosine of hidden states: Sanh et al. 2019
-      tinybert    attention scores and hidden states, then soft targets: Jiao et al. 2020
-      minilm      relations of queries, keys, values, then targets and labels: Wang et al. 2021
-      static      no layers, a vector a piece, by the frequencies of a store: Arora et al. 2017
-
-    On a token store the student learns before any task, for --minutes or --steps. On labelled
-    examples of the teacher's task it is compared with the teacher, with the same student
-    fine-tuned plainly, and with TF-IDF: score, parameters, size, and speed in the engine. A run
-    that was stopped goes on with the same command.
-    """
-    from bertsmith.core.clock import Clock, command_start
-    from bertsmith.recipes.distil.recipe import distil as recipe
-
-    return recipe(config, clock=Clock(began=command_start()))
-
-
-def predict(config: PredictConfig) -> None:
-    """Answer for texts, by what the model folder was taught, or fill in [MASK].
-
-    One row out for each row in, blank ones too; csv and jsonl keep the columns of the input. A
-    pre-trained model also predicts whether the second text of a pair, written with a tab between,
-    follows the first; one pre-trained from left to right continues each text.
-    """
-    from bertsmith.recipes.predict.recipe import predict as recipe
-
-    recipe(config)
-
-
-def evaluate(config: EvaluateConfig) -> object:
-    """Score a fine-tuned model on labelled examples, with 95 % intervals.
-
-    Labels are compared by name, whatever the order in which the file has them.
-    """
-    from bertsmith.recipes.predict.evaluate import evaluate as recipe
-
-    return _printed(recipe(config), config.json)
-
-
-def score(config: ScoreConfig) -> None:
-    """Score texts by how well a pre-trained model predicts their tokens; compare pairs.
-
-    The score of a text is its pseudo-log-likelihood, each token masked in its turn (Salazar et al.
-    2020), or the log-likelihood of a model that reads from left to right. Of a pair, in two columns
-    or with a tab between, the better text comes first: the share of pairs is printed whose first
-    text scores higher.
-    """
-    from bertsmith.recipes.predict.score import score as recipe
-
-    recipe(config)
-
-
-def write(config: WriteConfig) -> None:
-    """Write text with a pre-trained model, from a prompt or from nothing.
-
-    A masked model fills masks after the prompt, which takes a pass over the text for each token or
-    more; one that reads from left to right appends a token a pass. The passes are printed.
-    """
-    from bertsmith.recipes.predict.write import write as recipe
-
-    recipe(config)
-
-
-def explain(config: ExplainConfig) -> None:
-    """Share the answers of a fine-tuned model out among the words of the texts.
-
-    For classes, numbers, tags and answers in texts. Shares of integrated gradients add up to the
-    difference of the answer's logit between the text and masks in place of all its words; those of
-    leave-one-out are what the logit loses without a word. With --deletion the shares are tested.
-    """
-    from bertsmith.recipes.explain import explain as recipe
-
-    recipe(config)
-
-
-def quantize(config: QuantizeConfig) -> object:
-    """Let a model answer in int8, where that is faster here and as good.
-
-    Speed is measured on this processor at the lengths of your texts, the score on your labelled
-    examples. Refused, with the table, where int8 is not faster or costs more than half a point.
-    A model without a head gives vectors: their mean cosine with those of fp32 has to be 0.997, or,
-    with pairs of texts and a number as --dev, Spearman's correlation may lose half a point.
-    OUT keeps the original weights, and transformers loads it.
-    """
-    from bertsmith.recipes.quantize.recipe import quantize as recipe
-
-    return _printed(recipe(config), config.json)
-
-
-def export(config: ExportConfig) -> object:
-    """Write a model for another runtime: ONNX, OpenVINO, torch.export, or transformers.js.
-
-    Every head of every family, for batches of any size and texts of any length, under the names of
-    inputs and outputs that transformers and optimum have. What was written is run beside the engine
-    before it takes its name, and refused where the two differ by more than 1e-5.
-    """
-    from bertsmith.recipes.export.recipe import export as recipe
-
-    return _printed(recipe(config), config.json)
-
-
-def embed(config: EmbedConfig) -> None:
-    """Write the vectors of texts, of their words or of their tokens, to a file.
-
-    A sentence-transformers folder pools and normalises as its files say; others give the mean, or
-    the last token if the model reads from left to right: only that one has seen the others.
-
-    Layers:
-      0 to L          by number; 0, or embeddings, is what the first layer reads
-      first, last, second-to-last, sum-last-4, concat-last-4, sum-all
-      mix:W,W,...     a weight a layer; mix:FILE, learned ones as JSON (Peters et al. 2018)
-
-    Pooling:
-      cls, mean, max, mean-sqrt-length, weighted-mean, last-token, or several: cls+mean
-      pooler, the model's own, on the last layer; token, a vector a token
-      word-mean, word-first, word-sum, a vector a word, of its pieces
-    """
-    from bertsmith.recipes.embed import embed as recipe
-
-    recipe(config)
-
-
-def serve(config: ServeConfig) -> None:
-    """Serve models over HTTP, to programs and on a page to try them.
-
-    /answer answers for every model, /v1/embeddings as OpenAI does, /embed, /predict, /rerank and
-    others as text-embeddings-inference does; /openapi.json describes them. SIGTERM lets what was
-    asked be answered first. It is not encrypted: put a proxy in front of it where it leaves this
-    machine.
-    """
-    from bertsmith.serving.server import serve as recipe
-
-    recipe(config)
-
-
-def inspect(config: InspectConfig) -> object:
-    """Show what the attention heads of a model do over your text, as a page of figures.
-
-    A dependency treebank (CoNLL-U) also shows which heads find which relations between words; words
-    with tags, which heads attend from tag to tag and within entities; documents with coreference,
-    which heads find antecedents. All are compared with simple rules and with random weights. Memory
-    does not grow with the text.
-    """
-    from bertsmith.recipes.inspect.recipe import inspect as recipe
-
-    return _printed(recipe(config), config.json)
-
-
-def completion(config: CompletionConfig) -> object:
+def completion() -> Verb:
     """Print the script by which a shell completes verbs, options and their values.
 
     bash: add source <(bertsmith completion bash) to ~/.bashrc; zsh: add to ~/.zshrc, after
     compinit, eval "$(bertsmith completion zsh)"; fish:
     bertsmith completion fish > ~/.config/fish/completions/bertsmith.fish
     """
-    script = completion_script(config.shell, COMMANDS)
-    for line in script.split("\n"):
-        print_line(line, exact=True)
-    return script
 
+    def run(config: CompletionConfig) -> object:
+        script = completion_script(config.shell, COMMANDS)
+        for line in script.split("\n"):
+            print_line(line, exact=True)
+        return script
 
-def _printed(figures: Mapping[str, Any], as_json: bool) -> Mapping[str, Any]:
-    """Return figures, printed if they are asked for as JSON."""
-    if as_json:
-        print_json(figures)
-    return figures
-
-
-def convert(config: ConvertConfig) -> object:
-    """Make a model folder of weights in another format, or Google's format of a model folder.
-
-    The format of SOURCE is detected from its files:
-      pickled     pytorch_model.bin (or any .bin, .pt, .pth), one file or several with an index;
-                  opened in a process that has limits and runs nothing it reads
-      safetensors model.fp16.safetensors and the like, one file or several with an index, and
-                  model.safetensors whose vocabulary lies one folder up
-      fairseq     a RoBERTa's model.pt with dict.txt, encoder.json and vocab.bpe beside it
-      TensorFlow  bert_model.ckpt.index and .data-... of google-research/bert or /albert with
-                  bert_config.json and vocab.txt beside them; TensorFlow is not needed
-    config.json and the vocabulary lie beside the weights, or one folder up.
-    OUT/conversion.json lists what became of every tensor.
-    """
-    from bertsmith.recipes.convert import convert as recipe
-
-    return recipe(config)
-
-
-def push(config: PushConfig) -> object:
-    """Send a model folder to the hub, with a model card.
-
-    The folder is loaded first, to see that it can be. Its README.md gets the head that the hub
-    reads, as far as it is missing; what you wrote there stays. Only the model's files are sent: no
-    checkpoints, logs or data. You must be signed in: set HF_TOKEN, or run: hf auth login.
-    """
-    from bertsmith.recipes.push import push as recipe
-
-    return recipe(config)
+    return Verb(CompletionConfig, run)
 
 
 COMMANDS: dict[str, Command] = {
-    "demo": Command(
-        config=DemoConfig, run=demo, examples=("", "--minutes 2 --out /tmp/demo --json")
-    ),
+    "demo": Command(verbs.demo, examples=("", "--minutes 2 --out /tmp/demo --json")),
     "vocab learn": Command(
-        config=VocabularyConfig,
-        run=learn_vocabulary,
+        verbs.learn_vocabulary,
         examples=("books/ --out vocab", "'news/*.jsonl.gz' --out vocab --size 8000 --cased"),
     ),
     "vocab extend": Command(
-        config=ExtendConfig,
-        run=extend_vocabulary,
+        verbs.extend_vocabulary,
         examples=("model notes/ --add 1000 --out extended",),
     ),
     "prepare": Command(
-        config=PrepareConfig,
-        run=prepare,
+        verbs.prepare,
         examples=("books/ --vocab vocab --out store", "web.parquet --vocab vocab --out store"),
     ),
     "pretrain": Command(
-        config=PretrainConfig,
-        run=pretrain,
-        defaults=recipe_settings,
+        verbs.pretrain,
         examples=(
             "store --out run --model mini --minutes 60",
             "store --out run --recipe roberta --model tiny --minutes 20 --gradient-accumulation 2",
@@ -393,10 +47,9 @@ COMMANDS: dict[str, Command] = {
             "store --from model --out run --minutes 60",
         ),
     ),
-    "models": Command(config=ModelsConfig, run=list_models, examples=("", "--json")),
+    "models": Command(verbs.list_models, examples=("", "--json")),
     "finetune": Command(
-        config=FinetuneConfig,
-        run=finetune,
+        verbs.finetune,
         examples=(
             "run/model train.csv --out spam",
             "run/model pairs.tsv --out same --text-column a --text-pair-column b --seeds 3",
@@ -407,17 +60,15 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "glue": Command(
-        config=GlueConfig,
-        run=glue,
+        verbs.glue,
         examples=(
             "run/model --data glue --out glue-run",
             "run/model --data glue --out few --tasks RTE,CoLA",
         ),
     ),
-    "compare": Command(config=CompareConfig, run=compare, examples=("spam other-spam",)),
+    "compare": Command(verbs.compare, examples=("spam other-spam",)),
     "distil": Command(
-        config=DistilConfig,
-        run=distil,
+        verbs.distil,
         examples=(
             "spam/model train.csv --student 3/384 --out small",
             "spam/model train.csv --student 2/192 --method tinybert,minilm --out smaller",
@@ -427,38 +78,33 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "predict": Command(
-        config=PredictConfig,
-        run=predict,
+        verbs.predict,
         examples=("spam/model messages.txt", "run/model --top 3 < sentences-with-masks.txt"),
     ),
-    "evaluate": Command(config=EvaluateConfig, run=evaluate, examples=("spam/model test.csv",)),
+    "evaluate": Command(verbs.evaluate, examples=("spam/model test.csv",)),
     "score": Command(
-        config=ScoreConfig,
-        run=score,
+        verbs.score,
         examples=(
             "run/model sentences.txt",
             "run/model blimp.jsonl --text-column sentence_good --text-pair-column sentence_bad",
         ),
     ),
     "write": Command(
-        config=WriteConfig,
-        run=write,
+        verbs.write,
         examples=(
             'run/model --prompt "It was a dark" --length 20',
             "run/model --how gibbs --passes 200 --temperature 0.7 --seed 3",
         ),
     ),
     "explain": Command(
-        config=ExplainConfig,
-        run=explain,
+        verbs.explain,
         examples=(
             "spam/model messages.txt --out why.html",
             "names/model dev.conll --methods integrated-gradients,rollout --deletion",
         ),
     ),
     "convert": Command(
-        config=ConvertConfig,
-        run=convert,
+        verbs.convert,
         examples=(
             "downloaded/ bert",
             "hub:google-bert/bert-base-uncased bert",
@@ -467,21 +113,18 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "push": Command(
-        config=PushConfig,
-        run=push,
+        verbs.push,
         examples=("spam/model owner/spam --license mit", "run/model owner/bert --dry-run"),
     ),
     "quantize": Command(
-        config=QuantizeConfig,
-        run=quantize,
+        verbs.quantize,
         examples=(
             "spam/model --calibrate texts.txt --dev dev.csv --out spam-int8",
             "minilm --calibrate texts.txt --out minilm-int8",
         ),
     ),
     "export": Command(
-        config=ExportConfig,
-        run=export,
+        verbs.export,
         examples=(
             "spam/model --to onnx --out spam-onnx",
             "spam/model --to transformers.js --out spam-web",
@@ -490,8 +133,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "embed": Command(
-        config=EmbedConfig,
-        run=embed,
+        verbs.embed,
         examples=(
             "minilm questions.txt --out questions.npy",
             "run/model reviews.csv --out reviews.parquet --layer second-to-last --pool cls+mean",
@@ -499,8 +141,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "serve": Command(
-        config=ServeConfig,
-        run=serve,
+        verbs.serve,
         examples=(
             "spam/model",
             "minilm names/model --name vectors,names --port 8080",
@@ -508,13 +149,12 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "inspect": Command(
-        config=InspectConfig,
-        run=inspect,
+        verbs.inspect,
         examples=(
             "run/model texts.txt --out heads.html",
             "run/model treebank.conllu --out relations.html --max-words 40",
             "run/model entities.conll --out entities.html",
         ),
     ),
-    "completion": Command(config=CompletionConfig, run=completion, examples=("bash",)),
+    "completion": Command(completion, examples=("bash",)),
 }

@@ -35,11 +35,13 @@ def python_function(
     config: type[Config],
     run: Callable[[Any], Any],
     defaults: Defaults = no_defaults,
+    *,
+    description: str | None = None,
 ) -> Callable[..., Any]:
     """Return `run` as a function whose keywords are the options of its config.
 
     Positional arguments of the command line may be given by position. Raises `ConfigError` for
-    arguments that do not fit.
+    arguments that do not fit. Without a description, the docstring of `run` is taken.
     """
     options = options_of(config)
     places = [option.name for option in options.values() if option.positional]
@@ -57,7 +59,7 @@ def python_function(
     own = [option for option in options.values() if "." not in option.name]
     function.__name__ = function.__qualname__ = name
     lines = [f"    {in_python(option)}: {option.explanation}" for option in own]
-    described = inspect.getdoc(run) or ""
+    described = description or inspect.getdoc(run) or ""
     function.__doc__ = "\n".join([described, "", "Args:", *lines])
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         sorted(map(_parameter, own), key=lambda each: (each.kind, each.default is not each.empty))
