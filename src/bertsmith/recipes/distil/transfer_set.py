@@ -269,7 +269,8 @@ def read_unlabelled(
         )
     left_out = len(rows) - len(kept)
     more = f"; {left_out:,} left out that are among the labelled ones" if left_out else ""
-    say(f"unlabelled: {counted(len(kept), 'text')} of {file}{more}")
+    what = counted(len(kept), "sentence" if isinstance(first, Tagged) else "text")
+    say(f"unlabelled: {what} of {file}{more}")
     return kept
 
 
