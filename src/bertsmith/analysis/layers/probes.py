@@ -221,9 +221,7 @@ _Edges = tuple[Tensor, Tensor, Tensor, Tensor]
 
 def _edge_batches(kind: _Kind, sentences: Sequence[ProbedSentence]) -> Iterator[_Edges]:
     """Yield features, words, true heads (-1 for none) and what cannot be a head."""
-    ordered = sorted(sentences, key=lambda each: len(each.words))
-    for begin in range(0, len(ordered), _SENTENCES):
-        own = ordered[begin : begin + _SENTENCES]
+    for own in _in_batches(sentences):
         widest = max(len(each.words) for each in own)
         heads = torch.full((len(own), widest), -1)
         words = torch.zeros(len(own), widest, own[0].static.shape[1])
