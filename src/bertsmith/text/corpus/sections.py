@@ -9,10 +9,11 @@ are rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import CorpusError
@@ -31,6 +32,7 @@ from bertsmith.text.tables import Table
 
 SECTION_BYTES = 1 << 20
 _BLOCK_BEFORE = 4096
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,41 +201,37 @@ def row_sections(
     table: Table, rows: Iterable[Line], start: Position, done: int
 ) -> Iterator[RowSection]:
     """Yield the sections of a table from a position on, where `rows` begin."""
-    part: list[Line] = []
-    size, offset = 0, start.offset
-
-    def section() -> RowSection:
+    source = str(table.file.path)
+    for part, size, offset in _parts(rows, lambda row: len(row[1]), start.offset):
         end = Position(file=start.file, offset=offset, read=done + table.bytes_read)
-        return RowSection(source=str(table.file.path), rows=tuple(part), size=size, end=end)
-
-    for row in rows:
-        part.append(row)
-        size += len(row[1])
-        offset += 1
-        if size >= SECTION_BYTES:
-            yield section()
-            part, size = [], 0
-    if part:
-        yield section()
+        yield RowSection(source=source, rows=part, size=size, end=end)
 
 
 def document_sections(
     file: TextFile, documents: Iterable[Document], start: Position, done: int
 ) -> Iterator[DocumentSection]:
     """Yield the sections of a file of `documents` from a position on, where they begin."""
-    part: list[Document] = []
-    size, offset = 0, start.offset
-
-    def section() -> DocumentSection:
+    for part, size, offset in _parts(documents, _length, start.offset):
         end = Position(file=start.file, offset=offset, read=done + file.bytes_read)
-        return DocumentSection(given=tuple(part), size=size, end=end)
+        yield DocumentSection(given=part, size=size, end=end)
 
-    for document in documents:
-        part.append(document)
-        size += sum(map(len, document.paragraphs))
+
+def _length(document: Document) -> int:
+    return sum(map(len, document.paragraphs))
+
+
+def _parts(
+    items: Iterable[_Item], length: Callable[[_Item], int], offset: int
+) -> Iterator[tuple[tuple[_Item, ...], int, int]]:
+    """Yield items in parts as large as a section, each with its size and the offset after it."""
+    part: list[_Item] = []
+    size = 0
+    for item in items:
+        part.append(item)
+        size += length(item)
         offset += 1
         if size >= SECTION_BYTES:
-            yield section()
+            yield tuple(part), size, offset
             part, size = [], 0
     if part:
-        yield section()
+        yield tuple(part), size, offset
