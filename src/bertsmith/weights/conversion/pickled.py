@@ -18,6 +18,7 @@ from bertsmith.weights.conversion.staging import (
     Moves,
     carry_settings,
     config_beside,
+    indexed_files,
     read_settings,
     unmoved,
 )
@@ -34,7 +35,6 @@ _INDEX = re.compile(r"pytorch_model\.bin\.index(\.\w{1,20})?\.json", re.ASCII)
 _SHARD = re.compile(r".*-\d{5}-of-\d{5}\.bin")
 _USUAL = "pytorch_model.bin"
 _NO_MODEL = ("rng_state", "openvino_", "adapter_", "optimizer_", "scheduler_")
-_MOST_FILES = 1000
 
 _MEMORY = 512 * 2**20
 """Bytes it may use for itself, besides twice those of the files."""
@@ -70,7 +70,7 @@ def find_pickled(source: Path) -> list[Path]:
     indices = [path for path in entries if _INDEX.fullmatch(path.name)]
     usual = source / f"{_USUAL}.index.json"
     if usual in indices:
-        return _shards(usual)
+        return indexed_files(usual, _SUFFIXES)
     found = [
         path
         for path in entries
@@ -85,7 +85,7 @@ def find_pickled(source: Path) -> list[Path]:
             where=source,
             remedy=f"name one: {(found or indices)[0]}",
         )
-    return _shards(indices[0]) if indices else found
+    return indexed_files(indices[0], _SUFFIXES) if indices else found
 
 
 def read_pickled(files: Sequence[Path], folder: Path) -> Moves:
@@ -168,17 +168,3 @@ def _answer(path: Path) -> dict[str, Any]:
 def _refusal(what: str, files: Sequence[Path]) -> ModelFolderError:
     more = f" (or one of {len(files) - 1} files beside it)" if len(files) > 1 else ""
     return ModelFolderError(what + more, where=files[0], remedy="fetch it again, or do without it")
-
-
-def _shards(index: Path) -> list[Path]:
-    """The files that an index names, each in the index's own folder."""
-    named = read_settings(index).get("weight_map")
-    names = sorted({str(each) for each in named.values()}) if isinstance(named, dict) else []
-    if not 1 <= len(names) <= _MOST_FILES:
-        raise ModelFolderError("names no files of weights", where=index)
-    for name in names:
-        if Path(name).name != name or Path(name).suffix not in _SUFFIXES:
-            raise ModelFolderError(
-                f"names {name[:80]!r}, which is no file of weights in its folder", where=index
-            )
-    return [index.parent / name for name in names]

@@ -85,6 +85,7 @@ def _without_invented_labels(config: dict[str, Any]) -> dict[str, Any]:
 Change = Literal["same", "renamed", "transposed", "split"]
 
 _LARGEST_TEXT = 64 * 2**20
+_MOST_FILES = 1000
 _LARGEST_JSON = 8 * 2**20
 
 
@@ -144,6 +145,23 @@ def read_settings(path: Path) -> dict[str, Any]:
     check_file(path, path.parent.resolve())
     settings: dict[str, Any] = read_json(path, ModelFolderError, largest=_LARGEST_JSON)
     return settings
+
+
+def indexed_files(index: Path, suffixes: Collection[str]) -> list[Path]:
+    """Return the files that an index names, each in the index's own folder.
+
+    `ModelFolderError` where it names none or too many, or one elsewhere or without such a suffix.
+    """
+    named = read_settings(index).get("weight_map")
+    names = sorted({str(each) for each in named.values()}) if isinstance(named, dict) else []
+    if not 1 <= len(names) <= _MOST_FILES:
+        raise ModelFolderError("names no files of weights", where=index)
+    for name in names:
+        if Path(name).name != name or Path(name).suffix not in suffixes:
+            raise ModelFolderError(
+                f"names {name[:80]!r}, which is no file of weights in its folder", where=index
+            )
+    return [index.parent / name for name in names]
 
 
 def read_text(path: Path) -> str:

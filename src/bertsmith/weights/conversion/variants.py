@@ -19,7 +19,7 @@ from bertsmith.weights.conversion.staging import (
     Moves,
     carry_settings,
     config_beside,
-    read_settings,
+    indexed_files,
 )
 from bertsmith.weights.folder import check_file
 from bertsmith.weights.tensors import INDEX_FILE, READABLE, WEIGHTS_FILE, TensorFile, write_tensors
@@ -29,7 +29,6 @@ _INDEX = re.compile(r"[\w.-]{1,100}\.safetensors\.index(\.\w{1,20})?\.json", re.
 _SHARD = re.compile(r".*-\d{5}-of-\d{5}\.safetensors")
 # weights that are added to a model's, and states of a training
 _NO_MODEL = ("adapter", "optimizer", "scheduler", "rng_state")
-_MOST_FILES = 1000
 
 
 def find_safetensors(source: Path) -> list[Path]:
@@ -57,7 +56,7 @@ def find_safetensors(source: Path) -> list[Path]:
             where=source,
             remedy=f"name a file: {(found or indices)[0]}",
         )
-    return _shards(indices[0]) if indices else found
+    return indexed_files(indices[0], (SUFFIX,)) if indices else found
 
 
 def _is_part(path: Path) -> bool:
@@ -82,20 +81,6 @@ def read_safetensors(files: list[Path], folder: Path) -> Moves:
     write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
     carry_settings(files[0], folder)
     return moves
-
-
-def _shards(index: Path) -> list[Path]:
-    """The files that an index names, each in the index's own folder."""
-    named = read_settings(index).get("weight_map")
-    names = sorted({str(each) for each in named.values()}) if isinstance(named, dict) else []
-    if not 1 <= len(names) <= _MOST_FILES:
-        raise ModelFolderError("names no files of weights", where=index)
-    for name in names:
-        if Path(name).name != name or not name.endswith(SUFFIX):
-            raise ModelFolderError(
-                f"names {name[:80]!r}, which is no file of weights in its folder", where=index
-            )
-    return [index.parent / name for name in names]
 
 
 _LOOKED_AT = 2000
