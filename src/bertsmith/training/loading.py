@@ -25,10 +25,21 @@ from bertsmith.network.batch import Batch
 from bertsmith.training.processes import Gone, Worker, failure, pickled, receive
 
 
-class _Source(Protocol):
-    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]: ...
+class BatchSource(Protocol):
+    """A source of batches, which are a pure function of the position in the data."""
 
-    def after(self, place: DataPosition) -> DataPosition: ...
+    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+        """Return the batch at a position, and the position after it."""
+        ...
+
+
+@runtime_checkable
+class WalkableSource(BatchSource, Protocol):
+    """A source that worker processes can read from; it must be picklable."""
+
+    def after(self, place: DataPosition) -> DataPosition:
+        """Return the position after the batch at a position, cheaply."""
+        ...
 
 
 class Walk(NamedTuple):
@@ -74,7 +85,7 @@ def _serve(connection: Connection) -> None:
     waiting: queue.Queue[bytes] = queue.Queue(ahead)
     threading.Thread(target=_send, args=(connection, waiting), daemon=True).start()
     try:
-        source: _Source = pickle.loads(walked)
+        source: WalkableSource = pickle.loads(walked)
         torch.set_num_threads(1)
         waiting.put(pickled(Ready()))
         _draw(connection, source, waiting)
@@ -85,7 +96,7 @@ def _serve(connection: Connection) -> None:
         receive(connection)  # until the other end closes
 
 
-def _draw(connection: Connection, source: _Source, waiting: queue.Queue[bytes]) -> None:
+def _draw(connection: Connection, source: WalkableSource, waiting: queue.Queue[bytes]) -> None:
     while True:
         walk: Walk = receive(connection)
         place = _skip(source, walk.place, walk.first * walk.ranks)
@@ -96,14 +107,14 @@ def _draw(connection: Connection, source: _Source, waiting: queue.Queue[bytes]) 
 
 
 def take_own(
-    source: _Source, place: DataPosition, rank: int, ranks: int
+    source: WalkableSource, place: DataPosition, rank: int, ranks: int
 ) -> tuple[Batch, DataPosition]:
     """Return one rank's batch of the next group, and the position after the group."""
     batch, after = source.next_batch(_skip(source, place, rank))
     return batch, _skip(source, after, ranks - 1 - rank)
 
 
-def _skip(source: _Source, place: DataPosition, batches: int) -> DataPosition:
+def _skip(source: WalkableSource, place: DataPosition, batches: int) -> DataPosition:
     for _ in range(batches):
         place = source.after(place)
     return place
@@ -115,23 +126,6 @@ def _send(connection: Connection, waiting: queue.Queue[bytes]) -> None:
             connection.send_bytes(waiting.get())
     except OSError:
         os._exit(0)
-
-
-class BatchSource(Protocol):
-    """A source of batches, which are a pure function of the position in the data."""
-
-    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
-        """Return the batch at a position, and the position after it."""
-        ...
-
-
-@runtime_checkable
-class WalkableSource(BatchSource, Protocol):
-    """A source that worker processes can read from; it must be picklable."""
-
-    def after(self, place: DataPosition) -> DataPosition:
-        """Return the position after the batch at a position, cheaply."""
-        ...
 
 
 class Feed:
