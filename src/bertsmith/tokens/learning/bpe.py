@@ -14,11 +14,17 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.trainers import BpeTrainer
 
-from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.bpe import ByteRules, byte_letters, words, written
-from bertsmith.tokens.learning.counting import SILENT, BoundedCounter, LearningObserver, repeated
+from bertsmith.tokens.learning.counting import (
+    SILENT,
+    BoundedCounter,
+    LearningObserver,
+    check_size,
+    refuse_empty,
+    repeated,
+)
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MOST_PIECES
+from bertsmith.tokens.vocabulary import BYTE_SPECIALS
 
 _LONGEST_WORD = 100
 # RoBERTa's order, except for the mask, which RoBERTa has last
@@ -39,19 +45,13 @@ def learn_byte_bpe(
     Raises `VocabularyError` if there is no text or `size` cannot hold the bytes.
     """
     start = len(BYTE_SPECIALS) + len(byte_letters())
-    if not start < size <= MOST_PIECES:
-        raise VocabularyError(
-            f"a vocabulary of {size} pieces",
-            remedy=f"choose a size of {start + 1} to {MOST_PIECES}",
-        )
+    check_size(size, start, advised=start + 1)
     counter = BoundedCounter()
     for text in texts:
         counter.add(part for word in words(text) for part in _parts(word))
     counts = {written(word): number for word, number in counter.counts.items()}
     if not any(map(str.strip, counter.counts)):
-        raise VocabularyError(
-            "there is no text to learn a vocabulary from", remedy="give a corpus with some words"
-        )
+        raise refuse_empty()
     trainer = BpeTrainer(
         vocab_size=size,
         min_frequency=min_frequency,

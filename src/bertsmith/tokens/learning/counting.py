@@ -25,6 +25,7 @@ from bertsmith.core.errors import VocabularyError
 from bertsmith.text.corpus.documents import TextSize, size_of, tidy
 from bertsmith.tokens.basic import CJK_RANGES, BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import MOST_PIECES
 from bertsmith.tokens.wordpiece import LONGEST_WORD
 
 COVERAGE: Final = 0.9995
@@ -54,6 +55,18 @@ class Alphabet:
             f"alphabet: {len(self.kept):,} kinds of characters, "
             f"{100 * self.share:.3f} % of the text; {self.left_out:,} rarer {noun} left out "
             f"({100 * (1 - self.share):.3f} %), which become {unknown}"
+        )
+
+
+def check_size(size: int, held: int, *, advised: int = 100) -> None:
+    """Raise `VocabularyError` unless there is room for more than `held` pieces, and not too much.
+
+    `advised` is the least size that the remedy names.
+    """
+    if not held < size <= MOST_PIECES:
+        raise VocabularyError(
+            f"a vocabulary of {size} pieces",
+            remedy=f"choose a size of {advised} to {MOST_PIECES}",
         )
 
 
@@ -104,6 +117,13 @@ def refuse_small(size: int, least: int) -> VocabularyError:
     return VocabularyError(
         f"{size:,} pieces cannot hold the special tokens and the text's alphabet, {least:,}",
         remedy=f"choose a size of at least {2 * least}, or a smaller --character-coverage",
+    )
+
+
+def refuse_empty() -> VocabularyError:
+    """Return the error for a text without words."""
+    return VocabularyError(
+        "there is no text to learn a vocabulary from", remedy="give a corpus with some words"
     )
 
 

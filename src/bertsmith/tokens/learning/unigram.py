@@ -19,7 +19,6 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.folder.xlm import arranged
 from bertsmith.tokens.learning.counting import (
     SILENT,
@@ -28,8 +27,10 @@ from bertsmith.tokens.learning.counting import (
     alphabet_of,
     characters_of,
     check_coverage,
+    check_size,
     choose_characters,
     decide_accents,
+    refuse_empty,
     refuse_small,
 )
 from bertsmith.tokens.normalisation import (
@@ -42,7 +43,7 @@ from bertsmith.tokens.normalisation import (
     tidied,
 )
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.vocabulary import MOST_PIECES, UNIGRAM_SPECIALS
+from bertsmith.tokens.vocabulary import UNIGRAM_SPECIALS
 
 Integers = NDArray[np.int64]
 Numbers = NDArray[np.float64]
@@ -221,10 +222,7 @@ def learn_unigram(
     unknown. A `plain` vocabulary is XLM-RoBERTa's: cased, with all accents, without ALBERT's rules.
     Raises `VocabularyError` if there is no text or `size` cannot hold the characters.
     """
-    if not len(UNIGRAM_SPECIALS) < size <= MOST_PIECES:
-        raise VocabularyError(
-            f"a vocabulary of {size} pieces", remedy=f"choose a size of 100 to {MOST_PIECES}"
-        )
+    check_size(size, len(UNIGRAM_SPECIALS))
     check_coverage(character_coverage)
     counter = BoundedCounter()
     for text in texts:
@@ -236,9 +234,7 @@ def learn_unigram(
         rules = PlainRules(scores=(), charsmap=compiled(_BLANKS))
     runs = _count_runs(counter.counts, rules, observer)
     if not runs:
-        raise VocabularyError(
-            "there is no text to learn a vocabulary from", remedy="give a corpus with some words"
-        )
+        raise refuse_empty()
     observer.decided(accents)
     counts = _character_counts(runs, counter.forgotten, rules)
     chosen = choose_characters(counts, character_coverage, size=size)

@@ -15,7 +15,6 @@ from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.trainers import WordPieceTrainer
 
-from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning.counting import (
     SILENT,
@@ -24,14 +23,16 @@ from bertsmith.tokens.learning.counting import (
     alphabet_of,
     characters_of,
     check_coverage,
+    check_size,
     choose_characters,
     decide_accents,
+    refuse_empty,
     refuse_small,
     repeated,
 )
 from bertsmith.tokens.learning.mining import PieceMiner, PieceTable, rarest_worth_adding
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.vocabulary import MOST_PIECES, SPECIALS
+from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.tokens.wordpiece import CONTINUES
 
 _SHARE = 0.5
@@ -116,10 +117,7 @@ def learn_wordpiece(
     text are kept (see `choose_characters`), and words with others become [UNK]. Raises
     `VocabularyError` if there is no text or `size` cannot hold the alphabet.
     """
-    if not len(SPECIALS) < size <= MOST_PIECES:
-        raise VocabularyError(
-            f"a vocabulary of {size} pieces", remedy=f"choose a size of 100 to {MOST_PIECES}"
-        )
+    check_size(size, len(SPECIALS))
     check_coverage(character_coverage)
     counter = WordCounter()
     for text in texts:
@@ -128,9 +126,7 @@ def learn_wordpiece(
     rules = BasicRules(lowercase=lowercase, strip_accents=accents.strip)
     words = counter.words(rules, observer)
     if not words:
-        raise VocabularyError(
-            "there is no text to learn a vocabulary from", remedy="give a corpus with some words"
-        )
+        raise refuse_empty()
     observer.decided(accents)
     counts = _with_forgotten(characters_of(words), counter.forgotten(), rules)
     kept = choose_characters(counts, character_coverage, size=size)
