@@ -26,6 +26,7 @@ from bertsmith.objectives.objective import Loss, Term
 _ENTRIES = 2**21
 # a group's shortest sequence in shares of its longest, so that little of its matrices is padding
 _SHORTEST = 0.8
+_MOST_HEADS = 48
 
 
 class AttentionScores(Term):
@@ -96,13 +97,13 @@ class Relations(Term):
         return vectors.flatten(1).unflatten(-1, (self._heads, -1))  # type: ignore[no-any-return]
 
 
-def relation_heads(*widths: int, most: int = 48) -> int:
-    """Return the number of relation heads: the largest that divides all widths, `most` at most.
+def relation_heads(*widths: int) -> int:
+    """Return the number of relation heads: the largest that divides all widths, at most 48.
 
-    48 is that of Wang et al. 2021 for teachers of BERT's size.
+    That is the number of Wang et al. 2021 for teachers of BERT's size.
     """
     common = math.gcd(*widths)
-    return max(number for number in range(1, most + 1) if common % number == 0)
+    return max(number for number in range(1, _MOST_HEADS + 1) if common % number == 0)
 
 
 class _Teaching(NamedTuple):

@@ -138,10 +138,10 @@ class Watch:
     decision depends only on the loss and norm of the whole step: it is equal on every rank.
     """
 
-    def __init__(self, spike: float, patience: int, norms: Iterable[float] = ()) -> None:
+    def __init__(self, spike: float, patience: int) -> None:
         self._spike = spike
         self._patience = patience
-        self._recent = deque(norms, _RECENT)
+        self._recent = deque[float](maxlen=_RECENT)
         self._refused = 0
 
     @property

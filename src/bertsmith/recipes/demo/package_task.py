@@ -128,17 +128,8 @@ def make_task(modules: list[ModuleText]) -> Task:
     )
 
 
-def carry_out_task(
-    task: Task,
-    folder: Path,
-    seed: int,
-    *,
-    settings: FinetuneSettings | None = None,
-    longest: int = LONGEST,
-    title: str = "",
-) -> TaskOutcome:
+def carry_out_task(task: Task, folder: Path, seed: int, *, title: str = "") -> TaskOutcome:
     """Train the networks with three seeds each, and TF-IDF."""
-    settings = settings or SETTINGS
 
     def pretrained(seed: int) -> Model:
         return start_from(folder, predicts="class", labels=task.labels, seed=seed)[0]
@@ -151,10 +142,10 @@ def carry_out_task(
         dev=_rows(task.dev, task.dev_classes, task.labels),
         dev_is_cut=False,
     )
-    prepared = prepare(data, tokenizer, Room(longest=longest))
+    prepared = prepare(data, tokenizer, Room(longest=LONGEST))
     results = {
-        PRETRAINED: _trained(pretrained, prepared, settings, seed, title),
-        RANDOM: _trained(lambda seed: _fresh(config, seed), prepared, settings, seed, title),
+        PRETRAINED: _trained(pretrained, prepared, seed, title),
+        RANDOM: _trained(lambda seed: _fresh(config, seed), prepared, seed, title),
     }
     accuracies = {name: [result.score for result, _ in trials] for name, trials in results.items()}
     baseline = tfidf_rival(prepared)
@@ -178,12 +169,11 @@ def _rows(texts: list[str], classes: NDArray[np.int64], labels: tuple[str, ...])
 def _trained(
     make_model: Callable[[int], Model],
     prepared: Prepared,
-    settings: FinetuneSettings,
     first: int,
     title: str,
 ) -> list[tuple[TrialResult, Measured]]:
     return [
-        run_trial(make_model, prepared, settings, seed, title=f"{title}, seed {seed}")[:2]
+        run_trial(make_model, prepared, SETTINGS, seed, title=f"{title}, seed {seed}")[:2]
         for seed in range(first, first + SEEDS)
     ]
 

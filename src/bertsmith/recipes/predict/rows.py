@@ -20,13 +20,12 @@ from bertsmith.core.pipes import standard_input_bytes
 from bertsmith.network.config import Preprocessing
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.task import Task
-from bertsmith.text.bad_rows import FAIL, BadRows
 from bertsmith.text.config import AUTO, USUAL_TAGS, UTF8, Columns, codec_named
 from bertsmith.text.corpus.documents import tidy, tidy_places
 from bertsmith.text.encodings import OPTION, is_wide
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.conll import is_laid_out
-from bertsmith.text.examples.reading import Kind, has_cells, has_labels, read_examples, table_kind
+from bertsmith.text.examples.reading import has_cells, has_labels, read_examples, table_kind
 from bertsmith.text.headers import index_of
 from bertsmith.text.opening import LONGEST_LINE, TextFile, kind_of
 from bertsmith.text.tables import DELIMITED, TABLES, Head, Pick, Table
@@ -42,16 +41,11 @@ class Texts:
     file and line, for what cannot be read.
     """
 
-    def __init__(
-        self, file: str, columns: Columns, *, kind: Kind = "class", bad: BadRows = FAIL
-    ) -> None:
-        """Labels that are there are of a kind; bad rows of tables are up to `bad`."""
+    def __init__(self, file: str, columns: Columns) -> None:
         self.file = file
         self.blank = 0
         self._columns = columns
         self._read: Table | TextFile | None = None
-        self._kind: Kind = kind
-        self._bad = bad
 
     def __iter__(self) -> Iterator[Example]:
         if self.file == "-":
@@ -59,14 +53,7 @@ class Texts:
             return self._examples(standard_input(self._columns.encoding), STANDARD_INPUT)
         path = Path(self.file)
         if kind_of(path) in TABLES or has_labels(path, self._columns):
-            return read_examples(
-                path,
-                self._columns,
-                need_label=False,
-                kind=self._kind,
-                bad=self._bad,
-                watch=self._watch,
-            )
+            return read_examples(path, self._columns, need_label=False, watch=self._watch)
         self._columns.check_read(path, "lines of text")
         self._read = file = TextFile(path, ExampleError, self._columns.encoding)
         return self._examples(file.lines(), str(path))

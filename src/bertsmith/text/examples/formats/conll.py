@@ -126,7 +126,6 @@ def read_tagged(
     columns: TagColumns = USUAL_TAGS,
     *,
     need_tags: bool,
-    scheme: Scheme | None = None,
     bad: BadRows = FAIL,
     table: Columns = USUAL,
 ) -> Iterator[Tagged]:
@@ -136,12 +135,12 @@ def read_tagged(
     ``-DOCSTART-`` lines; .csv and .tsv are tables; .conllu is CoNLL-U; or a line is a sentence of
     ``word_TAG`` or ``word/TAG``. A .jsonl has a text with ``entities`` as ``[start, end, label]``
     in characters, or ``tokens`` with ``tags``, or the keys that `table` names. The tag scheme is
-    detected from all tags (`tag_scheme`) unless `scheme` states it. Raises `ExampleError`, with
+    detected from all tags (`tag_scheme`) unless `columns` state it. Raises `ExampleError`, with
     file and line, for a sentence that cannot be read, unless `bad` takes it. Words need no tags
     unless `need_tags`.
     """
     file = TextFile(path, ExampleError, table.encoding)
-    scheme = scheme or tag_scheme(path, columns, table)
+    scheme = tag_scheme(path, columns, table)
     before, empty = bad.count, True
     with bad.of(path) as refuse:
         for sentence in _sentences(path, columns, table, need_tags=need_tags):
