@@ -193,12 +193,10 @@ class TextFile:
         self._codec = verdict.codec
         return verdict.codec
 
-    def lines(
-        self, *, longest: int = LONGEST_LINE, escaped: bool = False
-    ) -> Iterator[tuple[int, str]]:
+    def lines(self, *, escaped: bool = False) -> Iterator[tuple[int, str]]:
         """Yield lines numbered from 1, without their ends (LF, CRLF or CR) and without a BOM.
 
-        Raises the file's error if it cannot be decoded, or a line has more than `longest`
+        Raises the file's error if it cannot be decoded, or a line has more than `LONGEST_LINE`
         characters. With `escaped`, undecodable bytes are kept for `undecodable` to find, so that
         one such line does not end the reading.
         """
@@ -209,9 +207,9 @@ class TextFile:
             for other in others:
                 yield number, rest
                 number, rest = number + 1, other
-            if len(rest) > longest:
+            if len(rest) > LONGEST_LINE:
                 remedy = "is a line end missing, or is this another kind of file?"
-                raise self.fault(f"a line of over {longest:,} characters", number, remedy)
+                raise self.fault(f"a line of over {LONGEST_LINE:,} characters", number, remedy)
         if rest:
             yield number, rest
 
