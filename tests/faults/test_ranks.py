@@ -20,6 +20,7 @@ from bertsmith.cli.commands import COMMANDS
 from bertsmith.cli.main import main
 from bertsmith.network.batch import Batch
 from bertsmith.training.loading import Feed
+from bertsmith.training.run_folder import PREFLIGHT, read_record
 from bounds import close_losses
 from launching import Launched, ours, torchrun
 
@@ -118,6 +119,17 @@ def test_a_killed_rank_is_named(shared: dict[str, str], tmp_path: Path) -> None:
         told = launched.ended()
     assert launched.process.returncode
     (line,) = ours(told)
+    # the check before the run counted both
+    found = {
+        each["name"]: each["found"]
+        for each in read_record(tmp_path / "run" / PREFLIGHT)["findings"]
+    }
+    assert " in 2 processes" in found["memory needed"]
+    tokens = re.match(r"([\d.]+)M tokens in 100,000 steps", found["the budget sees"])
+    assert tokens is not None
+    last = lines_of(tmp_path / "run")[-1]
+    read = last["tokens"] / last["step"] * 100_000 / 1e6
+    assert float(tokens[1]) == pytest.approx(read, rel=0.15)
     assert line.startswith(f"bertsmith: rank 1 (pid {pid} on ")
     assert line.endswith(tuple(f") {death}; {LOST}" for death in DEATHS))
 

@@ -259,6 +259,8 @@ class World:
 
     rank: int = 0
     size: int = 1
+    here: int = 1
+    """Ranks on this machine."""
     shard: bool = False
     store: Any = None
     watch: RankWatch | None = None
@@ -393,7 +395,10 @@ def _join(shard: bool) -> World:
     store, rank, size = next(iter(rendezvous("env://")))
     store = PrefixStore(f"bertsmith/{next(_joined)}", store)
     distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_STUCK)
-    return World(rank=rank, size=size, shard=shard, store=store, watch=RankWatch(store, rank, size))
+    # torchrun states it; another launcher may not
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    watch = RankWatch(store, rank, size)
+    return World(rank=rank, size=size, here=here, shard=shard, store=store, watch=watch)
 
 
 def _end(world: World, error: BaseException) -> BaseException:

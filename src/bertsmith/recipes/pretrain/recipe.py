@@ -137,7 +137,9 @@ def carry_out(
     batches = PhasedBatches(store, tokenizer, settings.samples, settings.phases, settings.seed)
     wanted, checks = network_of(run, tokenizer), world.first and not folder.checkpoints.exists()
     if checks:
-        room = check_room(run, wanted, batches.parts, folder.path, device, force=force)
+        room = check_room(
+            run, wanted, batches.parts, folder.path, device, force=force, processes=world.here
+        )
     goes_on = world.told(lambda: any(folder.checkpoints.glob("step-*")))
     model = start(run, tokenizer, goes_on=goes_on).to(device)
     objective = objective_of(wanted, seed=settings.seed)
@@ -147,7 +149,8 @@ def carry_out(
         world, lambda: plan_time(run, model, objective, tokenizer, store, folder, clock.startup)
     )
     if checks:
-        _check(begun, room, clock.elapsed + costs.total(plan.measurements), force=force)
+        spoken_for = clock.elapsed + costs.total(plan.measurements)
+        _check(begun, room, spoken_for, processes=world.size, force=force)
     world.wait_for_first()
     timing = Timing(clock=clock, costs=costs)
     state = _fit(begun, plan, timing, workers=workers, world=world)
@@ -172,12 +175,14 @@ class _Begun:
     batches: PhasedBatches
 
 
-def _check(begun: _Begun, room: Findings, spoken_for: float, *, force: bool) -> None:
+def _check(
+    begun: _Begun, room: Findings, spoken_for: float, *, processes: int, force: bool
+) -> None:
     """Print and keep the findings of the pre-flight check; some end the run unless `force`."""
     run, parts = begun.run, begun.batches.parts
     found = room + check(
         run, begun.store, begun.tokenizer, begun.model, parts, begun.objective,
-        spoken_for=spoken_for,
+        processes=processes, spoken_for=spoken_for,
     )  # fmt: skip
     found.tell()
     if not force:
