@@ -21,6 +21,7 @@ from bertsmith.recipes.distil.student import (
     followed_layers,
     student_encoder,
     take_layers,
+    take_token_table,
 )
 from bertsmith.weights.folder import load_model, save_model
 from families import ENCODERS, MODELS
@@ -164,3 +165,19 @@ def test_a_distilbert_has_the_first_segment_in_its_positions() -> None:
     for name in ("dense.weight", "norm.weight", "bias"):
         full = f"heads.masked_lm.{name}"
         assert torch.equal(student.get_parameter(full), teacher.get_parameter(full))
+
+
+@pytest.mark.parametrize("sizes", ["1/6", "1/16"])
+def test_a_student_without_columns_for_positions_stays_as_it_is(
+    base_folder: Path, sizes: str
+) -> None:
+    teacher, tokenizer = load_model(base_folder)
+    layers, width = map(int, sizes.split("/"))
+    # too narrow, or with heads one wide
+    heads = 2 if width == 6 else width
+    config = StudentConfig(student=sizes, heads=heads)
+    encoder = student_encoder(teacher.config.encoder, layers, width, config)
+    student = build_model(ModelConfig(encoder=encoder), seed=1)
+    before = {name: value.clone() for name, value in student.state_dict().items()}
+    take_token_table(student, teacher, mask_id=tokenizer.mask_id, seed=1)
+    assert all(torch.equal(value, before[name]) for name, value in student.state_dict().items())

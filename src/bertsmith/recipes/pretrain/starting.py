@@ -275,11 +275,11 @@ def start_from_neighbours(model: Model, neighbours: Neighbours, *, mask_id: int,
     """Set the weights listed above; the others, and rows of tokens never counted, are unchanged.
 
     A pure function of its arguments. Raises `ConfigError` if the token rows are narrower than the
-    hidden states, as in ALBERT, or positions are not learned.
+    hidden states, as in ALBERT, positions are not learned, or there are no columns for them.
     """
     if not has_place_for_positions(model.encoder):
         raise ConfigError(
-            "only a BERT with learned positions can start from neighbours",
+            "only a BERT with learned positions and room for them can start from neighbours",
             remedy="give --initialisation random",
         )
     counted = torch.from_numpy(neighbours.tokens) > 0
@@ -294,10 +294,11 @@ def start_from_neighbours(model: Model, neighbours: Neighbours, *, mask_id: int,
 
 
 def has_place_for_positions(encoder: Encoder) -> bool:
-    """Return whether positions are learned, and token rows as wide as the hidden states."""
+    """Return whether positions are learned, with columns for them in rows as wide as states."""
     embeddings = encoder.embeddings
     learned = isinstance(embeddings.positions, nn.Embedding)
-    return learned and embeddings.tokens.weight.shape[1] == encoder.config.hidden
+    wide = embeddings.tokens.weight.shape[1] == encoder.config.hidden
+    return learned and wide and _position_pairs(encoder) > 0
 
 
 def token_columns(encoder: Encoder) -> int:
