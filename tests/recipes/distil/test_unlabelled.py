@@ -150,6 +150,16 @@ def test_a_table_without_the_column_of_the_texts_says_what_helps(
     assert [row.text for row in found] == ["new one", "another"]
 
 
+def test_a_file_of_blank_lines_is_not_said_to_hold_labelled_texts(
+    prepared: tuple[Path, Prepared], tmp_path: Path
+) -> None:
+    _, rows = prepared
+    file = tmp_path / "blank.txt"
+    file.write_text("\n  \n\n")
+    with pytest.raises(UserError, match="holds no text; name another file"):
+        read_unlabelled(file, rows.data, Reading(), LABELLED)
+
+
 def test_students_of_a_teacher_learn_them_and_the_plain_one_does_not(
     base_folder: Path, labelled_rows: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

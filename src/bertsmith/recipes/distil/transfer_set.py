@@ -259,6 +259,8 @@ def read_unlabelled(
         rows = [each.row for each in asked if each.row is not None]
     if bad := reading.bad_rows.told():
         say(bad)
+    if not rows:
+        raise ExampleError("holds no text", where=file, remedy="name another file")
     known = {data.task.identity(row) for row in (*data.train, *data.dev)}
     kept = [row for row in rows if data.task.identity(row) not in known]
     if not kept:
