@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -18,7 +19,7 @@ from bertsmith.batches.config import MaskingConfig, SampleConfig
 from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.clock import Clock
 from bertsmith.core.config import Config
-from bertsmith.core.errors import ConfigError, ModelFolderError, StoreError
+from bertsmith.core.errors import ConfigError, ModelFolderError, RunFolderError, StoreError
 from bertsmith.core.files import write_json
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted, shell_word
@@ -100,6 +101,7 @@ def distil_general(config: DistilConfig, *, clock: Clock | None = None) -> Pretr
     with folder.owned():
         known = folder.settings(KIND)
         if known is not None:
+            _check_recipe(config, known)
             # another number of threads would change rounding in the rest of the run
             threads = known.get("training", {}).get("threads", run.training.threads)
             run = replace(run, training=replace(run.training, threads=threads))
@@ -160,6 +162,18 @@ def _resolved(config: DistilConfig, store: TokenStore, place: torch.device) -> G
         teaching=replace(config.teaching, cache=None),
         training=_training(config, store, encoder, place, method),
     )
+
+
+def _check_recipe(config: DistilConfig, known: Mapping[str, Any]) -> None:
+    """Raise `RunFolderError` if a run was begun with another recipe than the one wanted now."""
+    optimiser = known.get("training", {}).get("settings", {}).get("optimiser", {})
+    begun = "quick" if optimiser.get("matrices") == "muon" else "paper"
+    if optimiser and begun != config.general.recipe:
+        raise RunFolderError(
+            f"belongs to a run with --general.recipe {begun}, now {config.general.recipe}",
+            where=config.out,
+            remedy="choose another --out, or give the recipe that run was begun with",
+        )
 
 
 def _as_published(method: Method, encoder: EncoderConfig) -> EncoderConfig:
