@@ -119,8 +119,8 @@ def conclusions(
             line += "; it may well be luck"
         lines.append(line)
     if gap <= 0:
-        points = f"{-100 * gap:.2f}"
-        where = "as good as" if float(points) == 0 else f"{points} points above"
+        above = f"{-100 * gap:.2f}"
+        where = "as good as" if float(above) == 0 else f"{above} points above"
         lines.append(
             f"the plain student is {where} the teacher: there is nothing to "
             "learn from it; train the teacher better, or take a smaller student"
