@@ -15,7 +15,13 @@ from bertsmith.core.errors import OutOfMemory, UserError
 from bertsmith.network.config import EncoderConfig, ModelConfig, Preprocessing
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.distil import recipe, speed
-from bertsmith.recipes.distil.config import DistilConfig, Method, StudentConfig, TeachingConfig
+from bertsmith.recipes.distil.config import (
+    DistilConfig,
+    GeneralSettings,
+    Method,
+    StudentConfig,
+    TeachingConfig,
+)
 from bertsmith.recipes.distil.recipe import distil
 from bertsmith.recipes.distil.speed import Speed
 from bertsmith.recipes.distil.task import DistilOutcome, _read
@@ -156,6 +162,10 @@ REFUSED: dict[str, tuple[Change, str]] = {
         "must divide 24 and 24",
     ),
     "minutes": (lambda path, options: {"minutes": 3.0}, "--minutes is for a store"),
+    "recipe of a store": (
+        lambda path, options: {"general": GeneralSettings(recipe="paper")},
+        "--general.recipe is for a store",
+    ),
     "patience": (
         lambda path, options: {"settings": replace(QUICK, patience=2), "method": ("minilm",)},
         "--patience could end tinybert and minilm before",

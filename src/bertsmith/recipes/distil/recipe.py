@@ -6,7 +6,7 @@ bertsmith distil run/model train.csv --student 3/384 --out small
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import torch
@@ -14,7 +14,7 @@ import torch
 from bertsmith.core.clock import Clock
 from bertsmith.core.errors import ConfigError, ExampleError, OutOfMemory
 from bertsmith.hub.models import model_folder
-from bertsmith.recipes.distil.config import DistilConfig
+from bertsmith.recipes.distil.config import DistilConfig, GeneralSettings
 from bertsmith.recipes.distil.general import distil_general
 from bertsmith.recipes.distil.static import distil_static
 from bertsmith.recipes.distil.task import distil_task
@@ -80,6 +80,13 @@ def _check_options(config: DistilConfig, *, is_store: bool) -> None:
             raise ConfigError(
                 f"{name} is for a store, and {config.data} holds labelled examples",
                 remedy="leave it out, or give --epochs",
+            )
+    for each in fields(GeneralSettings):
+        if getattr(config.general, each.name) != each.default:
+            raise ConfigError(
+                f"--general.{each.name.replace('_', '-')} is for a store, and {config.data} holds "
+                "labelled examples",
+                remedy="leave it out",
             )
     if config.settings.patience and set(config.method) != {"distilbert"}:
         raise ConfigError(
