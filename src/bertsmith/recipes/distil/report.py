@@ -116,7 +116,9 @@ def conclusions(
         if gap > 0 and points > 0:
             line += f", {100 * points / gap:.0f} % of the {100 * gap:.2f} points to the teacher"
         if not difference.certain:
-            line += "; it may well be luck"
+            spans = difference.low <= 0 <= difference.high
+            still = f"still be luck by the stricter of two tests, p = {difference.p:.2g}"
+            line += f"; it may {'well be luck' if spans else still}"
         lines.append(line)
     if gap <= 0:
         above = f"{-100 * gap:.2f}"
