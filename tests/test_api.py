@@ -20,6 +20,7 @@ import bertsmith
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError, StoreError
 from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
 from bertsmith.network.model import build_model
+from bertsmith.recipes.distil.task import DistilOutcome
 from bertsmith.recipes.predict.config import PredictConfig
 from bertsmith.recipes.predict.recipe import predict
 from bertsmith.tasks.answering import answering_of
@@ -329,6 +330,24 @@ def test_recipes_take_paths_as_strings(
     assert 0 <= outcome.values("accuracy")[0] <= 1
     (answer,) = bertsmith.load("task/model").predict(["word1 word2"])
     assert answer["label"] in ("a", "b")
+    small = bertsmith.distil(
+        "task/model",
+        "labelled.csv",
+        student="1/16",
+        out="small",
+        method="minilm",
+        seeds=1,
+        epochs=1,
+        max_length=16,
+        baseline=False,
+        side_by_side=1,
+    )
+    assert isinstance(small, DistilOutcome)
+    assert small.methods == ("minilm",)
+    (answer,) = bertsmith.load("small/model").predict(["word1 word2"])
+    assert answer["label"] in ("a", "b")
+    with pytest.raises(ConfigError, match=r"^target is '1x'"):
+        bertsmith.distil("task/model", "labelled.csv", student="1/16", out="other", target="1x")
 
 
 def test_the_package_is_light_and_shows_its_names() -> None:
@@ -353,7 +372,7 @@ print(dir(bertsmith) == sorted(bertsmith.__all__))
     )
     assert done.stderr == ""
     names, missing, same = done.stdout.splitlines()
-    functions = ["finetune", "learn_vocabulary", "load", "prepare", "pretrain"]
+    functions = ["distil", "finetune", "learn_vocabulary", "load", "prepare", "pretrain"]
     assert names == str(["LoadedModel", "UserError", "__version__", *functions])
     assert missing == "module 'bertsmith' has no attribute 'nothing'"
     assert same == "True"

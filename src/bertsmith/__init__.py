@@ -6,6 +6,7 @@
     bertsmith.prepare("corpus.txt", vocab="vocab", out="store")
     bertsmith.pretrain("store", out="run", minutes=30)
     bertsmith.finetune("run/model", "labelled.csv", out="task")
+    bertsmith.distil("task/model", "labelled.csv", student="2/128", out="small")
     model = bertsmith.load("task/model")
     model.predict(["How late is the train?"])
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bertsmith.core.errors import UserError
+    from bertsmith.recipes.distil.static import StaticOutcome
+    from bertsmith.recipes.distil.task import DistilOutcome
     from bertsmith.recipes.finetune.outcome import FinetuneOutcome
     from bertsmith.recipes.loaded import LoadedModel, load
     from bertsmith.recipes.pretrain.recipe import PretrainOutcome
@@ -63,12 +66,26 @@ if TYPE_CHECKING:
     ) -> FinetuneOutcome:
         """Fine-tune a model; the options are those of `bertsmith finetune`."""
 
+    def distil(
+        teacher: str | Path,
+        data: str | Path,
+        *,
+        student: str,
+        out: str | Path,
+        **options: Any,  # noqa: ANN401
+    ) -> DistilOutcome | PretrainOutcome | StaticOutcome:
+        """Teach a small student; the options are those of `bertsmith distil`.
+
+        The outcome is a `PretrainOutcome` for a store, and a `StaticOutcome` for static vectors.
+        """
+
     Paths = str | Path | Sequence[str | Path]
 
 __all__ = [
     "LoadedModel",
     "UserError",
     "__version__",
+    "distil",
     "finetune",
     "learn_vocabulary",
     "load",
@@ -77,6 +94,7 @@ __all__ = [
 ]
 
 _VERBS = {
+    "distil": "distil",
     "finetune": "finetune",
     "learn_vocabulary": "vocab learn",
     "prepare": "prepare",

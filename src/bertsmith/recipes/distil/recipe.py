@@ -16,8 +16,9 @@ from bertsmith.core.errors import ConfigError, ExampleError, OutOfMemory
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.distil.config import DistilConfig, GeneralSettings
 from bertsmith.recipes.distil.general import distil_general
-from bertsmith.recipes.distil.static import distil_static
-from bertsmith.recipes.distil.task import distil_task
+from bertsmith.recipes.distil.static import StaticOutcome, distil_static
+from bertsmith.recipes.distil.task import DistilOutcome, distil_task
+from bertsmith.recipes.pretrain.recipe import PretrainOutcome
 from bertsmith.recipes.resources import free_memory, gigabytes
 from bertsmith.store.store import INDEX
 
@@ -34,7 +35,9 @@ def check_memory(teacher: Path) -> None:
         )
 
 
-def distil(config: DistilConfig, *, clock: Clock | None = None) -> object:
+def distil(
+    config: DistilConfig, *, clock: Clock | None = None
+) -> DistilOutcome | PretrainOutcome | StaticOutcome:
     """Teach a student, from a store where `data` is one, otherwise a task.
 
     Raises `UserError` children, and `Interrupted` with everything saved.
