@@ -144,6 +144,24 @@ def test_columns_by_option(tmp_path: Path) -> None:
         list(read_tagged(path, TagColumns(word=1, tag=5), need_tags=True))
 
 
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("head", ["", "id word tag\n"])
+def test_numbers_of_words_are_not_taken_for_the_words(
+    tmp_path: Path, first: int, head: str
+) -> None:
+    words = ["Anna", "met", "Bo", "."]
+    rows = "".join(f"{n} {word} O\n" for n, word in enumerate(words, first))
+    (tmp_path / "a.conll").write_text(f"{head}{rows}\n{rows}")
+    with pytest.raises(ExampleError, match="the first column numbers the words") as refused:
+        list(read_tagged(tmp_path / "a.conll", need_tags=True))
+    assert "--tags.word 1" in refused.value.remedy
+    (row, _) = read_tagged(tmp_path / "a.conll", TagColumns(word=1), need_tags=True)
+    assert row.text.split() == words
+    # years and scores may be words
+    (tmp_path / "b.conll").write_text("1 O\n2 O\n\n1 O\n3 O\n2 O\n")
+    assert len(list(read_tagged(tmp_path / "b.conll", need_tags=True))) == 2
+
+
 def test_conll_u(tmp_path: Path) -> None:
     path = tmp_path / "a.conllu"
     rows = [

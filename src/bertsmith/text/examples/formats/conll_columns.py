@@ -24,6 +24,9 @@ _CONLLU = ".conllu"
 WORD_NAMES = ("word", "words", "token", "tokens", "form")
 TAG_NAMES = ("tag", "tags", "ner", "ner_tag", "ner_tags", "pos", "pos_tag", "pos_tags", "upos")
 
+# fewer words than these may be numbers by chance
+_COUNTED = 3
+
 
 @dataclass(frozen=True, slots=True)
 class _Place:
@@ -46,6 +49,8 @@ def column_sentences(
                 del lines[0]
                 if not lines:
                     continue
+            if columns.word == USUAL_TAGS.word and not universal:
+                _refuse_numbers(file, lines)
             width = len(_cells(lines[0][1]))
             word, tag = (1, 3) if usual else (columns.word, columns.tag)
             place = _Place(word, tag, width, universal)
@@ -54,6 +59,15 @@ def column_sentences(
             yield _sentence(file, lines, place, document, row, need_tags=need_tags)
         except UserError as error:
             yield BadSentence(error=error, row=row)
+
+
+def _refuse_numbers(file: TextFile, lines: list[tuple[int, str]]) -> None:
+    """Raise the file's error if the column of words, which nobody named, counts them."""
+    rows = [_cells(text) for _, text in lines]
+    numbers = ([str(number + first) for number in range(len(rows))] for first in (0, 1))
+    if len(rows) >= _COUNTED and len(rows[0]) > 1 and [row[0] for row in rows] in numbers:
+        remedy = "name the columns, counted from 0, such as --tags.word 1 --tags.tag -1"
+        raise file.fault("the first column numbers the words", lines[0][0], remedy)
 
 
 def names_columns(cells: Sequence[str]) -> bool:
