@@ -157,6 +157,9 @@ def test_numbers_of_words_are_not_taken_for_the_words(
     assert "--tags.word 1" in refused.value.remedy
     (row, _) = read_tagged(tmp_path / "a.conll", TagColumns(word=1), need_tags=True)
     assert row.text.split() == words
+    assert "--tags.word=-3 where the numbers are the words" in refused.value.remedy
+    (row, _) = read_tagged(tmp_path / "a.conll", TagColumns(word=-3), need_tags=True)
+    assert row.text.split() == [str(n) for n in range(first, first + 4)]
     # years and scores may be words
     (tmp_path / "b.conll").write_text("1 O\n2 O\n\n1 O\n3 O\n2 O\n")
     assert len(list(read_tagged(tmp_path / "b.conll", need_tags=True))) == 2

@@ -16,7 +16,7 @@ from bertsmith.engine.config import EngineConfig, FeatureConfig
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import build_model
 from bertsmith.recipes.config import EmbedConfig
-from bertsmith.recipes.distil.config import DistilConfig, StudentConfig
+from bertsmith.recipes.distil.config import DistilConfig, GeneralSettings, StudentConfig
 from bertsmith.recipes.distil.recipe import distil
 from bertsmith.recipes.embed import embed
 from bertsmith.store.preparing import prepare_store
@@ -95,6 +95,16 @@ def test_impossible_widths_are_refused(
         student=StudentConfig(student=student),
     )  # fmt: skip
     with pytest.raises(UserError, match=said):
+        distil(config)
+    assert not (tmp_path / "out").exists()
+
+
+def test_settings_of_training_are_refused(made: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    config = DistilConfig(
+        teacher=made[0], data=made[1], out=tmp_path / "out", method=("static",),
+        student=StudentConfig(student="8"), general=GeneralSettings(recipe="paper"),
+    )  # fmt: skip
+    with pytest.raises(UserError, match=r"^--general\.recipe is for training, and static vectors"):
         distil(config)
     assert not (tmp_path / "out").exists()
 

@@ -58,7 +58,10 @@ def test_tokens_of_a_narrow_student_are_as_alike_as_its_teachers(
     random = torch.Generator().manual_seed(1)
     table = teacher.encoder.embeddings.tokens.weight
     # as of trained models, a few directions have most of the variance
-    table.copy_(torch.randn(len(table), 6, generator=random) @ torch.randn(6, table.shape[1]))
+    factors = [
+        torch.randn(*shape, generator=random) for shape in ((len(table), 6), (6, table.shape[1]))
+    ]
+    table.copy_(factors[0] @ factors[1])
     save_model(tmp_path / "teacher", teacher, tokenizer)
     encoder = student_encoder(
         teacher.config.encoder, 1, 16, StudentConfig(student="1/16", heads=2, feed_forward=20)

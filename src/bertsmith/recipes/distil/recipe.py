@@ -77,6 +77,8 @@ def _check_options(config: DistilConfig, *, is_store: bool) -> None:
                     f"--{name} is for labelled examples, and {config.data} is a store",
                     remedy="leave it out",
                 )
+        if "static" in config.method:
+            _refuse_general(config.general, "training, and static vectors need none")
         return
     for name, value in (("--minutes", config.minutes), ("--steps", config.steps)):
         if value is not None:
@@ -84,15 +86,18 @@ def _check_options(config: DistilConfig, *, is_store: bool) -> None:
                 f"{name} is for a store, and {config.data} holds labelled examples",
                 remedy="leave it out, or give --epochs",
             )
-    for each in fields(GeneralSettings):
-        if getattr(config.general, each.name) != each.default:
-            raise ConfigError(
-                f"--general.{each.name.replace('_', '-')} is for a store, and {config.data} holds "
-                "labelled examples",
-                remedy="leave it out",
-            )
+    _refuse_general(config.general, f"a store, and {config.data} holds labelled examples")
     if config.settings.patience and set(config.method) != {"distilbert"}:
         raise ConfigError(
             "--patience could end tinybert and minilm before their head learns anything",
             remedy="leave it out, or give --method distilbert",
         )
+
+
+def _refuse_general(settings: GeneralSettings, instead: str) -> None:
+    """Raise `ConfigError` for a setting of distillation from a store that would change nothing."""
+    for each in fields(GeneralSettings):
+        if getattr(settings, each.name) != each.default:
+            raise ConfigError(
+                f"--general.{each.name.replace('_', '-')} is for {instead}", remedy="leave it out"
+            )

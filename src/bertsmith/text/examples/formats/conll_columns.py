@@ -66,7 +66,8 @@ def _refuse_numbers(file: TextFile, lines: list[tuple[int, str]]) -> None:
     rows = [_cells(text) for _, text in lines]
     numbers = ([str(number + first) for number in range(len(rows))] for first in (0, 1))
     if len(rows) >= _COUNTED and len(rows[0]) > 1 and [row[0] for row in rows] in numbers:
-        remedy = "name the columns, counted from 0, such as --tags.word 1 --tags.tag -1"
+        itself = f"--tags.word=-{len(rows[0])} where the numbers are the words"
+        remedy = f"name the column of words, counted from 0: --tags.word 1, or {itself}"
         raise file.fault("the first column numbers the words", lines[0][0], remedy)
 
 
