@@ -11,7 +11,7 @@ import pytest
 
 from bertsmith.cli.main import main
 from bertsmith.network.config import preset_config
-from bertsmith.network.families.catalog import PRESETS
+from bertsmith.network.families.catalog import presets
 from bertsmith.recipes.resources import (
     TOKENS,
     ModelFacts,
@@ -57,7 +57,7 @@ def test_every_preset_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     told = json.loads(capsys.readouterr().out)
     assert told["tokens_per_batch"] == TOKENS
     facts = {each["name"]: ModelFacts(**each) for each in told["models"]}
-    assert list(facts) == list(PRESETS)
+    assert list(facts) == list(presets())
     base = facts["bert-base-uncased"]
     assert (base.layers, base.hidden, base.heads, base.vocabulary) == (12, 768, 12, 30_522)
     assert base.parameters == parameters(preset_config("bert-base-uncased")) == 109_482_240

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.printable import counted
-from bertsmith.network.families.catalog import FAMILIES, PRESETS
+from bertsmith.network.families.catalog import FAMILIES, presets
 from bertsmith.network.families.family import FamilyName
 from bertsmith.text.config import TagColumns
 
@@ -353,7 +353,7 @@ class ModelConfig(Config):
 
 def preset_config(name: str) -> ModelConfig:
     """Return the parts that the published count of a preset is of: some have a head in it."""
-    family, preset = PRESETS[name]
+    family, preset = presets()[name]
     encoder = encoder_of(family, preset.size, preset.vocabulary)
     pooler = FAMILIES[family].pooler == "encoder"
     return ModelConfig(encoder=encoder, pooler=pooler, masked_lm=preset.masked_lm)

@@ -32,7 +32,7 @@ from bertsmith.core.errors import StoreError
 from bertsmith.core.log import Table, say
 from bertsmith.core.output import print_table
 from bertsmith.network.config import EncoderConfig, ModelConfig, Precision, preset_config
-from bertsmith.network.families.catalog import PRESETS
+from bertsmith.network.families.catalog import presets
 from bertsmith.network.model import Model
 from bertsmith.objectives.pretraining import Generator, generator_config
 from bertsmith.training.config import OptimiserConfig
@@ -330,9 +330,9 @@ class ModelFacts:
     training_fp32: int
 
 
-def models(names: Iterable[str] = PRESETS) -> list[ModelFacts]:
-    """Return the facts of published models."""
-    return [_facts(name) for name in names]
+def models(names: Iterable[str] | None = None) -> list[ModelFacts]:
+    """Return the facts of published models, all of them by default."""
+    return [_facts(name) for name in (presets() if names is None else names)]
 
 
 def show(facts: Iterable[ModelFacts]) -> None:
@@ -401,7 +401,7 @@ def _facts(name: str) -> ModelFacts:
         heads=encoder.heads,
         vocabulary=encoder.vocabulary,
         parameters=parameters(config),
-        published=PRESETS[name][1].published,
+        published=presets()[name][1].published,
         inference_fp32=inference_memory(config, tokens=TOKENS, width=4),
         inference_bf16=inference_memory(config, tokens=TOKENS, width=2),
         training_fp32=_IMPORTED + need(trained, samples, OptimiserConfig(), "fp32").memory,

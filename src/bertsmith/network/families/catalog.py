@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from bertsmith.network.families.albert import ALBERT
-from bertsmith.network.families.bert import BERT
-from bertsmith.network.families.distilbert import DISTILBERT
-from bertsmith.network.families.electra import ELECTRA
-from bertsmith.network.families.family import Family, FamilyName, Preset
-from bertsmith.network.families.modernbert import MODERNBERT
-from bertsmith.network.families.roberta import ROBERTA
-from bertsmith.network.families.xlm_roberta import XLM_ROBERTA
+from collections.abc import Mapping
+from functools import cache
 
-FAMILIES: dict[FamilyName, Family] = {
-    "bert": BERT,
-    "distilbert": DISTILBERT,
-    "roberta": ROBERTA,
-    "albert": ALBERT,
-    "modernbert": MODERNBERT,
-    "electra": ELECTRA,
-    "xlm-roberta": XLM_ROBERTA,
-}
+from bertsmith.core.lazy import LazyTable
+from bertsmith.network.families.family import Family, FamilyName, Preset
+
+
+def _family(name: FamilyName) -> Family:
+    match name:
+        case "bert":
+            from bertsmith.network.families.bert import BERT as FAMILY
+        case "distilbert":
+            from bertsmith.network.families.distilbert import DISTILBERT as FAMILY
+        case "roberta":
+            from bertsmith.network.families.roberta import ROBERTA as FAMILY
+        case "albert":
+            from bertsmith.network.families.albert import ALBERT as FAMILY
+        case "modernbert":
+            from bertsmith.network.families.modernbert import MODERNBERT as FAMILY
+        case "electra":
+            from bertsmith.network.families.electra import ELECTRA as FAMILY
+        case "xlm-roberta":
+            from bertsmith.network.families.xlm_roberta import XLM_ROBERTA as FAMILY
+    return FAMILY
+
+
+FAMILIES: Mapping[FamilyName, Family] = LazyTable(
+    ("bert", "distilbert", "roberta", "albert", "modernbert", "electra", "xlm-roberta"), _family
+)
 """Families by name."""
 
-PRESETS: dict[str, tuple[FamilyName, Preset]] = {
-    name: (family, preset)
-    for family, record in FAMILIES.items()
-    for name, preset in record.presets.items()
-}
-"""Published models by name, with their families."""
+
+@cache
+def presets() -> Mapping[str, tuple[FamilyName, Preset]]:
+    """Return the published models by name, with their families."""
+    return {
+        name: (family, preset)
+        for family, record in FAMILIES.items()
+        for name, preset in record.presets.items()
+    }

@@ -7,34 +7,46 @@ and tensors have the names that they have in the model. `transformers` refuses s
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Literal, get_args
 
+from bertsmith.core.lazy import LazyTable
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.families.family import FamilyName
-from bertsmith.weights.formats.albert import ALBERT
-from bertsmith.weights.formats.bert import BERT
-from bertsmith.weights.formats.distilbert import DISTILBERT
-from bertsmith.weights.formats.electra import ELECTRA
 from bertsmith.weights.formats.format import Format
-from bertsmith.weights.formats.modernbert import MODERNBERT
-from bertsmith.weights.formats.roberta import ROBERTA, XLM_ROBERTA
 
 FormatName = FamilyName | Literal["bertsmith"]
 """Names of formats, the values of `model_type`: families, and our own."""
 
-FORMATS: dict[FormatName, Format] = {
-    "bert": BERT,
-    "albert": ALBERT,
-    "roberta": ROBERTA,
-    "distilbert": DISTILBERT,
-    "modernbert": MODERNBERT,
-    "electra": ELECTRA,
-    "xlm-roberta": XLM_ROBERTA,
-    "bertsmith": Format(
-        classes="Bertsmith", table=(), prefix="encoder.", tied={}, keys={}, defaults={}, holds={}
-    ),
-}
-"""Formats by name. The table of our own follows from the model: see `names`."""
+_OWN = Format(
+    classes="Bertsmith", table=(), prefix="encoder.", tied={}, keys={}, defaults={}, holds={}
+)
+"""Our own, whose table follows from the model: see `names`."""
+
+
+def _format(name: FormatName) -> Format:
+    match name:
+        case "bert":
+            from bertsmith.weights.formats.bert import BERT as FORMAT
+        case "albert":
+            from bertsmith.weights.formats.albert import ALBERT as FORMAT
+        case "roberta":
+            from bertsmith.weights.formats.roberta import ROBERTA as FORMAT
+        case "distilbert":
+            from bertsmith.weights.formats.distilbert import DISTILBERT as FORMAT
+        case "modernbert":
+            from bertsmith.weights.formats.modernbert import MODERNBERT as FORMAT
+        case "electra":
+            from bertsmith.weights.formats.electra import ELECTRA as FORMAT
+        case "xlm-roberta":
+            from bertsmith.weights.formats.roberta import XLM_ROBERTA as FORMAT
+        case "bertsmith":
+            return _OWN
+    return FORMAT
+
+
+FORMATS: Mapping[FormatName, Format] = LazyTable((*get_args(FamilyName), "bertsmith"), _format)
+"""Formats by name."""
 
 
 def cannot_hold(config: ModelConfig) -> str | None:
