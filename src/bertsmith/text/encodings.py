@@ -1,6 +1,6 @@
 """Detection of text encodings: byte order marks, zero bytes, declarations, and a guess by letters.
 
-The guess decodes bytes that are not UTF-8 in each encoding in use for each of `_LANGUAGES`. A
+The guess decodes bytes that are not UTF-8 in each encoding in use for each of `_languages`. A
 decoding is plausible if nearly all characters beyond ASCII are letters of the language or
 typographic signs, in plausible positions, and if the language's frequent letters are frequent. The
 guess is certain if all plausible decodings are the same text.
@@ -96,38 +96,43 @@ _TRADITIONAL = (
 )
 _HANGUL = "이다는의에을가고하지한를도은로사기리나어서인그아시자해라과일보들정수적있"
 _HIRAGANA = "".join(map(chr, range(0x3041, 0x3094)))
-_LANGUAGES = (
-    _latin("English", "éïö", *_WEST),
-    _latin("French", "àâæçéèêëîïôœùûüÿ", *_WEST),
-    _latin("German", "äöüßéà", *_WEST),
-    _latin("Spanish", "áéíóúñü", *_WEST),
-    _latin("Portuguese", "ãõáéíóúâêôçàü", *_WEST),
-    _latin("Italian", "àèéìòùî", *_WEST),
-    _latin("Dutch", "éèëïöü", *_WEST),
-    _latin("Swedish or Finnish", "åäöéšž", *_WEST),
-    _latin("Danish or Norwegian", "æøåéòóôè", *_WEST),
-    _latin("Icelandic", "áðéíóúýþæö", *_WEST),
-    _latin("Catalan", "àçéèíïóòúü", *_WEST),
-    _latin("Polish", "ąćęłńóśźż", *_CENTRE),
-    _latin("Czech", "áčďéěíňóřšťúůýž", *_CENTRE),
-    _latin("Slovak", "áäčďéíĺľňóôŕšťúýž", *_CENTRE),
-    _latin("Hungarian", "áéíóöőúüű", *_CENTRE),
-    _latin("Romanian", "ăâîşţ", *_CENTRE),
-    _latin("Croatian or Slovene", "čćđšž", *_CENTRE),
-    _latin("Turkish", "çğıöşüâîİ", "cp1254", "iso8859-9"),
-    _latin("Lithuanian", "ąčęėįšųūž", *_BALTIC),
-    _latin("Latvian", "āčēģīķļņšūž", *_BALTIC),
-    _latin("Estonian", "äõöüšž", *_BALTIC),
-    _script("Cyrillic", ("Ѐ", "ґ"), "оеаинтсрвлі", 0.5, *_CYRILLIC),
-    _script("Greek", ("΄", "ώ"), "αοιετσνηυρίάόέ", 0.55, "cp1253", "iso8859-7"),
-    _script("Hebrew", ("\u05b0", "״"), "יוהלאתרבמשנ", 0.6, "cp1255", "iso8859-8"),
-    _script("Arabic", ("،", "ْ"), "اليمونرتبةهع", 0.55, "cp1256", "iso8859-6"),
-    _script("Thai", ("ก", "๛"), "นารกอเงมยลวดทสต่้ิี", 0.55, "cp874"),
-    _asian("Chinese", "一鿿", _SIMPLIFIED, 0.2, "gb18030"),
-    _asian("Chinese", "一鿿", _TRADITIONAL, 0.2, "cp950"),
-    _asian("Japanese", "ぁんァヶ一鿿", _HIRAGANA, 0.3, "cp932", "euc_jp"),
-    _asian("Korean", "가힣", _HANGUL, 0.3, "cp949"),
-)  # fmt: skip
+
+
+@cache
+def _languages() -> tuple[_Language, ...]:
+    """Return the languages that are guessed, made for the first guess: most files are UTF-8."""
+    return (
+        _latin("English", "éïö", *_WEST),
+        _latin("French", "àâæçéèêëîïôœùûüÿ", *_WEST),
+        _latin("German", "äöüßéà", *_WEST),
+        _latin("Spanish", "áéíóúñü", *_WEST),
+        _latin("Portuguese", "ãõáéíóúâêôçàü", *_WEST),
+        _latin("Italian", "àèéìòùî", *_WEST),
+        _latin("Dutch", "éèëïöü", *_WEST),
+        _latin("Swedish or Finnish", "åäöéšž", *_WEST),
+        _latin("Danish or Norwegian", "æøåéòóôè", *_WEST),
+        _latin("Icelandic", "áðéíóúýþæö", *_WEST),
+        _latin("Catalan", "àçéèíïóòúü", *_WEST),
+        _latin("Polish", "ąćęłńóśźż", *_CENTRE),
+        _latin("Czech", "áčďéěíňóřšťúůýž", *_CENTRE),
+        _latin("Slovak", "áäčďéíĺľňóôŕšťúýž", *_CENTRE),
+        _latin("Hungarian", "áéíóöőúüű", *_CENTRE),
+        _latin("Romanian", "ăâîşţ", *_CENTRE),
+        _latin("Croatian or Slovene", "čćđšž", *_CENTRE),
+        _latin("Turkish", "çğıöşüâîİ", "cp1254", "iso8859-9"),
+        _latin("Lithuanian", "ąčęėįšųūž", *_BALTIC),
+        _latin("Latvian", "āčēģīķļņšūž", *_BALTIC),
+        _latin("Estonian", "äõöüšž", *_BALTIC),
+        _script("Cyrillic", ("Ѐ", "ґ"), "оеаинтсрвлі", 0.5, *_CYRILLIC),
+        _script("Greek", ("΄", "ώ"), "αοιετσνηυρίάόέ", 0.55, "cp1253", "iso8859-7"),
+        _script("Hebrew", ("\u05b0", "״"), "יוהלאתרבמשנ", 0.6, "cp1255", "iso8859-8"),
+        _script("Arabic", ("،", "ْ"), "اليمونرتبةهع", 0.55, "cp1256", "iso8859-6"),
+        _script("Thai", ("ก", "๛"), "นารกอเงมยลวดทสต่้ิี", 0.55, "cp874"),
+        _asian("Chinese", "一鿿", _SIMPLIFIED, 0.2, "gb18030"),
+        _asian("Chinese", "一鿿", _TRADITIONAL, 0.2, "cp950"),
+        _asian("Japanese", "ぁんァヶ一鿿", _HIRAGANA, 0.3, "cp932", "euc_jp"),
+        _asian("Korean", "가힣", _HANGUL, 0.3, "cp949"),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +145,9 @@ class _Reading:
 
 def guess_codec(sample: bytes) -> Guess:
     """Return the codec of lines that are not UTF-8, or the plausible ones."""
-    readings = []
-    decoded = {codec: _decoded(sample, codec) for item in _LANGUAGES for codec in item.codecs}
-    for language in _LANGUAGES:
+    readings, languages = [], _languages()
+    decoded = {codec: _decoded(sample, codec) for item in languages for codec in item.codecs}
+    for language in languages:
         for codec in language.codecs:
             text, counts = decoded[codec]
             unexplained = _unexplained(text, counts, language) if counts else None
