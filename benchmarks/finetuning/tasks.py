@@ -10,7 +10,8 @@ from typing import Any
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, split
 from bertsmith.tasks.config import Reading
-from bertsmith.tasks.table import GLUE, TASKS
+from bertsmith.tasks.glue import GLUE
+from bertsmith.tasks.table import TASKS
 from bertsmith.tasks.task import Task
 from bertsmith.text.config import Columns
 

@@ -18,7 +18,9 @@ from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.tasks.answering import task_predictor
 from bertsmith.tasks.config import LabelLoss, Reading
-from bertsmith.tasks.table import GLUE, TASKS, task_of
+from bertsmith.tasks.glue import GLUE
+from bertsmith.tasks.rows import task_named
+from bertsmith.tasks.table import HEADS, TASKS, task_of
 from bertsmith.tasks.task import UNTUNED, Labels, Room, Task, Tuned, interval_of, score_answers
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -80,6 +82,7 @@ class Tried:
 @pytest.fixture(scope="module", params=list(TASKS))
 def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tried:
     task = TASKS[request.param]
+    assert task.head == HEADS[request.param]
     file = tmp_path_factory.mktemp(task.name) / "rows.jsonl"
     lines = (json.dumps(row_of(task.name, number)) for number in range(ROWS))
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -108,7 +111,7 @@ def arrays(value: object) -> Iterator[np.ndarray[Any, Any]]:
 
 @pytest.mark.parametrize("name", [*TASKS, *GLUE])
 def test_a_task_reaches_other_processes_whole(name: str) -> None:
-    task = (TASKS | GLUE)[name]
+    task = task_named(name)
     assert task.name == name
     sent = pickle.loads(pickle.dumps(task))
     assert sent.answers == task.answers

@@ -13,7 +13,7 @@ import pytest
 from transformers import RobertaTokenizer, RobertaTokenizerFast
 
 from bertsmith.text.corpus.documents import tidy
-from bertsmith.tokens.bpe import BytePairs, ByteRules, words, written
+from bertsmith.tokens.bpe import BLANK, BytePairs, ByteRules, words, written
 from bertsmith.tokens.bulk.documents import DocumentEncoder
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -39,6 +39,10 @@ def known(text: str) -> str:
 
 
 LINES = tuple(map(known, (*HOSTILE_LINES, *MARKED)))
+
+
+def test_a_blank_is_written_as_a_letter() -> None:
+    assert written(" ") == BLANK
 
 
 @cache

@@ -18,7 +18,7 @@ from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.recipes.predict.config import EvaluateConfig
 from bertsmith.recipes.predict.evaluate import evaluate
-from bertsmith.tasks.table import GLUE
+from bertsmith.tasks.glue import GLUE
 from bertsmith.tasks.task import score_answers
 from bertsmith.text.examples.reading import Example
 from bertsmith.weights.folder import load_model

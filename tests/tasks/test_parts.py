@@ -22,6 +22,7 @@ from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.multi_label import MULTI_LABEL
 from bertsmith.tasks.rank import RANK
 from bertsmith.tasks.regression import REGRESSION
+from bertsmith.tasks.rows import task_named
 from bertsmith.tasks.span import (
     SPAN,
     SpanAnswer,
@@ -31,7 +32,6 @@ from bertsmith.tasks.span import (
     with_threshold,
 )
 from bertsmith.tasks.span import Answer as SpanPlace
-from bertsmith.tasks.table import task_named
 from bertsmith.tasks.tag import TAG, TagAnswer, encode_words
 from bertsmith.tasks.task import UNTUNED, Room, interval_of
 from bertsmith.text.examples.formats.squad import Answer, Question

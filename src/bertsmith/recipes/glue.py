@@ -39,7 +39,7 @@ from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.tasks.answering import TaskAnswering
 from bertsmith.tasks.config import LabelLoss
-from bertsmith.tasks.table import GLUE
+from bertsmith.tasks.glue import GLUE
 from bertsmith.tasks.task import Task, score_answers
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.examples.example import Example

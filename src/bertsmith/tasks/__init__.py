@@ -4,9 +4,10 @@ A text is one step of the road: a `reader` yields rows, `answers` encodes them a
 engine function computes outputs with the `head`, `answers` decodes these, `present` shows them.
 `learning` adds targets and an objective to encoded rows, `measuring` compares answers with labels.
 `task` defines the record and its parts, `answering` binds it to an opened model for the engine's
-`Predictor`, `table` lists the tasks by name.
+`Predictor`, `table` lists the tasks by name and imports one when it is asked for, `glue` has those
+of GLUE. `rows` finds the task that a file is for.
 
-Adding a task takes one module here, which builds a `Task`, and one line in `table`: the tests in
+Adding a task takes one module here, which builds a `Task`, and its name in `table`: the tests in
 tests/contracts then hold for it too. Parts that several tasks share are functions and values, no
 base classes: `whole_texts` (texts and pairs as units), `labels` (their order, weights of rare ones,
 answers withheld below a probability), `conformal` (sets of answers that hold the right one),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -47,13 +46,11 @@ from bertsmith.tasks.task import (
 from bertsmith.tasks.whole_texts import (
     check_rows,
     encode_texts,
-    glue_variant,
     same_text,
     text_inputs,
     text_reader,
 )
 from bertsmith.text.examples.example import Example
-from bertsmith.text.examples.glue import GlueTask
 
 
 def class_of(row: Example) -> str:
@@ -71,15 +68,11 @@ def classes_of(rows: Sequence[Example], labels: Labels) -> NDArray[np.int64]:
 
 
 def _names(rows: Sequence[Example], known: Sequence[str]) -> Labels:
-    return _checked(rows, order_labels(map(class_of, rows), known))
+    return checked_classes(rows, order_labels(map(class_of, rows), known))
 
 
-def _glue_names(labels: Labels, rows: Sequence[Example], known: Sequence[str]) -> Labels:
-    # F1 is that of GLUE's second class, whatever order another model has them in
-    return _checked(rows, labels)
-
-
-def _checked(rows: Sequence[Example], labels: Labels) -> Labels:
+def checked_classes(rows: Sequence[Example], labels: Labels) -> Labels:
+    """Return the classes of rows; raises `ExampleError` for one alone, and for a bad label."""
     if len(labels) < 2:
         raise ExampleError(
             f"has one class only, {labels[0]!r}",
@@ -159,7 +152,8 @@ def _commonest_class(
     return "always saying the commonest class", next(iter(scores.values()))
 
 
-def _measuring(names: tuple[str, ...]) -> Measuring[Example]:
+def class_measuring(names: tuple[str, ...]) -> Measuring[Example]:
+    """Return how answers are measured, by the scores of these names."""
     return Measuring(
         evidence=_evidence,
         scores=partial(_scores, names),
@@ -210,7 +204,7 @@ CLASSIFY = Task(
         thresholds=("min_confidence",),
     ),
     learning=Learning(targets=_targets, objective=_objective, weighs=True),
-    measuring=_measuring(("accuracy", "macro_f1")),
+    measuring=class_measuring(("accuracy", "macro_f1")),
     present=Presentation(
         lines=_lines,
         inputs=text_inputs,
@@ -220,12 +214,3 @@ CLASSIFY = Task(
     ),
 )
 """Answers are the probabilities of the classes."""
-
-
-def glue_classification(glue: GlueTask) -> Task[Example]:
-    """Return a GLUE task with classes, which has an order of labels and scores of its own."""
-    return replace(
-        glue_variant(CLASSIFY, glue),
-        labels=replace(CLASSIFY.labels, names=partial(_glue_names, glue.labels), picked=None),
-        measuring=_measuring(glue.metrics),
-    )

@@ -1,139 +1,65 @@
-"""The table of tasks: the task of a file or a model, the classes picked, a preview of rows."""
+"""The table of tasks by name, and the task of a model."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from bertsmith.core.errors import ConfigError
-from bertsmith.core.log import say
-from bertsmith.core.printable import printable
-from bertsmith.network.config import ModelConfig
-from bertsmith.tasks.choice import CHOICE
-from bertsmith.tasks.classify import CLASSIFY, glue_classification
-from bertsmith.tasks.config import Reading
-from bertsmith.tasks.multi_label import MULTI_LABEL
-from bertsmith.tasks.rank import RANK
-from bertsmith.tasks.regression import REGRESSION
-from bertsmith.tasks.span import SPAN
-from bertsmith.tasks.tag import TAG
+from bertsmith.core.lazy import LazyTable
+from bertsmith.network.config import ModelConfig, Predicts
 from bertsmith.tasks.task import Task
-from bertsmith.tasks.whole_texts import glue_variant
-from bertsmith.text.config import Columns
-from bertsmith.text.examples.glue import TASKS as GLUE_TASKS
-from bertsmith.text.examples.recognising import recognise
 
-TASKS: dict[str, Task[Any]] = {
-    "classify": CLASSIFY,
-    "multi-label": MULTI_LABEL,
-    "regression": REGRESSION,
-    "choice": CHOICE,
-    "tag": TAG,
-    "span": SPAN,
-    "rank": RANK,
+HEADS: Mapping[str, Predicts] = {
+    "classify": "class",
+    "multi-label": "classes",
+    "regression": "number",
+    "choice": "choice",
+    "tag": "tags",
+    "span": "span",
+    "rank": "number",
 }
-
-GLUE: dict[str, Task[Any]] = {
-    name: glue_classification(task) if task.labels else glue_variant(REGRESSION, task)
-    for name, task in GLUE_TASKS.items()
-}
-"""The tasks of GLUE, which read their own files."""
-
-# a pair of texts has a class as a single text has
-_SAME = {"pair": "classify"}
+"""The heads of tasks by name."""
 
 
-def task_for(file: Path, name: str | None, reading: Reading) -> tuple[Task[Any], str]:
-    """Return the task of a name, or that which a file looks to be for, and why ("" if named).
+def _task(name: str) -> Task[Any]:
+    match name:
+        case "classify":
+            from bertsmith.tasks.classify import CLASSIFY
 
-    Raises `ConfigError` for an unknown name, `ExampleError` for a file of no known task.
-    """
-    if name is not None:
-        return task_named(_SAME.get(name, name)), ""
-    found = recognise(file, reading.columns, reading.tags)
-    task = task_named(found.glue or _SAME.get(found.task, found.task))
-    return task, f"task: {found.task} ({found.reason}); --task names another"
+            return CLASSIFY
+        case "multi-label":
+            from bertsmith.tasks.multi_label import MULTI_LABEL
+
+            return MULTI_LABEL
+        case "regression":
+            from bertsmith.tasks.regression import REGRESSION
+
+            return REGRESSION
+        case "choice":
+            from bertsmith.tasks.choice import CHOICE
+
+            return CHOICE
+        case "tag":
+            from bertsmith.tasks.tag import TAG
+
+            return TAG
+        case "span":
+            from bertsmith.tasks.span import SPAN
+
+            return SPAN
+        case "rank":
+            from bertsmith.tasks.rank import RANK
+
+            return RANK
+    raise AssertionError(name)
 
 
-def task_named(name: str) -> Task[Any]:
-    """Return a task of the table; raises `ConfigError` for a name that is not in it."""
-    if name not in TASKS | GLUE:
-        raise ConfigError(f"there is no task {name!r}", remedy=f"there is: {', '.join(TASKS)}")
-    return (TASKS | GLUE)[name]
+TASKS: Mapping[str, Task[Any]] = LazyTable(HEADS, _task)
+"""Tasks by name."""
 
 
 def task_of(config: ModelConfig) -> Task[Any]:
     """Return the task that a model's head is for, the one with just these labels if there is."""
-    tasks = [task for task in TASKS.values() if task.head == config.predicts]
+    tasks = [TASKS[name] for name, head in HEADS.items() if head == config.predicts]
     fixed = (task for task in tasks if task.labels.fixed and task.labels.fixed == config.labels)
     return next(fixed, tasks[0])
-
-
-def pick_classes(
-    task: Task[Any], rows: Sequence[Any], columns: Columns, known: Sequence[str] = ()
-) -> Sequence[Any]:
-    """Return the rows of the classes that the columns name, or of all but those they exclude.
-
-    Raises `ConfigError` for a name that neither the rows nor the `known` classes have, and if no
-    row is left.
-    """
-    named = (*columns.classes, *columns.exclude)
-    if not named:
-        return rows
-
-    def wanted(label: str) -> bool:
-        return label not in columns.exclude and (not columns.classes or label in columns.classes)
-
-    if task.labels.picked is None:
-        raise ConfigError(
-            f"{task.name} has no classes to pick from", remedy="leave out --classes and --exclude"
-        )
-    kept = task.labels.picked(rows, wanted)
-    present = dict.fromkeys(label for row in rows for label in task.labels.of_row(row))
-    for name in named:
-        if name not in present and name not in known:
-            there = ", ".join(sorted({*present, *known})[:30])
-            raise ConfigError(f"there is no class {name!r}", remedy=f"there are: {there}")
-    if not kept:
-        raise ConfigError(
-            "no example of the chosen classes is left",
-            where=rows[0].source,
-            remedy="change --classes or --exclude",
-        )
-    return kept
-
-
-ROWS = 2
-_LONGEST = 600
-
-
-def tell_rows(task: Task[Any], rows: Sequence[Any], file: Path, reading: Reading) -> None:
-    """Print how a file was read, and two of its rows part by part."""
-    for line in preview(task, rows, task.reader.layout(file, reading), file, _width()):
-        say(line)
-
-
-def preview(task: Task[Any], rows: Sequence[Any], layout: str, file: Path, width: int) -> list[str]:
-    """Return lines of at most `width` characters: how a file was read, and two rows of it.
-
-    The second row is the first one with a different label, if there is one.
-    """
-    truth = task.present.truth(rows[0])
-    other = [row for row in rows[1:] if task.present.truth(row) != truth][:1] or list(rows[1:ROWS])
-    shown = [rows[0], *other]
-    parts = [task.present.labelled_parts(row) for row in shown]
-    names = max(len(name) for texts in parts for name in texts)
-    lines = [f"{printable(file.name)}: {printable(layout or task.unit, _LONGEST)}"]
-    for row, texts in zip(shown, parts, strict=True):
-        place = f"line {row.line}"
-        for name, text in texts.items():
-            beginning = f"  {place:<11} {name:<{names}}  "
-            lines.append(beginning + printable(text, max(width - len(beginning), 20)))
-            place = ""
-    return lines
-
-
-def _width() -> int:
-    return shutil.get_terminal_size().columns

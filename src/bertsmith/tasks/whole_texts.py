@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,8 @@ from bertsmith.core.errors import ExampleError
 from bertsmith.engine.predictor import text_length
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.labels import require_labels, unknown_label
-from bertsmith.tasks.task import Labels, Reader, Room, Task
+from bertsmith.tasks.task import Labels, Reader, Room
 from bertsmith.text.examples.example import Example
-from bertsmith.text.examples.glue import GlueTask, read_glue, task_of
 from bertsmith.text.examples.reading import Kind, describe_examples, has_labels, read_examples
 from bertsmith.text.opening import kind_of
 from bertsmith.text.tables import TABLES
@@ -55,39 +53,6 @@ def _reads_lines(file: str, reading: Reading) -> bool:
     path = Path(file)
     other = path.is_dir() or kind_of(path) in TABLES or has_labels(path, reading.columns)
     return file == "-" or not other
-
-
-def glue_variant(task: Task[Example], glue: GlueTask) -> Task[Example]:
-    """Return a task that reads the files of a GLUE task, at the length of its published results."""
-    read = partial(_read_glue, glue)
-    layout = partial(_glue_layout, glue)
-    return replace(
-        task,
-        name=glue.name,
-        reader=replace(task.reader, labelled=read, unlabelled=read, layout=layout),
-        learning=replace(task.learning, lengthens=False),
-    )
-
-
-def _read_glue(task: GlueTask, file: Path, reading: Reading) -> Iterator[Example]:
-    reading.columns.check_read(file, "GLUE's files")
-    return read_glue(file, task, _split(file, task), bad=reading.bad_rows)
-
-
-def _glue_layout(task: GlueTask, file: Path, reading: Reading) -> str:
-    return f"GLUE's {task.name}, {_split(file, task)}"
-
-
-def _split(file: Path, glue: GlueTask) -> str:
-    """Return the split that a file of a task holds, by its name."""
-    found = task_of(file)
-    if found is None or found[0] is not glue:
-        raise ExampleError(
-            f"is no file of {glue.name}",
-            where=file,
-            remedy=f"name one in a folder called {glue.name}, as GLUE distributes it",
-        )
-    return found[1]
 
 
 def same_text(row: Example) -> Hashable:

@@ -113,7 +113,8 @@ def read(pieces: str) -> bytes:
     )
 
 
-BLANK = written(" ")
+BLANK: Final = "\u0120"
+"""A blank as `written`."""
 
 
 class BytePairs:

@@ -28,16 +28,16 @@ from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.files import text_hash
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.bpe import BLANK, ByteRules, ByteText, read
-from bertsmith.tokens.compiled_unigram import CompiledUnigramText
 from bertsmith.tokens.config import KindName
-from bertsmith.tokens.folder import bpe as byte_folder
-from bertsmith.tokens.folder import modern, xlm
-from bertsmith.tokens.folder import unigram as unigram_folder
-from bertsmith.tokens.folder import wordpiece as wordpiece_folder
-from bertsmith.tokens.folder.files import GENERIC_CLASS, SETTINGS_FILE, read_json, write_files
+from bertsmith.tokens.folder.files import (
+    COMPILED_FILE,
+    GENERIC_CLASS,
+    SETTINGS_FILE,
+    read_json,
+    write_files,
+)
 from bertsmith.tokens.modern import ModernRules, ModernText
 from bertsmith.tokens.normalisation import SPACE, PlainRules, UnigramRules
-from bertsmith.tokens.unigram import UnigramText
 from bertsmith.tokens.vocabulary import (
     BYTE_SPECIALS,
     SPECIALS,
@@ -133,7 +133,13 @@ def _unigram_identity(rules: UnigramRules) -> list[object]:
 
 
 def _unigram_text(vocabulary: Sequence[str], rules: UnigramRules, unknown: int) -> TextEncoder:
-    return (CompiledUnigramText if rules.compiled else UnigramText)(vocabulary, rules, unknown)
+    if rules.compiled:
+        from bertsmith.tokens.compiled_unigram import CompiledUnigramText
+
+        return CompiledUnigramText(vocabulary, rules, unknown)
+    from bertsmith.tokens.unigram import UnigramText
+
+    return UnigramText(vocabulary, rules, unknown)
 
 
 _UNIGRAM = Kind(
@@ -317,45 +323,76 @@ class Tokenizer(TokenInventory):
 
 
 Read = tuple[tuple[str, ...], Rules]
+Reader = Callable[[Path], Read]
+
+
+# the files of a kind are in a module of `folder`, imported for a folder of that kind
+
+
+def _read_wordpiece(place: Path) -> Read:
+    from bertsmith.tokens.folder import wordpiece
+
+    return wordpiece.read_folder(place) if place.is_dir() else wordpiece.read_file(place)
+
+
+def _read_bytes(place: Path) -> Read:
+    from bertsmith.tokens.folder import bpe
+
+    return bpe.read_folder(place)
+
+
+def _read_bpe(place: Path) -> Read:
+    from bertsmith.tokens.folder import modern
+
+    return modern.read_folder(place) if modern.is_modern(place) else _read_bytes(place)
+
+
+def _read_spiece(place: Path) -> Read:
+    from bertsmith.tokens.folder import unigram
+
+    return unigram.read_folder(place) if place.is_dir() else unigram.read_file(place)
+
+
+def _read_xlm(place: Path) -> Read:
+    from bertsmith.tokens.folder import xlm
+
+    return xlm.read_folder(place) if place.is_dir() else xlm.read_file(place)
+
+
+def _read_unigram(place: Path) -> Read:
+    from bertsmith.tokens.folder import xlm
+
+    return _read_xlm(place) if xlm.is_plain(place) else _read_spiece(place)
+
+
+_BY_CLASS: dict[str, Reader] = {
+    "Bert|DistilBert|Electra|MobileBert|ConvBert": _read_wordpiece,
+    "Roberta": _read_bytes,
+    "Albert": _read_spiece,
+    "XLMRoberta": _read_xlm,
+}
+_BY_FILE: dict[str, Reader] = {
+    "vocab.txt": _read_wordpiece,
+    "vocab.json": _read_bpe,
+    "spiece.model": _read_spiece,
+    "sentencepiece.bpe.model": _read_xlm,
+}
+_BY_MODEL: dict[str, Reader] = {"BPE": _read_bpe, "Unigram": _read_unigram}
 
 
 def read_folder(place: Path) -> Read:
     """Return the vocabulary and the rules of a model folder, or of a single vocabulary file."""
-    if place.is_file() and place.name == xlm.MODEL_FILE:
-        return xlm.read_file(place)
+    if place.is_file() and place.name == "sentencepiece.bpe.model":
+        return _read_xlm(place)
     if place.is_file() and place.suffix == ".model":
-        return unigram_folder.read_file(place)
+        return _read_spiece(place)
     if place.is_file() and place.suffix != ".json":
-        return wordpiece_folder.read_file(place)
+        return _read_wordpiece(place)
     if not place.is_dir():
         raise ModelFolderError(
             "no such folder", where=place, remedy="name a model folder, or a vocab.txt"
         )
     return (_reader_by_class(place) or _reader_by_files(place))(place)
-
-
-def _read_bpe(place: Path) -> Read:
-    return modern.read_folder(place) if modern.is_modern(place) else byte_folder.read_folder(place)
-
-
-def _read_unigram(place: Path) -> Read:
-    return xlm.read_folder(place) if xlm.is_plain(place) else unigram_folder.read_folder(place)
-
-
-Reader = Callable[[Path], Read]
-_BY_CLASS: dict[str, Reader] = {
-    "Bert|DistilBert|Electra|MobileBert|ConvBert": wordpiece_folder.read_folder,
-    "Roberta": byte_folder.read_folder,
-    "Albert": unigram_folder.read_folder,
-    "XLMRoberta": xlm.read_folder,
-}
-_BY_FILE: dict[str, Reader] = {
-    wordpiece_folder.VOCABULARY_FILE: wordpiece_folder.read_folder,
-    byte_folder.VOCABULARY_FILE: _read_bpe,
-    unigram_folder.MODEL_FILE: unigram_folder.read_folder,
-    xlm.MODEL_FILE: xlm.read_folder,
-}
-_BY_MODEL: dict[str, Reader] = {"BPE": _read_bpe, "Unigram": _read_unigram}
 
 
 def write_folder(
@@ -364,15 +401,25 @@ def write_folder(
     """Write the files of the rules' kind; each is complete or absent. Raises `DiskError`."""
     match rules:
         case BasicRules():
-            contents = wordpiece_folder.files_of(vocabulary, rules, longest=longest)
+            from bertsmith.tokens.folder import wordpiece
+
+            contents = wordpiece.files_of(vocabulary, rules, longest=longest)
         case ByteRules():
-            contents = byte_folder.files_of(vocabulary, rules, longest=longest)
+            from bertsmith.tokens.folder import bpe
+
+            contents = bpe.files_of(vocabulary, rules, longest=longest)
         case ModernRules():
+            from bertsmith.tokens.folder import modern
+
             contents = modern.files_of(vocabulary, rules, longest=longest)
         case PlainRules():
+            from bertsmith.tokens.folder import xlm
+
             contents = xlm.files_of(vocabulary, rules, longest=longest)
         case UnigramRules():
-            contents = unigram_folder.files_of(vocabulary, rules, longest=longest)
+            from bertsmith.tokens.folder import unigram
+
+            contents = unigram.files_of(vocabulary, rules, longest=longest)
     write_files(folder, contents)
 
 
@@ -396,10 +443,10 @@ def _reader_by_files(folder: Path) -> Reader:
     for name, reader in _BY_FILE.items():
         if (folder / name).is_file():
             return reader
-    compiled = folder / wordpiece_folder.COMPILED_FILE
+    compiled = folder / COMPILED_FILE
     model = read_json(compiled).get("model") if compiled.is_file() else None
     if not isinstance(model, dict):
-        return wordpiece_folder.read_folder
+        return _read_wordpiece
     # old files do not state the type
     usual = "BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece"
-    return _BY_MODEL.get(str(model.get("type", usual)), wordpiece_folder.read_folder)
+    return _BY_MODEL.get(str(model.get("type", usual)), _read_wordpiece)

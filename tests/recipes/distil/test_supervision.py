@@ -29,7 +29,7 @@ from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.recipes.finetune.trial import run_trial
 from bertsmith.tasks.config import Reading
-from bertsmith.tasks.table import task_named
+from bertsmith.tasks.rows import task_named
 from bertsmith.tasks.task import Room
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RunFolder

@@ -12,7 +12,7 @@ from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import reading_length
 from bertsmith.tasks.classify import CLASSIFY
-from bertsmith.tasks.table import GLUE
+from bertsmith.tasks.glue import GLUE
 from bertsmith.tasks.tag import TAG
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer

@@ -24,7 +24,8 @@ from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
 from bertsmith.recipes.predict.evaluate import evaluate
 from bertsmith.recipes.predict.recipe import predict
 from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
-from bertsmith.tasks.table import TASKS, task_named
+from bertsmith.tasks.rows import task_named
+from bertsmith.tasks.table import TASKS
 from bertsmith.text.config import Columns
 from bertsmith.training.run_folder import read_record
 from bertsmith.weights.folder import load_model, read_config

@@ -12,20 +12,33 @@ from bertsmith.network.families.family import Family, FamilyName, Preset
 def _family(name: FamilyName) -> Family:
     match name:
         case "bert":
-            from bertsmith.network.families.bert import BERT as FAMILY
+            from bertsmith.network.families.bert import BERT
+
+            return BERT
         case "distilbert":
-            from bertsmith.network.families.distilbert import DISTILBERT as FAMILY
+            from bertsmith.network.families.distilbert import DISTILBERT
+
+            return DISTILBERT
         case "roberta":
-            from bertsmith.network.families.roberta import ROBERTA as FAMILY
+            from bertsmith.network.families.roberta import ROBERTA
+
+            return ROBERTA
         case "albert":
-            from bertsmith.network.families.albert import ALBERT as FAMILY
+            from bertsmith.network.families.albert import ALBERT
+
+            return ALBERT
         case "modernbert":
-            from bertsmith.network.families.modernbert import MODERNBERT as FAMILY
+            from bertsmith.network.families.modernbert import MODERNBERT
+
+            return MODERNBERT
         case "electra":
-            from bertsmith.network.families.electra import ELECTRA as FAMILY
+            from bertsmith.network.families.electra import ELECTRA
+
+            return ELECTRA
         case "xlm-roberta":
-            from bertsmith.network.families.xlm_roberta import XLM_ROBERTA as FAMILY
-    return FAMILY
+            from bertsmith.network.families.xlm_roberta import XLM_ROBERTA
+
+            return XLM_ROBERTA
 
 
 FAMILIES: Mapping[FamilyName, Family] = LazyTable(

@@ -18,7 +18,7 @@ from bertsmith.recipes.finetune.config import CompareConfig
 from bertsmith.recipes.finetune.outcome import CERTAIN, RESAMPLES, difference_of, least_p
 from bertsmith.recipes.finetune.recipe import FinetuneRun
 from bertsmith.recipes.finetune.trial import DEV
-from bertsmith.tasks.table import task_named
+from bertsmith.tasks.rows import task_named
 from bertsmith.tasks.task import Evidence, Task, right_rows
 from bertsmith.training.run_folder import RunFolder, read_record
 

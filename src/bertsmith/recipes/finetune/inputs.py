@@ -25,7 +25,7 @@ from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.resources import free_memory, layer_activations
 from bertsmith.reports.model_card import note_on_format
 from bertsmith.tasks.config import LabelLoss, Reading
-from bertsmith.tasks.table import pick_classes, task_for, tell_rows
+from bertsmith.tasks.rows import pick_classes, task_for, tell_rows
 from bertsmith.tasks.task import Room, Row, Task
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model

@@ -21,7 +21,7 @@ from bertsmith.tasks.answering import Presented, TaskAnswering, answering_of, me
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.conformal import set_figures
 from bertsmith.tasks.labels import require_labels, unknown_label
-from bertsmith.tasks.table import pick_classes, tell_rows
+from bertsmith.tasks.rows import pick_classes, tell_rows
 from bertsmith.tasks.task import Task, interval_of
 from bertsmith.text.examples.tagged import names_entities
 from bertsmith.weights.folder import load_model

@@ -36,7 +36,7 @@ from bertsmith.tasks.answering import TaskAnswering, answering_of, measure
 from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
 from bertsmith.tasks.opening import folder_features
 from bertsmith.tasks.regression import REGRESSION, numbers_of
-from bertsmith.tasks.table import pick_classes, tell_rows
+from bertsmith.tasks.rows import pick_classes, tell_rows
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer

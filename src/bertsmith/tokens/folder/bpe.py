@@ -16,6 +16,7 @@ from typing import Any
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.tokens.bpe import ByteRules
 from bertsmith.tokens.folder.files import (
+    COMPILED_FILE,
     FOLLOWS,
     NAMES,
     SETTINGS_FILE,
@@ -134,7 +135,6 @@ def byte_tokenizer(
 
 VOCABULARY_FILE = "vocab.json"
 MERGES_FILE = "merges.txt"
-COMPILED_FILE = "tokenizer.json"
 
 _VERSION = "#version"
 _DAMAGED = "the file is damaged: save or download the folder again"

@@ -28,6 +28,7 @@ from bertsmith.core.protocol_buffers import (
     number_field,
 )
 from bertsmith.tokens.folder.files import (
+    COMPILED_FILE,
     NAMES,
     SETTINGS_FILE,
     SPECIALS_FILE,
@@ -369,7 +370,6 @@ def _ends_in_number(piece: str, rules: UnigramRules) -> bool:
 
 
 MODEL_FILE = "spiece.model"
-COMPILED_FILE = "tokenizer.json"
 
 # scores are written with 32 bits in one file and as decimal numbers in the other
 _ROUNDING = 1e-5

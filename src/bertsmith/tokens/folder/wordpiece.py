@@ -18,6 +18,7 @@ from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.log import say
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.folder.files import (
+    COMPILED_FILE,
     FOLLOWS,
     NAMES,
     SETTINGS_FILE,
@@ -89,7 +90,6 @@ def compiled_tokenizer(vocabulary: Sequence[str], rules: BasicRules) -> dict[str
 
 
 VOCABULARY_FILE = "vocab.txt"
-COMPILED_FILE = "tokenizer.json"
 
 _LOWERCASE = "do_lower_case"
 _CAPITAL = re.compile("[A-Z]")

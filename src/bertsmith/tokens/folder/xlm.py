@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.tokens.folder.files import (
+    COMPILED_FILE,
     NAMES,
     SETTINGS_FILE,
     SPECIALS_FILE,
@@ -22,7 +23,6 @@ from bertsmith.tokens.folder.files import (
     refused,
 )
 from bertsmith.tokens.folder.unigram import (
-    COMPILED_FILE,
     read_compiled_unigram,
     read_spiece,
     spiece_model,

@@ -27,22 +27,35 @@ _OWN = Format(
 def _format(name: FormatName) -> Format:
     match name:
         case "bert":
-            from bertsmith.weights.formats.bert import BERT as FORMAT
+            from bertsmith.weights.formats.bert import BERT
+
+            return BERT
         case "albert":
-            from bertsmith.weights.formats.albert import ALBERT as FORMAT
+            from bertsmith.weights.formats.albert import ALBERT
+
+            return ALBERT
         case "roberta":
-            from bertsmith.weights.formats.roberta import ROBERTA as FORMAT
+            from bertsmith.weights.formats.roberta import ROBERTA
+
+            return ROBERTA
         case "distilbert":
-            from bertsmith.weights.formats.distilbert import DISTILBERT as FORMAT
+            from bertsmith.weights.formats.distilbert import DISTILBERT
+
+            return DISTILBERT
         case "modernbert":
-            from bertsmith.weights.formats.modernbert import MODERNBERT as FORMAT
+            from bertsmith.weights.formats.modernbert import MODERNBERT
+
+            return MODERNBERT
         case "electra":
-            from bertsmith.weights.formats.electra import ELECTRA as FORMAT
+            from bertsmith.weights.formats.electra import ELECTRA
+
+            return ELECTRA
         case "xlm-roberta":
-            from bertsmith.weights.formats.roberta import XLM_ROBERTA as FORMAT
+            from bertsmith.weights.formats.roberta import XLM_ROBERTA
+
+            return XLM_ROBERTA
         case "bertsmith":
             return _OWN
-    return FORMAT
 
 
 FORMATS: Mapping[FormatName, Format] = LazyTable((*get_args(FamilyName), "bertsmith"), _format)

@@ -1,0 +1,71 @@
+"""The tasks of GLUE: classes or a number, with files, labels, scores and lengths of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bertsmith.core.errors import ExampleError
+from bertsmith.tasks.classify import CLASSIFY, checked_classes, class_measuring
+from bertsmith.tasks.config import Reading
+from bertsmith.tasks.regression import REGRESSION
+from bertsmith.tasks.task import Labels, Task
+from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.glue import TASKS, GlueTask, read_glue, task_of
+
+
+def _classification(glue: GlueTask) -> Task[Example]:
+    """Return a task with classes, which has an order of labels and scores of its own."""
+    return replace(
+        _variant(CLASSIFY, glue),
+        labels=replace(CLASSIFY.labels, names=partial(_names, glue.labels), picked=None),
+        measuring=class_measuring(glue.metrics),
+    )
+
+
+def _names(labels: Labels, rows: Sequence[Example], known: Sequence[str]) -> Labels:
+    # F1 is that of the second class, whatever order another model has them in
+    return checked_classes(rows, labels)
+
+
+def _variant(task: Task[Example], glue: GlueTask) -> Task[Example]:
+    """Return a task that reads the files of a GLUE task, at the length of its published results."""
+    read = partial(_read, glue)
+    layout = partial(_layout, glue)
+    return replace(
+        task,
+        name=glue.name,
+        reader=replace(task.reader, labelled=read, unlabelled=read, layout=layout),
+        learning=replace(task.learning, lengthens=False),
+    )
+
+
+def _read(task: GlueTask, file: Path, reading: Reading) -> Iterator[Example]:
+    reading.columns.check_read(file, "GLUE's files")
+    return read_glue(file, task, _split(file, task), bad=reading.bad_rows)
+
+
+def _layout(task: GlueTask, file: Path, reading: Reading) -> str:
+    return f"GLUE's {task.name}, {_split(file, task)}"
+
+
+def _split(file: Path, glue: GlueTask) -> str:
+    """Return the split that a file of a task holds, by its name."""
+    found = task_of(file)
+    if found is None or found[0] is not glue:
+        raise ExampleError(
+            f"is no file of {glue.name}",
+            where=file,
+            remedy=f"name one in a folder called {glue.name}, as GLUE distributes it",
+        )
+    return found[1]
+
+
+GLUE: Mapping[str, Task[Any]] = {
+    name: _classification(task) if task.labels else _variant(REGRESSION, task)
+    for name, task in TASKS.items()
+}
+"""The tasks by name."""
