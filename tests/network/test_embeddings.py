@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bertsmith.network.block import FeedForward
 from bertsmith.network.config import Activation, EncoderConfig, Positions
-from bertsmith.network.embeddings import Embeddings, sinusoidal_table
+from bertsmith.network.encoder import Embeddings, FeedForward, sinusoidal_table
 from bounds import close_to_float64
 
 CONFIG = EncoderConfig(vocabulary=99, hidden=32, layers=3, heads=2, feed_forward=13, longest=11)

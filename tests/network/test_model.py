@@ -12,8 +12,8 @@ import torch
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.config import HEADS, Conformal, EncoderConfig, ModelConfig
-from bertsmith.network.embeddings import sinusoidal_table
 from bertsmith.network.encoded import Encoded
+from bertsmith.network.encoder import sinusoidal_table
 from bertsmith.network.model import Model, build_model, start_positions_as_sinusoids
 from bounds import close_gradients, close_when_regrouped
 from families import MODELS

@@ -16,8 +16,8 @@ from bertsmith.core.keywords import python_function
 from bertsmith.core.log import Bar, shown_on
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import build_model
-from bertsmith.recipes.inspect.config import InspectConfig
-from bertsmith.recipes.inspect.recipe import inspect as recipe
+from bertsmith.recipes.config import InspectConfig
+from bertsmith.recipes.inspect import inspect as recipe
 from bertsmith.reports import annotations as annotated
 from bertsmith.reports import drawing, inspection, layers
 from bertsmith.reports.drawing import Drawing

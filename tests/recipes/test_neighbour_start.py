@@ -11,8 +11,8 @@ from bertsmith.batches import DataPosition
 from bertsmith.batches.config import SampleConfig
 from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import ConfigError
-from bertsmith.network.block import Block
 from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.encoder import Block
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.pretrain.starting import Neighbours, start_from_neighbours, token_rows
 from bertsmith.store.store import TokenStore

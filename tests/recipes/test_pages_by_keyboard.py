@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from bertsmith.recipes.config import ExplainConfig, ExplainingConfig
+from bertsmith.recipes.config import ExplainConfig, ExplainingConfig, InspectConfig
 from bertsmith.recipes.explain import explain
-from bertsmith.recipes.inspect.config import InspectConfig
-from bertsmith.recipes.inspect.recipe import inspect
+from bertsmith.recipes.inspect import inspect
 from bertsmith.reports import annotations as annotated
 from bertsmith.reports import inspection
 from bertsmith.reports.drawing import Drawing

@@ -18,11 +18,10 @@ from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.kernels import instruction_set
 from bertsmith.network.config import EncoderConfig, ModelConfig, Preprocessing
 from bertsmith.network.model import build_model
-from bertsmith.recipes.quantize import gate, recipe
-from bertsmith.recipes.quantize.gate import Measurement, refuse_slow_or_worse
+from bertsmith.recipes import quantize as quantizing
+from bertsmith.recipes.quantize import Measurement, refuse_slow_or_worse
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights.folder import load_model, save_model
-from bertsmith.weights.quantized import QUANTIZED_FILE
+from bertsmith.weights.folder import QUANTIZED_FILE, load_model, save_model
 
 needs_kernels = pytest.mark.skipif(instruction_set() is None, reason="no native kernels")
 
@@ -54,7 +53,7 @@ def inputs(tiny_tokenizer: Tokenizer, tmp_path: Path) -> list[str]:
 
 def timed(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], lost: float = 0.0) -> None:
     """Let the precisions take these times, and int8 lose so many points more."""
-    measured = gate.measure_precisions
+    measured = quantizing.measure_precisions
 
     def instead(*values: Any) -> list[Measurement]:  # noqa: ANN401
         return [
@@ -69,7 +68,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], lost: floa
             for each in measured(*values)
         ]
 
-    monkeypatch.setattr(recipe, "measure_precisions", instead)
+    monkeypatch.setattr(quantizing, "measure_precisions", instead)
 
 
 @needs_kernels
@@ -207,7 +206,7 @@ def test_texts_are_read_with_the_columns_of_the_user_or_of_training(
         asked.extend(request.example.text for request in values[1].asked)
         return [of("fp32", 1.0, 0.9), of("int8", 2.0, 0.9)]
 
-    monkeypatch.setattr(recipe, "measure_precisions", measured)
+    monkeypatch.setattr(quantizing, "measure_precisions", measured)
     inputs[inputs.index("--calibrate") + 1] = str(tmp_path / f"texts.{kind}")
     columns = [] if trained else ["--text-column", "body", "--label-column", "label"]
     assert main([*inputs, *columns]) == 2

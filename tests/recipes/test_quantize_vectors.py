@@ -16,15 +16,14 @@ from scipy.stats import spearmanr
 import bertsmith
 from bertsmith.cli.main import main
 from bertsmith.core.kernels import instruction_set
-from bertsmith.network.block import Block
 from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.encoder import Block
 from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import UnitLength
-from bertsmith.recipes.quantize import gate, recipe
-from bertsmith.recipes.quantize.gate import Measurement, cosines
+from bertsmith.recipes import quantize as quantizing
+from bertsmith.recipes.quantize import Measurement, cosines
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights.folder import save_model
-from bertsmith.weights.quantized import QUANTIZED_FILE
+from bertsmith.weights.folder import QUANTIZED_FILE, save_model
 from bertsmith.weights.sentence_folder import SentenceSettings, write_sentence_files
 from bounds import close_unit_vectors
 
@@ -49,13 +48,13 @@ def command(
     model: Model, tiny_tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., int]:
     """Saves the model as a sentence-transformers folder and quantises it, in a time that counts."""
-    measure = gate.measure_precisions
+    measure = quantizing.measure_precisions
 
     def timed(*values: Any) -> list[Measurement]:  # noqa: ANN401
         found = measure(*values)
         return [replace(each, seconds=3.0 - place) for place, each in enumerate(found)]
 
-    monkeypatch.setattr(recipe, "measure_precisions", timed)
+    monkeypatch.setattr(quantizing, "measure_precisions", timed)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS), encoding="utf-8")
 

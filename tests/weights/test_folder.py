@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from bertsmith.core.errors import DiskError, ModelFolderError, TrainingDiverged
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.config import ModelConfig, Positions
-from bertsmith.network.embeddings import sinusoidal_table
+from bertsmith.network.encoder import sinusoidal_table
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from

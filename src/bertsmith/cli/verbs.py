@@ -309,7 +309,7 @@ def quantize() -> Verb:
     from bertsmith.recipes.config import QuantizeConfig
 
     def run(config: QuantizeConfig) -> object:
-        from bertsmith.recipes.quantize.recipe import quantize as recipe
+        from bertsmith.recipes.quantize import quantize as recipe
 
         return _printed(recipe(config), config.json)
 
@@ -385,10 +385,10 @@ def inspect() -> Verb:
     which heads find antecedents. All are compared with simple rules and with random weights. Memory
     does not grow with the text.
     """
-    from bertsmith.recipes.inspect.config import InspectConfig
+    from bertsmith.recipes.config import InspectConfig
 
     def run(config: InspectConfig) -> object:
-        from bertsmith.recipes.inspect.recipe import inspect as recipe
+        from bertsmith.recipes.inspect import inspect as recipe
 
         return _printed(recipe(config), config.json)
 

@@ -15,10 +15,9 @@ from bertsmith.core.kernels import instruction_set, instruction_sets
 from bertsmith.core.shapes import Places
 from bertsmith.network.attention.rotary import rotation
 from bertsmith.network.batch import Batch
-from bertsmith.network.block import Block
 from bertsmith.network.config import EncoderConfig
 from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
-from bertsmith.network.encoder import Encoder
+from bertsmith.network.encoder import Block, Encoder
 
 KernelPrecision = Literal["fp32", "bf16", "int8"]
 

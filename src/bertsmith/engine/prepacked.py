@@ -20,9 +20,8 @@ from bertsmith.core.shapes import AtPlaces, Heads, Hidden, Places, Queries
 from bertsmith.network.attention.cpu import Grouping, fused_attention, group
 from bertsmith.network.attention.layout import Spans
 from bertsmith.network.batch import Batch
-from bertsmith.network.block import Block
 from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
-from bertsmith.network.encoder import Encoder, spans_of_layers
+from bertsmith.network.encoder import Block, Encoder, spans_of_layers
 
 TorchNumber = Literal["fp32", "bf16"]
 _TYPES: dict[TorchNumber, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}

@@ -24,9 +24,8 @@ from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import ModelConfig, Precision, reads_pooler
 from bertsmith.network.dropout import Dropout
-from bertsmith.network.embeddings import sinusoidal_table
 from bertsmith.network.encoded import Encoded
-from bertsmith.network.encoder import Encoder
+from bertsmith.network.encoder import Encoder, sinusoidal_table
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.heads import PRETRAINING_HEADS, Pooler, pooled_places
 

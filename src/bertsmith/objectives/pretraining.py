@@ -22,9 +22,8 @@ from bertsmith.core.streams import Purpose, stream
 from bertsmith.network import shape_buckets
 from bertsmith.network.batch import Batch, Target
 from bertsmith.network.config import EncoderConfig, ModelConfig
-from bertsmith.network.embeddings import Embeddings
 from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
-from bertsmith.network.encoder import Encoder
+from bertsmith.network.encoder import Embeddings, Encoder
 from bertsmith.network.heads import MaskedLMHead
 from bertsmith.network.model import Model, initialise
 from bertsmith.network.shape_buckets import pad_targets

@@ -23,8 +23,7 @@ from bertsmith.network.model import Model
 from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights.folder import load_model
-from bertsmith.weights.quantized import quantized_precision
+from bertsmith.weights.folder import load_model, quantized_precision
 from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder
 
 

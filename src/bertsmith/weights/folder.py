@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from bertsmith.core.errors import ConfigError, ModelFolderError, TrainingDiverged
-from bertsmith.core.files import write_json
+from bertsmith.core.files import read_json, write_json
 from bertsmith.core.ownership import new_folder, place_aside
 from bertsmith.core.printable import shell_word
 from bertsmith.network.config import HEADS, ModelConfig, Predicts
-from bertsmith.network.embeddings import FixedTable, sinusoidal_table
+from bertsmith.network.encoder import FixedTable, sinusoidal_table
 from bertsmith.network.model import Model, build_model
 from bertsmith.tokens.folder.files import TOKENIZER_FILES
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -292,3 +294,32 @@ def _fresh_heads(config: ModelConfig, seed: int) -> dict[str, Tensor]:
     if config.masked_lm:
         state["heads.masked_lm.bias"] = torch.zeros(config.encoder.vocabulary)
     return {name: each for name, each in state.items() if not name.startswith("encoder.")}
+
+
+QUANTIZED_FILE = "bertsmith_quantized.json"
+
+
+def write_quantized(folder: Path, measured: Mapping[str, Any]) -> None:
+    """Let a folder that is being made say that it is to be opened in int8, and why.
+
+    `transformers` ignores the file; the weights are those of the model that the folder is made of.
+    """
+    data = {"precision": "int8", "measured": measured}
+    text = json.dumps(data, indent=1, ensure_ascii=False)
+    (folder / QUANTIZED_FILE).write_text(f"{text}\n", encoding="utf-8")
+
+
+def quantized_precision(folder: Path) -> Literal["int8"] | None:
+    """Return the precision that a folder is to be opened in, None where it does not say.
+
+    Raises `ModelFolderError` for a file that cannot be understood.
+    """
+    path = folder / QUANTIZED_FILE
+    if not path.is_file():
+        return None
+    found = read_json(path, ModelFolderError, largest=2**20)
+    if not isinstance(found, dict) or found.get("precision") != "int8":
+        raise ModelFolderError(
+            "does not say precision int8", where=path, remedy="delete it, or run quantize again"
+        )
+    return "int8"

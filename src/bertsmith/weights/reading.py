@@ -15,7 +15,7 @@ from torch import Tensor
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.network.config import HEADS, READS_SEQUENCE, HeadName, ModelConfig, Predicts
-from bertsmith.network.embeddings import sinusoidal_table
+from bertsmith.network.encoder import sinusoidal_table
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.heads import PRETRAINING_HEADS
 from bertsmith.weights import names

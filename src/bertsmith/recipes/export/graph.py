@@ -15,9 +15,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from bertsmith.network.block import Block
 from bertsmith.network.config import EncoderConfig, ModelConfig, VectorPooling, reads_pooler
-from bertsmith.network.embeddings import Embeddings
+from bertsmith.network.encoder import Block, Embeddings
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.heads import MaskedLMHead, Pooler, ReplacedTokensHead
 from bertsmith.network.model import Model

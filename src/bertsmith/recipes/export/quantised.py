@@ -25,7 +25,7 @@ from bertsmith.recipes.export.config import ExportConfig
 from bertsmith.recipes.export.graph import SENTENCE_OUTPUT, input_names
 from bertsmith.recipes.export.program import QUANTISED_FILE
 from bertsmith.recipes.export.runtimes import Runtime, open_onnx, padded_inputs
-from bertsmith.recipes.quantize.gate import (
+from bertsmith.recipes.quantize import (
     Gate,
     Measurement,
     judged_answering,

@@ -32,7 +32,7 @@ from bertsmith.recipes.export.program import (
 )
 from bertsmith.recipes.export.quantised import add_int8, read_int8_gate
 from bertsmith.recipes.export.runtimes import open_exported, place
-from bertsmith.recipes.quantize.gate import by_precision, table_rows
+from bertsmith.recipes.quantize import by_precision, table_rows
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.config_json import hub_config
 from bertsmith.weights.folder import CARD_FILE, CONFIG_FILE, load_model

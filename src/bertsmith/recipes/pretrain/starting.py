@@ -34,9 +34,8 @@ from bertsmith.core.log import say
 from bertsmith.core.printable import shell_word
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.hub.models import model_folder, origin
-from bertsmith.network.block import Block
 from bertsmith.network.config import ModelConfig
-from bertsmith.network.encoder import Encoder
+from bertsmith.network.encoder import Block, Encoder
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.heads import MaskedLMHead
 from bertsmith.network.model import Model

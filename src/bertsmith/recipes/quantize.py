@@ -1,9 +1,14 @@
-"""The gate of int8: measured beside the other precisions, and refused where it is not worth it.
+"""Answers in int8, where that is faster on this processor and as good: `bertsmith quantize`.
 
-It has to be faster than any other precision of this processor at the lengths of the user's texts,
-and as good as fp32. How good a model with a task is, is the score of its answers to labelled
-examples. Vectors are as good as they are near those of fp32; where there are pairs of texts with a
-number, such as those of STS-B, it is the correlation of the vectors' cosine with that number.
+Nothing is converted: the native kernels quantise the weights when a folder is opened, a scale for
+each output, and what goes into each product by tokens. The folder says that it is opened in int8.
+
+Before that precisions are measured beside each other on the user's texts, and int8 is refused where
+it is not worth it; the int8 of `bertsmith export` goes through the same gate. It has to be faster
+than any other precision of this processor at the lengths of the user's texts, and as good as fp32.
+How good a model with a task is, is the score of its answers to labelled examples. Vectors are as
+good as they are near those of fp32; where there are pairs of texts with a number, such as those of
+STS-B, it is the correlation of the vectors' cosine with that number.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from shutil import copytree
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,13 +28,18 @@ from numpy.typing import NDArray
 
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.log import Table, console, say
+from bertsmith.core.ownership import new_folder
 from bertsmith.core.printable import counted
-from bertsmith.engine.config import FeatureConfig, Number
+from bertsmith.engine.config import EngineConfig, FeatureConfig, Number
 from bertsmith.engine.features import Features
+from bertsmith.engine.native import cannot
 from bertsmith.engine.predictor import Answering, Predictor, Request, split_requests
+from bertsmith.engine.prepared import Prepared, multiplies_bf16, prepare_model
 from bertsmith.evaluation.metrics import percent, score_label, spearman
+from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model
+from bertsmith.recipes.config import QuantizeConfig
 from bertsmith.recipes.predict.evaluate import labelled_rows, task_answering
 from bertsmith.recipes.predict.recipe import asked_of
 from bertsmith.recipes.predict.rows import Texts, beside_labelled_rows, reading_of_texts
@@ -40,7 +51,49 @@ from bertsmith.tasks.rows import pick_classes, tell_rows
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights.sentence_folder import SentenceSettings
+from bertsmith.weights.folder import load_model, write_quantized
+from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder
+
+
+def quantize(config: QuantizeConfig) -> dict[str, Any]:
+    """Measure int8 beside the other precisions, and write a folder that is opened in int8.
+
+    Raises `ConfigError`, after the table, where int8 is not faster than the fastest other precision
+    of this processor or not as good as the gate asks; `ModelFolderError` for a model that cannot be
+    computed in int8, `ExampleError` for its examples.
+    """
+    folder = model_folder(config.model)
+    sentence = read_sentence_folder(folder)
+    network = folder if sentence is None else sentence.network
+    loaded, tokenizer = load_model(network)
+    if reason := cannot(loaded.config.encoder, "int8"):
+        raise ConfigError(f"no int8 products: {reason}", remedy="leave the model as it is")
+    answering = judged_answering(loaded, tokenizer, sentence, config.length, where=config.model)
+    gate = read_gate(answering, loaded.config, config.calibrate, config.dev, config.reading)
+    engines: list[Prepared] = []
+    precisions: tuple[Number, ...] = ("fp32", "bf16", "int8")
+    for precision in precisions:
+        if precision != "bf16" or multiplies_bf16():
+            fresh, _ = load_model(network)
+            engines.append(
+                prepare_model(fresh, EngineConfig(precision=precision, threads=config.threads))
+            )
+    predictors = {each.precision: each.predictor(answering) for each in engines}
+    measured = measure_precisions(predictors, gate)
+    show_measurements(measured, gate)
+    refuse_slow_or_worse(measured)
+    figures: dict[str, Any] = {
+        "instructions": engines[-1].instructions,
+        "threads": engines[-1].threads,
+        **gate.counts,
+        "precisions": by_precision(measured),
+    }
+    with new_folder(config.out) as fresh_folder:
+        copytree(folder, fresh_folder, dirs_exist_ok=True)
+        write_quantized(fresh_folder, figures)
+    say(f"{config.out} answers in int8; its weights are those of {config.model}")
+    return {"precision": "int8", "measured": figures}
+
 
 MOST_LOST = 0.5
 """Points of a score, out of 100, that int8 may cost."""
