@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.core.errors import ExampleError
+from bertsmith.core.lazy import LazyTable
 from bertsmith.tasks.classify import CLASSIFY, checked_classes, class_measuring
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.regression import REGRESSION
@@ -64,8 +65,10 @@ def _split(file: Path, glue: GlueTask) -> str:
     return found[1]
 
 
-GLUE: Mapping[str, Task[Any]] = {
-    name: _classification(task) if task.labels else _variant(REGRESSION, task)
-    for name, task in TASKS.items()
-}
+def _task(name: str) -> Task[Any]:
+    glue = TASKS[name]
+    return _classification(glue) if glue.labels else _variant(REGRESSION, glue)
+
+
+GLUE: Mapping[str, Task[Any]] = LazyTable(TASKS, _task)
 """The tasks by name."""
