@@ -57,6 +57,8 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.sentence_folder import read_sentence_folder
 
+_ROWS = 512
+_TAGGED = (".conll", ".bio", ".iob", ".iob2", ".bioes")
 _SHOWN = 12
 # names of columns, so that a terminal of 80 columns has room for all
 _NARROW = {"previous": "prev.", "punctuation": "punct.", "entropy": "entr.", "distance": "dist."}
@@ -266,10 +268,6 @@ def _show_shares(names: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
         percents = (f"{100 * share:.1f} %" for share in shares)
         table.add_row(printable(name), f"{count:,}", f"{layer}-{head}", *percents)
     print_table(table)
-
-
-_ROWS = 512
-_TAGGED = (".conll", ".bio", ".iob", ".iob2", ".bioes")
 
 
 def is_treebank(file: str) -> bool:

@@ -55,6 +55,16 @@ from bertsmith.weights.folder import load_model, write_quantized
 from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder
 
 
+MOST_LOST = 0.5
+"""Points of a score, out of 100, that int8 may cost."""
+LEAST_COSINE = 0.997
+"""Least mean cosine of int8 vectors with those of fp32, where no pairs say more."""
+# texts whose lengths are measured, and turns of each precision
+_TEXTS, _TURNS = 256, 5
+# texts that are read, of which every other one is compared where vectors are judged
+_READ = 8 * _TEXTS
+
+
 def quantize(config: QuantizeConfig) -> dict[str, Any]:
     """Measure int8 beside the other precisions, and write a folder that is opened in int8.
 
@@ -93,16 +103,6 @@ def quantize(config: QuantizeConfig) -> dict[str, Any]:
         write_quantized(fresh_folder, figures)
     say(f"{config.out} answers in int8; its weights are those of {config.model}")
     return {"precision": "int8", "measured": figures}
-
-
-MOST_LOST = 0.5
-"""Points of a score, out of 100, that int8 may cost."""
-LEAST_COSINE = 0.997
-"""Least mean cosine of int8 vectors with those of fp32, where no pairs say more."""
-# texts whose lengths are measured, and turns of each precision
-_TEXTS, _TURNS = 256, 5
-# texts that are read, of which every other one is compared where vectors are judged
-_READ = 8 * _TEXTS
 
 
 @dataclass(frozen=True, kw_only=True)
