@@ -54,7 +54,6 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, write_quantized
 from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder
 
-
 MOST_LOST = 0.5
 """Points of a score, out of 100, that int8 may cost."""
 LEAST_COSINE = 0.997
