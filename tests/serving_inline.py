@@ -70,7 +70,8 @@ class Inline(Link):
     def release(self) -> None:
         """Compute the oldest batch."""
         if self.batches and not self.ended:
-            self._listener.heard(self, Done(self._compute(self.batches.pop(0)), self.seconds))
+            batch = self.batches.pop(0)
+            self._listener.heard(self, Done(self._compute(batch), self.seconds, batch.number))
 
     def kill(self) -> None:
         """End as a process that was killed."""

@@ -110,11 +110,16 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Texts to be answered for together; each is (number, input, deadline)."""
+    """Texts to be answered for together; each is (number, input, deadline).
+
+    An urgent batch overtakes those that are not.
+    """
 
     model: int
     task: Kind
     entries: tuple[tuple[int, Input, float], ...]
+    number: int = 0
+    urgent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +151,7 @@ class Done:
 
     outcomes: tuple[Outcome, ...]
     seconds: float
+    number: int
 
 
 def framed(message: object) -> bytes:

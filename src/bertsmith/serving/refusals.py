@@ -60,10 +60,12 @@ class Overloaded(Refusal):
 
     status, code = 429, "overloaded"
 
-    def __init__(self, message: str, retry_after: int, tokens: int = 0) -> None:
-        """`tokens` are those that there was no room for."""
+    def __init__(
+        self, message: str, retry_after: int, tokens: int = 0, *, large: bool = False
+    ) -> None:
+        """`tokens` are those that there was no room for, of a small request or a large one."""
         super().__init__(message)
-        self.retry_after, self.tokens = retry_after, tokens
+        self.retry_after, self.tokens, self.large = retry_after, tokens, large
 
 
 class DeadlineExceeded(Refusal):

@@ -1,10 +1,14 @@
 """The way from requests to workers and back: the queue, its batches, deadlines, dead workers.
 
 It runs in one event loop and knows no HTTP. Requests are refused at once where more tokens wait
-than may, or than can be computed in half the deadline by the pace so far. Each worker has at most
-two batches: one that it computes, and one that it encodes meanwhile. A batch is as large as is
+than may, or than can be computed in half the deadline by the pace so far. A batch is as large as is
 computed in `pace.BATCH_SECONDS`, by what was measured so far; larger texts are computed alone, and
 never by all workers at once.
+
+A request that a batch holds is small. Each worker has at most two batches of large requests, one
+that it computes and one that it encodes meanwhile, and two of small ones, which overtake what it
+does not compute yet; so a small request waits for the batch that is computed. As long as small ones
+come, a batch of large ones is no more than is computed in `pace.SLICE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -12,15 +16,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bertsmith.core.errors import UserError, WorkerDied
 from bertsmith.core.log import say
 from bertsmith.serving.config import LimitsConfig
-from bertsmith.serving.dispatch.pace import ModelPace, ServerPace
-from bertsmith.serving.dispatch.queue import Entry, QueueFull, TokenQueue, TooLarge
+from bertsmith.serving.dispatch.pace import SLICE_TEXTS, ModelPace, ServerPace
+from bertsmith.serving.dispatch.queue import Entry, QueueFull, Room, Taken, TokenQueue, TooLarge
 from bertsmith.serving.dispatch.workers import Link, Listener
 from bertsmith.serving.messages import (
     Batch,
@@ -54,6 +57,8 @@ _OUT_OF_MEMORY = "it was killed, by the system perhaps, which was short of memor
 _TICK = 1.0
 # times the bytes of a request that was refused, up to which others are like it
 _AS_LARGE = 2
+# seconds after a small request in which others are expected
+_SMALL_COME = 1.0
 
 Group = tuple[int, Kind]
 
@@ -98,27 +103,41 @@ class _Sent:
     parts: list[_Part]
     model: int
     tokens: int
+    large: bool
+    """True if it is of large requests."""
     long: bool
-    since: float
+    """True if its text takes long."""
 
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A worker and the batches that it has, the oldest first."""
+    """A worker and the batches that it has, by their numbers."""
 
     link: Link
     opened: bool = False
-    batches: deque[_Sent] = field(default_factory=deque)
+    batches: dict[int, _Sent] = field(default_factory=dict)
+    since: float = 0.0
+    """When it finished a batch last, or was sent one while it had none."""
+
+    def of_flow(self, *, large: bool) -> list[_Sent]:
+        """Return its batches of large requests, or those of small ones."""
+        return [batch for batch in self.batches.values() if batch.large == large]
+
+    @property
+    def load(self) -> tuple[int, bool, float]:
+        """What a small request would wait for: the less, the sooner it is its turn."""
+        ahead = sum(batch.tokens for batch in self.of_flow(large=False))
+        return ahead, bool(self.batches), self.since
 
     @property
     def tokens(self) -> int:
         """Tokens of its batches."""
-        return sum(batch.tokens for batch in self.batches)
+        return sum(batch.tokens for batch in self.batches.values())
 
     @property
     def long(self) -> bool:
         """Return whether it computes a text that takes long."""
-        return any(batch.long for batch in self.batches)
+        return any(batch.long for batch in self.batches.values())
 
 
 @dataclass
@@ -150,8 +169,9 @@ class Gateway:
         self._workers: list[_Worker] = []
         self._speeds: list[ModelPace] = []
         self._pace = ServerPace()
-        # bytes and tokens of the smallest request refused since there was room last
-        self._no_room: tuple[int, int] | None = None
+        # bytes and tokens of the smallest request refused since there was room last, of each flow
+        self._no_room: dict[bool, tuple[int, int]] = {}
+        self._small_came = -math.inf
         self._jobs: set[_Job] = set()
         self._idle = asyncio.Event()
         self._number = 0
@@ -247,8 +267,6 @@ class Gateway:
         ]
 
     def _add(self, job: _Job, model: int, task: Kind, inputs: Sequence[Input]) -> None:
-        if self._waits_too_long():
-            raise self._overloaded()
         speed, facts = self._speeds[model], self.models[model]
         most = facts.max_input_length
         contents = []
@@ -257,11 +275,18 @@ class Gateway:
             # what is not read of a text has to be encoded all the same
             tokens = max(min(guess, most * _sequences(asked)), guess // _ENCODED_FOR_ONE, 2)
             contents.append((_Part(job, index, asked), tokens))
-        deadline = time.monotonic() + self.limits.deadline
+        total = sum(tokens for _, tokens in contents)
+        large = total > speed.budget
+        if self._waits_too_long(large):
+            raise self._overloaded(total, large)
+        now = time.monotonic()
+        if not large:
+            self._small_came = now
+        deadline = now + self.limits.deadline
         try:
-            job.entries = self.queue.add((model, task), contents, deadline=deadline)
+            job.entries = self.queue.add((model, task), contents, deadline=deadline, large=large)
         except QueueFull:
-            raise self._overloaded(sum(tokens for _, tokens in contents)) from None
+            raise self._overloaded(total, large) from None
         except TooLarge as large:
             message = f"the request has about {large.tokens:,} tokens, and {large.most:,} may wait"
             raise PayloadTooLarge(message) from None
@@ -271,32 +296,31 @@ class Gateway:
 
         Under load most requests are refused, and this costs a fraction of reading them.
         """
-        if self._no_room is None:
-            return
-        least, tokens = self._no_room
-        # one that is far larger may be too large for an empty queue, and is told so
-        if not least <= size <= _AS_LARGE * least:
-            return
-        if self._waits_too_long() or self.queue.tokens + tokens > self.queue.most:
-            raise self._overloaded(tokens)
-        self._no_room = None
+        for large, (least, tokens) in list(self._no_room.items()):
+            # one that is far larger may be too large for an empty queue, and is told so
+            if least <= size <= _AS_LARGE * least:
+                if self._waits_too_long(large) or not self.queue.has_room(tokens, large=large):
+                    raise self._overloaded(tokens, large)
+                del self._no_room[large]
 
-    def note_refused(self, size: int, tokens: int) -> None:
+    def note_refused(self, size: int, refusal: Overloaded) -> None:
         """Take note of a request of so many bytes that there was no room for."""
-        if self._no_room is None or size < self._no_room[0]:
-            self._no_room = (size, tokens)
+        known = self._no_room.get(refusal.large)
+        if known is None or size < known[0]:
+            self._no_room[refusal.large] = (size, refusal.tokens)
 
-    def _waits_too_long(self) -> bool:
-        return self._seconds_to_wait(self.queue.tokens) > self.limits.deadline * _WAITING
+    def _waits_too_long(self, large: bool) -> bool:
+        ahead = self.queue.ahead(large=large)
+        return self._seconds_to_wait(ahead) > self.limits.deadline * _WAITING
 
     def _seconds_to_wait(self, tokens: int) -> float:
         """Return the seconds in which tokens that wait will be computed, by the pace so far."""
         return tokens * self._pace.seconds / max(len(self._workers), 1)
 
-    def _overloaded(self, wanted: int = 0) -> Overloaded:
-        tokens = self.queue.tokens
+    def _overloaded(self, wanted: int, large: bool) -> Overloaded:
+        tokens = self.queue.ahead(large=large)
         seconds = max(1, math.ceil(self._seconds_to_wait(tokens)))
-        return Overloaded(f"{tokens:,} tokens wait already", seconds, wanted)
+        return Overloaded(f"{tokens:,} tokens wait already", seconds, wanted, large=large)
 
     def _cancel(self, job: _Job) -> None:
         sent: dict[int, tuple[_Worker, list[int]]] = {}
@@ -312,28 +336,43 @@ class Gateway:
 
     def _dispatch(self) -> None:
         """Hand batches to workers as long as something waits and one is free."""
-        while len(self.queue) and (worker := self._free_worker()) is not None:
+        while len(self.queue):
+            small, large = self._free_worker(large=False), self._free_worker(large=True)
+            if (free := large or small) is None:
+                return
             taken = self.queue.take(
-                lambda group: self._speeds[group[0]].budget,
+                self._room,
                 time.monotonic(),
-                longest=self._longest(worker),
+                longest=self._longest(free),
+                small=small is not None,
+                large=large is not None,
             )
             for entry in taken.expired:
                 self.counts.expired += 1
                 entry.content.job.fail(
                     DeadlineExceeded("the deadline passed before it was its turn")
                 )
-            if not taken.batch:
+            worker = large if taken.large else small
+            if not taken.batch or worker is None:
                 return
-            self._send(worker, taken.batch)
+            self._send(worker, taken)
 
-    def _free_worker(self) -> _Worker | None:
+    def _free_worker(self, *, large: bool) -> _Worker | None:
+        """Return the worker that a batch of large requests, or of small ones, is sent to."""
         free = [
             worker
             for worker in self._workers
-            if worker.opened and len(worker.batches) < _DEPTH and not worker.long
+            if worker.opened and len(worker.of_flow(large=large)) < _DEPTH and not worker.long
         ]
-        return min(free, key=lambda worker: worker.tokens, default=None)
+        if large:
+            return min(free, key=lambda worker: worker.tokens, default=None)
+        return min(free, key=lambda worker: worker.load, default=None)
+
+    def _room(self, group: Group, large: bool) -> Room:
+        speed = self._speeds[group[0]]
+        if large and time.monotonic() - self._small_came < _SMALL_COME:
+            return Room(speed.slice, SLICE_TEXTS)
+        return Room(speed.budget)
 
     def _longest(self, worker: _Worker) -> float:
         """Return the tokens of the longest text that a worker may compute now.
@@ -345,24 +384,25 @@ class Gateway:
             return min(2 * speed.budget for speed in self._speeds)
         return math.inf
 
-    def _send(self, worker: _Worker, entries: list[Entry[Group, _Part]]) -> None:
-        model, task = entries[0].group
+    def _send(self, worker: _Worker, taken: Taken[Group, _Part]) -> None:
+        model, task = taken.batch[0].group
         found = []
-        for entry in entries:
+        for entry in taken.batch:
             self._number += 1
             entry.content.number, entry.content.worker = self._number, worker
             found.append((self._number, entry.content.asked, entry.deadline))
-        longest = max(entry.tokens for entry in entries)
-        worker.batches.append(
-            _Sent(
-                parts=[entry.content for entry in entries],
-                model=model,
-                tokens=sum(entry.tokens for entry in entries),
-                long=longest > 2 * self._speeds[model].budget,
-                since=time.monotonic(),
-            )
+        longest = max(entry.tokens for entry in taken.batch)
+        if not worker.batches:
+            worker.since = time.monotonic()
+        worker.batches[self._number] = _Sent(
+            parts=[entry.content for entry in taken.batch],
+            model=model,
+            tokens=taken.tokens,
+            large=taken.large,
+            long=longest > 2 * self._speeds[model].budget,
         )
-        worker.link.send(Batch(model, task, tuple(found)))
+        urgent = not taken.large
+        worker.link.send(Batch(model, task, tuple(found), self._number, urgent))
 
     # workers
 
@@ -394,9 +434,8 @@ class Gateway:
             say(f"a worker cannot open the models again: {message.message}")
 
     def _done(self, worker: _Worker, message: Done) -> None:
-        sent = worker.batches.popleft()
-        if worker.batches:
-            worker.batches[0].since = time.monotonic()
+        sent = worker.batches.pop(message.number)
+        worker.since = time.monotonic()
         size = tokens = computed = 0
         for part, outcome in zip(sent.parts, message.outcomes, strict=True):
             part.job.end(part.index, outcome)
@@ -416,7 +455,7 @@ class Gateway:
         if own is None or self._stopped:
             return
         self._workers.remove(own)
-        for batch in own.batches:
+        for batch in own.batches.values():
             for part in batch.parts:
                 self.counts.lost += 1
                 part.job.fail(Unavailable("the process that computed the answer has died"))
@@ -450,7 +489,7 @@ class Gateway:
         """End workers that have not answered for long: they would never do so."""
         now, most = time.monotonic(), 2 * self.limits.deadline + 30
         for worker in self._workers:
-            if worker.batches and now - worker.batches[0].since > most:
+            if worker.batches and now - worker.since > most:
                 say("a worker does not answer and is ended")
                 worker.link.kill()
         if not self._stopped:

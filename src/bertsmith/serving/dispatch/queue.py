@@ -1,18 +1,29 @@
-"""The queue of texts that wait to be computed: bounded in tokens, fair to short ones.
+"""The queue of texts that wait to be computed: bounded in tokens, fair to small requests.
 
-Entries are ordered by a virtual time. That of an entry is the time when it came, and `PATIENCE`
-times its own tokens; the entries of one request add up. So a short text overtakes a long one that
-came a little earlier, and the first texts of a small request overtake the last ones of a large
-request; among equals the first comes first.
+Requests are of two flows, small ones and large ones, as whoever adds them says; those that a batch
+holds are small. Where both wait, each flow gets half of the tokens that are taken, and where one
+waits, all of them: start-time fair queueing (Goyal, Vin and Cheng 1996), whose packets are batches.
+A batch of a flow starts, in virtual time, where the flow's last one finished, or where the batch
+that was taken last started if the flow had nothing to take then; the flow whose batch starts first
+has its turn. So a small request waits for no large one, unless small ones have just had more than
+their half; and as long as both wait, what one flow gets is never more than a batch of each ahead of
+what the other gets.
 
-The time goes on by the tokens that are taken. Nobody starves: whatever comes after `PATIENCE` times
-its tokens have been taken stands behind it. But large requests, of several texts that wait, cannot
-have a share of 1 / `PATIENCE` each when they are more than that: time goes on more slowly then, by
-as much as each of them gets (as in weighted fair queueing; Demers et al. 1989). Else they would all
-be late, and who comes would stand behind all that they are late by.
+Within a flow entries are ordered by a virtual time of its own. That of an entry is the time when it
+came, and `PATIENCE` times its own tokens; the entries of one request add up. So a short text
+overtakes a long one that came a little earlier, and the first texts of a request overtake the last
+ones of a larger one; among equals the first comes first.
+
+That time goes on by the tokens that are taken of the flow. Nobody starves: whatever comes after
+`PATIENCE` times its tokens have been taken stands behind it. But requests of several texts that
+wait cannot have a share of 1 / `PATIENCE` each when they are more than that: time goes on more
+slowly then, by as much as each of them gets (as in weighted fair queueing; Demers et al. 1989).
+Else they would all be late, and who comes would stand behind all that they are late by.
+
+Where large requests fill the queue, small ones may fill a quarter more, or they would be refused.
 
 Batches are taken when somebody is free to compute them, of whatever waits by then: nothing waits
-for a batch to fill. A batch holds entries of one group (a model and a task).
+for a batch to fill. A batch holds entries of one flow and one group (a model and a task).
 """
 
 from __future__ import annotations
@@ -24,7 +35,8 @@ from itertools import count
 from typing import Generic, TypeVar
 
 PATIENCE = 4
-"""Tokens of others that are computed first, for each token of one's own."""
+"""Tokens of others of the same flow that are computed first, for each token of one's own."""
+_FOR_SMALL = 1 / 4
 
 G = TypeVar("G", bound=Hashable)
 T = TypeVar("T")
@@ -46,10 +58,26 @@ class TooLarge(Exception):
         self.tokens, self.most = tokens, most
 
 
-@dataclass(slots=True)
-class _Request:
-    """The texts of one request that wait."""
+@dataclass(slots=True, eq=False)
+class _Flow(Generic[G, T]):
+    """The requests of one flow: their entries that wait, those of each group in a heap."""
 
+    large: bool
+    start: int = 0
+    """Where its next batch starts, in tokens that are taken of each flow."""
+    clock: float = 0.0
+    """The virtual time of its entries."""
+    tokens: int = 0
+    of_several: int = 0
+    """Requests of which several texts wait."""
+    groups: dict[G, list[Entry[G, T]]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class _Request(Generic[G, T]):
+    """The number of texts of one request that wait."""
+
+    flow: _Flow[G, T]
     waiting: int
 
 
@@ -62,19 +90,21 @@ class Entry(Generic[G, T]):
     tokens: int
     deadline: float
     rank: tuple[float, int]
-    request: _Request
+    request: _Request[G, T]
     waiting: bool = True
 
     def __lt__(self, other: Entry[G, T]) -> bool:
         return self.rank < other.rank
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Taken(Generic[G, T]):
     """The entries of a batch, and those that were passed over because their deadline has passed."""
 
     batch: list[Entry[G, T]] = field(default_factory=list)
     expired: list[Entry[G, T]] = field(default_factory=list)
+    large: bool = False
+    """True if the batch is of large requests."""
 
     @property
     def tokens(self) -> int:
@@ -82,24 +112,41 @@ class Taken(Generic[G, T]):
         return sum(entry.tokens for entry in self.batch)
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a batch may hold."""
+
+    tokens: int
+    texts: float = float("inf")
+
+
 class TokenQueue(Generic[G, T]):
-    """Entries of any content, in groups, of at most `most` tokens together."""
+    """Entries of any content, in groups, of at most `most` tokens together.
+
+    Of small requests a quarter of `most` may wait in any case.
+    """
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.tokens = 0
-        self.clock = 0.0
-        """The virtual time."""
-        self._large = 0
+        self._flows: tuple[_Flow[G, T], _Flow[G, T]] = (_Flow(large=False), _Flow(large=True))
         self._serial = count()
-        self._groups: dict[G, list[Entry[G, T]]] = {}
         self._entries = 0
 
     def __len__(self) -> int:
         return self._entries
 
+    def has_room(self, tokens: int, *, large: bool) -> bool:
+        """Return whether so many more tokens of a small or large request may wait."""
+        own = self._flows[large].tokens + tokens
+        return self.tokens + tokens <= self.most or (not large and own <= self.most * _FOR_SMALL)
+
+    def ahead(self, *, large: bool) -> int:
+        """Return about how many tokens are computed before a request that comes now."""
+        return self.tokens if large else min(self.tokens, 2 * self._flows[large].tokens)
+
     def add(
-        self, group: G, contents: Sequence[tuple[T, int]], *, deadline: float
+        self, group: G, contents: Sequence[tuple[T, int]], *, deadline: float, large: bool = False
     ) -> list[Entry[G, T]]:
         """Add the texts of one request with their tokens, all of them or none.
 
@@ -108,17 +155,23 @@ class TokenQueue(Generic[G, T]):
         total = sum(tokens for _, tokens in contents)
         if total > self.most:
             raise TooLarge(total, self.most)
-        if self.tokens + total > self.most:
+        if not self.has_room(total, large=large):
             raise QueueFull(self.tokens)
-        entries, rank, request = [], self.clock, _Request(len(contents))
-        self._large += len(contents) > 1
-        heap = self._groups.setdefault(group, [])
+        if not self._entries:
+            # what was taken before a pause is forgotten
+            for each in self._flows:
+                each.start = max(other.start for other in self._flows)
+        flow = self._flows[large]
+        entries, rank, request = [], flow.clock, _Request(flow, len(contents))
+        flow.of_several += len(contents) > 1
+        heap = flow.groups.setdefault(group, [])
         for content, tokens in contents:
             rank += PATIENCE * tokens
             entry = Entry(content, group, tokens, deadline, (rank, next(self._serial)), request)
             heappush(heap, entry)
             entries.append(entry)
         self.tokens += total
+        flow.tokens += total
         self._entries += len(entries)
         return entries
 
@@ -130,42 +183,82 @@ class TokenQueue(Generic[G, T]):
         return True
 
     def take(
-        self, budget: Callable[[G], int], now: float, *, longest: float = float("inf")
+        self,
+        room: Callable[[G, bool], Room],
+        now: float,
+        *,
+        longest: float = float("inf"),
+        small: bool = True,
+        large: bool = True,
     ) -> Taken[G, T]:
-        """Take the next batch: the entry whose turn it is, and others of its group.
+        """Take the next batch: the entry whose turn it is, and others of its flow and group.
 
-        These are at most as many tokens as `budget` has for the group, but always one entry.
-        Entries of more than `longest` tokens stay.
+        These are at most what `room` returns for the group and flow (true for large requests), but
+        always one entry. Nothing is taken where it is the turn of a flow for which `small` or
+        `large` is false. Of large requests, entries of more than `longest` tokens stay.
         """
         taken: Taken[G, T] = Taken()
         kept: list[Entry[G, T]] = []
-        pace = PATIENCE / max(PATIENCE, self._large + 1)
-        group = self._next_group(now, longest, taken.expired, kept)
-        if group is not None:
-            heap, room = self._groups[group], budget(group)
-            while heap and (entry := self._head(heap, now, longest, taken.expired, kept)):
-                if taken.batch and entry.tokens > room:
-                    break
-                heappop(heap)
-                room -= entry.tokens
-                self._remove(entry)
-                taken.batch.append(entry)
-        self.clock += pace * taken.tokens
+        heads = []
+        for flow in self._flows:
+            bound = longest if flow.large else float("inf")
+            head = self._next(flow, now, bound, taken.expired, kept)
+            if head is not None:
+                heads.append((flow.start, flow.large, head))
+        if heads:
+            turn, taken.large, head = min(heads)
+            if large if taken.large else small:
+                flow = head.request.flow
+                bound = longest if flow.large else float("inf")
+                self._fill(taken, head, room(head.group, flow.large), now, bound, kept)
+                flow.start += taken.tokens
+                if len(heads) == 1:
+                    # a flow that has nothing to take saves nothing up
+                    other = self._flows[not flow.large]
+                    other.start = max(other.start, turn)
         for entry in kept:
-            heappush(self._groups[entry.group], entry)
-        self._groups = {each: heap for each, heap in self._groups.items() if heap}
+            heappush(entry.request.flow.groups[entry.group], entry)
+        for flow in self._flows:
+            flow.groups = {group: heap for group, heap in flow.groups.items() if heap}
         return taken
 
-    def _next_group(
-        self, now: float, longest: float, expired: list[Entry[G, T]], kept: list[Entry[G, T]]
-    ) -> G | None:
-        """Return the group of the entry whose turn it is."""
+    def _fill(
+        self,
+        taken: Taken[G, T],
+        head: Entry[G, T],
+        room: Room,
+        now: float,
+        longest: float,
+        kept: list[Entry[G, T]],
+    ) -> None:
+        """Move entries of a flow and a group into a batch, from the first one on."""
+        flow, tokens = head.request.flow, room.tokens
+        heap = flow.groups[head.group]
+        pace = PATIENCE / max(PATIENCE, flow.of_several + 1)
+        while entry := self._head(heap, now, longest, taken.expired, kept):
+            if taken.batch and (entry.tokens > tokens or len(taken.batch) >= room.texts):
+                break
+            heappop(heap)
+            tokens -= entry.tokens
+            self._remove(entry)
+            taken.batch.append(entry)
+        flow.clock += pace * taken.tokens
+
+    def _next(
+        self,
+        flow: _Flow[G, T],
+        now: float,
+        longest: float,
+        expired: list[Entry[G, T]],
+        kept: list[Entry[G, T]],
+    ) -> Entry[G, T] | None:
+        """Return the entry of a flow whose turn it is."""
         heads = [
             head
-            for heap in self._groups.values()
+            for heap in flow.groups.values()
             if (head := self._head(heap, now, longest, expired, kept)) is not None
         ]
-        return min(heads).group if heads else None
+        return min(heads, default=None)
 
     def _head(
         self,
@@ -191,8 +284,10 @@ class TokenQueue(Generic[G, T]):
         return None
 
     def _remove(self, entry: Entry[G, T]) -> None:
+        flow = entry.request.flow
         entry.waiting = False
         entry.request.waiting -= 1
-        self._large -= entry.request.waiting == 1
+        flow.of_several -= entry.request.waiting == 1
+        flow.tokens -= entry.tokens
         self.tokens -= entry.tokens
         self._entries -= 1

@@ -131,7 +131,7 @@ def _asked(service: Service, endpoint: Endpoint) -> Callable[[Request], Awaitabl
         try:
             found = await _while_connected(request.receive, endpoint.run(service, asked))
         except Overloaded as refusal:
-            service.gateway.note_refused(len(body), refusal.tokens)
+            service.gateway.note_refused(len(body), refusal)
             raise
         return Response(status_code=_CLIENT_CLOSED) if found is None else found
 

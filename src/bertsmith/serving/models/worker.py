@@ -1,8 +1,8 @@
 """The worker process: answers batches until the process that speaks HTTP goes.
 
 Three threads: one receives messages, one encodes the next batch, and the main one lets the engine
-compute, which leaves Python to the others meanwhile. What was cancelled, or is past its deadline,
-when its turn comes is not computed.
+compute, which leaves Python to the others meanwhile. Urgent batches are the next ones, then comes
+the oldest. What was cancelled, or is past its deadline, when its turn comes is not computed.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ _KEPT_CANCELLATIONS = 100_000
 _NICENESS = 5
 
 Encoded = tuple[int, Input, float, tuple[Request[Any], bool] | Outcome]
+Turn = tuple[bool, int]
+"""False for an urgent batch, and the number of the batch, which no other has."""
 
 
 class Sender(Protocol):
@@ -60,15 +62,15 @@ class Computing:
 
     def __init__(self, models: Sequence[ServedModel], send: Sender) -> None:
         self._models, self._send = models, send
-        self._received: queue.SimpleQueue[Batch] = queue.SimpleQueue()
-        # the one that is computed next, and no more: what waits longer may still be cancelled
-        self._encoded: queue.Queue[tuple[Batch, list[Encoded]]] = queue.Queue(1)
+        self._received: queue.PriorityQueue[tuple[Turn, Batch]] = queue.PriorityQueue()
+        self._encoded: queue.PriorityQueue[tuple[Turn, Batch, list[Encoded]]]
+        self._encoded = queue.PriorityQueue()
         self._cancelled: set[int] = set()
 
     def receive(self, message: Batch | Cancel) -> None:
         """Take a message of the parent."""
         if isinstance(message, Batch):
-            self._received.put(message)
+            self._received.put(((not message.urgent, message.number), message))
             return
         if len(self._cancelled) > _KEPT_CANCELLATIONS:
             self._cancelled.clear()
@@ -76,15 +78,15 @@ class Computing:
 
     def encode_next(self) -> None:
         """Encode the next batch."""
-        batch = self._received.get()
-        self._encoded.put((batch, self._encode(batch)))
+        turn, batch = self._received.get()
+        self._encoded.put((turn, batch, self._encode(batch)))
 
     def compute_next(self) -> None:
         """Compute the next batch and send its outcomes."""
-        batch, encoded = self._encoded.get()
+        _, batch, encoded = self._encoded.get()
         began = time.perf_counter()
         outcomes = tuple(self._outcomes(batch, encoded))
-        self._send(Done(outcomes, time.perf_counter() - began))
+        self._send(Done(outcomes, time.perf_counter() - began, batch.number))
 
     def answer(self, batch: Batch) -> tuple[Outcome, ...]:
         """Return the outcomes of a batch at once."""
