@@ -13,6 +13,8 @@ speaks HTTP, are measured and reported. Parts, of which `--quick` runs the first
     kill      kill -9 of a worker under load
     hangups   half of the clients hang up before they are answered
     stop      SIGTERM under load
+    drains    SIGTERM under load and another server at the same port, again and again, until
+              --drain-requests were made
     soak      for --soak minutes: requests, wrong answers, the slope of memory
 
 Rivals are run by the Python that `--rivals-python` names, in whose environment they are installed.
@@ -46,17 +48,17 @@ from loading.questions import (
     tiny_encoder,
 )
 from loading.rivals import rivals
-from loading.scenarios import closed, hangups, kill, long, overload, soak, stop
+from loading.scenarios import closed, drains, hangups, kill, long, overload, soak, stop
 from loading.servers import Server
 
-PARTS = ("closed", "overload", "long", "rivals", "kill", "hangups", "stop", "soak")
+PARTS = ("closed", "overload", "long", "rivals", "kill", "hangups", "stop", "drains", "soak")
 QUICK = PARTS[:4]
 SERVED: dict[str, Callable[[Bench, Server], dict[str, Any]]] = {
     "closed": closed, "long": long, "kill": kill, "hangups": hangups,
     "soak": soak,
 }  # fmt: skip
 SEPARATE: dict[str, Callable[[Bench], dict[str, Any]]] = {
-    "overload": overload, "stop": stop, "rivals": rivals,
+    "overload": overload, "stop": stop, "drains": drains, "rivals": rivals,
 }  # fmt: skip
 
 
@@ -92,6 +94,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--clients", type=int, help="connections of a closed loop; 1,000")
     parser.add_argument("--seconds", type=float, help="of closed; 600")
     parser.add_argument("--fault-seconds", type=float, help="of kill, hangups and stop; 60 each")
+    parser.add_argument("--drain-requests", type=int, help="of drains; 100,000")
     parser.add_argument("--overload-seconds", type=float, help="300")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="of soak, and only that; 30")
     parser.add_argument("--turn-seconds", type=float, help="of each rival's turn; 20")
@@ -111,6 +114,7 @@ def parse() -> argparse.Namespace:
         "seconds": (20.0, 600.0),
         "fault_seconds": (15.0, 60.0),
         "overload_seconds": (15.0, 300.0),
+        "drain_requests": (10_000, 100_000),
         "turn_seconds": (6.0, 20.0),
         "turns": (2, 3),
         "heads": ("vectors,classes,tags,spans", ",".join(SHARES)),

@@ -50,9 +50,9 @@ class Bench:
 
 
 @contextmanager
-def our_server(bench: Bench, **more: str) -> Iterator[Server]:
-    """Our server with all models."""
-    port = free_port()
+def our_server(bench: Bench, port: int | None = None, **more: str) -> Iterator[Server]:
+    """Our server with all models, at a port that is free if none is given."""
+    port = port or free_port()
     options = {"--port": str(port), "--precision": bench.options.precision} | more
     if bench.options.workers:
         options["--workers"] = str(bench.options.workers)

@@ -48,6 +48,8 @@ class Load:
     hang_up: float = 0.0
     """Share of the clients that hang up before they have their answer, again and again."""
     seed: int = 0
+    requests: int | None = None
+    """Requests after which the load ends; None for as many as fit into the time."""
 
 
 class HungUp(Exception):
@@ -171,7 +173,9 @@ class Clients:
 
     @property
     def _over(self) -> bool:
-        return self._stop.is_set() or time.perf_counter() - self._began >= self._load.seconds
+        asked, most = self._tally.sent, self._load.requests
+        late = time.perf_counter() - self._began >= self._load.seconds
+        return self._stop.is_set() or late or (most is not None and asked >= most)
 
     async def _listen(self) -> None:
         loop = asyncio.get_running_loop()

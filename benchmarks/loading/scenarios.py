@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
 import signal
 import time
 from contextlib import suppress
@@ -15,12 +16,14 @@ from numpy.typing import NDArray
 
 from loading.bench import MB, Bench, our_server, outcome
 from loading.questions import save_questions
-from loading.servers import Server, Watch
+from loading.servers import LoadProcess, Server, Watch, free_port
 
 # connections of an open loop: below the server's own limit
 _OPEN = 1800
 _QUEUE_SECONDS = 2.0
 _LONG_TEXTS, _LONG_TOKENS = 16, 8000
+# seconds that a server answers until it is asked to end
+_LIVES = (0.5, 5.0)
 # stretches of a series, and Student's t for 95 % with two fewer degrees of freedom
 _STRETCHES, _STUDENT = 10, 2.306
 
@@ -247,3 +250,34 @@ def stop(bench: Bench) -> dict[str, Any]:
     outcome(bench, "stop", found)
     bench.tell("stop", "exit status, after", f"{status}, {elapsed:.1f} s")
     return found | {"status": status, "drain_seconds": elapsed}
+
+
+def drains(bench: Bench) -> dict[str, Any]:
+    """Ask one server after the other at the same port; each gets SIGTERM at some moment."""
+    draw, port = random.Random(0), free_port()
+    load: LoadProcess | None = None
+    ends: list[tuple[int, float]] = []
+    said: list[str] = []
+    while load is None or load.running:
+        with our_server(bench, port) as server:
+            if load is None:
+                most = bench.options.drain_requests
+                load = bench.load(server, seconds=3600.0, requests=most)
+            began, lasts = time.perf_counter(), draw.uniform(*_LIVES)
+            while load.running and _since(began) < lasts:
+                time.sleep(0.01)
+            if load.running:
+                server.process.send_signal(signal.SIGTERM)
+                began = time.perf_counter()
+                ends.append((server.process.wait(120), _since(began)))
+        said += [line for line in server.log.read_text("utf-8").splitlines() if "fault" in line]
+    found = load.result()
+    outcome(bench, "drains", found)
+    answered = found["statuses"].get("200", 0)
+    bench.tell("drains", "requests, answered", f"{found['sent']:,}, {answered:,}")
+    statuses = sorted({status for status, _ in ends})
+    longest = max((seconds for _, seconds in ends), default=0.0)
+    figure = f"{len(ends)}, {statuses}, {longest:.1f} s"
+    bench.tell("drains", "SIGTERM, exit statuses, longest until the end", figure)
+    bench.tell("drains", "faults in the log", str(len(said)))
+    return found | {"ends": ends, "faults": said}

@@ -210,6 +210,11 @@ class LoadProcess:
         # everything is read and prepared by now
         self._process.stdout.readline()
 
+    @property
+    def running(self) -> bool:
+        """Return whether it has not ended yet."""
+        return self._process.poll() is None
+
     def stop(self) -> None:
         """End the load before its time."""
         assert self._process.stdin is not None
