@@ -13,8 +13,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 
 import httpx
 import pytest
@@ -343,6 +344,17 @@ def show(what: str, before: float, under: float) -> None:
     )
 
 
+def show_turns(what: str, turns: Sequence[tuple[float, float]]) -> None:
+    """Print medians of what was measured in turns, quiet and not."""
+    quiet, under = zip(*turns, strict=True)
+    ratios = [one / other for other, one in turns]
+    print(
+        f"{what}: p99 of others, medians of {len(turns)} turns, {median(quiet):.1f} ms quiet, "
+        f"{median(under):.1f} ms then; ratios {min(ratios):.2f} to {max(ratios):.2f}, "
+        f"median {median(ratios):.2f}"
+    )
+
+
 def computed(server: Started) -> None:
     """Wait until nothing is in the queue."""
     with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
@@ -373,20 +385,25 @@ BEGINNINGS = {
 def test_tricklers_are_cut_off_and_hold_up_nobody(folder: Path, kind: str) -> None:
     options = ("--workers", "2", "--body-deadline", "10", "--header-deadline", "10")
     with started(folder, "--precision", "fp32", *options) as server:
-        quiet, before = p99(server), resident(server)
-        connections = tricklers(server, 500, BEGINNINGS[kind])
-        assert httpx.post(f"{server.url}/answer", json=ASKED, timeout=PATIENCE).is_success
-        # answered before any of them was cut off
-        assert not select.select(connections[-1:], [], [], 0)[0]
-        show(kind, quiet, p99(server))
-        assert resident(server) - before < 100e6
-        for connection in connections:
-            connection.settimeout(PATIENCE)
-            answer = connection.recv(1000)
-            assert kind == "headers" or b" 408 " in answer
-            while answer:
-                answer = connection.recv(1000)
-            connection.close()
+        p99(server)
+        before, turns = resident(server), []
+        for last in (False, False, False, False, True):
+            quiet = p99(server, 500)
+            connections = tricklers(server, 500, BEGINNINGS[kind])
+            assert httpx.post(f"{server.url}/answer", json=ASKED, timeout=PATIENCE).is_success
+            # answered before any of them was cut off
+            assert not select.select(connections[-1:], [], [], 0)[0]
+            turns.append((quiet, p99(server, 500)))
+            assert resident(server) - before < 100e6
+            for connection in connections:
+                if last:
+                    connection.settimeout(PATIENCE)
+                    answer = connection.recv(1000)
+                    assert kind == "headers" or b" 408 " in answer
+                    while answer:
+                        answer = connection.recv(1000)
+                connection.close()
+        show_turns(f"500 that trickle {kind}", turns)
 
 
 def test_no_more_connections_are_accepted_than_files_may_be_open(folder: Path) -> None:
