@@ -8,9 +8,10 @@ from asyncio import Task
 from collections.abc import Callable, Coroutine, MutableMapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import httpx
+import numpy as np
 import pytest
 
 pytest.importorskip("starlette")
@@ -20,8 +21,11 @@ from bertsmith.core.errors import ConfigError, UserError
 from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.dispatch import gateway
 from bertsmith.serving.dispatch.workers import Listener
+from bertsmith.serving.http.dialects.service import reply, reply_in_pieces
 from bertsmith.serving.http.limits import Keys
-from bertsmith.serving.messages import Batch, Cancel, Outcome, Refused
+from bertsmith.serving.messages import Batch, Cancel, Done, Outcome, Refused
+from bertsmith.serving.models.served import ServedModel
+from bertsmith.serving.models.worker import Computing
 from serving_inline import Rig, facts, running
 
 ASKED = {"inputs": ["abc"]}
@@ -280,6 +284,111 @@ def test_above_the_bound_requests_are_refused_at_once() -> None:
             for response in await asyncio.gather(*accepted):
                 assert response.status_code == 200
             assert (await rig.post("/answer", {"wrong": ["x" * 160]})).status_code == 400
+
+    run(test)
+
+
+def large(letter: str, texts: int) -> dict[str, object]:
+    """A request of texts of about 100 tokens, more than a batch holds."""
+    return {"inputs": [letter * 320] * texts}
+
+
+def test_a_small_request_overtakes_what_is_not_computed_yet() -> None:
+    models = (facts(max_input_length=8000),)
+
+    async def test() -> None:
+        async with running(models) as rig:
+            link = rig.links[0]
+            link.held = True
+            many = [asyncio.create_task(rig.post("/answer", large("x", 60))) for _ in range(3)]
+            await until(lambda: len(link.batches) == 2 and rig.gateway.waiting == 3)
+            small = asyncio.create_task(rig.post("/answer", ASKED))
+            await until(lambda: len(link.batches) == 3)
+            assert [batch.urgent for batch in link.batches] == [False, False, True]
+            # as a worker does, which computes the first one already
+            link.batches.insert(1, link.batches.pop())
+            link.release()
+            link.release()
+            assert (await small).status_code == 200
+            # others are expected: a batch is smaller than before
+            sizes = [len(batch.entries) for batch in link.batches]
+            assert sizes[-1] < sizes[0]
+            link.held = False
+            while not all(each.done() for each in many):
+                link.release()
+                await asyncio.sleep(0)
+            assert {(await each).status_code for each in many} == {200}
+
+    run(test)
+
+
+def test_small_requests_are_not_refused_because_of_large_ones() -> None:
+    models = (facts(max_input_length=8000),)
+
+    async def test() -> None:
+        async with running(models, queue_tokens=10_000) as rig:
+            link = rig.links[0]
+            link.held = True
+            many = [asyncio.create_task(rig.post("/answer", large("x", 60))) for _ in range(5)]
+            await until(lambda: any(each.done() for each in many))
+            refused = next(each for each in many if each.done())
+            assert (await refused).status_code == 429
+            small = [asyncio.create_task(rig.post("/answer", {"inputs": ["x" * 3200]}))
+                     for _ in range(4)]  # fmt: skip
+            asked = [*many, *small]
+            await until(lambda: rig.gateway.waiting + sum(map(Task.done, asked)) == len(asked))
+            assert not any(each.done() for each in small)
+            link.held = False
+            while not all(each.done() for each in asked):
+                link.release()
+                await asyncio.sleep(0)
+            assert {(await each).status_code for each in small} == {200}
+
+    run(test)
+
+
+def test_urgent_batches_are_encoded_and_computed_first() -> None:
+    done: list[int] = []
+
+    def send(message: object) -> None:
+        assert isinstance(message, Done)
+        done.append(message.number)
+
+    model = cast("ServedModel", None)
+    computing = Computing([model], send)
+    for number, urgent in ((1, False), (2, False), (3, True), (4, True)):
+        computing.receive(Batch(0, "classes", (), number, urgent))
+    for _ in range(3):
+        computing.encode_next()
+    for _ in range(2):
+        computing.compute_next()
+    computing.receive(Batch(0, "classes", (), 5, True))
+    for _ in range(2):
+        computing.encode_next()
+    for _ in range(3):
+        computing.compute_next()
+    assert done == [3, 4, 5, 1, 2]
+
+
+def test_a_long_answer_is_written_in_pieces_between_which_others_go_on() -> None:
+    numbers = np.arange(300, dtype=np.float32).reshape(100, 3)
+    contents: list[object] = [
+        {"answers": [{"vector": each} for each in numbers], "tokens": 7, "none": []},
+        numbers,
+        [],
+        [{"a": None}] * 33,
+        {"data": {"ä": [1.5] * 32}},
+    ]
+
+    async def test() -> None:
+        for content in contents:
+            piecewise = asyncio.create_task(reply_in_pieces(content))
+            passes = 0
+            while not piecewise.done():
+                await asyncio.sleep(0)
+                passes += 1
+            assert (await piecewise).body == reply(content).body
+            assert (passes > 3) == (content is numbers or content is contents[0])
 
     run(test)
 

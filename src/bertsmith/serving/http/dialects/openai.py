@@ -7,7 +7,14 @@ from typing import Any
 
 from starlette.responses import Response
 
-from bertsmith.serving.http.dialects.service import Endpoint, Service, reply, tokens, unit, vector
+from bertsmith.serving.http.dialects.service import (
+    Endpoint,
+    Service,
+    reply_in_pieces,
+    tokens,
+    unit,
+    vector,
+)
 from bertsmith.serving.http.schema import EmbeddingsRequest
 from bertsmith.serving.messages import Input, ModelFacts
 from bertsmith.serving.refusals import InvalidRequest
@@ -32,7 +39,7 @@ async def embeddings(service: Service, asked: EmbeddingsRequest) -> Response:
         mark = {"truncated": True} if outcome.truncated else {}
         data.append({"object": "embedding", "index": index, "embedding": shown, **mark})
     count = tokens(outcomes)
-    return reply(
+    return await reply_in_pieces(
         {
             "object": "list",
             "data": data,

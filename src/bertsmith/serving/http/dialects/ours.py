@@ -13,7 +13,7 @@ from bertsmith.serving.http.dialects.service import (
     OBJECT,
     Endpoint,
     Service,
-    reply,
+    reply_in_pieces,
     shown,
     tokens,
     vector,
@@ -52,7 +52,7 @@ async def answer(service: Service, asked: AnswerRequest) -> Response:
     for size in sizes:
         grouped.append(outcomes[begin : begin + size])
         begin += size
-    return reply(
+    return await reply_in_pieces(
         {
             "model": chosen.facts.name,
             "task": chosen.kind,
