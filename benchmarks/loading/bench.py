@@ -50,7 +50,7 @@ class Bench:
 
 
 @contextmanager
-def our_server(bench: Bench, port: int | None = None, **more: str) -> Iterator[Server]:
+def our_server(bench: Bench, port: int | None = None, /, **more: str) -> Iterator[Server]:
     """Our server with all models, at a port that is free if none is given."""
     port = port or free_port()
     options = {"--port": str(port), "--precision": bench.options.precision} | more
