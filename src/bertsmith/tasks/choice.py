@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,7 @@ CHOICE = Task(
         row_a_record=_row_a_record,
     ),
     identity=_identity,
+    asked=attrgetter("text", "choices"),
     answers=Answers(
         encode=_encode, outputs=option_scores, record=_record, thresholds=("min_confidence",)
     ),

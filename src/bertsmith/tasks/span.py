@@ -424,6 +424,7 @@ SPAN = Task(
     labels=Labelling(names=_names),
     # the questions of a context
     identity=attrgetter("context"),
+    asked=attrgetter("question", "context"),
     answers=Answers(
         encode=encode_questions,
         outputs=span_logits,

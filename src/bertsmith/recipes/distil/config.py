@@ -90,9 +90,9 @@ class TeachingConfig(Config):
     """Folder of a pre-trained model, or hub:owner/name, whose masked LM replaces words of one
     piece; other words, and all without it, by those with the nearest vectors."""
     unlabelled: Path | None = None
-    """Texts or pairs without labels, or sentences without tags, in a file or folder that predict
-    reads, for the student to learn the teacher's answers to, beside the labelled ones. The plain
-    student has labels alone."""
+    """Texts or pairs without labels, sentences without tags, or questions without answers, in a
+    file or folder that predict reads, for the student to learn the teacher's answers to, beside the
+    labelled ones. The plain student has labels alone."""
     cache: Path | None = None
     """Folder for the teacher's outputs, which runs with the same teacher and data may share; if not
     given they are in OUT until the run has ended."""

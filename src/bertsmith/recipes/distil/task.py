@@ -352,7 +352,11 @@ class _Distillation:
             for number, method in enumerate(supervisions)
         }
         if self.run.plain:
-            plain = [self._trial(PLAIN, seed, n, LABELS) for n, seed in enumerate(seeds, 1)]
+            settings = self._plain_settings()
+            plain = [
+                replace(self._trial(PLAIN, seed, number, LABELS), settings=settings)
+                for number, seed in enumerate(seeds, 1)
+            ]
             results[PLAIN] = self.trials.train(plain)
         return results
 
@@ -360,7 +364,7 @@ class _Distillation:
         return Trial(
             place=f"{name}/seed-{seed}",
             title=f"{name}, seed {seed} ({number} of {self.run.seeds})",
-            settings=self._plain_settings() if name == PLAIN else self.run.settings,
+            settings=self.run.settings,
             seed=seed,
             make_model=self.new,
             prepared=self.prepared,
@@ -369,8 +373,13 @@ class _Distillation:
 
     def _plain_settings(self) -> FinetuneSettings:
         """Return the settings that make as many steps of the labelled rows, in whole epochs."""
-        settings, labelled = self.run.settings, len(self.prepared.data.train)
-        taught = labelled * (1 + self.run.teaching.augment) + len(self.unlabelled)
+        prepared, settings = self.prepared, self.run.settings
+        # of long texts each window counts
+        labelled = len(prepared.train)
+        taught = labelled * (1 + self.run.teaching.augment)
+        if self.unlabelled:
+            encode = prepared.task.answers.encode
+            taught += len(encode(prepared.tokenizer, self.unlabelled, prepared.room))
         return replace(settings, epochs=-(-settings.epochs * taught // labelled))
 
     def _with_more_rows(self) -> Prepared:

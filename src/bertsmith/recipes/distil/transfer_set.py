@@ -8,8 +8,9 @@ by one of those that a masked LM finds likeliest in its place, any other word by
 static vectors, rows of the teacher's token table, are nearest. The masked LM reads one copy of the
 text for each word, many in a batch. Candidates are found once for all copies.
 
-Texts without labels, or sentences without tags, are answered by the teacher; where a method also
-learns labels, the answer is the label.
+Texts without labels, sentences without tags and questions without answers are answered by the
+teacher; where a method also learns labels, the answer is the label: of a span the best one of all
+windows, or none where the teacher doubts that there is one.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ from bertsmith.recipes.predict.rows import asked_of_task, beside_labelled_rows, 
 from bertsmith.tasks.answering import TaskAnswering, task_predictor
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.tag import TagAnswer
+from bertsmith.tasks.task import Tuned
 from bertsmith.text.examples.example import Example, Kind, label_of
+from bertsmith.text.examples.formats.choices import Choice
+from bertsmith.text.examples.formats.squad import Answer as Span
+from bertsmith.text.examples.formats.squad import Question
 from bertsmith.text.examples.tagged import Spans, Tagged
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, read_config
@@ -49,8 +54,10 @@ CANDIDATES, REPLACED = 15, 0.4
 """Words to choose from, and the probability that a word is replaced (algorithm 1)."""
 # words whose nearest ones are looked for at once
 _AT_ONCE = 256
-# the answers of a record that are labels, by the head that gives them
+# the answers of a record that are labels of whole texts, by the head that gives them
 _NAMES = {"class": "label", "classes": "labels", "number": "number"}
+# what a row without a label is called where it is no text
+_UNITS = {"tags": "sentence", "span": "question", "choice": "question"}
 _WORD = re.compile(r"\S+")
 
 Row = TypeVar("Row", Example, Tagged)
@@ -242,38 +249,47 @@ def read_unlabelled(
 
     The file, or folder, is read as `predict` does after a training with `reading`: with the columns
     of texts, and the layout of words, that were named for the `labelled` file, as far as it has
-    them. Raises `ConfigError` for tasks of other rows, and `ExampleError`.
+    them. Raises `ConfigError` for ranking, and `ExampleError`.
     """
-    if data.task.name == "rank" or data.task.head not in (*_NAMES, "tags"):
-        raise ConfigError(
-            "--unlabelled is for classes and numbers of whole texts and pairs, and for tags",
-            remedy="leave it out",
-        )
+    task = data.task
+    if task.name == "rank":
+        raise ConfigError("--unlabelled is not for ranking", remedy="leave it out")
     if not file.exists():
         raise ExampleError("no such file or folder", where=file)
     first = data.train[0]
     pairs = first.text_pair is not None if isinstance(first, Example) else None
     with beside_labelled_rows():
         reading = reading_of_texts(reading, file, labelled)
-        asked = asked_of_task(data.task, str(file), reading, pairs=pairs)
+        asked = asked_of_task(task, str(file), reading, pairs=pairs)
         rows = [each.row for each in asked if each.row is not None]
     if bad := reading.bad_rows.told():
         say(bad)
     if not rows:
         raise ExampleError("holds no text", where=file, remedy="name another file")
-    known = {data.task.identity(row) for row in (*data.train, *data.dev)}
-    kept = [row for row in rows if data.task.identity(row) not in known]
+    kept = _without_labelled(rows, data)
+    unit = _UNITS.get(task.head, "text")
+    among = "among the labelled ones"
+    if task.asked is not None:
+        among += ", or of the same text as one to measure with"
     if not kept:
         raise ExampleError(
-            "has no texts that are not among the labelled ones",
-            where=file,
-            remedy="name another file",
+            f"has no {unit}s that are not {among}", where=file, remedy="name another file"
         )
     left_out = len(rows) - len(kept)
-    more = f"; {left_out:,} left out that are among the labelled ones" if left_out else ""
-    what = counted(len(kept), "sentence" if isinstance(first, Tagged) else "text")
-    say(f"unlabelled: {what} of {file}{more}")
+    more = f"; {left_out:,} left out that are {among}" if left_out else ""
+    say(f"unlabelled: {counted(len(kept), unit)} of {file}{more}")
     return kept
+
+
+def _without_labelled(rows: Sequence[Any], data: LabelledData[Any]) -> list[Any]:
+    """Return the rows that ask nothing that a labelled one asks.
+
+    Those that a split would keep beside one to measure with are left out as well.
+    """
+    identity = data.task.identity
+    asked = data.task.asked or identity
+    trained, measured = {asked(row) for row in data.train}, {identity(row) for row in data.dev}
+    return [row for row in rows if asked(row) not in trained and identity(row) not in measured]
 
 
 def with_more_rows(
@@ -306,18 +322,38 @@ def answered(teacher: Model, prepared: Prepared, rows: Sequence[Any]) -> list[An
     predictor = task_predictor(prepared.task, teacher, prepared.tokenizer, prepared.room)
     answering = predictor.answering
     assert isinstance(answering, TaskAnswering)
+    answering = replace(answering, tuned=_doubting(teacher, prepared))
     found = []
-    with progress("the teacher labels", len(rows), "texts") as bar:
+    with progress(
+        "the teacher labels", len(rows), f"{_UNITS.get(prepared.task.head, 'text')}s"
+    ) as bar:
         for row, answer in zip(rows, predictor(rows), strict=True):
             found.append(_labelled(row, answer, answering))
             bar.advance(1)
     return found
 
 
+def _doubting(teacher: Model, prepared: Prepared) -> Tuned:
+    """Return the doubt over which a teacher of spans gives no answer.
+
+    A teacher that keeps none is silent where none is likelier, if labelled questions lack answers.
+    """
+    kept = teacher.config.no_answer
+    if kept is None and prepared.task.head == "span":
+        kept = None if all(row.answers for row in prepared.data.train) else 0.0
+    return Tuned(no_answer=kept)
+
+
 def _labelled(row: Any, answer: Any, answering: TaskAnswering) -> Any:  # noqa: ANN401
-    """Return a row with an answer as its label, or its tags."""
+    """Return a row with an answer as its label, its tags, its span or its option."""
     if isinstance(answer, TagAnswer):
         return replace(row, tags=answer.tags, entities=None)
+    record = answering.record(answer)
+    if isinstance(row, Choice):
+        return replace(row, label=record["choice"])
+    if isinstance(row, Question):
+        spans = (Span(record["answer"], record["start"]),) if record["answer"] else ()
+        return replace(row, answers=spans, impossible=not spans, plausible=())
     kind = cast("Kind", answering.task.head)
-    label, number, labels = label_of(kind, answering.record(answer)[_NAMES[kind]])
+    label, number, labels = label_of(kind, record[_NAMES[kind]])
     return replace(row, label=label, number=number, labels=labels)

@@ -308,6 +308,9 @@ def reading_of_texts(reading: Reading, texts: Path, labelled: Path) -> Reading:
             columns = replace(
                 columns, text=given.text, text_pair=given.text_pair, group=given.group
             )
+        # only some files have names for their rows
+        if given.id is not None and _has_column(texts, given, given.id):
+            columns = replace(columns, id=given.id)
     tags = reading.tags
     if not is_laid_out(texts, tags, kind_of(labelled), given.encoding):
         tags = USUAL_TAGS
