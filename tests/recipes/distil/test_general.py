@@ -159,6 +159,10 @@ def test_a_narrow_student_starts_from_the_token_table_of_its_teacher(
 
     assert likeness() > 0.7
     assert abs(likeness(start="new")) < 0.2
+    begun = options | {"out": options["out"] / "new", "student": StudentConfig(student="2/21")}
+    said = "another --start: its students began from random weights, now from the teacher's token"
+    with pytest.raises(RunFolderError, match=said):
+        distil(DistilConfig(**begun))
 
 
 def _cosines(model: Model) -> Tensor:

@@ -23,13 +23,14 @@ from bertsmith.recipes.finetune.config import (
 )
 from bertsmith.recipes.finetune.experiment import RANDOM, cells_of, curve_points
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
-from bertsmith.recipes.finetune.recipe import finetune
+from bertsmith.recipes.finetune.recipe import FinetuneRun, finetune
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import start_from
 
 QUICK = FinetuneSettings(
-    epochs=2, batch_size=16, learning_rate=3e-3, precision="fp32", dropout=0.05,
-    search=SearchConfig(learning_rates=(1e-5, 3e-3), batch_sizes=(16,), epochs=(1, 2)),
-)  # fmt: skip
+    epochs=2, batch_size=16, learning_rate=3e-3, precision="fp32", dropout=0.05
+)
+SEARCH = SearchConfig(learning_rates=(1e-5, 3e-3), batch_sizes=(16,), epochs=(1, 2))
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,9 @@ def experiment(
             train=train,
             out=folder / "run",
             settings=QUICK,
-            experiment=ExperimentConfig(seeds=2, grid=True, curve=True, baselines=True),
+            experiment=ExperimentConfig(
+                seeds=2, grid=True, search=SEARCH, curve=True, baselines=True
+            ),
         )
     )
     return train, outcome
@@ -86,9 +89,20 @@ def test_the_model_comes_first_and_the_others_are_compared_with_it(
 
 
 def test_cells_are_shuffled_and_the_same_each_time() -> None:
-    cells = cells_of(QUICK)
-    assert cells == cells_of(QUICK)
+    cells = cells_of(QUICK, SEARCH)
+    assert cells == cells_of(QUICK, SEARCH)
     assert len({(cell.learning_rate, cell.batch_size, cell.epochs) for cell in cells}) == 4
+
+
+def test_the_search_space_of_a_run_of_before_is_that_of_its_grid(
+    experiment: tuple[Path, FinetuneOutcome],
+) -> None:
+    settings = RunFolder(experiment[1].folder).settings("finetune")
+    assert settings is not None
+    run = FinetuneRun.from_dict(settings)
+    assert run.search == SEARCH
+    settings["settings"]["search"] = settings.pop("search")
+    assert FinetuneRun.from_dict(settings) == run
 
 
 def test_minutes_end_the_grid_after_its_first_cell(
@@ -100,7 +114,7 @@ def test_minutes_end_the_grid_after_its_first_cell(
             train=labelled,
             out=tmp_path / "run",
             settings=QUICK,
-            experiment=ExperimentConfig(seeds=1, grid=True, minutes=1e-6),
+            experiment=ExperimentConfig(seeds=1, grid=True, search=SEARCH, minutes=1e-6),
         )
     )
     assert found.grid is not None
@@ -171,7 +185,9 @@ def test_a_run_goes_on_in_the_middle_of_everything(
             train=train,
             out=folder,
             settings=QUICK,
-            experiment=ExperimentConfig(seeds=2, grid=True, curve=True, baselines=True),
+            experiment=ExperimentConfig(
+                seeds=2, grid=True, search=SEARCH, curve=True, baselines=True
+            ),
         )
     )
     assert len(trained) == 3

@@ -36,6 +36,7 @@ from bertsmith.recipes.distil.config import DistilConfig, Method, TeachingConfig
 from bertsmith.recipes.distil.methods import MethodTerms, check_method, method_terms
 from bertsmith.recipes.distil.student import (
     can_take_layers,
+    check_start,
     chosen_layers,
     student_encoder,
     take_layers,
@@ -102,6 +103,7 @@ def distil_general(config: DistilConfig, *, clock: Clock | None = None) -> Pretr
         known = folder.settings(KIND)
         if known is not None:
             _check_recipe(config, known)
+            check_start(config.out, known, run.student, run.layers, token_table=run.token_table)
             # another number of threads would change rounding in the rest of the run
             threads = known.get("training", {}).get("threads", run.training.threads)
             run = replace(run, training=replace(run.training, threads=threads))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bertsmith.core.errors import ConfigError, ModelFolderError
+from bertsmith.core.errors import ConfigError, ModelFolderError, RunFolderError
 from bertsmith.core.printable import counted
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.config import EncoderConfig, ModelConfig
@@ -86,6 +87,40 @@ def chosen_layers(teacher: int, student: int, start: StartLayers) -> tuple[int, 
 def followed_layers(teacher: int, student: int) -> tuple[int, ...]:
     """Return the teacher's layer, from 1, that each layer of a student follows, uniformly."""
     return tuple(-(-number * teacher // student) for number in range(1, student + 1))
+
+
+def check_start(
+    run: Path,
+    known: Mapping[str, Any],
+    student: ModelConfig,
+    layers: Sequence[int],
+    *,
+    token_table: bool,
+) -> None:
+    """Raise `RunFolderError` if the same student of an earlier run started from other weights.
+
+    `known` are the settings of that run, in the folder `run`.
+    """
+    begun, now = (
+        _described_start(known),
+        _described_start({"layers": list(layers), "token_table": token_table}),
+    )
+    if begun == now or ModelConfig.from_dict(known["student"]) != student:
+        return
+    raise RunFolderError(
+        f"belongs to a run with another --start: its students began from {begun}, now from {now}",
+        where=run,
+        remedy="choose another --out, or give the --start that run was begun with",
+    )
+
+
+def _described_start(settings: Mapping[str, Any]) -> str:
+    """Return what the student of a run starts from."""
+    if layers := settings.get("layers"):
+        numbers = ", ".join(map(str, layers))
+        return f"the teacher's layer{'s' if len(layers) > 1 else ''} {numbers}"
+    table = settings.get("token_table")
+    return "the teacher's token table" if table else "random weights"
 
 
 @torch.no_grad()

@@ -48,6 +48,7 @@ from bertsmith.recipes.distil.speed import Speed, asked_of, choose_student, meas
 from bertsmith.recipes.distil.student import (
     NewStudent,
     can_take_layers,
+    check_start,
     check_vocabulary,
     chosen_layers,
 )
@@ -73,21 +74,14 @@ from bertsmith.recipes.finetune.outcome import Difference, difference_of
 from bertsmith.recipes.finetune.recipe import describe, hash_of
 from bertsmith.recipes.finetune.tfidf import tfidf_rival
 from bertsmith.recipes.finetune.trial import DEV, LABELS, Supervision, Trial, TrialResult
-from bertsmith.recipes.finetune.trials import (
-    Machine,
-    ParallelTrials,
-    Trials,
-    parallel_trials,
-    training_need,
-)
+from bertsmith.recipes.finetune.trials import ParallelTrials, Trials, plan_trials
 from bertsmith.recipes.finetune.workers import Workplace, trainers
 from bertsmith.recipes.predict.evaluate import check_known
 from bertsmith.recipes.predict.rows import reading_as_trained
-from bertsmith.recipes.resources import free_memory, parameters
+from bertsmith.recipes.resources import parameters
 from bertsmith.tasks.answering import measure, task_predictor
 from bertsmith.tasks.task import Evidence, Measured
 from bertsmith.training.run_folder import RunFolder, read_record, write_record
-from bertsmith.training.threads import quick_choice
 from bertsmith.weights.folder import load_model, read_config
 from bertsmith.weights.tensors import weights_hash
 
@@ -156,6 +150,8 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
     with folder.owned():
         how = _parallel(config, inputs.base, prepared, place, folder)
         run = replace(run, threads=how.threads)
+        if known := folder.settings("distil"):
+            check_start(folder.path, known, new.config, new.layers, token_table=new.token_table)
         ended = folder.claim("distil", run, growing="seeds") and (folder.path / _RESULTS).exists()
         bad = reading.bad_rows.told()
         for line in filter(None, (bad, *describe(prepared), "" if ended else str(how))):
@@ -272,18 +268,16 @@ def _parallel(
     config: DistilConfig, base: Model, prepared: Prepared, place: torch.device, folder: RunFolder
 ) -> ParallelTrials:
     """Return how the trainings are distributed over processes, of a run that may be resumed."""
-    kept = (folder.settings("distil") or {}).get("threads")
-    counts = [config.seeds * len(config.method), config.seeds * config.plain]
-    machine = Machine(cores=torch.get_num_threads(), free=free_memory(place), device=place.type)
-    # a student takes less than its teacher
-    need = training_need(base, prepared, config.settings)
-    how = parallel_trials(config.side_by_side, counts, need, machine, kept)
-    if kept is not None or place.type != "cpu":
-        return how
-    encoder = base.config.encoder
-    choice = quick_choice(encoder.hidden, encoder.feed_forward, how.threads)
-    why = "; ".join(filter(None, (how.why, choice.reason)))
-    return replace(how, threads=choice.threads, why=why)
+    return plan_trials(
+        # a student takes less than its teacher
+        base,
+        prepared,
+        config.settings,
+        asked=config.side_by_side,
+        counts=[config.seeds * len(config.method), config.seeds * config.plain],
+        device=place,
+        kept=(folder.settings("distil") or {}).get("threads"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

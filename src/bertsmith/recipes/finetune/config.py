@@ -97,8 +97,6 @@ class FinetuneSettings(Config):
     baseline_seconds: float = 20.0
     """Seconds that TF-IDF may take, about, or as many as the seeds have taken: it is made smaller,
     or left out, where it would take more time, or much memory; 0 tries all of it whatever comes."""
-    search: SearchConfig = field(default=SearchConfig())
-    """The search space of --grid."""
     label_loss: LabelLoss = field(default=LabelLoss(), metadata=INLINE)
     """The loss over labels."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
@@ -156,6 +154,8 @@ class ExperimentConfig(Config):
     grid: bool = False
     """First choose learning rate, batch size and epochs on dev, out of --search.learning-rates,
     --search.batch-sizes and --search.epochs."""
+    search: SearchConfig = SearchConfig()
+    """The search space of --grid."""
     minutes: float | None = None
     """Minutes on the clock for the grid; as many cells as fit, in random order."""
     curve: bool = False

@@ -14,7 +14,7 @@ from bertsmith.evaluation.metrics import format_scores
 from bertsmith.evaluation.significance import Interval
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.finetune.baselines import LeftOut, Rival, frozen_rivals, static_rival
-from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneSettings
+from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneSettings, SearchConfig
 from bertsmith.recipes.finetune.frozen_words import frozen_word_rivals
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.recipes.finetune.outcome import (
@@ -34,9 +34,8 @@ from bertsmith.tasks.task import UNTUNED, Evidence, interval_of
 from bertsmith.training.run_folder import RunFolder, read_record, write_record
 
 
-def cells_of(settings: FinetuneSettings) -> list[FinetuneSettings]:
+def cells_of(settings: FinetuneSettings, grid: SearchConfig) -> list[FinetuneSettings]:
     """Return the settings of the grid, shuffled, so that every prefix is a random sample."""
-    grid = settings.search
     cells = [
         replace(settings, learning_rate=rate, batch_size=batch, epochs=epochs)
         for rate, batch, epochs in itertools.product(
@@ -93,7 +92,7 @@ def training_counts(asked: ExperimentConfig, settings: FinetuneSettings, rows: i
     """Return the lengths of the lists of trainings that are trained in parallel."""
     counts = [asked.seeds, asked.seeds if asked.baselines else 0]
     if asked.grid:
-        counts.append(len(cells_of(settings)))
+        counts.append(len(cells_of(settings, asked.search)))
     if asked.curve:
         counts += [min(asked.seeds, CURVE_SEEDS)] * len(curve_points(rows))
     return counts
@@ -169,7 +168,7 @@ class Experiment:
     def _searched(self, asked: ExperimentConfig) -> Searched:
         # a separate seed, so that selection by chance does not bias the reported seeds
         seed = self.settings.seed + asked.seeds
-        cells = cells_of(self.settings)
+        cells = cells_of(self.settings, asked.search)
         trials = [
             replace(
                 self._trial("grid", f"grid, cell {number} of {len(cells)}", seed),

@@ -15,9 +15,9 @@ An interrupted run resumes within the current training, or with the next one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -31,7 +31,12 @@ from bertsmith.engine.devices import device_named, threads_of_torch
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.config import Predicts
 from bertsmith.network.model import Model
-from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
+from bertsmith.recipes.finetune.config import (
+    ExperimentConfig,
+    FinetuneConfig,
+    FinetuneSettings,
+    SearchConfig,
+)
 from bertsmith.recipes.finetune.experiment import Experiment, training_counts
 from bertsmith.recipes.finetune.inputs import (
     Inputs,
@@ -43,18 +48,10 @@ from bertsmith.recipes.finetune.inputs import (
 )
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome, print_outcome
 from bertsmith.recipes.finetune.report import write_card, write_report
-from bertsmith.recipes.finetune.trials import (
-    Machine,
-    ParallelTrials,
-    Trials,
-    parallel_trials,
-    training_need,
-)
+from bertsmith.recipes.finetune.trials import ParallelTrials, Trials, plan_trials
 from bertsmith.recipes.finetune.workers import Workplace, trainers
-from bertsmith.recipes.resources import free_memory
 from bertsmith.tasks.task import Task, counted_rows
 from bertsmith.training.run_folder import RunFolder, require_tensorboard, write_record
-from bertsmith.training.threads import quick_choice
 from bertsmith.weights.folder import start_from
 from bertsmith.weights.tensors import weights_hash
 
@@ -83,6 +80,8 @@ class FinetuneRun(Config):
     """Number of seeds."""
     grid: bool
     """True if rate, batch and epochs were chosen by grid search first."""
+    search: SearchConfig = field(default=SearchConfig())
+    """The search space of the grid."""
     minutes: float | None
     """Minutes for the grid search."""
     curve: bool
@@ -97,6 +96,15 @@ class FinetuneRun(Config):
     """Settings of each training."""
     origin: str | None = None
     """Name and commit of the model on the hub, if it came from there."""
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], *, where: str | Path | None = None) -> Self:
+        """Build the run; the search space of older ones is among the settings of a training."""
+        settings = data.get("settings")
+        if isinstance(settings, dict) and "search" in settings:
+            kept = {name: each for name, each in settings.items() if name != "search"}
+            data = {**data, "search": settings["search"], "settings": kept}
+        return super().from_dict(data, where=where)
 
 
 def finetune(config: FinetuneConfig) -> FinetuneOutcome:
@@ -158,19 +166,16 @@ def _parallel_trials(
     folder: RunFolder,
 ) -> ParallelTrials:
     """Return how the trainings are distributed over processes, of a run that may be resumed."""
-    # a different number of threads would change rounding in the rest of the run
-    kept = (folder.settings("finetune") or {}).get("threads")
     asked, settings = config.experiment, config.settings
-    counts = training_counts(asked, settings, len(prepared.data.train))
-    machine = Machine(cores=torch.get_num_threads(), free=free_memory(place), device=place.type)
-    need = training_need(base, prepared, settings)
-    how = parallel_trials(asked.side_by_side, counts, need, machine, kept)
-    if kept is not None or place.type != "cpu":
-        return how
-    encoder = base.config.encoder
-    choice = quick_choice(encoder.hidden, encoder.feed_forward, how.threads)
-    why = "; ".join(filter(None, (how.why, choice.reason)))
-    return replace(how, threads=choice.threads, why=why)
+    return plan_trials(
+        base,
+        prepared,
+        settings,
+        asked=asked.side_by_side,
+        counts=training_counts(asked, settings, len(prepared.data.train)),
+        device=place,
+        kept=(folder.settings("finetune") or {}).get("threads"),
+    )
 
 
 def _growing(run: FinetuneRun) -> str:
@@ -208,6 +213,7 @@ def _resolved(config: FinetuneConfig, data: LabelledData[Any], device: torch.dev
         labels=data.labels,
         seeds=asked.seeds,
         grid=asked.grid,
+        search=asked.search,
         minutes=asked.minutes,
         curve=asked.curve,
         baselines=asked.baselines,

@@ -13,9 +13,10 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.printable import counted
@@ -24,8 +25,9 @@ from bertsmith.recipes.finetune.config import AtOnce, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.recipes.finetune.trial import Trial, TrialResult, carry_out, read_result
 from bertsmith.recipes.finetune.workers import Trainers
-from bertsmith.recipes.resources import WORKING_ROOM, gigabytes, layer_activations
+from bertsmith.recipes.resources import WORKING_ROOM, free_memory, gigabytes, layer_activations
 from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.threads import quick_choice
 from bertsmith.weights.folder import load_model, save_model
 
 # exponent of the speed by threads: 1.54 times as fast with two (docs/experiments/fine-tuning.md)
@@ -98,6 +100,32 @@ def parallel_trials(
         threads=threads or cores // at_once,
         why=f"{cores} cores, and each may take {gigabytes(need)} of {gigabytes(machine.free)} free",
     )
+
+
+def plan_trials(
+    model: Model,
+    prepared: Prepared,
+    settings: FinetuneSettings,
+    *,
+    asked: AtOnce,
+    counts: Sequence[int],
+    device: torch.device,
+    kept: int | None,
+) -> ParallelTrials:
+    """Return how to run several lists of trainings of a model on this machine, as fast as it can.
+
+    `kept` are the threads of a resumed run, None for a new one: another number would change
+    rounding in the rest of it. Raises `ConfigError` as `parallel_trials` does.
+    """
+    machine = Machine(cores=torch.get_num_threads(), free=free_memory(device), device=device.type)
+    need = training_need(model, prepared, settings)
+    how = parallel_trials(asked, counts, need, machine, kept)
+    if kept is not None or device.type != "cpu":
+        return how
+    encoder = model.config.encoder
+    choice = quick_choice(encoder.hidden, encoder.feed_forward, how.threads)
+    why = "; ".join(filter(None, (how.why, choice.reason)))
+    return replace(how, threads=choice.threads, why=why)
 
 
 def _why_alone(need: int, machine: Machine) -> str:
