@@ -248,8 +248,8 @@ def test_a_save_that_is_broken_off_leaves_the_old_folder(
     saved: Path, model: Model, tokenizer: Tokenizer
 ) -> None:
     class Interrupting(Tokenizer):
-        def save(self, folder: Path, *, longest: int | None = None) -> None:
-            super().save(folder, longest=longest)
+        def save(self, folder: Path, *, longest: int | None = None, segments: bool = True) -> None:
+            super().save(folder, longest=longest, segments=segments)
             raise KeyboardInterrupt
 
     before = contents(saved)

@@ -313,13 +313,14 @@ class Tokenizer(TokenInventory):
         """
         return cls(*read_folder(folder))
 
-    def save(self, folder: Path, *, longest: int | None = None) -> None:
+    def save(self, folder: Path, *, longest: int | None = None, segments: bool = True) -> None:
         """Write the vocabulary, tokenizer.json, tokenizer_config.json and special_tokens_map.json.
 
         `transformers` reads them (BertTokenizer and the like, fast ones included, AutoTokenizer);
-        `longest` is the model's maximum length in tokens. Raises `DiskError`.
+        `longest` is the model's maximum length in tokens; without `segments` it takes none. Raises
+        `DiskError`.
         """
-        write_folder(folder, self.vocabulary, self.rules, longest=longest)
+        write_folder(folder, self.vocabulary, self.rules, longest=longest, segments=segments)
 
 
 Read = tuple[tuple[str, ...], Rules]
@@ -396,14 +397,19 @@ def read_folder(place: Path) -> Read:
 
 
 def write_folder(
-    folder: Path, vocabulary: Sequence[str], rules: Rules, *, longest: int | None
+    folder: Path,
+    vocabulary: Sequence[str],
+    rules: Rules,
+    *,
+    longest: int | None,
+    segments: bool = True,
 ) -> None:
     """Write the files of the rules' kind; each is complete or absent. Raises `DiskError`."""
     match rules:
         case BasicRules():
             from bertsmith.tokens.folder import wordpiece
 
-            contents = wordpiece.files_of(vocabulary, rules, longest=longest)
+            contents = wordpiece.files_of(vocabulary, rules, longest=longest, segments=segments)
         case ByteRules():
             from bertsmith.tokens.folder import bpe
 

@@ -86,7 +86,8 @@ def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = 
     tensors = _on_disk(model)
     _check_finite(tensors, folder)
     with new_folder(folder, replaces=_check_replaceable) as fresh:
-        tokenizer.save(fresh, longest=config.encoder.longest)
+        encoder = config.encoder
+        tokenizer.save(fresh, longest=encoder.longest, segments=bool(encoder.segments))
         ends = (tokenizer.cls_id, tokenizer.sep_id)
         write_json(fresh / CONFIG_FILE, hub_config(config, pad_id=tokenizer.pad_id, ends=ends))
         if card:

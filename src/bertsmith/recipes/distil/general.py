@@ -33,9 +33,16 @@ from bertsmith.objectives.distillation import Answer
 from bertsmith.objectives.objective import Losses, Objective, Term
 from bertsmith.objectives.pretraining import MaskedLM
 from bertsmith.recipes.distil.config import DistilConfig, Method, TeachingConfig
-from bertsmith.recipes.distil.methods import MethodTerms, check_method, method_terms
+from bertsmith.recipes.distil.methods import (
+    METHODS,
+    MethodTerms,
+    check_method,
+    method_terms,
+    other_methods,
+)
 from bertsmith.recipes.distil.student import (
     can_take_layers,
+    can_take_token_table,
     check_start,
     chosen_layers,
     student_encoder,
@@ -132,19 +139,22 @@ def _resolved(config: DistilConfig, store: TokenStore, place: torch.device) -> G
             remedy="prepare it again: bertsmith prepare CORPUS --vocab "
             f"{shell_word(config.teacher)} --out NEW",
         )
-    if method == "distilbert" and not (teacher.masked_lm and not teacher.encoder.causal):
-        raise ModelFolderError(
-            "has no masked-LM head, whose answers distilbert teaches",
-            where=config.teacher,
-            remedy="give --method tinybert or minilm, or another teacher",
-        )
     if config.student.size is None:
         raise ConfigError(
             f"--student is {config.student.student!r}, which is for labelled examples",
             remedy="give layers and width, as 4/312",
         )
     encoder = student_encoder(teacher.encoder, *config.student.size, config.student)
-    check_method(method, teacher.encoder, encoder, config.teaching)
+    heads = teacher.masked_lm and not teacher.encoder.causal
+    among = METHODS if heads else METHODS[1:]
+    if method not in among:
+        able = other_methods(method, teacher.encoder, encoder, among)
+        raise ModelFolderError(
+            "has no masked-LM head, whose answers distilbert teaches",
+            where=config.teacher,
+            remedy=f"give {able}, or another teacher",
+        )
+    check_method(method, teacher.encoder, encoder, config.teaching, among)
     network = _recipe(config).network
     encoder = replace(
         _as_published(method, encoder),
@@ -159,7 +169,8 @@ def _resolved(config: DistilConfig, store: TokenStore, place: torch.device) -> G
         layers=chosen_layers(teacher.encoder.layers, encoder.layers, start),
         token_table=not takes_layers
         and config.student.start != "new"
-        and network.initialisation != "random",
+        and network.initialisation != "random"
+        and can_take_token_table(encoder),
         method=method,
         teaching=replace(config.teaching, cache=None),
         training=_training(config, store, encoder, place, method),

@@ -8,7 +8,7 @@ minilm       relations of queries, keys and values of one layer, then soft targe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bertsmith.core.errors import ConfigError
@@ -25,6 +25,8 @@ SOFT, COSINE, STATES, SCORES, RELATIONS = (
 )  # fmt: skip
 OF_TOKENS = (COSINE, STATES, SCORES, RELATIONS)
 """Terms whose targets are all tokens."""
+METHODS: tuple[Method, ...] = ("distilbert", "tinybert", "minilm")
+"""The methods that train a student; distilbert alone reads a head on a store."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,31 +47,22 @@ class MethodTerms:
 
 
 def check_method(
-    method: Method, teacher: EncoderConfig, student: EncoderConfig, teaching: TeachingConfig
+    method: Method,
+    teacher: EncoderConfig,
+    student: EncoderConfig,
+    teaching: TeachingConfig,
+    among: Sequence[Method] = METHODS,
 ) -> None:
-    """Raise `ConfigError` where a method cannot teach such a student."""
-    if method == "distilbert" and student.hidden != teacher.hidden:
+    """Raise `ConfigError` where a method cannot teach such a student.
+
+    `among` are the methods for which the teacher has the heads.
+    """
+    refusal = _refusal(method, teacher, student)
+    if refusal is not None:
+        what, remedy = refusal
+        others = other_methods(method, teacher, student, among)
         raise ConfigError(
-            f"distilbert compares hidden states as they are, and the student is {student.hidden} "
-            f"wide, the teacher {teacher.hidden}",
-            remedy=f"give --student N/{teacher.hidden}, or --method tinybert or minilm",
-        )
-    if method == "tinybert" and student.heads != teacher.heads:
-        raise ConfigError(
-            f"tinybert compares attention head by head, and the student has {student.heads} heads, "
-            f"the teacher {teacher.heads}",
-            remedy=f"give a width that is a multiple of {teacher.heads}, or --method minilm",
-        )
-    if method == "tinybert" and student.layers > teacher.layers:
-        raise ConfigError(
-            f"each of tinybert's layers follows one of the teacher's, and the student has "
-            f"{student.layers}, the teacher {teacher.layers}",
-            remedy="give fewer layers, or --method minilm",
-        )
-    if method == "tinybert" and (teacher.causal or teacher.window is not None):
-        raise ConfigError(
-            "tinybert compares the attention of all tokens to all, and this teacher's sees some",
-            remedy="give --method distilbert or minilm",
+            what, remedy=f"give {remedy}, or {others}" if remedy else f"give {others}"
         )
     if method != "minilm":
         return
@@ -84,6 +77,46 @@ def check_method(
             f"--relation-heads is {heads}",
             remedy=f"it must divide {teacher.hidden} and {student.hidden}, the widths",
         )
+
+
+def other_methods(
+    method: Method, teacher: EncoderConfig, student: EncoderConfig, among: Sequence[Method]
+) -> str:
+    """Return the option with the other methods that can teach such a student."""
+    able = [n for n in among if n != method and _refusal(n, teacher, student) is None]
+    return f"--method {' or '.join(able)}"
+
+
+def _refusal(
+    method: Method, teacher: EncoderConfig, student: EncoderConfig
+) -> tuple[str, str] | None:
+    """Return why a method cannot teach such a student, and what else to give; None if it can."""
+    if method == "distilbert" and student.hidden != teacher.hidden:
+        return (
+            f"distilbert compares hidden states as they are, and the student is {student.hidden} "
+            f"wide, the teacher {teacher.hidden}",
+            f"--student N/{teacher.hidden}",
+        )
+    if method != "tinybert":
+        return None
+    if teacher.causal or teacher.window is not None:
+        return (
+            "tinybert compares the attention of all tokens to all, and this teacher's sees some",
+            "",
+        )
+    if student.heads != teacher.heads:
+        return (
+            f"tinybert compares attention head by head, and the student has {student.heads} heads, "
+            f"the teacher {teacher.heads}",
+            f"a width that is a multiple of {teacher.heads}",
+        )
+    if student.layers > teacher.layers:
+        return (
+            f"each of tinybert's layers follows one of the teacher's, and the student has "
+            f"{student.layers}, the teacher {teacher.layers}",
+            "fewer layers",
+        )
+    return None
 
 
 def method_terms(

@@ -14,6 +14,7 @@ from bertsmith.core.errors import ConfigError, ModelFolderError, RunFolderError
 from bertsmith.core.printable import counted
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.embeddings import Embeddings
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.distil.config import StartLayers, StudentConfig
 from bertsmith.recipes.pretrain.starting import (
@@ -150,6 +151,11 @@ def take_layers(student: Model, teacher: Model, layers: Sequence[int]) -> None:
     student.load_state_dict(taken, strict=False)
 
 
+def can_take_token_table(student: EncoderConfig) -> bool:
+    """Return whether a student of another width has room for its teacher's token table."""
+    return student.embedding is not None or has_place_for_positions(student)
+
+
 @torch.no_grad()
 def take_token_table(student: Model, teacher: Model, *, mask_id: int, seed: int) -> None:
     """Give a student of another width what its teacher knows of each token alone.
@@ -158,9 +164,13 @@ def take_token_table(student: Model, teacher: Model, *, mask_id: int, seed: int)
     at random: the large components are spread over all columns, which Adam treats alike. Positions
     start as sinusoids in columns of their own, with heads of the first layer that look at
     neighbours, as in a model pre-trained by `quick` (recipes/pretrain/starting.py). A student
-    without learned positions, or with narrow tables, stays as it is.
+    whose tables are as narrow as its teacher's, as of an ALBERT, takes all of them as they are; one
+    without learned positions, or without room for them, stays as it is.
     """
-    if not has_place_for_positions(student.encoder):
+    if student.config.encoder.embedding is not None:
+        _take_tables(student.encoder.embeddings, teacher.encoder.embeddings)
+        return
+    if not has_place_for_positions(student.config.encoder):
         return
     width = token_columns(student.encoder)
     table = teacher.encoder.embeddings.tokens.weight.double().cpu()
@@ -173,6 +183,13 @@ def take_token_table(student: Model, teacher: Model, *, mask_id: int, seed: int)
     every = torch.ones(len(rows), dtype=torch.bool)
     rows = (rows @ turn[: rows.shape[1]]).float()
     start_from_rows(student.encoder, rows, every, mask_id=mask_id)
+
+
+def _take_tables(student: Embeddings, teacher: Embeddings) -> None:
+    """Give a student its teacher's tables, and their norm; not what brings them to the states."""
+    found = teacher.state_dict()
+    taken = {name: each for name, each in found.items() if not name.startswith("widen.")}
+    student.load_state_dict(taken, strict=False)
 
 
 @dataclass(frozen=True, kw_only=True)

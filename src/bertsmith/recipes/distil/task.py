@@ -48,6 +48,7 @@ from bertsmith.recipes.distil.speed import Speed, asked_of, choose_student, meas
 from bertsmith.recipes.distil.student import (
     NewStudent,
     can_take_layers,
+    can_take_token_table,
     check_start,
     check_vocabulary,
     chosen_layers,
@@ -222,7 +223,9 @@ def _student(
     layers: tuple[int, ...] = ()
     if named is None and can_take_layers(encoder, teacher.encoder):
         layers = chosen_layers(teacher.encoder.layers, encoder.layers, asked.start)
-    token_table = named is None and not layers and asked.start != "new"
+    token_table = (
+        named is None and not layers and asked.start != "new" and can_take_token_table(encoder)
+    )
     mean, spread = units_of(prepared.data)
     return NewStudent(
         teacher=config.teacher, config=head, layers=layers, device=place,

@@ -34,7 +34,7 @@ from bertsmith.core.log import say
 from bertsmith.core.printable import shell_word
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.hub.models import model_folder, origin
-from bertsmith.network.config import ModelConfig
+from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.encoder import Block, Encoder
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.heads import MaskedLMHead
@@ -276,7 +276,7 @@ def start_from_neighbours(model: Model, neighbours: Neighbours, *, mask_id: int,
     A pure function of its arguments. Raises `ConfigError` if the token rows are narrower than the
     hidden states, as in ALBERT, positions are not learned, or there are no columns for them.
     """
-    if not has_place_for_positions(model.encoder):
+    if not has_place_for_positions(model.config.encoder):
         raise ConfigError(
             "only a BERT with learned positions and room for them can start from neighbours",
             remedy="give --initialisation random",
@@ -292,22 +292,20 @@ def start_from_neighbours(model: Model, neighbours: Neighbours, *, mask_id: int,
         head.bias.copy_((counts / counts.sum()).log())
 
 
-def has_place_for_positions(encoder: Encoder) -> bool:
-    """Return whether positions are learned, with columns for them in rows as wide as states."""
-    embeddings = encoder.embeddings
-    learned = isinstance(embeddings.positions, nn.Embedding)
-    wide = embeddings.tokens.weight.shape[1] == encoder.config.hidden
-    return learned and wide and _position_pairs(encoder) > 0
+def has_place_for_positions(encoder: EncoderConfig) -> bool:
+    """Return whether positions are learned, with columns for them in rows that are the states."""
+    states = encoder.embedding is None
+    return encoder.positions == "learned" and states and _position_pairs(encoder) > 0
 
 
 def token_columns(encoder: Encoder) -> int:
     """Return the number of columns of token rows; positions have the others."""
-    return encoder.config.hidden - 2 * _position_pairs(encoder)
+    return encoder.config.hidden - 2 * _position_pairs(encoder.config)
 
 
-def _position_pairs(encoder: Encoder) -> int:
-    hidden = encoder.config.hidden
-    return min(_MOST_PAIRS, hidden // encoder.config.heads // 2, hidden // 8)
+def _position_pairs(encoder: EncoderConfig) -> int:
+    hidden = encoder.hidden
+    return min(_MOST_PAIRS, hidden // encoder.heads // 2, hidden // 8)
 
 
 @torch.no_grad()
@@ -326,7 +324,7 @@ def start_from_rows(encoder: Encoder, rows: Tensor, which: Tensor, *, mask_id: i
     table[:, width:] = 0
     if embeddings.segments is not None:
         embeddings.segments.weight[:, width:] = 0
-    _start_positions(encoder, positions.weight, _position_pairs(encoder))
+    _start_positions(encoder, positions.weight, _position_pairs(encoder.config))
 
 
 def token_rows(neighbours: Neighbours, width: int, generator: torch.Generator) -> Tensor:

@@ -206,9 +206,9 @@ def _read_vocabulary(path: Path) -> tuple[str, ...]:
 
 
 def files_of(
-    vocabulary: Sequence[str], rules: BasicRules, *, longest: int | None
+    vocabulary: Sequence[str], rules: BasicRules, *, longest: int | None, segments: bool = True
 ) -> dict[str, bytes]:
-    """Return the contents of the four files."""
+    """Return the contents of the four files; without `segments` the model takes none."""
     names = dict(zip(NAMES, SPECIALS, strict=True))
     settings: dict[str, Any] = {
         "tokenizer_class": "BertTokenizer",
@@ -220,6 +220,9 @@ def files_of(
     }
     if longest is not None:
         settings["model_max_length"] = longest
+    if not segments:
+        # a DistilBERT refuses those that a BertTokenizer gives
+        settings["model_input_names"] = ["input_ids", "attention_mask"]
     return {
         VOCABULARY_FILE: "".join(f"{piece}\n" for piece in vocabulary).encode(),
         COMPILED_FILE: json_bytes(compiled_tokenizer(vocabulary, rules)),
