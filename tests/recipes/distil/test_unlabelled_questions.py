@@ -29,7 +29,7 @@ from bertsmith.recipes.distil.transfer_set import answered, read_unlabelled
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.tasks.config import Reading
-from bertsmith.tasks.table import task_named
+from bertsmith.tasks.rows import task_named
 from bertsmith.tasks.task import Room
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.formats.squad import Question

@@ -14,7 +14,7 @@ from bertsmith.core.errors import ConfigError, ModelFolderError, RunFolderError
 from bertsmith.core.printable import counted
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.config import EncoderConfig, ModelConfig
-from bertsmith.network.embeddings import Embeddings
+from bertsmith.network.encoder import Embeddings
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.distil.config import StartLayers, StudentConfig
 from bertsmith.recipes.pretrain.starting import (

@@ -227,7 +227,7 @@ def _hidden(seen: Tensor) -> Tensor:
 
 
 class PaddedBlock(nn.Module):
-    """One layer: `network.block` of batches."""
+    """One layer: `network.encoder.Block` of batches."""
 
     def __init__(self, block: Block) -> None:
         super().__init__()
