@@ -347,6 +347,26 @@ def test_small_requests_are_not_refused_because_of_large_ones() -> None:
     run(test)
 
 
+def test_a_small_body_is_read_between_large_ones() -> None:
+    models = (facts(max_input_length=8000),)
+
+    async def test() -> None:
+        async with running(models, queue_tokens=1_000_000) as rig:
+            link = rig.links[0]
+            link.held = True
+            many = [asyncio.create_task(rig.post("/answer", large("x", 60))) for _ in range(50)]
+            small = asyncio.create_task(rig.post("/answer", ASKED))
+            await until(lambda: any(batch.urgent for batch in link.batches))
+            assert rig.gateway.waiting < 25
+            link.held = False
+            while not all(each.done() for each in (*many, small)):
+                link.release()
+                await asyncio.sleep(0)
+            assert {(await each).status_code for each in (*many, small)} == {200}
+
+    run(test)
+
+
 def test_urgent_batches_are_encoded_and_computed_first() -> None:
     done: list[int] = []
 

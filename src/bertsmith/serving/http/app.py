@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ from bertsmith.serving.http.limits import App, Hooks, Keys, Limits, Receive, Sco
 from bertsmith.serving.http.metrics import CONTENT_TYPE, Metrics
 from bertsmith.serving.http.openapi import described
 from bertsmith.serving.http.page import page_routes
-from bertsmith.serving.http.schema import parsed
+from bertsmith.serving.http.schema import Asked, parsed
 from bertsmith.serving.refusals import (
     InternalError,
     MethodNotAllowed,
@@ -38,11 +39,13 @@ _INFERENCE = frozenset(
     (*(endpoint.path for endpoint in inference.ENDPOINTS), "/info", "/health", "/ready")
 )
 _CLIENT_CLOSED = 499
+# bytes: of a hundred short texts and more, which take half a millisecond
+_LARGE_BODY = 2048
 
 
 def make_app(gateway: Gateway, config: ServeConfig, keys: Keys | None = None) -> Limits:
     """Return the application that answers requests by a gateway."""
-    service = Service(gateway=gateway, limits=config.limits)
+    service, turn = Service(gateway=gateway, limits=config.limits), asyncio.Lock()
     fixed = _fixed(service, config)
     paths = [*(endpoint.path for endpoint in ENDPOINTS), *fixed, "/", "/metrics", "/openapi.json"]
     metrics = Metrics(gateway, paths)
@@ -56,7 +59,7 @@ def make_app(gateway: Gateway, config: ServeConfig, keys: Keys | None = None) ->
 
     routes = [
         *(
-            Route(endpoint.path, _asked(service, endpoint), methods=["POST"])
+            Route(endpoint.path, _asked(service, endpoint, turn), methods=["POST"])
             for endpoint in ENDPOINTS
         ),
         *(Route(path, show, methods=["GET"]) for path, show in fixed.items()),
@@ -119,17 +122,36 @@ def _fixed(
     return {"/info": info, "/v1/models": models, "/health": health, "/ready": ready}
 
 
-def _asked(service: Service, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
-    """Return the function of starlette for an endpoint."""
+def _asked(
+    service: Service, endpoint: Endpoint, turn: asyncio.Lock
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return the function of starlette for an endpoint.
+
+    Large bodies are read one after the other, and then as long is left for small ones.
+    """
+
+    def begin(body: bytes) -> asyncio.Task[Response]:
+        asked = parsed(body, endpoint.body, service.limits.max_inputs)
+        return asyncio.create_task(answer(asked))
+
+    async def answer(asked: Asked) -> Response:
+        return await endpoint.run(service, asked)
 
     async def run(request: Request) -> Response:
         try:
             body = await request.body()
         except ClientDisconnect:
             return Response(status_code=_CLIENT_CLOSED)
-        asked = parsed(body, endpoint.body, service.limits.max_inputs)
         try:
-            found = await _while_connected(request.receive, endpoint.run(service, asked))
+            if len(body) < _LARGE_BODY:
+                found = await _while_connected(request.receive, begin(body))
+            else:
+                async with turn:
+                    began, work = time.perf_counter(), begin(body)
+                    await asyncio.sleep(0)
+                    # its texts are queued; meanwhile others had to wait
+                    await asyncio.sleep(time.perf_counter() - began)
+                found = await _while_connected(request.receive, work)
         except Overloaded as refusal:
             service.gateway.note_refused(len(body), refusal)
             raise
@@ -138,9 +160,8 @@ def _asked(service: Service, endpoint: Endpoint) -> Callable[[Request], Awaitabl
     return run
 
 
-async def _while_connected(receive: Receive, work: Awaitable[Response]) -> Response | None:
-    """Return what a coroutine returns; it is cancelled, None returned, when the client hangs up."""
-    task = asyncio.ensure_future(work)
+async def _while_connected(receive: Receive, task: asyncio.Task[Response]) -> Response | None:
+    """Return what a task returns; it is cancelled, None returned, when the client hangs up."""
     gone = asyncio.ensure_future(_hung_up(receive))
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
