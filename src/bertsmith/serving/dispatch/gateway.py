@@ -17,13 +17,14 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bertsmith.core.errors import UserError, WorkerDied
 from bertsmith.core.log import say
 from bertsmith.serving.config import LimitsConfig
+from bertsmith.serving.dispatch.jobs import Group, Job, Part, Sent, Worker
 from bertsmith.serving.dispatch.pace import SLICE_TEXTS, ModelPace, ServerPace
-from bertsmith.serving.dispatch.queue import Entry, QueueFull, Room, Taken, TokenQueue, TooLarge
+from bertsmith.serving.dispatch.queue import QueueFull, Room, Taken, TokenQueue, TooLarge
 from bertsmith.serving.dispatch.workers import Link, Listener
 from bertsmith.serving.messages import (
     Batch,
@@ -43,7 +44,6 @@ from bertsmith.serving.refusals import (
     InvalidRequest,
     Overloaded,
     PayloadTooLarge,
-    Refusal,
     Unavailable,
 )
 
@@ -59,85 +59,6 @@ _TICK = 1.0
 _AS_LARGE = 2
 # seconds after a small request in which others are expected
 _SMALL_COME = 1.0
-
-Group = tuple[int, Kind]
-
-
-@dataclass(slots=True, eq=False)
-class _Job:
-    """The texts of one request."""
-
-    outcomes: list[Outcome | None]
-    left: int
-    done: asyncio.Future[None]
-    entries: list[Entry[Group, _Part]] = field(default_factory=list)
-
-    def end(self, index: int, outcome: Outcome) -> None:
-        """Take the outcome of a text."""
-        self.outcomes[index] = outcome
-        self.left -= 1
-        if not self.left and not self.done.done():
-            self.done.set_result(None)
-
-    def fail(self, refusal: Refusal) -> None:
-        """Give the whole request up."""
-        if not self.done.done():
-            self.done.set_exception(refusal)
-
-
-@dataclass(slots=True, eq=False)
-class _Part:
-    """A text of a request."""
-
-    job: _Job
-    index: int
-    asked: Input
-    number: int = 0
-    worker: _Worker | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Sent:
-    """A batch that a worker has."""
-
-    parts: list[_Part]
-    model: int
-    tokens: int
-    large: bool
-    """True if it is of large requests."""
-    long: bool
-    """True if its text takes long."""
-
-
-@dataclass(slots=True, eq=False)
-class _Worker:
-    """A worker and the batches that it has, by their numbers."""
-
-    link: Link
-    opened: bool = False
-    batches: dict[int, _Sent] = field(default_factory=dict)
-    since: float = 0.0
-    """When it finished a batch last, or was sent one while it had none."""
-
-    def of_flow(self, *, large: bool) -> list[_Sent]:
-        """Return its batches of large requests, or those of small ones."""
-        return [batch for batch in self.batches.values() if batch.large == large]
-
-    @property
-    def load(self) -> tuple[int, bool, float]:
-        """What a small request would wait for: the less, the sooner it is its turn."""
-        ahead = sum(batch.tokens for batch in self.of_flow(large=False))
-        return ahead, bool(self.batches), self.since
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of its batches."""
-        return sum(batch.tokens for batch in self.batches.values())
-
-    @property
-    def long(self) -> bool:
-        """Return whether it computes a text that takes long."""
-        return any(batch.long for batch in self.batches.values())
 
 
 @dataclass
@@ -164,15 +85,15 @@ class Gateway:
         self.models: tuple[ModelFacts, ...] = ()
         self.counts = Counts()
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.queue: TokenQueue[Group, _Part] = TokenQueue(limits.queue_tokens)
+        self.queue: TokenQueue[Group, Part] = TokenQueue(limits.queue_tokens)
         self._start, self._count = start, count
-        self._workers: list[_Worker] = []
+        self._workers: list[Worker] = []
         self._speeds: list[ModelPace] = []
         self._pace = ServerPace()
         # bytes and tokens of the smallest request refused since there was room last, of each flow
         self._no_room: dict[bool, tuple[int, int]] = {}
         self._small_came = -math.inf
-        self._jobs: set[_Job] = set()
+        self._jobs: set[Job] = set()
         self._idle = asyncio.Event()
         self._number = 0
         self._failures = 0
@@ -184,7 +105,7 @@ class Gateway:
     def start(self) -> None:
         """Start the workers."""
         for _ in range(self._count):
-            self._workers.append(_Worker(self._start(self)))
+            self._workers.append(Worker(self._start(self)))
         self._watch()
 
     @property
@@ -242,7 +163,7 @@ class Gateway:
         if self._refusing or not self._able:
             why = "is shutting down" if self._refusing else "has no model open at the moment"
             raise Unavailable(f"the server {why}")
-        job = _Job([None] * len(inputs), len(inputs), asyncio.get_running_loop().create_future())
+        job = Job([None] * len(inputs), len(inputs), asyncio.get_running_loop().create_future())
         self._add(job, model, task, inputs)
         self._jobs.add(job)
         try:
@@ -266,7 +187,7 @@ class Gateway:
             for number, outcome in enumerate(job.outcomes)
         ]
 
-    def _add(self, job: _Job, model: int, task: Kind, inputs: Sequence[Input]) -> None:
+    def _add(self, job: Job, model: int, task: Kind, inputs: Sequence[Input]) -> None:
         speed, facts = self._speeds[model], self.models[model]
         most = facts.max_input_length
         contents = []
@@ -274,7 +195,7 @@ class Gateway:
             guess = 2 + int(speed.tokens_per_byte * _size(asked))
             # what is not read of a text has to be encoded all the same
             tokens = max(min(guess, most * _sequences(asked)), guess // _ENCODED_FOR_ONE, 2)
-            contents.append((_Part(job, index, asked), tokens))
+            contents.append((Part(job, index, asked), tokens))
         total = sum(tokens for _, tokens in contents)
         large = total > speed.budget
         if self._waits_too_long(large):
@@ -322,8 +243,8 @@ class Gateway:
         seconds = max(1, math.ceil(self._seconds_to_wait(tokens)))
         return Overloaded(f"{tokens:,} tokens wait already", seconds, wanted, large=large)
 
-    def _cancel(self, job: _Job) -> None:
-        sent: dict[int, tuple[_Worker, list[int]]] = {}
+    def _cancel(self, job: Job) -> None:
+        sent: dict[int, tuple[Worker, list[int]]] = {}
         for entry in job.entries:
             part = entry.content
             if not self.queue.cancel(entry) and job.outcomes[part.index] is None and part.worker:
@@ -357,7 +278,7 @@ class Gateway:
                 return
             self._send(worker, taken)
 
-    def _free_worker(self, *, large: bool) -> _Worker | None:
+    def _free_worker(self, *, large: bool) -> Worker | None:
         """Return the worker that a batch of large requests, or of small ones, is sent to."""
         free = [
             worker
@@ -374,7 +295,7 @@ class Gateway:
             return Room(speed.slice, SLICE_TEXTS)
         return Room(speed.budget)
 
-    def _longest(self, worker: _Worker) -> float:
+    def _longest(self, worker: Worker) -> float:
         """Return the tokens of the longest text that a worker may compute now.
 
         As long as others compute long texts, one worker is kept for short ones.
@@ -384,7 +305,7 @@ class Gateway:
             return min(2 * speed.budget for speed in self._speeds)
         return math.inf
 
-    def _send(self, worker: _Worker, taken: Taken[Group, _Part]) -> None:
+    def _send(self, worker: Worker, taken: Taken[Group, Part]) -> None:
         model, task = taken.batch[0].group
         found = []
         for entry in taken.batch:
@@ -394,7 +315,7 @@ class Gateway:
         longest = max(entry.tokens for entry in taken.batch)
         if not worker.batches:
             worker.since = time.monotonic()
-        worker.batches[self._number] = _Sent(
+        worker.batches[self._number] = Sent(
             parts=[entry.content for entry in taken.batch],
             model=model,
             tokens=taken.tokens,
@@ -433,7 +354,7 @@ class Gateway:
         if self.opened.exception() is None:
             say(f"a worker cannot open the models again: {message.message}")
 
-    def _done(self, worker: _Worker, message: Done) -> None:
+    def _done(self, worker: Worker, message: Done) -> None:
         sent = worker.batches.pop(message.number)
         worker.since = time.monotonic()
         size = tokens = computed = 0
@@ -477,12 +398,12 @@ class Gateway:
         if self._stopped:
             return
         try:
-            self._workers.append(_Worker(self._start(self)))
+            self._workers.append(Worker(self._start(self)))
         except OSError as error:
             say(f"a worker cannot be started: {error.strerror}")
             asyncio.get_running_loop().call_later(_LONGEST_PAUSE, self._replace)
 
-    def _of(self, link: Link) -> _Worker | None:
+    def _of(self, link: Link) -> Worker | None:
         return next((worker for worker in self._workers if worker.link is link), None)
 
     def _watch(self) -> None:

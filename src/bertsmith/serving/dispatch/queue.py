@@ -64,7 +64,7 @@ class _Flow(Generic[G, T]):
 
     large: bool
     start: int = 0
-    """Where its next batch starts, in tokens that are taken of each flow."""
+    """The virtual time at which its next batch starts, in tokens that are taken of each flow."""
     clock: float = 0.0
     """The virtual time of its entries."""
     tokens: int = 0
@@ -114,7 +114,7 @@ class Taken(Generic[G, T]):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a batch may hold."""
+    """The bounds of a batch."""
 
     tokens: int
     texts: float = float("inf")

@@ -1,0 +1,90 @@
+"""Requests under way: the texts of each, and the batches of them that workers have."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from bertsmith.serving.dispatch.queue import Entry
+from bertsmith.serving.dispatch.workers import Link
+from bertsmith.serving.messages import Input, Kind, Outcome
+from bertsmith.serving.refusals import Refusal
+
+Group = tuple[int, Kind]
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """The texts of one request."""
+
+    outcomes: list[Outcome | None]
+    left: int
+    done: asyncio.Future[None]
+    entries: list[Entry[Group, Part]] = field(default_factory=list)
+
+    def end(self, index: int, outcome: Outcome) -> None:
+        """Take the outcome of a text."""
+        self.outcomes[index] = outcome
+        self.left -= 1
+        if not self.left and not self.done.done():
+            self.done.set_result(None)
+
+    def fail(self, refusal: Refusal) -> None:
+        """Give the whole request up."""
+        if not self.done.done():
+            self.done.set_exception(refusal)
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """A text of a request."""
+
+    job: Job
+    index: int
+    asked: Input
+    number: int = 0
+    worker: Worker | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """A batch that a worker has."""
+
+    parts: list[Part]
+    model: int
+    tokens: int
+    large: bool
+    """True if it is of large requests."""
+    long: bool
+    """True if its text takes long."""
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A worker and the batches that it has, by their numbers."""
+
+    link: Link
+    opened: bool = False
+    batches: dict[int, Sent] = field(default_factory=dict)
+    since: float = 0.0
+    """The time when it finished a batch last, or was sent one while it had none."""
+
+    def of_flow(self, *, large: bool) -> list[Sent]:
+        """Return its batches of large requests, or those of small ones."""
+        return [batch for batch in self.batches.values() if batch.large == large]
+
+    @property
+    def load(self) -> tuple[int, bool, float]:
+        """The order in which workers get small requests: by what these would wait for."""
+        ahead = sum(batch.tokens for batch in self.of_flow(large=False))
+        return ahead, bool(self.batches), self.since
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of its batches."""
+        return sum(batch.tokens for batch in self.batches.values())
+
+    @property
+    def long(self) -> bool:
+        """Return whether it computes a text that takes long."""
+        return any(batch.long for batch in self.batches.values())
