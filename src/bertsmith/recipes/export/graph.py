@@ -151,7 +151,7 @@ class PaddedModel(nn.Module):
 
 
 class PaddedEmbeddings(nn.Module):
-    """The sum of token, segment and position vectors, normed; `network.embeddings` of batches."""
+    """The sum of token, segment and position vectors, normed: `Embeddings` of batches."""
 
     def __init__(self, embeddings: Embeddings, encoder: EncoderConfig) -> None:
         super().__init__()
@@ -227,7 +227,7 @@ def _hidden(seen: Tensor) -> Tensor:
 
 
 class PaddedBlock(nn.Module):
-    """One layer: `network.encoder.Block` of batches."""
+    """One layer: `Block` of batches."""
 
     def __init__(self, block: Block) -> None:
         super().__init__()
