@@ -196,18 +196,23 @@ int64_t now() {
 }
 
 // Computes a batch whose chunks are too few or too unequal for the threads, by one thread or by all
-// of them together, whichever was faster lately; every 16th call tries the other. The results are
-// the same to the last bit.
+// of them together, whichever was faster lately; every 16th call tries the other. After a rest
+// threads sleep and caches hold other things, so times then are kept apart: else whichever way came
+// first after a rest would look slow for long. The results are the same to the last bit.
 int32_t quickest(bs_encoder& encoder, const bs_call& call, std::vector<Chunk>& chunks) {
+    constexpr int64_t REST = 2'000'000;
+    const int64_t begin = now();
+    const int64_t rested = begin - __atomic_load_n(&encoder.last_end, __ATOMIC_RELAXED) > REST;
+    Trials& trials = encoder.trials[rested];
     const int size = 63 - __builtin_clzll(static_cast<uint64_t>(call.tokens));
-    const uint32_t number = __atomic_fetch_add(&encoder.trials.calls[size], 1, __ATOMIC_RELAXED);
-    int64_t* times[2] = {&encoder.trials.nanoseconds[0][size], &encoder.trials.nanoseconds[1][size]};
+    const uint32_t number = __atomic_fetch_add(&trials.calls[size], 1, __ATOMIC_RELAXED);
+    int64_t* times[2] = {&trials.nanoseconds[0][size], &trials.nanoseconds[1][size]};
     const auto time_of = [&](int way) { return __atomic_load_n(times[way], __ATOMIC_RELAXED); };
     const int better = time_of(1) < time_of(0);
     const int way = number < 4 ? number % 2 : number % 16 == 0 ? !better : better;
-    const int64_t begin = now();
     const int32_t status = way ? together(encoder, call, chunks) : separately(encoder, call, chunks);
-    const int64_t taken = now() - begin, before = time_of(way);
+    const int64_t end = now(), taken = end - begin, before = time_of(way);
+    __atomic_store_n(&encoder.last_end, end, __ATOMIC_RELAXED);
     // a single slow call, such as the first, counts for little
     const int64_t after = number < 4 || taken < before ? taken : before + (taken - before) / 4;
     __atomic_store_n(times[way], after, __ATOMIC_RELAXED);

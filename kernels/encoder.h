@@ -112,5 +112,6 @@ struct bs_encoder {
     bertsmith::Block* blocks;
     bertsmith::Weights widen;
     bertsmith::Norm embedding_norm, final_norm;
-    bertsmith::Trials trials;
+    bertsmith::Trials trials[2];  // one call right after another, and after a rest
+    int64_t last_end;             // of a call that was timed, in nanoseconds
 };

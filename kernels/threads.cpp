@@ -1,6 +1,7 @@
 #include "threads.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -32,9 +33,33 @@ bool spin(Ready&& ready) {
 struct Job {
     const std::function<void(int, int)>* work;
     int size;
+    int core;  // of the thread that gives it
     std::atomic<int> left;
     std::mutex mutex;
     std::condition_variable done;
+};
+
+// Keeps a thread off a core while it lives, if the thread runs there and may run elsewhere. Linux
+// likes to wake a thread where it was woken from. There it would take turns with the one that waits
+// for it, for as long as both have work, though another core is idle.
+class Elsewhere {
+public:
+    explicit Elsewhere(int core) {
+        if (core < 0 || core >= CPU_SETSIZE || sched_getcpu() != core) return;
+        if (sched_getaffinity(0, sizeof(allowed_), &allowed_)) return;
+        cpu_set_t others = allowed_;
+        CPU_CLR(core, &others);
+        moved_ = CPU_COUNT(&others) && !sched_setaffinity(0, sizeof(others), &others);
+    }
+    ~Elsewhere() {
+        if (moved_) sched_setaffinity(0, sizeof(allowed_), &allowed_);
+    }
+    Elsewhere(const Elsewhere&) = delete;
+    Elsewhere& operator=(const Elsewhere&) = delete;
+
+private:
+    cpu_set_t allowed_;
+    bool moved_ = false;
 };
 
 class Worker {
@@ -56,7 +81,10 @@ public:
                 given_.wait(lock, ready);
             }
             Job* job = job_.load();
-            (*job->work)(rank_, job->size);
+            {
+                Elsewhere elsewhere(job->core);
+                (*job->work)(rank_, job->size);
+            }
             job_ = nullptr;
             idle = true;
             // under its lock: the job is gone once its owner has seen that nothing is left
@@ -129,6 +157,7 @@ void run_threads(
     Job job;
     job.work = &work;
     job.size = static_cast<int>(workers.size()) + 1;
+    job.core = sched_getcpu();
     job.left = static_cast<int>(workers.size());
     if (start) start(job.size);
     for (size_t i = 0; i < workers.size(); i++) workers[i]->give(&job, static_cast<int>(i) + 1);

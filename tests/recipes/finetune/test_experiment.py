@@ -120,6 +120,8 @@ def test_minutes_end_the_grid_after_its_first_cell(
     assert found.grid is not None
     assert len(found.grid.cells) == 1
     assert "out of 1 of 4 cells" in found.grid.note()
+    with pytest.raises(ConfigError, match=r"--search\.\* are for --grid"):
+        ExperimentConfig(search=SEARCH)
     with pytest.raises(ConfigError, match="--minutes are for --grid"):
         finetune(
             FinetuneConfig(

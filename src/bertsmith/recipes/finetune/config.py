@@ -176,6 +176,10 @@ class ExperimentConfig(Config):
             raise ConfigError(
                 "--minutes are for --grid", remedy="leave them out, or give --grid too"
             )
+        if self.search != SearchConfig() and not self.grid:
+            raise ConfigError(
+                "--search.* are for --grid", remedy="leave them out, or give --grid too"
+            )
         if self.minutes is not None and not self.minutes > 0:
             raise ConfigError(f"--minutes is {self.minutes}", remedy="it must be above 0")
 
