@@ -33,7 +33,7 @@ def command_of(
     """Return a command of a config and a function, whose docstring describes it."""
 
     def load() -> Verb:
-        return Verb(config, run, defaults)
+        return Verb(config, lambda: run, defaults)
 
     load.__doc__ = run.__doc__
     return Command(load, examples=examples)

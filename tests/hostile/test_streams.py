@@ -67,8 +67,8 @@ def answer(config) -> None:
         sys.stdin.buffer.read()
 
 commands = {
-    "train": Command(lambda: Verb(TrainConfig, train), ("",)),
-    "answer": Command(lambda: Verb(AnswerConfig, answer), ("",)),
+    "train": Command(lambda: Verb(TrainConfig, lambda: train), ("",)),
+    "answer": Command(lambda: Verb(AnswerConfig, lambda: answer), ("",)),
 }
 sys.exit(main(None, commands))
 """

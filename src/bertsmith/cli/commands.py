@@ -21,7 +21,7 @@ def completion() -> Verb:
             print_line(line, exact=True)
         return script
 
-    return Verb(CompletionConfig, run)
+    return Verb(CompletionConfig, lambda: run)
 
 
 COMMANDS: dict[str, Command] = {

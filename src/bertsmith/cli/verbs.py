@@ -1,13 +1,13 @@
 """The verbs: each says what it does, names its options, and calls one recipe.
 
 A function is a verb: its docstring the description in the help, its result the config whose fields
-are the options, and what runs with it. The config is imported when the verb is asked for, the
-recipe when it runs, so that help comes at once.
+are the options, and a function that imports the recipe. The config is imported when the verb is
+asked for, the recipe when it runs, so that help comes at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from bertsmith.cli.command import Verb
@@ -18,24 +18,24 @@ def demo() -> Verb:
     """Train a small BERT on the documentation of this machine's Python, and use it."""
     from bertsmith.recipes.config import DemoConfig
 
-    def run(config: DemoConfig) -> object:
+    def load() -> Callable[[DemoConfig], object]:
         from bertsmith.recipes.demo.recipe import demo as recipe
 
-        return _printed(recipe(config), config.json)
+        return lambda config: _printed(recipe(config), config.json)
 
-    return Verb(DemoConfig, run)
+    return Verb(DemoConfig, load)
 
 
 def learn_vocabulary() -> Verb:
     """Learn a vocabulary from your text."""
     from bertsmith.recipes.config import VocabularyConfig
 
-    def run(config: VocabularyConfig) -> object:
+    def load() -> Callable[[VocabularyConfig], object]:
         from bertsmith.recipes.vocabulary import learn_vocabulary as recipe
 
-        return recipe(config)
+        return recipe
 
-    return Verb(VocabularyConfig, run)
+    return Verb(VocabularyConfig, load)
 
 
 def extend_vocabulary() -> Verb:
@@ -45,12 +45,12 @@ def extend_vocabulary() -> Verb:
     """
     from bertsmith.recipes.config import ExtendConfig
 
-    def run(config: ExtendConfig) -> object:
+    def load() -> Callable[[ExtendConfig], object]:
         from bertsmith.recipes.extend import extend as recipe
 
-        return recipe(config)
+        return recipe
 
-    return Verb(ExtendConfig, run)
+    return Verb(ExtendConfig, load)
 
 
 def prepare() -> Verb:
@@ -62,15 +62,13 @@ def prepare() -> Verb:
     """
     from bertsmith.recipes.config import PrepareConfig
 
-    def run(config: PrepareConfig) -> object:
+    def load() -> Callable[[PrepareConfig], object]:
         from bertsmith.recipes.prepare import dry_run
         from bertsmith.recipes.prepare import prepare as recipe
 
-        if config.dry_run:
-            return dry_run(config)
-        return recipe(config)
+        return lambda config: dry_run(config) if config.dry_run else recipe(config)
 
-    return Verb(PrepareConfig, run)
+    return Verb(PrepareConfig, load)
 
 
 def pretrain() -> Verb:
@@ -86,15 +84,15 @@ def pretrain() -> Verb:
     """
     from bertsmith.recipes.pretrain.config import PretrainConfig
 
-    def run(config: PretrainConfig) -> object:
+    def load() -> Callable[[PretrainConfig], object]:
         from bertsmith.core.clock import Clock, command_start
         from bertsmith.recipes.pretrain.recipe import look
         from bertsmith.recipes.pretrain.recipe import pretrain as recipe
 
         clock = Clock(began=command_start())
-        return look(config, clock=clock) if config.dry_run else recipe(config, clock=clock)
+        return lambda config: (look if config.dry_run else recipe)(config, clock=clock)
 
-    return Verb(PretrainConfig, run, recipe_settings)
+    return Verb(PretrainConfig, load, recipe_settings)
 
 
 def recipe_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -122,17 +120,12 @@ def list_models() -> Verb:
     """
     from bertsmith.recipes.config import ModelsConfig
 
-    def run(config: ModelsConfig) -> object:
+    def load() -> Callable[[ModelsConfig], object]:
         from bertsmith.recipes.resources import as_json, models, show
 
-        facts = models()
-        if config.json:
-            print_json(as_json(facts))
-        else:
-            show(facts)
-        return facts
+        return lambda config: print_json(as_json(models())) if config.json else show(models())
 
-    return Verb(ModelsConfig, run)
+    return Verb(ModelsConfig, load)
 
 
 def finetune() -> Verb:
@@ -144,16 +137,13 @@ def finetune() -> Verb:
     """
     from bertsmith.recipes.finetune.config import FinetuneConfig
 
-    def run(config: FinetuneConfig) -> object:
+    def load() -> Callable[[FinetuneConfig], object]:
         from bertsmith.recipes.finetune.recipe import dry_run
         from bertsmith.recipes.finetune.recipe import finetune as recipe
 
-        if config.dry_run:
-            dry_run(config)
-            return None
-        return recipe(config)
+        return lambda config: dry_run(config) if config.dry_run else recipe(config)
 
-    return Verb(FinetuneConfig, run)
+    return Verb(FinetuneConfig, load)
 
 
 def glue() -> Verb:
@@ -164,12 +154,12 @@ def glue() -> Verb:
     """
     from bertsmith.recipes.finetune.config import GlueConfig
 
-    def run(config: GlueConfig) -> object:
+    def load() -> Callable[[GlueConfig], object]:
         from bertsmith.recipes.glue import glue as recipe
 
-        return _printed(recipe(config), config.json)
+        return lambda config: _printed(recipe(config), config.json)
 
-    return Verb(GlueConfig, run)
+    return Verb(GlueConfig, load)
 
 
 def compare() -> Verb:
@@ -181,12 +171,12 @@ def compare() -> Verb:
     """
     from bertsmith.recipes.finetune.config import CompareConfig
 
-    def run(config: CompareConfig) -> object:
+    def load() -> Callable[[CompareConfig], object]:
         from bertsmith.recipes.finetune.compare import compare as recipe
 
-        return _printed(recipe(config), config.json)
+        return lambda config: _printed(recipe(config), config.json)
 
-    return Verb(CompareConfig, run)
+    return Verb(CompareConfig, load)
 
 
 def distil() -> Verb:
@@ -205,13 +195,14 @@ def distil() -> Verb:
     """
     from bertsmith.recipes.distil.config import DistilConfig
 
-    def run(config: DistilConfig) -> object:
+    def load() -> Callable[[DistilConfig], object]:
         from bertsmith.core.clock import Clock, command_start
         from bertsmith.recipes.distil.recipe import distil as recipe
 
-        return recipe(config, clock=Clock(began=command_start()))
+        clock = Clock(began=command_start())
+        return lambda config: recipe(config, clock=clock)
 
-    return Verb(DistilConfig, run)
+    return Verb(DistilConfig, load)
 
 
 def predict() -> Verb:
@@ -223,12 +214,12 @@ def predict() -> Verb:
     """
     from bertsmith.recipes.predict.config import PredictConfig
 
-    def run(config: PredictConfig) -> None:
+    def load() -> Callable[[PredictConfig], object]:
         from bertsmith.recipes.predict.recipe import predict as recipe
 
-        recipe(config)
+        return recipe
 
-    return Verb(PredictConfig, run)
+    return Verb(PredictConfig, load)
 
 
 def evaluate() -> Verb:
@@ -238,12 +229,12 @@ def evaluate() -> Verb:
     """
     from bertsmith.recipes.predict.config import EvaluateConfig
 
-    def run(config: EvaluateConfig) -> object:
+    def load() -> Callable[[EvaluateConfig], object]:
         from bertsmith.recipes.predict.evaluate import evaluate as recipe
 
-        return _printed(recipe(config), config.json)
+        return lambda config: _printed(recipe(config), config.json)
 
-    return Verb(EvaluateConfig, run)
+    return Verb(EvaluateConfig, load)
 
 
 def score() -> Verb:
@@ -256,12 +247,12 @@ def score() -> Verb:
     """
     from bertsmith.recipes.predict.config import ScoreConfig
 
-    def run(config: ScoreConfig) -> None:
+    def load() -> Callable[[ScoreConfig], object]:
         from bertsmith.recipes.predict.score import score as recipe
 
-        recipe(config)
+        return recipe
 
-    return Verb(ScoreConfig, run)
+    return Verb(ScoreConfig, load)
 
 
 def write() -> Verb:
@@ -272,12 +263,12 @@ def write() -> Verb:
     """
     from bertsmith.recipes.predict.config import WriteConfig
 
-    def run(config: WriteConfig) -> None:
+    def load() -> Callable[[WriteConfig], object]:
         from bertsmith.recipes.predict.write import write as recipe
 
-        recipe(config)
+        return recipe
 
-    return Verb(WriteConfig, run)
+    return Verb(WriteConfig, load)
 
 
 def explain() -> Verb:
@@ -289,12 +280,12 @@ def explain() -> Verb:
     """
     from bertsmith.recipes.config import ExplainConfig
 
-    def run(config: ExplainConfig) -> None:
+    def load() -> Callable[[ExplainConfig], object]:
         from bertsmith.recipes.explain import explain as recipe
 
-        recipe(config)
+        return recipe
 
-    return Verb(ExplainConfig, run)
+    return Verb(ExplainConfig, load)
 
 
 def quantize() -> Verb:
@@ -308,12 +299,12 @@ def quantize() -> Verb:
     """
     from bertsmith.recipes.config import QuantizeConfig
 
-    def run(config: QuantizeConfig) -> object:
+    def load() -> Callable[[QuantizeConfig], object]:
         from bertsmith.recipes.quantize import quantize as recipe
 
-        return _printed(recipe(config), config.json)
+        return lambda config: _printed(recipe(config), config.json)
 
-    return Verb(QuantizeConfig, run)
+    return Verb(QuantizeConfig, load)
 
 
 def export() -> Verb:
@@ -325,12 +316,12 @@ def export() -> Verb:
     """
     from bertsmith.recipes.export.config import ExportConfig
 
-    def run(config: ExportConfig) -> object:
+    def load() -> Callable[[ExportConfig], object]:
         from bertsmith.recipes.export.recipe import export as recipe
 
-        return _printed(recipe(config), config.json)
+        return lambda config: _printed(recipe(config), config.json)
 
-    return Verb(ExportConfig, run)
+    return Verb(ExportConfig, load)
 
 
 def embed() -> Verb:
@@ -351,12 +342,12 @@ def embed() -> Verb:
     """
     from bertsmith.recipes.config import EmbedConfig
 
-    def run(config: EmbedConfig) -> None:
+    def load() -> Callable[[EmbedConfig], object]:
         from bertsmith.recipes.embed import embed as recipe
 
-        recipe(config)
+        return recipe
 
-    return Verb(EmbedConfig, run)
+    return Verb(EmbedConfig, load)
 
 
 def serve() -> Verb:
@@ -369,12 +360,12 @@ def serve() -> Verb:
     """
     from bertsmith.serving.config import ServeConfig
 
-    def run(config: ServeConfig) -> None:
+    def load() -> Callable[[ServeConfig], object]:
         from bertsmith.serving.server import serve as recipe
 
-        recipe(config)
+        return recipe
 
-    return Verb(ServeConfig, run)
+    return Verb(ServeConfig, load)
 
 
 def inspect() -> Verb:
@@ -387,12 +378,12 @@ def inspect() -> Verb:
     """
     from bertsmith.recipes.config import InspectConfig
 
-    def run(config: InspectConfig) -> object:
+    def load() -> Callable[[InspectConfig], object]:
         from bertsmith.recipes.inspect import inspect as recipe
 
-        return _printed(recipe(config), config.json)
+        return lambda config: _printed(recipe(config), config.json)
 
-    return Verb(InspectConfig, run)
+    return Verb(InspectConfig, load)
 
 
 def convert() -> Verb:
@@ -411,12 +402,12 @@ def convert() -> Verb:
     """
     from bertsmith.recipes.config import ConvertConfig
 
-    def run(config: ConvertConfig) -> object:
+    def load() -> Callable[[ConvertConfig], object]:
         from bertsmith.recipes.convert import convert as recipe
 
-        return recipe(config)
+        return recipe
 
-    return Verb(ConvertConfig, run)
+    return Verb(ConvertConfig, load)
 
 
 def push() -> Verb:
@@ -428,12 +419,12 @@ def push() -> Verb:
     """
     from bertsmith.recipes.config import PushConfig
 
-    def run(config: PushConfig) -> object:
+    def load() -> Callable[[PushConfig], object]:
         from bertsmith.recipes.push import push as recipe
 
-        return recipe(config)
+        return recipe
 
-    return Verb(PushConfig, run)
+    return Verb(PushConfig, load)
 
 
 def _printed(figures: Mapping[str, Any], as_json: bool) -> Mapping[str, Any]:
