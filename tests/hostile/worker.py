@@ -148,6 +148,8 @@ def main() -> None:
     # what is imported and made at the first use is no folder's doing
     for how in ("load", "start", "tokenizer"):
         HOW[how](Path(sys.argv[1]))
+    # nor is it that a family, imported when a folder is of it, may be compiled for the first time
+    sys.dont_write_bytecode = True
     for line in sys.stdin:
         case = json.loads(line)
         reading, writing = os.pipe()
