@@ -48,10 +48,10 @@ from bertsmith.network.flops import Work, forward_flops
 from bertsmith.network.model import build_model
 from bertsmith.recipes.distil.config import (
     DistilConfig,
-    Method,
     StudentConfig,
     TeachingConfig,
 )
+from bertsmith.recipes.distil.methods import METHODS
 from bertsmith.recipes.distil.recipe import distil
 from bertsmith.recipes.distil.task import DistilOutcome
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
@@ -61,7 +61,6 @@ from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example, Kind
 from bertsmith.text.examples.reading import read_examples
 
-METHODS: tuple[Method, ...] = ("distilbert", "tinybert", "minilm")
 # tokens of a sequence, as in the papers' measurements, and of a short text
 _LONG, _SHORT = 128, 16
 

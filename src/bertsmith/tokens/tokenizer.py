@@ -30,9 +30,13 @@ from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.bpe import BLANK, ByteRules, ByteText, read
 from bertsmith.tokens.config import KindName
 from bertsmith.tokens.folder.files import (
+    BPE_FILE,
     COMPILED_FILE,
     GENERIC_CLASS,
     SETTINGS_FILE,
+    UNIGRAM_FILE,
+    WORDPIECE_FILE,
+    XLM_FILE,
     read_json,
     write_files,
 )
@@ -373,17 +377,17 @@ _BY_CLASS: dict[str, Reader] = {
     "XLMRoberta": _read_xlm,
 }
 _BY_FILE: dict[str, Reader] = {
-    "vocab.txt": _read_wordpiece,
-    "vocab.json": _read_bpe,
-    "spiece.model": _read_spiece,
-    "sentencepiece.bpe.model": _read_xlm,
+    WORDPIECE_FILE: _read_wordpiece,
+    BPE_FILE: _read_bpe,
+    UNIGRAM_FILE: _read_spiece,
+    XLM_FILE: _read_xlm,
 }
 _BY_MODEL: dict[str, Reader] = {"BPE": _read_bpe, "Unigram": _read_unigram}
 
 
 def read_folder(place: Path) -> Read:
     """Return the vocabulary and the rules of a model folder, or of a single vocabulary file."""
-    if place.is_file() and place.name == "sentencepiece.bpe.model":
+    if place.is_file() and place.name == XLM_FILE:
         return _read_xlm(place)
     if place.is_file() and place.suffix == ".model":
         return _read_spiece(place)

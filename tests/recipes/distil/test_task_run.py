@@ -25,7 +25,7 @@ from bertsmith.recipes.distil.config import (
 from bertsmith.recipes.distil.recipe import distil
 from bertsmith.recipes.distil.speed import Speed
 from bertsmith.recipes.distil.task import DistilOutcome, _read
-from bertsmith.recipes.finetune.config import FinetuneSettings, SearchConfig
+from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import read_inputs
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
@@ -96,13 +96,6 @@ def test_a_run_compares_students_and_goes_on_with_more_seeds(
     other = replace(config, seeds=2, student=StudentConfig(student="1/24", start="uniform"))
     with pytest.raises(UserError, match=r"--start: its .* from the teacher's layer 1, now from"):
         distil(other)
-    # a run of before, when a search space was among the settings, goes on
-    written = json.loads((first.folder / "run.json").read_text())
-    written["settings"]["settings"]["search"] = SearchConfig().to_dict()
-    (first.folder / "run.json").write_text(json.dumps(written))
-    capsys.readouterr()
-    distil(replace(config, seeds=2))
-    assert "seed 1 (2 of 2)" not in capsys.readouterr().err
 
 
 def test_examples_are_read_with_the_columns_that_the_teacher_was_trained_on(

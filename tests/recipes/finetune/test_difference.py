@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 from bertsmith.evaluation.significance import Interval
 from bertsmith.recipes.finetune.compare import compare
-from bertsmith.recipes.finetune.config import CompareConfig, FinetuneSettings
+from bertsmith.recipes.finetune.config import CompareConfig, FinetuneSettings, SearchConfig
 from bertsmith.recipes.finetune.outcome import Difference, difference_of, from_constant
 from bertsmith.recipes.finetune.recipe import FinetuneRun
 from bertsmith.tasks.classify import CLASSIFY
@@ -96,6 +96,7 @@ def ended_run(
         model=Path("m"), model_hash="m", train=Path("t"), train_hash="t", dev=None,
         dev_hash="d", labels=(), seeds=len(seeds), grid=False, minutes=None, curve=False,
         baselines=False, threads=1, device="cpu", settings=FinetuneSettings(),
+        search=SearchConfig(),
     )  # fmt: skip
     folder.mkdir()
     kept = {"format": RUN_FORMAT, "kind": "finetune", "id": "i", "settings": run.to_dict()}

@@ -23,8 +23,7 @@ from bertsmith.recipes.finetune.config import (
 )
 from bertsmith.recipes.finetune.experiment import RANDOM, cells_of, curve_points
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
-from bertsmith.recipes.finetune.recipe import FinetuneRun, finetune
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.weights.folder import start_from
 
 QUICK = FinetuneSettings(
@@ -92,17 +91,6 @@ def test_cells_are_shuffled_and_the_same_each_time() -> None:
     cells = cells_of(QUICK, SEARCH)
     assert cells == cells_of(QUICK, SEARCH)
     assert len({(cell.learning_rate, cell.batch_size, cell.epochs) for cell in cells}) == 4
-
-
-def test_the_search_space_of_a_run_of_before_is_that_of_its_grid(
-    experiment: tuple[Path, FinetuneOutcome],
-) -> None:
-    settings = RunFolder(experiment[1].folder).settings("finetune")
-    assert settings is not None
-    run = FinetuneRun.from_dict(settings)
-    assert run.search == SEARCH
-    settings["settings"]["search"] = settings.pop("search")
-    assert FinetuneRun.from_dict(settings) == run
 
 
 def test_minutes_end_the_grid_after_its_first_cell(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal
 
 from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range
 from bertsmith.core.errors import ConfigError
@@ -244,12 +244,3 @@ class DistilRun(Config):
     """Settings of each training."""
     origin: str | None = None
     """Name and commit of the teacher on the hub, if it came from there."""
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any], *, where: str | Path | None = None) -> Self:
-        """Build the run; in older ones the settings have a search space, which nothing reads."""
-        settings = data.get("settings")
-        if isinstance(settings, dict) and "search" in settings:
-            kept = {name: each for name, each in settings.items() if name != "search"}
-            data = {**data, "settings": kept}
-        return super().from_dict(data, where=where)

@@ -146,7 +146,7 @@ def _resolved(config: DistilConfig, store: TokenStore, place: torch.device) -> G
         )
     encoder = student_encoder(teacher.encoder, *config.student.size, config.student)
     heads = teacher.masked_lm and not teacher.encoder.causal
-    among = METHODS if heads else METHODS[1:]
+    among = METHODS if heads else tuple(each for each in METHODS if each != "distilbert")
     if method not in among:
         able = other_methods(method, teacher.encoder, encoder, among)
         raise ModelFolderError(

@@ -15,9 +15,9 @@ An interrupted run resumes within the current training, or with the next one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -80,7 +80,7 @@ class FinetuneRun(Config):
     """Number of seeds."""
     grid: bool
     """True if rate, batch and epochs were chosen by grid search first."""
-    search: SearchConfig = field(default=SearchConfig())
+    search: SearchConfig
     """The search space of the grid."""
     minutes: float | None
     """Minutes for the grid search."""
@@ -96,15 +96,6 @@ class FinetuneRun(Config):
     """Settings of each training."""
     origin: str | None = None
     """Name and commit of the model on the hub, if it came from there."""
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any], *, where: str | Path | None = None) -> Self:
-        """Build the run; the search space of older ones is among the settings of a training."""
-        settings = data.get("settings")
-        if isinstance(settings, dict) and "search" in settings:
-            kept = {name: each for name, each in settings.items() if name != "search"}
-            data = {**data, "search": settings["search"], "settings": kept}
-        return super().from_dict(data, where=where)
 
 
 def finetune(config: FinetuneConfig) -> FinetuneOutcome:

@@ -16,8 +16,10 @@ from typing import Any
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.tokens.bpe import ByteRules
 from bertsmith.tokens.folder.files import (
+    BPE_FILE,
     COMPILED_FILE,
     FOLLOWS,
+    MERGES_FILE,
     NAMES,
     SETTINGS_FILE,
     SPECIALS_FILE,
@@ -133,9 +135,6 @@ def byte_tokenizer(
     }
 
 
-VOCABULARY_FILE = "vocab.json"
-MERGES_FILE = "merges.txt"
-
 _VERSION = "#version"
 _DAMAGED = "the file is damaged: save or download the folder again"
 
@@ -143,10 +142,10 @@ _DAMAGED = "the file is damaged: save or download the folder again"
 def read_folder(place: Path) -> tuple[tuple[str, ...], ByteRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
     settings = Settings(place, BYTE_SPECIALS, blanks=True, normalizes=False)
-    path, compiled = place / VOCABULARY_FILE, place / COMPILED_FILE
+    path, compiled = place / BPE_FILE, place / COMPILED_FILE
     if not path.is_file() and not compiled.is_file():
         raise ModelFolderError(
-            f"holds neither {VOCABULARY_FILE} nor {COMPILED_FILE}",
+            f"holds neither {BPE_FILE} nor {COMPILED_FILE}",
             where=place,
             remedy="name the folder that the tokenizer was saved in",
         )
@@ -162,7 +161,7 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], ByteRules]:
     if compiled.is_file():
         pieces, joins, stated = read_compiled_bytes(read_json(compiled), compiled)
         if not fast:
-            check_same(vocabulary, pieces, VOCABULARY_FILE, compiled)
+            check_same(vocabulary, pieces, BPE_FILE, compiled)
             check_same(merges, joins, MERGES_FILE, compiled)
         vocabulary, merges = pieces, joins
     check_merges(merges, vocabulary, where)
@@ -198,7 +197,7 @@ def _read_merges(path: Path) -> tuple[tuple[str, str], ...]:
         raise ModelFolderError(
             f"has no {MERGES_FILE}",
             where=path.parent,
-            remedy=f"put it next to {VOCABULARY_FILE}: it defines how pieces are merged",
+            remedy=f"put it next to {BPE_FILE}: it defines how pieces are merged",
         )
     first, *lines = read_lines(path)
     # transformers skips the first line and whatever follows the last line feed
@@ -264,7 +263,7 @@ def files_of(
         settings["model_max_length"] = longest
     merges = "".join(f"{first} {second}\n" for first, second in rules.merges)
     return {
-        VOCABULARY_FILE: json_bytes(ids),
+        BPE_FILE: json_bytes(ids),
         MERGES_FILE: f"{_VERSION}: 0.2\n{merges}".encode(),
         COMPILED_FILE: json_bytes(byte_tokenizer(ids, rules, added)),
         SETTINGS_FILE: json_bytes(settings),

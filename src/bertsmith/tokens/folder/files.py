@@ -82,11 +82,13 @@ def json_bytes(data: dict[str, Any]) -> bytes:
 SETTINGS_FILE = "tokenizer_config.json"
 SPECIALS_FILE = "special_tokens_map.json"
 ADDED_FILE = "added_tokens.json"
-VOCABULARY_FILES = (
-    "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.json",
-)  # fmt: skip
+COMPILED_FILE = "tokenizer.json"
+WORDPIECE_FILE, BPE_FILE = "vocab.txt", "vocab.json"
+UNIGRAM_FILE, XLM_FILE = "spiece.model", "sentencepiece.bpe.model"
+MERGES_FILE = "merges.txt"
+VOCABULARY_FILES = (WORDPIECE_FILE, BPE_FILE, UNIGRAM_FILE, XLM_FILE, COMPILED_FILE)
 """Files each of which holds a vocabulary."""
-TOKENIZER_FILES = (SETTINGS_FILE, SPECIALS_FILE, ADDED_FILE, "merges.txt", *VOCABULARY_FILES)
+TOKENIZER_FILES = (SETTINGS_FILE, SPECIALS_FILE, ADDED_FILE, MERGES_FILE, *VOCABULARY_FILES)
 """All files of a tokenizer."""
 NAMES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 
@@ -256,9 +258,6 @@ def _major_version(folder: Path) -> int | None:
     version = read_json(path).get("transformers_version") if path.is_file() else None
     found = _VERSION.match(version) if isinstance(version, str) else None
     return int(found[1]) if found else None
-
-
-COMPILED_FILE = "tokenizer.json"
 
 
 def part(data: Mapping[str, Any], key: str, kind: str, where: Path) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from typing import Any
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.tokens.bpe import byte_letters
-from bertsmith.tokens.folder.bpe import MODEL, VOCABULARY_FILE, check_merges, merges_in
+from bertsmith.tokens.folder.bpe import MODEL, check_merges, merges_in
 from bertsmith.tokens.folder.files import (
+    BPE_FILE,
     COMPILED_FILE,
     NAMES,
     SETTINGS_FILE,
@@ -123,7 +124,7 @@ _CLS, _SEP = SPECIALS[2:4]
 def is_modern(place: Path) -> bool:
     """Return whether a folder's byte-level vocabulary normalises to NFC, as ModernBERT's does."""
     compiled = place / COMPILED_FILE
-    if (place / VOCABULARY_FILE).is_file() or not compiled.is_file():
+    if (place / BPE_FILE).is_file() or not compiled.is_file():
         return False
     normalizer = read_json(compiled).get("normalizer")
     return isinstance(normalizer, dict) and normalizer.get("type") == "NFC"

@@ -32,6 +32,7 @@ from bertsmith.tokens.folder.files import (
     NAMES,
     SETTINGS_FILE,
     SPECIALS_FILE,
+    UNIGRAM_FILE,
     Settings,
     added_in,
     added_tokens,
@@ -369,8 +370,6 @@ def _ends_in_number(piece: str, rules: UnigramRules) -> bool:
     return rules.number_commas and number
 
 
-MODEL_FILE = "spiece.model"
-
 # scores are written with 32 bits in one file and as decimal numbers in the other
 _ROUNDING = 1e-5
 
@@ -389,10 +388,10 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], UnigramRules]:
     settings = Settings(place, UNIGRAM_SPECIALS, blanks=True, normalizes=True)
     if settings.config.get("sp_model_kwargs"):
         raise settings.refuse("sp_model_kwargs are set", "they change the ids: remove them")
-    model, compiled = place / MODEL_FILE, place / COMPILED_FILE
+    model, compiled = place / UNIGRAM_FILE, place / COMPILED_FILE
     if not model.is_file() and not compiled.is_file():
         raise ModelFolderError(
-            f"holds neither {MODEL_FILE} nor {COMPILED_FILE}",
+            f"holds neither {UNIGRAM_FILE} nor {COMPILED_FILE}",
             where=place,
             remedy="name the folder that the tokenizer was saved in",
         )
@@ -411,7 +410,7 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], UnigramRules]:
         )
         if compiled.is_file():
             pieces, others = read_compiled_unigram(read_json(compiled), compiled)
-            check_same(vocabulary, pieces, MODEL_FILE, compiled)
+            check_same(vocabulary, pieces, UNIGRAM_FILE, compiled)
             _check_scores(vocabulary, rules, others, compiled)
             _check_agreement(settings, others)
     takes_blank = settings.takes_blank("mask_token", UNIGRAM_SPECIALS[4])
@@ -446,15 +445,15 @@ def _check_scores(
 ) -> None:
     """Raise `ModelFolderError` unless tokenizer.json has the model's scores and replacements."""
     if rules.charsmap != compiled.charsmap:
-        raise refused(f"replaces other characters than {MODEL_FILE}", where, "save both again")
+        raise refused(f"replaces other characters than {UNIGRAM_FILE}", where, "save both again")
     for piece, one, other in zip(vocabulary, rules.scores, compiled.scores, strict=True):
         # pieces with a comma after a digit have a penalty there
         apart = min(abs(one - other), abs(one - other - NUMBER_COMMA_PENALTY))
         if apart > _ROUNDING * max(1, abs(one), abs(other)):
             raise refused(
-                f"the score of {piece[:50]!r} is not that of {MODEL_FILE}",
+                f"the score of {piece[:50]!r} is not that of {UNIGRAM_FILE}",
                 where,
-                f"remove the one that the model was not trained with, this file or {MODEL_FILE}",
+                f"remove the one that the model was not trained with, this file or {UNIGRAM_FILE}",
             )
 
 
@@ -484,4 +483,6 @@ def files_of(
         SETTINGS_FILE: json_bytes(settings),
         SPECIALS_FILE: json_bytes(dict(names)),
     }
-    return ({MODEL_FILE: spiece_model(vocabulary, rules)} if rules.number_commas else {}) | contents
+    if not rules.number_commas:
+        return contents
+    return {UNIGRAM_FILE: spiece_model(vocabulary, rules), **contents}

@@ -23,6 +23,7 @@ from bertsmith.tokens.folder.files import (
     NAMES,
     SETTINGS_FILE,
     SPECIALS_FILE,
+    WORDPIECE_FILE,
     Settings,
     added_in,
     added_tokens,
@@ -89,8 +90,6 @@ def compiled_tokenizer(vocabulary: Sequence[str], rules: BasicRules) -> dict[str
     }
 
 
-VOCABULARY_FILE = "vocab.txt"
-
 _LOWERCASE = "do_lower_case"
 _CAPITAL = re.compile("[A-Z]")
 _CASING = {
@@ -116,15 +115,15 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], BasicRules]:
             "do_basic_tokenize or never_split is set",
             "they change the ids and are not supported: remove them and train again",
         )
-    words, compiled = place / VOCABULARY_FILE, place / COMPILED_FILE
+    words, compiled = place / WORDPIECE_FILE, place / COMPILED_FILE
     if not words.is_file() and not compiled.is_file():
         remedy = "name the folder that the tokenizer was saved in"
         # the folder of a run, or of a store, is what people have at hand
         for inner in (place / "model", place / "vocabulary"):
-            if (inner / VOCABULARY_FILE).is_file() or (inner / COMPILED_FILE).is_file():
+            if (inner / WORDPIECE_FILE).is_file() or (inner / COMPILED_FILE).is_file():
                 remedy = f"name {inner}"
         raise ModelFolderError(
-            f"holds neither {VOCABULARY_FILE} nor {COMPILED_FILE}", where=place, remedy=remedy
+            f"holds neither {WORDPIECE_FILE} nor {COMPILED_FILE}", where=place, remedy=remedy
         )
     fast = compiled.is_file() and (settings.followed == "fast" or not words.is_file())
     vocabulary = () if fast else _read_vocabulary(words)
@@ -132,7 +131,7 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], BasicRules]:
     if compiled.is_file():
         pieces, normalizer = read_compiled(read_json(compiled), compiled)
         if not fast:
-            check_same(vocabulary, pieces, VOCABULARY_FILE, compiled)
+            check_same(vocabulary, pieces, WORDPIECE_FILE, compiled)
         vocabulary = pieces
     rules = _rules(settings, normalizer, vocabulary, compiled)
     # if accents are stripped and text is lower-cased, composition has no effect
@@ -224,7 +223,7 @@ def files_of(
         # a DistilBERT refuses those that a BertTokenizer gives
         settings["model_input_names"] = ["input_ids", "attention_mask"]
     return {
-        VOCABULARY_FILE: "".join(f"{piece}\n" for piece in vocabulary).encode(),
+        WORDPIECE_FILE: "".join(f"{piece}\n" for piece in vocabulary).encode(),
         COMPILED_FILE: json_bytes(compiled_tokenizer(vocabulary, rules)),
         SETTINGS_FILE: json_bytes(settings),
         SPECIALS_FILE: json_bytes(dict(names)),

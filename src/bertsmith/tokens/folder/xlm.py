@@ -17,6 +17,7 @@ from bertsmith.tokens.folder.files import (
     NAMES,
     SETTINGS_FILE,
     SPECIALS_FILE,
+    XLM_FILE,
     Settings,
     json_bytes,
     read_json,
@@ -31,7 +32,6 @@ from bertsmith.tokens.folder.unigram import (
 from bertsmith.tokens.normalisation import PlainRules, UnigramRules
 from bertsmith.tokens.vocabulary import check_vocabulary
 
-MODEL_FILE = "sentencepiece.bpe.model"
 _HEAD, _MASK, _OF_MODEL = ("<s>", "<pad>", "</s>", "<unk>"), "<mask>", ("<unk>", "<s>", "</s>")
 
 
@@ -69,7 +69,7 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], UnigramRules]:
     settings = Settings(place, PlainRules.specials, blanks=True, normalizes=False)
     if settings.config.get("sp_model_kwargs"):
         raise settings.refuse("sp_model_kwargs are set", "they change the ids: remove them")
-    model, compiled = place / MODEL_FILE, place / COMPILED_FILE
+    model, compiled = place / XLM_FILE, place / COMPILED_FILE
     if compiled.is_file() and (settings.followed == "fast" or not model.is_file()):
         vocabulary, rules = read_compiled_unigram(read_json(compiled), compiled, PlainRules)
     else:
@@ -112,5 +112,5 @@ def files_of(
             wanted=frozenset(number - 1 for number in rules.wanted),
         )
         pieces = (*_OF_MODEL, *vocabulary[first:-1])
-        contents[MODEL_FILE] = spiece_model(pieces, moved)
+        contents[XLM_FILE] = spiece_model(pieces, moved)
     return contents
