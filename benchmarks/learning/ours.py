@@ -53,7 +53,7 @@ def train(novels: Novels, clock: Clock, show: Show) -> tuple[float, float]:
     """
     began, paused, shown = time.perf_counter(), 0.0, 0
     run, model = _begin(novels, clock)
-    matrix_peak(run.settings.precision, model.device)  # the loop asks for it
+    matrix_peak(run.precision, model.device)  # the loop asks for it
     first = time.perf_counter() - began
     run = replace(run, budget=_budget(run, clock, first))
     samples, phases, seed = run.settings.samples, run.settings.phases, run.settings.seed
@@ -106,7 +106,7 @@ def stepper(novels: Novels) -> Callable[[], int]:
         run, settings=replace(chosen, network=replace(chosen.network, initialisation="random"))
     )
     model = start(plain, novels.tokenizer)
-    replica = Replica(model, PRETRAINING, chosen.precision, ALONE)
+    replica = Replica(model, PRETRAINING, run.precision, ALONE)
     optimiser = Optimiser(model, chosen.optimiser)
     batches = PretrainingBatches(novels.learn, novels.tokenizer, chosen.samples, chosen.seed)
     place, steps = DataPosition(), 0

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.engine.devices import best_device, device_named
+from bertsmith.engine.devices import best_device, device_named, training_precision
 
 
 def machine(patch: pytest.MonkeyPatch, count: int, cuda: str | None = "12.8") -> None:
@@ -37,3 +37,35 @@ def test_gpus_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="there is no device"):
         device_named(name)
+
+
+FAST = {"avx512": "_is_avx512_bf16_supported", "tiles": "_is_amx_tile_supported"}
+
+
+@pytest.mark.parametrize("feature", [None, *FAST])
+def test_training_takes_bf16_where_the_processor_has_instructions_for_it(
+    feature: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, check in FAST.items():
+        monkeypatch.setattr(torch.cpu, check, lambda name=name: name == feature)
+    cpu, fast = torch.device("cpu"), feature is not None
+    assert training_precision("auto", cpu) == ("bf16" if fast else "fp32")
+    assert training_precision("fp32", cpu, "bf16") == "fp32"
+    for kept in ("bf16", "fp32"):
+        assert training_precision("auto", cpu, kept) == kept
+    assert capsys.readouterr().err == ""
+    assert training_precision("bf16", cpu) == "bf16"
+    slow = "no instructions for bf16: training is many times faster with --precision fp32"
+    assert (slow in capsys.readouterr().err) == (not fast)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_training_takes_bf16_where_the_gpu_does_not_emulate_it(
+    native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        torch.cuda,
+        "is_bf16_supported",
+        lambda including_emulation=True: native or including_emulation,
+    )
+    assert training_precision("auto", torch.device("cuda")) == ("bf16" if native else "fp32")

@@ -53,7 +53,7 @@ def checked(
     settings = replace(settings, **changes)
     run = PretrainRun(
         store=store.folder, store_hash="", model="tiny", budget=budget, threads=1, device="cpu",
-        settings=settings,
+        precision="fp32", settings=settings,
     )  # fmt: skip
     encoder = encoder_of("bert", "tiny", tokenizer.size, longest=64)
     config = ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True)
@@ -241,7 +241,7 @@ def test_too_little_memory_stops_before_anything_is_allocated(
     settings = PretrainSettings(samples=SampleConfig(max_length=64, tokens_per_batch=10**9))
     run = PretrainRun(
         store=good.folder, store_hash="", model="large", budget=Budget(steps=9), threads=1,
-        device="cpu", settings=settings,
+        device="cpu", precision="fp32", settings=settings,
     )  # fmt: skip
     batches = PhasedBatches(good, tokenizer, settings.samples, (), seed=0)
     config = ModelConfig(encoder=encoder_of("bert", "large", tokenizer.size), masked_lm=True)

@@ -9,6 +9,10 @@ from contextlib import contextmanager
 import torch
 
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.log import say
+from bertsmith.network.config import Precision, TrainingPrecision
+
+_KINDS = {"cpu": "processor", "cuda": "GPU"}
 
 
 def best_device() -> torch.device:
@@ -43,6 +47,41 @@ def device_named(name: str) -> torch.device:
             remedy=f"take one of cuda:0 to cuda:{count - 1}",
         )
     return device
+
+
+def training_precision(
+    wanted: TrainingPrecision, device: torch.device, kept: Precision | None = None
+) -> Precision:
+    """Return the number format of training; auto is the one `kept` by the run that is resumed.
+
+    Without one it is bf16 where the device multiplies it natively: elsewhere it is emulated, on a
+    processor with AVX2 at a sixtieth of the speed of float32. Says so where bf16 is wanted there.
+    """
+    native = multiplies_bf16(device)
+    if wanted == "auto":
+        return kept or ("bf16" if native else "fp32")
+    if wanted == "bf16" and not native:
+        say(f"this {_KINDS.get(device.type, device.type)} has no instructions for bf16: training "
+            "is many times faster with --precision fp32")  # fmt: skip
+    return wanted
+
+
+def multiplies_bf16(device: torch.device) -> bool:
+    """Return whether torch multiplies bf16 on a device by instructions made for it."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return _has("_is_avx512_bf16_supported") or has_tiles()
+
+
+def has_tiles() -> bool:
+    """Return whether the processor multiplies bf16 by tiles (AMX)."""
+    return _has("_is_amx_tile_supported")
+
+
+def _has(check: str) -> bool:
+    """Return whether torch finds a feature of the processor; False where it cannot tell."""
+    found = getattr(torch.cpu, check, None)
+    return found is not None and bool(found())
 
 
 @contextmanager

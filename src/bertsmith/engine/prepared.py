@@ -17,6 +17,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.kernels import instruction_set
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.config import EngineConfig, Number
+from bertsmith.engine.devices import has_tiles, multiplies_bf16
 from bertsmith.engine.native import NativeEncoder, cannot
 from bertsmith.engine.predictor import Answering, Predictor
 from bertsmith.engine.prepacked import PackedEncoder, packs
@@ -84,7 +85,7 @@ def prepare_model(
     if precision == "auto":
         if automatic == "int8" and _no_int8(model):
             automatic = None
-        precision = automatic or ("bf16" if on_processor and multiplies_bf16() else "fp32")
+        precision = automatic or ("bf16" if on_processor and packs_bf16() else "fp32")
     model.eval()
     threads = config.threads or torch.get_num_threads()
     backend = backend or _backend(model, precision)
@@ -119,7 +120,7 @@ def _backend(model: Model, precision: Number) -> Backend:
         return "network"
     reason = cannot(model.config.encoder, precision)
     # oneDNN has AMX, which multiplies bf16 several times as fast as AVX-512; the kernels do not
-    by_tiles = precision == "bf16" and _has("_is_amx_tile_supported")
+    by_tiles = precision == "bf16" and has_tiles()
     return "torch" if reason or by_tiles else "native"
 
 
@@ -130,15 +131,8 @@ def _no_int8(model: Model) -> str | None:
     return cannot(model.config.encoder, "int8")
 
 
-def multiplies_bf16() -> bool:
-    """Return whether the processor has instructions for products of bf16."""
+def packs_bf16() -> bool:
+    """Return whether the processor multiplies packed weights in bf16 natively."""
     if instruction_set() == "avx512-bf16":
         return True
-    native = _has("_is_avx512_bf16_supported") or _has("_is_amx_tile_supported")
-    return packs(torch.bfloat16) and native
-
-
-def _has(check: str) -> bool:
-    """Return whether torch finds a feature of the processor; False where it cannot tell."""
-    found = getattr(torch.cpu, check, None)
-    return found is not None and bool(found())
+    return packs(torch.bfloat16) and multiplies_bf16(torch.device("cpu"))

@@ -18,6 +18,7 @@ from bertsmith.network.families.family import FamilyName
 from bertsmith.text.config import TagColumns
 
 Precision = Literal["bf16", "fp32"]
+TrainingPrecision = Literal["auto", "bf16", "fp32"]
 Positions = Literal["learned", "sinusoidal", "rotary", "none"]
 Activation = Literal["gelu", "gelu_tanh"]
 Norm = Literal["after", "before"]

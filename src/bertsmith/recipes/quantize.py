@@ -34,7 +34,7 @@ from bertsmith.engine.config import EngineConfig, FeatureConfig, Number
 from bertsmith.engine.features import Features
 from bertsmith.engine.native import cannot
 from bertsmith.engine.predictor import Answering, Predictor, Request, split_requests
-from bertsmith.engine.prepared import Prepared, multiplies_bf16, prepare_model
+from bertsmith.engine.prepared import Prepared, packs_bf16, prepare_model
 from bertsmith.evaluation.metrics import percent, score_label, spearman
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
@@ -82,7 +82,7 @@ def quantize(config: QuantizeConfig) -> dict[str, Any]:
     engines: list[Prepared] = []
     precisions: tuple[Number, ...] = ("fp32", "bf16", "int8")
     for precision in precisions:
-        if precision != "bf16" or multiplies_bf16():
+        if precision != "bf16" or packs_bf16():
             fresh, _ = load_model(network)
             engines.append(
                 prepare_model(fresh, EngineConfig(precision=precision, threads=config.threads))

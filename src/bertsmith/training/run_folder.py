@@ -36,7 +36,7 @@ from bertsmith.core.files import (
 )
 from bertsmith.core.ownership import owned
 
-RUN_FORMAT = 4
+RUN_FORMAT = 5
 """The format version of a run's saved state, in run.json and in each checkpoint.
 
 A resumed run must reach the result that it would have had without the interruption. If a later

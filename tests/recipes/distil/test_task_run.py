@@ -28,6 +28,7 @@ from bertsmith.recipes.distil.task import DistilOutcome, _read
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import read_inputs
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model, save_model, start_from
 
 QUICK = FinetuneSettings(
@@ -108,7 +109,9 @@ def test_examples_are_read_with_the_columns_that_the_teacher_was_trained_on(
     file = tmp_path / "rows.csv"
     file.write_text("\n".join(["number,notes,grade,remark", *rows]) + "\n")
     given = {**options, "teacher": tmp_path / "trained", "data": file}
-    _, prepared, settings = _read(DistilConfig(**given), torch.device("cpu"))
+    _, prepared, settings = _read(
+        DistilConfig(**given), torch.device("cpu"), RunFolder(tmp_path / "run")
+    )
     assert {row.text for row in prepared.data.train} <= {f"word{n} good" for n in range(7)}
     assert settings.reading.columns.text == "notes"
     assert "text is 'notes', label is 'grade'" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from typing import Literal
 
 from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range
 from bertsmith.core.errors import ConfigError
-from bertsmith.network.config import ModelConfig, Precision
+from bertsmith.network.config import ModelConfig, TrainingPrecision
 from bertsmith.recipes.finetune.config import AtOnce, FinetuneSettings
 
 Method = Literal["distilbert", "tinybert", "minilm", "static"]
@@ -128,8 +128,9 @@ class GeneralSettings(Config):
     """Share of the budget in which the rate rises, by default 0.02 for quick, 0.05 for paper."""
     smoothing: float = 0.7
     """Distilbert's masks favour rare tokens: by their count to the power of minus this."""
-    precision: Precision = "bf16"
-    """bf16 (autocast, float32 weights) or fp32."""
+    precision: TrainingPrecision = "auto"
+    """bf16 (autocast, float32 weights) or fp32; auto is bf16 where the device multiplies it
+    natively, and that of a run that is resumed."""
     checkpoint_minutes: float = 10.0
     """Minutes of training between two checkpoints."""
     measurements: int = 5

@@ -24,7 +24,7 @@ from bertsmith.core.files import write_json
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted, shell_word
 from bertsmith.core.signals import Interrupted
-from bertsmith.engine.devices import device_named
+from bertsmith.engine.devices import device_named, training_precision
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.families.catalog import FAMILIES
@@ -73,6 +73,8 @@ from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Timing
 from bertsmith.weights.folder import load_model, read_config, save_model
 
+# what was chosen when a run began
+_KEPT = ("threads", "precision")
 KIND = "distil from a store"
 """The kind of run, in run.json."""
 
@@ -111,9 +113,10 @@ def distil_general(config: DistilConfig, *, clock: Clock | None = None) -> Pretr
         if known is not None:
             _check_recipe(config, known)
             check_start(config.out, known, run.student, run.layers, token_table=run.token_table)
-            # another number of threads would change rounding in the rest of the run
-            threads = known.get("training", {}).get("threads", run.training.threads)
-            run = replace(run, training=replace(run.training, threads=threads))
+            # another number of threads or precision would change rounding in the rest of the run
+            before, training = known.get("training", {}), run.training
+            kept = {name: before.get(name, getattr(training, name)) for name in _KEPT}
+            run = replace(run, training=replace(training, **kept))
         seconds = verifying_seconds(run.training.budget)
         verified = verify_store(store, folder.verified(), seconds)
         if folder.claim(KIND, run):
@@ -251,6 +254,7 @@ def _training(
         budget=Budget(steps=config.steps, minutes=config.minutes),
         threads=torch.get_num_threads(),
         device=place.type,
+        precision=training_precision(own.precision, place),
         settings=settings,
     )
 
@@ -308,7 +312,7 @@ def _carry_out(
     wanted = Wanted(
         taps=taught.taps,
         answer="masked_lm" if taught.logits else None,
-        precision=settings.precision,
+        precision=training.precision,
     )
     text = TeacherText(batches=batches, teacher=teacher, wanted=wanted, names=taught.steps[0])
     measured = _Measured(objective=objective, text=text)
@@ -327,7 +331,7 @@ def _carry_out(
             objective,
             text,
             measure=measure_held_out(
-                measured, tokenizer, store, settings.samples, settings.precision,
+                measured, tokenizer, store, settings.samples, training.precision,
                 plan.measured_tokens,
             ),
             folder=folder,

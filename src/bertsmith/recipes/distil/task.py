@@ -29,7 +29,7 @@ from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.core.printable import shell_word
 from bertsmith.core.signals import Interrupted
-from bertsmith.engine.devices import device_named, threads_of_torch
+from bertsmith.engine.devices import device_named, threads_of_torch, training_precision
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.encoded import NO_TAPS
@@ -130,7 +130,7 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
     """
     place = device_named(config.device)
     folder = RunFolder(config.out)
-    inputs, prepared, settings = _read(config, place)
+    inputs, prepared, settings = _read(config, place, folder)
     masked_lm = config.teaching.augment_with
     if masked_lm is not None:
         masked_lm = model_folder(masked_lm)
@@ -172,11 +172,18 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
             ).carry_out()
 
 
-def _read(config: DistilConfig, place: torch.device) -> tuple[Inputs, Prepared, FinetuneSettings]:
-    """Return teacher and examples, read, checked and encoded as the teacher reads them."""
+def _read(
+    config: DistilConfig, place: torch.device, folder: RunFolder
+) -> tuple[Inputs, Prepared, FinetuneSettings]:
+    """Return teacher and examples, read, checked and encoded as the teacher reads them.
+
+    What auto stands for in the settings is chosen, as it was when the run in the folder began.
+    """
     trained = read_config(config.teacher).preprocessing
     reading = reading_as_trained(config.settings.reading, trained, str(config.data), labelled=True)
-    settings = replace(config.settings, reading=reading)
+    kept = (folder.settings("distil") or {}).get("settings", {}).get("precision")
+    precision = training_precision(config.settings.precision, place, kept)
+    settings = replace(config.settings, reading=reading, precision=precision)
     inputs = read_inputs(config.teacher, config.data, config.dev, config.task, settings)
     task, teacher = inputs.task, inputs.base.config
     if teacher.predicts != task.head:
@@ -399,7 +406,7 @@ class _Distillation:
         """Return the supervision of each method; outputs of the teacher that are kept are made."""
         answer, config = answer_of(self.prepared.task), self.config
         encoders = self.teacher.encoder, self.new.config.encoder
-        wanted = Wanted(taps=NO_TAPS, answer=answer, precision=config.settings.precision)
+        wanted = Wanted(taps=NO_TAPS, answer=answer, precision=config.settings.chosen_precision)
         for method in config.method:
             terms = method_terms(method, *encoders, config.teaching, answer, seed=0)
             wanted = wanted | replace(wanted, taps=terms.taps)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range
 from bertsmith.core.errors import ConfigError
-from bertsmith.network.config import Fit, Precision
+from bertsmith.network.config import Fit, Precision, TrainingPrecision
 from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.training.config import Budget, FitConfig, OptimiserConfig, ScheduleConfig
 
@@ -85,8 +85,9 @@ class FinetuneSettings(Config):
     dropout: float = 0.1
     """Share set to zero of embeddings, of what each layer adds, of attention weights and of what
     the classifier reads, whatever the family and pre-training had."""
-    precision: Precision = "bf16"
-    """Number format of training, bf16 or fp32; dev is always measured in fp32."""
+    precision: TrainingPrecision = "auto"
+    """Number format of training, bf16 or fp32; auto is bf16 where the device multiplies it
+    natively, and that of a run that is resumed. Dev is always measured in fp32."""
     seed: int = 0
     """The first seed, and that of the split."""
     target_accuracy: float | None = None
@@ -113,6 +114,12 @@ class FinetuneSettings(Config):
         check_range(self, ["target_accuracy", "layer_decay"], "(0, 1]")
         check_range(self, ["warmup"], "[0, 1]")
 
+    @property
+    def chosen_precision(self) -> Precision:
+        """Return the precision, which is no longer auto when training begins."""
+        assert self.precision != "auto"
+        return self.precision
+
     def fit(self, steps: int, seed: int) -> FitConfig:
         """Return the training loop's config for a number of steps."""
         return FitConfig(
@@ -123,7 +130,7 @@ class FinetuneSettings(Config):
                 layer_decay=self.layer_decay,
             ),
             schedule=self._schedule(),
-            precision=self.precision,
+            precision=self.chosen_precision,
             seed=seed,
             log_every=max(1, steps // POINTS),
             measurements=self.epochs if self.patience else 0,

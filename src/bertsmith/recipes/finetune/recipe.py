@@ -27,7 +27,7 @@ from bertsmith.core.files import file_hash, text_hash
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted, shell_word
 from bertsmith.core.signals import Interrupted
-from bertsmith.engine.devices import device_named, threads_of_torch
+from bertsmith.engine.devices import device_named, threads_of_torch, training_precision
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.config import Predicts
 from bertsmith.network.model import Model
@@ -111,15 +111,13 @@ def finetune(config: FinetuneConfig) -> FinetuneOutcome:
     if config.tensorboard:
         require_tensorboard()
     inputs, folder = _inputs(config), RunFolder(config.out)
-    length = _length(folder, inputs, config, place)
-    settings = replace(config.settings, max_length=length.longest)
-    config = replace(config, settings=settings)
-    run = _resolved(config, inputs.data, place)
+    config, told = _settled(config, inputs, folder, place)
+    settings, run = config.settings, _resolved(config, inputs.data, place)
     prepared = inputs.prepared(settings)
     with folder.owned():
         how = _parallel_trials(config, inputs.base, prepared, place, folder)
         run = replace(run, threads=how.threads)
-        notes = (length.told, "" if _has_ended(folder, run) else str(how))
+        notes = (told, "" if _has_ended(folder, run) else str(how))
         workplace = Workplace(folder.path.resolve(), how.threads, config.tensorboard)
         with threads_of_torch(how.threads), trainers(workplace, how.at_once) as processes:
             experiment = Experiment(
@@ -137,16 +135,22 @@ def _inputs(config: FinetuneConfig) -> Inputs:
     return read_inputs(config.model, config.train, config.dev, config.task, config.settings)
 
 
-def _length(
-    folder: RunFolder, inputs: Inputs, config: FinetuneConfig, place: torch.device
-) -> ReadingLength:
-    """Return the maximum length of a text: as requested, or as when the run was started."""
-    settings = config.settings
-    known = (folder.settings("finetune") or {}).get("settings", {}).get("max_length")
-    if settings.max_length is None and known is not None:
-        return ReadingLength(longest=known)
-    counts = training_counts(config.experiment, settings, len(inputs.data.train))
-    return inputs.length(settings, sum(counts), place)
+def _settled(
+    config: FinetuneConfig, inputs: Inputs, folder: RunFolder, place: torch.device
+) -> tuple[FinetuneConfig, str]:
+    """Choose precision and maximum length where none are given, and return a line on the length.
+
+    Those that were chosen when the run in the folder began hold.
+    """
+    known = (folder.settings("finetune") or {}).get("settings", {})
+    precision = training_precision(config.settings.precision, place, known.get("precision"))
+    settings = replace(config.settings, precision=precision)
+    if settings.max_length is None and "max_length" in known:
+        length = ReadingLength(longest=known["max_length"])
+    else:
+        counts = training_counts(config.experiment, settings, len(inputs.data.train))
+        length = inputs.length(settings, sum(counts), place)
+    return replace(config, settings=replace(settings, max_length=length.longest)), length.told
 
 
 def _parallel_trials(
@@ -276,16 +280,15 @@ def dry_run(config: FinetuneConfig) -> None:
         require_tensorboard()
     folder.check_place()
     inputs = _inputs(config)
-    length = _length(folder, inputs, config, place)
-    settings = replace(config.settings, max_length=length.longest)
-    config = replace(config, settings=settings)
+    config, told = _settled(config, inputs, folder, place)
+    settings = config.settings
     prepared = inputs.prepared(settings)
     how = _parallel_trials(config, inputs.base, prepared, place, folder)
     run = replace(_resolved(config, inputs.data, place), threads=how.threads)
     folder.check_claim("finetune", run, growing=_growing(run))
     settings.fit(1, 0)
     bad = settings.reading.bad_rows.told()
-    for line in filter(None, (bad, length.told, *describe(prepared))):
+    for line in filter(None, (bad, told, *describe(prepared))):
         say(line)
     say("dry run: nothing was trained, nothing was written")
 

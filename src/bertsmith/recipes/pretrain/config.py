@@ -13,7 +13,7 @@ from typing import Literal
 from bertsmith.batches.config import Phase, SampleConfig
 from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range, named
 from bertsmith.core.errors import ConfigError
-from bertsmith.network.config import Activation, Norm, Positions, Precision
+from bertsmith.network.config import Activation, Norm, Positions, Precision, TrainingPrecision
 from bertsmith.network.families.family import FamilyName
 from bertsmith.training.config import Budget, FitConfig, OptimiserConfig, ScheduleConfig
 
@@ -91,8 +91,9 @@ class PretrainSettings(Config):
     """Skipped steps in a row that end the run."""
     gradient_accumulation: int = 1
     """Batches whose gradients make one step, of each process that the run begins with."""
-    precision: Precision = "bf16"
-    """bf16 (autocast, float32 weights) or fp32."""
+    precision: TrainingPrecision = "auto"
+    """bf16 (autocast, float32 weights) or fp32; auto is bf16 where the device multiplies it
+    natively, and that of a run that is resumed."""
     seed: int = 0
     """Seed of weights, samples and dropout."""
     log_every: int = 20
@@ -194,6 +195,8 @@ class PretrainRun(Config):
     really are is not."""
     device: str
     """Type of the device."""
+    precision: Precision
+    """Number format of training, which auto of the settings stands for."""
     settings: PretrainSettings
     """All other settings."""
     batches_per_step: int | None = None
@@ -214,7 +217,7 @@ def fit_config(run: PretrainRun, *, workers: int = 0) -> FitConfig:
         spike=settings.spike,
         patience=settings.patience,
         gradient_accumulation=run.batches_per_step or settings.gradient_accumulation,
-        precision=settings.precision,
+        precision=run.precision,
         seed=settings.seed,
         log_every=settings.log_every,
         checkpoint_minutes=settings.checkpoint_minutes,

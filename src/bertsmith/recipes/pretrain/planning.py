@@ -98,6 +98,7 @@ def choose_size(
     budget: Budget,
     settings: PretrainSettings,
     network_of: Callable[[str], ModelConfig],
+    precision: Precision,
     device: torch.device,
     processes: int = 1,
     replicas: int = 1,
@@ -123,7 +124,7 @@ def choose_size(
             list(zip(shares_of(settings.phases), batches.parts, strict=True)),
             objective_of(configs[size], seed=settings.seed),
             settings.optimiser,
-            settings.precision,
+            precision,
             seconds=min(MOST_SECONDS, _TRYING * seconds),
         )
         accumulate = settings.gradient_accumulation
@@ -178,7 +179,7 @@ def plan_time(
         if batches is not None:
             limit = _PROBING * seconds
             precisions: dict[str, Precision] = {
-                "training": run.settings.precision,
+                "training": run.precision,
                 "evaluation": "fp32",
             }
             speeds = {

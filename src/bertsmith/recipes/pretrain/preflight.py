@@ -67,9 +67,7 @@ def check_room(
     Raises `StoreError` if it cannot, unless `force` is given.
     """
     settings = run.settings
-    wanted = [
-        need(config, batches.config, settings.optimiser, settings.precision) for batches in phases
-    ]
+    wanted = [need(config, batches.config, settings.optimiser, run.precision) for batches in phases]
     largest = max(wanted, key=lambda item: item.memory)
     # the newest, the best, and the one being written
     kept = settings.keep_checkpoints + 2
@@ -112,7 +110,7 @@ def check(
         list(zip(shares_of(settings.phases), phases, strict=True)),
         objective,
         settings.optimiser,
-        settings.precision,
+        run.precision,
         seconds=min(MOST_SECONDS, seconds),
     )
     accumulate = settings.gradient_accumulation

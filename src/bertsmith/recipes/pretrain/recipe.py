@@ -194,7 +194,7 @@ def _fit(begun: _Begun, plan: HeldOutPlan, timing: Timing, *, workers: int, worl
     """Train until the budget is spent; `Interrupted` says how to go on."""
     run, folder, settings = begun.run, begun.folder, begun.run.settings
     measure = measure_held_out(
-        begun.objective, begun.tokenizer, begun.store, settings.samples, settings.precision,
+        begun.objective, begun.tokenizer, begun.store, settings.samples, run.precision,
         plan.measured_tokens,
     )  # fmt: skip
     try:

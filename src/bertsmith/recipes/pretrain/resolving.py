@@ -13,7 +13,7 @@ from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import ConfigError, RunFolderError
 from bertsmith.core.files import file_hash
 from bertsmith.core.log import say
-from bertsmith.engine.devices import best_device, device_named
+from bertsmith.engine.devices import best_device, device_named, training_precision
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.network.families.catalog import FAMILIES
@@ -79,10 +79,11 @@ def begin(
             )
         run = PretrainRun.from_dict(stored, where=out / "run.json")
     elif stored is not None:
-        # a different number of threads or replicas would change rounding in the rest of the run,
-        # and more batches per step would change the steps
+        # a different number of threads or replicas, or another precision, would change rounding in
+        # the rest of the run, and more batches per step would change the steps
         run = replace(
             run,
+            precision=stored.get("precision", run.precision),
             threads=stored.get("threads", run.threads),
             replicas=stored.get("replicas", run.replicas),
             batches_per_step=stored.get("batches_per_step"),
@@ -181,7 +182,7 @@ def measured(
             batches,
             objective_of(network, seed=run.settings.seed),
             run.settings.optimiser,
-            run.settings.precision,
+            run.precision,
             most=most,
             seconds=MOST_TRYING if minutes is None else min(MOST_TRYING, 60 * minutes * TRYING),
             budget=run.budget,
@@ -195,6 +196,7 @@ def measured(
             run.budget,
             run.settings,
             lambda size: network_of(replace(run, model=size), tokenizer),
+            run.precision,
             device,
             processes,
             smallest.replicas,
@@ -218,13 +220,15 @@ def resolve(
 ) -> PretrainRun:
     """Return a run with everything that determines its result."""
     TokenStore(store)
+    device = device or best_device()
     return PretrainRun(
         store=store.resolve(),
         store_hash=store_hash(store),
         model=model if parent is None else size_of(parent),
         budget=budget,
         threads=torch.get_num_threads(),
-        device=(device or best_device()).type,
+        device=device.type,
+        precision=training_precision(settings.precision, device),
         settings=settings,
         batches_per_step=processes * settings.gradient_accumulation,
         parent=None if parent is None else identify(parent),
