@@ -55,7 +55,7 @@ def training_precision(
     """Return the number format of training; auto is the one `kept` by the run that is resumed.
 
     Without one it is bf16 where the device multiplies it natively: elsewhere it is emulated, on a
-    processor with AVX2 at a sixtieth of the speed of float32. Says so where bf16 is wanted there.
+    processor with AVX2 at a sixtieth of the speed of float32 products. Says so where it is wanted.
     """
     native = multiplies_bf16(device)
     if wanted == "auto":
