@@ -16,7 +16,7 @@ from bertsmith.serving.dispatch.gateway import Gateway
 from bertsmith.serving.dispatch.workers import Link, Listener
 from bertsmith.serving.http.app import make_app
 from bertsmith.serving.http.limits import App, Keys
-from bertsmith.serving.messages import Batch, Cancel, Done, ModelFacts, Opened, Outcome
+from bertsmith.serving.messages import Batch, Cancel, Done, Lane, ModelFacts, Opened, Outcome
 from bertsmith.serving.models.served import open_models
 from bertsmith.serving.models.worker import Computing
 
@@ -48,8 +48,11 @@ def lengths(batch: Batch) -> tuple[Outcome, ...]:
 class Inline(Link):
     """A worker that computes in the event loop, when it is told to where it is `held`."""
 
-    def __init__(self, listener: Listener, models: Sequence[ModelFacts], compute: Compute) -> None:
+    def __init__(
+        self, listener: Listener, models: Sequence[ModelFacts], compute: Compute, lane: Lane
+    ) -> None:
         self._listener, self._compute = listener, compute
+        self.lane = lane
         self.held = False
         self.seconds = 0.001
         self.batches: list[Batch] = []
@@ -110,6 +113,7 @@ async def running(
     compute: Compute = lengths,
     *,
     workers: int = 1,
+    lanes: tuple[Lane, ...] = ("any",),
     keys: Sequence[str] = (),
     hosts: tuple[str, ...] = (),
     limits: LimitsConfig | None = None,
@@ -123,11 +127,11 @@ async def running(
     )
     links: list[Inline] = []
 
-    def start(listener: Listener) -> Inline:
-        links.append(Inline(listener, models, compute))
+    def start(listener: Listener, lane: Lane) -> Inline:
+        links.append(Inline(listener, models, compute, lane))
         return links[-1]
 
-    gateway = Gateway(config.limits, start, workers)
+    gateway = Gateway(config.limits, start, workers, lanes)
     gateway.start()
     await gateway.opened
     rig = Rig(make_app(gateway, config, Keys(keys)), gateway, links)

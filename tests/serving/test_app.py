@@ -23,7 +23,7 @@ from bertsmith.serving.dispatch import gateway
 from bertsmith.serving.dispatch.workers import Listener
 from bertsmith.serving.http.dialects.service import reply, reply_in_pieces
 from bertsmith.serving.http.limits import Keys
-from bertsmith.serving.messages import Batch, Cancel, Done, Outcome, Refused
+from bertsmith.serving.messages import Batch, Cancel, Done, Lane, Outcome, Refused
 from bertsmith.serving.models.served import ServedModel
 from bertsmith.serving.models.worker import Computing
 from serving_inline import Rig, facts, running
@@ -310,14 +310,39 @@ def test_a_small_request_overtakes_what_is_not_computed_yet() -> None:
             link.release()
             link.release()
             assert (await small).status_code == 200
-            # others are expected: a batch is smaller than before
-            sizes = [len(batch.entries) for batch in link.batches]
-            assert sizes[-1] < sizes[0]
             link.held = False
             while not all(each.done() for each in many):
                 link.release()
                 await asyncio.sleep(0)
             assert {(await each).status_code for each in many} == {200}
+
+    run(test)
+
+
+def test_small_requests_have_workers_of_their_own_that_compute_nothing_else() -> None:
+    models = (facts(max_input_length=8000),)
+
+    async def test() -> None:
+        async with running(models, lanes=("small", "large")) as rig:
+            own, others = rig.links
+            assert (own.lane, others.lane) == ("small", "large")
+            own.held = others.held = True
+            many = [asyncio.create_task(rig.post("/answer", large("x", 60))) for _ in range(3)]
+            await until(lambda: len(others.batches) == 2 and rig.gateway.waiting == 3)
+            assert not own.batches
+            small = asyncio.create_task(rig.post("/answer", ASKED))
+            await until(lambda: own.batches)
+            own.release()
+            assert (await small).status_code == 200
+            assert len(others.batches) == 2
+            # a dead worker's place is taken by one for the same requests
+            others.kill()
+            await until(lambda: len(rig.links) == 3 and rig.links[2].batches)
+            assert rig.links[2].lane == "large"
+            assert not own.batches
+            statuses = {(await each).status_code for each in many}
+            assert 503 in statuses
+            assert statuses <= {200, 503}
 
     run(test)
 
@@ -695,7 +720,7 @@ def test_why_models_cannot_be_opened_is_told_once(capsys: pytest.CaptureFixture[
     async def test() -> None:
         links: list[Silent] = []
 
-        def start(listener: Listener) -> Silent:
+        def start(listener: Listener, lane: Lane) -> Silent:
             links.append(Silent())
             return links[-1]
 

@@ -17,7 +17,6 @@ from bertsmith.serving.dispatch.queue import (
     PATIENCE,
     Entry,
     QueueFull,
-    Room,
     Taken,
     TokenQueue,
     TooLarge,
@@ -32,7 +31,7 @@ def add(queue: TokenQueue[str, str], text: str, tokens: int, group: str = "a") -
 
 
 def batch(queue: TokenQueue[str, str], budget: int = 1) -> Taken[str, str]:
-    return queue.take(lambda group, large: Room(budget), 0.0)
+    return queue.take(lambda group: budget, 0.0)
 
 
 def taken(queue: TokenQueue[str, str], budget: int = 1) -> list[str]:
@@ -80,7 +79,7 @@ def test_long_texts_wait_where_only_short_ones_are_taken() -> None:
     queue: TokenQueue[str, str] = TokenQueue(1000)
     for name, tokens in (("a", 50), ("b", 8), ("c", 60), ("d", 60)):
         queue.add(name, [(name, tokens)], deadline=NEVER, large=True)
-    short = [queue.take(lambda group, large: Room(1), 0.0, longest=20).batch for _ in range(2)]
+    short = [queue.take(lambda group: 1, 0.0, longest=20).batch for _ in range(2)]
     assert [[entry.content for entry in each] for each in short] == [["b"], []]
     assert [taken(queue) for _ in range(3)] == [["a"], ["c"], ["d"]]
 
@@ -105,7 +104,7 @@ def test_it_is_nobody_elses_turn_where_there_is_no_room_for_who_has_it() -> None
     add(queue, "later", 10)
 
     def names(small: bool, large: bool) -> list[str]:
-        found = queue.take(lambda group, large: Room(10), 0.0, small=small, large=large)
+        found = queue.take(lambda group: 10, 0.0, small=small, large=large)
         return [entry.content for entry in found.batch]
 
     assert names(small=False, large=True) == []
@@ -123,7 +122,7 @@ def test_what_is_late_or_cancelled_is_not_taken() -> None:
     gone, kept = add(queue, "gone", 5), add(queue, "kept", 5)
     assert queue.cancel(gone)
     assert not queue.cancel(gone)
-    found = queue.take(lambda group, large: Room(100), now=1.0)
+    found = queue.take(lambda group: 100, now=1.0)
     assert (found.batch, found.expired) == ([kept], [late])
     assert (queue.tokens, len(queue)) == (0, 0)
 
@@ -209,23 +208,21 @@ class Queues(RuleBasedStateMachine):
 
     @rule(
         budget=st.integers(1, 120),
-        texts=st.integers(1, 4),
         longest=st.sampled_from([NEVER, NEVER, 20]),
         free=st.sampled_from([(True, True), (True, True), (True, False), (False, True)]),
     )
-    def take(self, budget: int, texts: int, longest: float, free: tuple[bool, bool]) -> None:
+    def take(self, budget: int, longest: float, free: tuple[bool, bool]) -> None:
         found = self.queue.take(
-            lambda group, large: Room(budget, texts), 0.0,
-            longest=longest, small=free[0], large=free[1],
-        )  # fmt: skip
+            lambda group: budget, 0.0, longest=longest, small=free[0], large=free[1]
+        )
         names = [entry.content for entry in found.batch]
-        assert names == self.simulated(budget, texts, longest, free)
+        assert names == self.simulated(budget, longest, free)
         for name in names:
             # neither invented, nor given twice, nor cancelled
             del self.entries[name]
 
     def simulated(
-        self, budget: int, texts: int, longest: float, free: tuple[bool, bool]
+        self, budget: int, longest: float, free: tuple[bool, bool]
     ) -> list[int]:
         """Return the names of the next batch."""
         small, large = self.small.next(NEVER), self.large.next(longest)
@@ -236,7 +233,7 @@ class Queues(RuleBasedStateMachine):
         if not (small or large) or not free[flow is self.large]:
             return []
         order = large if flow is self.large else small
-        same = [each for each in order if each.group == order[0].group][:texts]
+        same = [each for each in order if each.group == order[0].group]
         sums = [sum(each.tokens for each in same[: n + 1]) for n in range(len(same))]
         count = max(1, len(list(takewhile(lambda total: total <= budget, sums))))
         flow.clock += flow.pace() * sums[count - 1]
@@ -376,7 +373,7 @@ def test_what_was_taken_alone_or_before_a_pause_is_held_against_nobody() -> None
     queue.add("a", [("long", 50)], deadline=NEVER, large=True)
     for _ in range(4):
         add(queue, "small", 4)
-        assert queue.take(lambda group, large: Room(4), 0.0, longest=20).tokens == 4
+        assert queue.take(lambda group: 4, 0.0, longest=20).tokens == 4
     queue.add("a", [("large", 4)] * 9, deadline=NEVER, large=True)
     add(queue, "small", 4)
     add(queue, "small", 4)

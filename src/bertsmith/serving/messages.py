@@ -24,6 +24,9 @@ Kind = Literal[
 ]
 """Kinds of questions to a model; the last three are for looking inside, no answers."""
 
+Lane = Literal["small", "large", "any"]
+"""The requests that a worker answers: those that a batch holds, larger ones, or both."""
+
 MASK = "[MASK]"
 """A mask as clients may write it, whatever the vocabulary calls it."""
 

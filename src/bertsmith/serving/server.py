@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +22,7 @@ from bertsmith.core.printable import counted
 from bertsmith.core.signals import STOPPING
 from bertsmith.serving.config import ServeConfig
 from bertsmith.serving.log import buffered_log
-from bertsmith.serving.messages import ModelFacts
+from bertsmith.serving.messages import Lane, ModelFacts
 
 if TYPE_CHECKING:
     from bertsmith.serving.dispatch.gateway import Gateway
@@ -87,7 +88,7 @@ def _check_packages() -> None:
 
 
 def division(config: ServeConfig) -> tuple[int, int]:
-    """Return how many workers there are, and how many threads each has."""
+    """Return how many workers of each lane there are, and how many threads each has."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
@@ -95,11 +96,19 @@ def division(config: ServeConfig) -> tuple[int, int]:
     set_by_user = os.environ.get("OMP_NUM_THREADS", "")
     if set_by_user.isdecimal() and int(set_by_user) > 0:
         cores = min(cores, int(set_by_user))
-    gpu = config.device.startswith("cuda") or (
-        config.device == "auto" and Path("/dev/nvidiactl").exists()
-    )
-    workers = config.workers or (1 if cores == 1 or gpu else 2)
+    workers = config.workers or (1 if cores == 1 or _on_gpu(config) else 2)
     return workers, config.engine.threads or max(cores // workers, 1)
+
+
+def lanes(config: ServeConfig) -> tuple[Lane, ...]:
+    """Return the lanes that workers have: two where a further worker takes little memory."""
+    shared = sys.platform == "linux" and not _on_gpu(config)
+    return ("small", "large") if shared else ("any",)
+
+
+def _on_gpu(config: ServeConfig) -> bool:
+    auto = config.device == "auto" and Path("/dev/nvidiactl").exists()
+    return auto or config.device.startswith("cuda")
 
 
 def address(config: ServeConfig, port: int) -> str:
@@ -129,7 +138,8 @@ def with_room(config: ServeConfig) -> ServeConfig:
     fewer: a server that may open no file spins, and accepts nobody. Raises `ConfigError` where
     there is no room for any.
     """
-    wanted, others = config.limits.connections, _OTHER_FILES + division(config)[0]
+    workers = division(config)[0] * len(lanes(config))
+    wanted, others = config.limits.connections, _OTHER_FILES + workers
     allowed = _raised_open_files(wanted + others)
     most = allowed - others
     if most >= wanted:
@@ -195,15 +205,15 @@ async def _serve(config: ServeConfig, keys: Keys, listener: socket.socket) -> No
     forks = ForkServer(config, threads)
     tasks: set[asyncio.Task[None]] = set()
 
-    def start(listen: Listener) -> WorkerProcess:
-        process = WorkerProcess(forks, listen)
+    def start(listen: Listener, lane: Lane) -> WorkerProcess:
+        process = WorkerProcess(forks, listen, lane)
         task = asyncio.get_running_loop().create_task(process.listen())
         tasks.add(task)
         task.add_done_callback(tasks.discard)
         return process
 
     asked = asyncio.Event()
-    gateway = Gateway(config.limits, start, workers)
+    gateway = Gateway(config.limits, start, workers, lanes(config))
     with _signals(asked.set):
         app = make_app(gateway, config, keys)
         http = HttpServer(app, listener, config.limits)
@@ -218,9 +228,10 @@ async def _serve(config: ServeConfig, keys: Keys, listener: socket.socket) -> No
             if not asked.is_set():
                 for line in table(gateway.models, address(config, port)):
                     say(line)
+                each = " for small and for large requests each" if len(lanes(config)) > 1 else ""
                 with_threads = f"{counted(workers, 'worker')} of {counted(threads, 'thread')}"
                 _collect_seldom()
-                say(f"ready: {with_threads}")
+                say(f"ready: {with_threads}{each}")
                 await asked.wait()
                 assert not serving.done(), "the HTTP server has ended by itself"
                 await _drain(gateway, app, config, asked)

@@ -5,10 +5,12 @@ than may, or than can be computed in half the deadline by the pace so far. A bat
 computed in `pace.BATCH_SECONDS`, by what was measured so far; larger texts are computed alone, and
 never by all workers at once.
 
-A request that a batch holds is small. Each worker has at most two batches of large requests, one
-that it computes and one that it encodes meanwhile, and two of small ones, which overtake what it
-does not compute yet; so a small request waits for the batch that is computed. As long as small ones
-come, a batch of large ones is no more than is computed in `pace.SLICE_SECONDS`.
+A request that a batch holds is small. Small and large requests have workers of their own, as many
+each as there are cores to compute with; those for small requests are preferred by the system, which
+interrupts the others for them. So a small request waits for no large one that is being computed.
+Where workers cannot share the models, each answers both; batches of small requests then overtake
+those of large ones that are not computed yet. A worker has at most two batches of either, one that
+it computes and one that it encodes meanwhile.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from bertsmith.core.errors import UserError, WorkerDied
 from bertsmith.core.log import say
 from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.dispatch.jobs import Group, Job, Part, Sent, Worker
-from bertsmith.serving.dispatch.pace import SLICE_TEXTS, ModelPace, ServerPace
-from bertsmith.serving.dispatch.queue import QueueFull, Room, Taken, TokenQueue, TooLarge
+from bertsmith.serving.dispatch.pace import ModelPace, ServerPace
+from bertsmith.serving.dispatch.queue import QueueFull, Taken, TokenQueue, TooLarge
 from bertsmith.serving.dispatch.workers import Link, Listener
 from bertsmith.serving.messages import (
     Batch,
@@ -32,6 +34,7 @@ from bertsmith.serving.messages import (
     Done,
     Input,
     Kind,
+    Lane,
     ModelFacts,
     Opened,
     Outcome,
@@ -57,8 +60,6 @@ _OUT_OF_MEMORY = "it was killed, by the system perhaps, which was short of memor
 _TICK = 1.0
 # times the bytes of a request that was refused, up to which others are like it
 _AS_LARGE = 2
-# seconds after a small request in which others are expected
-_SMALL_COME = 1.0
 
 
 @dataclass
@@ -73,26 +74,30 @@ class Counts:
     restarts: int = 0
 
 
-Starter = Callable[[Listener], Link]
-"""A function that starts a worker whose messages a listener gets."""
+Starter = Callable[[Listener, Lane], Link]
+"""A function that starts a worker of a lane, whose messages a listener gets."""
 
 
 class Gateway:
-    """Answers requests by workers; `models` are known once the first worker has opened them."""
+    """Answers requests by workers; `models` are known once the first worker has opened them.
 
-    def __init__(self, limits: LimitsConfig, start: Starter, count: int) -> None:
+    There are `count` workers of each lane.
+    """
+
+    def __init__(
+        self, limits: LimitsConfig, start: Starter, count: int, lanes: tuple[Lane, ...] = ("any",)
+    ) -> None:
         self.limits = limits
         self.models: tuple[ModelFacts, ...] = ()
         self.counts = Counts()
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.queue: TokenQueue[Group, Part] = TokenQueue(limits.queue_tokens)
-        self._start, self._count = start, count
+        self._start, self._count, self._lanes = start, count, lanes
         self._workers: list[Worker] = []
         self._speeds: list[ModelPace] = []
         self._pace = ServerPace()
         # bytes and tokens of the smallest request refused since there was room last, of each flow
         self._no_room: dict[bool, tuple[int, int]] = {}
-        self._small_came = -math.inf
         self._jobs: set[Job] = set()
         self._idle = asyncio.Event()
         self._number = 0
@@ -104,13 +109,13 @@ class Gateway:
 
     def start(self) -> None:
         """Start the workers."""
-        for _ in range(self._count):
-            self._workers.append(Worker(self._start(self)))
+        for lane in self._lanes * self._count:
+            self._workers.append(Worker(self._start(self, lane), lane))
         self._watch()
 
     @property
     def size(self) -> int:
-        """The number of workers."""
+        """The number of workers of each lane."""
         return self._count
 
     @property
@@ -200,10 +205,7 @@ class Gateway:
         large = total > speed.budget
         if self._waits_too_long(large):
             raise self._overloaded(total, large)
-        now = time.monotonic()
-        if not large:
-            self._small_came = now
-        deadline = now + self.limits.deadline
+        deadline = time.monotonic() + self.limits.deadline
         try:
             job.entries = self.queue.add((model, task), contents, deadline=deadline, large=large)
         except QueueFull:
@@ -236,7 +238,7 @@ class Gateway:
 
     def _seconds_to_wait(self, tokens: int) -> float:
         """Return the seconds in which tokens that wait will be computed, by the pace so far."""
-        return tokens * self._pace.seconds / max(len(self._workers), 1)
+        return tokens * self._pace.seconds / self._count
 
     def _overloaded(self, wanted: int, large: bool) -> Overloaded:
         tokens = self.queue.ahead(large=large)
@@ -262,7 +264,7 @@ class Gateway:
             if (free := large or small) is None:
                 return
             taken = self.queue.take(
-                self._room,
+                lambda group: self._speeds[group[0]].budget,
                 time.monotonic(),
                 longest=self._longest(free),
                 small=small is not None,
@@ -283,24 +285,25 @@ class Gateway:
         free = [
             worker
             for worker in self._workers
-            if worker.opened and len(worker.of_flow(large=large)) < _DEPTH and not worker.long
+            if worker.opened
+            and worker.takes(large=large)
+            and len(worker.of_flow(large=large)) < _DEPTH
+            and not worker.long
         ]
         if large:
             return min(free, key=lambda worker: worker.tokens, default=None)
         return min(free, key=lambda worker: worker.load, default=None)
-
-    def _room(self, group: Group, large: bool) -> Room:
-        speed = self._speeds[group[0]]
-        if large and time.monotonic() - self._small_came < _SMALL_COME:
-            return Room(speed.slice, SLICE_TEXTS)
-        return Room(speed.budget)
 
     def _longest(self, worker: Worker) -> float:
         """Return the tokens of the longest text that a worker may compute now.
 
         As long as others compute long texts, one worker is kept for short ones.
         """
-        others = [each for each in self._workers if each is not worker and each.opened]
+        others = [
+            each
+            for each in self._workers
+            if each is not worker and each.opened and each.lane == worker.lane
+        ]
         if others and not any(not each.long for each in others):
             return min(2 * speed.budget for speed in self._speeds)
         return math.inf
@@ -364,8 +367,11 @@ class Gateway:
             if outcome.problem is None and not outcome.truncated:
                 size += _size(part.asked)
                 tokens += outcome.tokens
-        self._speeds[sent.model].learn(size, tokens, computed, message.seconds)
-        self._pace.learn(computed, message.seconds)
+        # where both lanes compute, each of them has a part of the cores
+        busy = sum(bool(each.batches) for each in self._workers) + (not worker.batches)
+        seconds = message.seconds * min(1.0, self._count / busy)
+        self._speeds[sent.model].learn(size, tokens, computed, seconds)
+        self._pace.learn(computed, seconds)
         self.counts.tokens += computed
         self.counts.batches += 1
         self.counts.seconds += message.seconds
@@ -392,16 +398,16 @@ class Gateway:
         self.counts.restarts += 1
         pause = 0.0 if own.opened else min(2.0**self._failures, _LONGEST_PAUSE)
         self._failures += not own.opened
-        asyncio.get_running_loop().call_later(pause, self._replace)
+        asyncio.get_running_loop().call_later(pause, self._replace, own.lane)
 
-    def _replace(self) -> None:
+    def _replace(self, lane: Lane) -> None:
         if self._stopped:
             return
         try:
-            self._workers.append(Worker(self._start(self)))
+            self._workers.append(Worker(self._start(self, lane), lane))
         except OSError as error:
             say(f"a worker cannot be started: {error.strerror}")
-            asyncio.get_running_loop().call_later(_LONGEST_PAUSE, self._replace)
+            asyncio.get_running_loop().call_later(_LONGEST_PAUSE, self._replace, lane)
 
     def _of(self, link: Link) -> Worker | None:
         return next((worker for worker in self._workers if worker.link is link), None)

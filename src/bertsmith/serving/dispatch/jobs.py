@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from bertsmith.serving.dispatch.queue import Entry
 from bertsmith.serving.dispatch.workers import Link
-from bertsmith.serving.messages import Input, Kind, Outcome
+from bertsmith.serving.messages import Input, Kind, Lane, Outcome
 from bertsmith.serving.refusals import Refusal
 
 Group = tuple[int, Kind]
@@ -64,10 +64,15 @@ class Worker:
     """A worker and the batches that it has, by their numbers."""
 
     link: Link
+    lane: Lane = "any"
     opened: bool = False
     batches: dict[int, Sent] = field(default_factory=dict)
     since: float = 0.0
     """The time when it finished a batch last, or was sent one while it had none."""
+
+    def takes(self, *, large: bool) -> bool:
+        """Return whether it answers large requests, or small ones."""
+        return self.lane in ("any", "large" if large else "small")
 
     def of_flow(self, *, large: bool) -> list[Sent]:
         """Return its batches of large requests, or those of small ones."""

@@ -7,11 +7,6 @@ from dataclasses import dataclass
 BATCH_SECONDS = 0.05
 """The time in which a batch should be computed."""
 _LEAST_BATCH, _MOST_BATCH, _FIRST_BATCH = 512, 16_384, 2048
-SLICE_SECONDS = 0.0125
-"""The time in which a batch of large requests should be computed while small ones come."""
-SLICE_TEXTS = 128
-"""The texts of such a batch: each takes time beside what is computed."""
-_LEAST_SLICE = 128
 # share of what was known before in each estimate
 _MEMORY, _LONG_MEMORY = 0.9, 0.98
 
@@ -27,11 +22,6 @@ class ModelPace:
     def budget(self) -> int:
         """The tokens of a batch."""
         return max(_LEAST_BATCH, min(_MOST_BATCH, int(BATCH_SECONDS / self.seconds_per_token)))
-
-    @property
-    def slice(self) -> int:
-        """The tokens of a batch of large requests while small ones come."""
-        return max(_LEAST_SLICE, min(_MOST_BATCH, int(SLICE_SECONDS / self.seconds_per_token)))
 
     def learn(self, size: int, tokens: int, computed: int, seconds: float) -> None:
         """Take note of a batch: the tokens of so many bytes, the seconds of all that was computed.

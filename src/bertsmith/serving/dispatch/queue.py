@@ -112,14 +112,6 @@ class Taken(Generic[G, T]):
         return sum(entry.tokens for entry in self.batch)
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """The bounds of a batch."""
-
-    tokens: int
-    texts: float = float("inf")
-
-
 class TokenQueue(Generic[G, T]):
     """Entries of any content, in groups, of at most `most` tokens together.
 
@@ -184,7 +176,7 @@ class TokenQueue(Generic[G, T]):
 
     def take(
         self,
-        room: Callable[[G, bool], Room],
+        room: Callable[[G], float],
         now: float,
         *,
         longest: float = float("inf"),
@@ -193,8 +185,7 @@ class TokenQueue(Generic[G, T]):
     ) -> Taken[G, T]:
         """Take the next batch: the entry whose turn it is, and others of its flow and group.
 
-        These are at most what `room` returns for the group and flow (true for large requests), but
-        always one entry. Nothing is taken where it is the turn of a flow for which `small` or
+        These have at most as many tokens as `room` returns for the group, but are always one entry. Nothing is taken where it is the turn of a flow for which `small` or
         `large` is false. Of large requests, entries of more than `longest` tokens stay.
         """
         taken: Taken[G, T] = Taken()
@@ -210,7 +201,7 @@ class TokenQueue(Generic[G, T]):
             if large if taken.large else small:
                 flow = head.request.flow
                 bound = longest if flow.large else float("inf")
-                self._fill(taken, head, room(head.group, flow.large), now, bound, kept)
+                self._fill(taken, head, room(head.group), now, bound, kept)
                 flow.start += taken.tokens
                 if len(heads) == 1:
                     # a flow that has nothing to take saves nothing up
@@ -226,17 +217,17 @@ class TokenQueue(Generic[G, T]):
         self,
         taken: Taken[G, T],
         head: Entry[G, T],
-        room: Room,
+        tokens: float,
         now: float,
         longest: float,
         kept: list[Entry[G, T]],
     ) -> None:
         """Move entries of a flow and a group into a batch, from the first one on."""
-        flow, tokens = head.request.flow, room.tokens
+        flow = head.request.flow
         heap = flow.groups[head.group]
         pace = PATIENCE / max(PATIENCE, flow.of_several + 1)
         while entry := self._head(heap, now, longest, taken.expired, kept):
-            if taken.batch and (entry.tokens > tokens or len(taken.batch) >= room.texts):
+            if taken.batch and entry.tokens > tokens:
                 break
             heappop(heap)
             tokens -= entry.tokens

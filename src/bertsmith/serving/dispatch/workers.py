@@ -17,6 +17,7 @@ from bertsmith.serving.messages import (
     Batch,
     Cancel,
     Done,
+    Lane,
     Opened,
     Refused,
     Said,
@@ -61,7 +62,7 @@ class ForkServer:
     """
 
     def __init__(self, config: ServeConfig, threads: int) -> None:
-        self.first = framed((config, threads))
+        self.settings = (config, threads)
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -93,7 +94,7 @@ class ForkServer:
             except OSError:
                 ours.close()
                 raise
-        ours.sendall(self.first)
+        ours.sendall(framed(self.settings))
         self._process, self._connection = process, ours
         task = asyncio.get_running_loop().create_task(self._listen(process, ours))
         self._tasks.add(task)
@@ -150,9 +151,9 @@ class ForkServer:
 class WorkerProcess:
     """A worker in a process of its own."""
 
-    def __init__(self, server: ForkServer, listener: Listener) -> None:
+    def __init__(self, server: ForkServer, listener: Listener, lane: Lane) -> None:
         """Start the process; `listen` has to be run beside."""
-        self._listener, self._first = listener, server.first
+        self._listener, self._first = listener, framed((*server.settings, lane))
         self._ours, theirs = socket.socketpair()
         self._writer: asyncio.StreamWriter | None = None
         self._pid: int | None = None

@@ -43,6 +43,7 @@ from bertsmith.serving.processes import name_process
 _SWITCH = 0.001
 _KEPT_CANCELLATIONS = 100_000
 _NICENESS = 5
+_NICENESS_OF_LARGE = 15
 
 Encoded = tuple[int, Input, float, tuple[Request[Any], bool] | Outcome]
 Turn = tuple[bool, int]
@@ -187,10 +188,10 @@ def ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def be_nice() -> None:
-    """Let requests be taken, and refused, at once while all cores compute."""
+def be_nice(more: int = _NICENESS) -> None:
+    """Let others have a core at once while all cores compute: by default, who takes requests."""
     if hasattr(os, "nice"):
-        os.nice(_NICENESS)
+        os.nice(more)
 
 
 def run_worker(connection: socket.socket, models: Sequence[ServedModel] | None) -> NoReturn:
@@ -218,8 +219,10 @@ def _serve(connection: socket.socket, models: Sequence[ServedModel] | None) -> N
 
     connection.sendall(framed(Started(os.getpid())))
     stream = connection.makefile("rb")
-    config, threads = read_frame(stream)
+    config, threads, lane = read_frame(stream)
     assert isinstance(config, ServeConfig)
+    if lane == "large":
+        be_nice(_NICENESS_OF_LARGE - _NICENESS)
     torch.set_num_threads(threads)
     if models is None:
         try:
