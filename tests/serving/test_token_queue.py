@@ -221,9 +221,7 @@ class Queues(RuleBasedStateMachine):
             # neither invented, nor given twice, nor cancelled
             del self.entries[name]
 
-    def simulated(
-        self, budget: int, longest: float, free: tuple[bool, bool]
-    ) -> list[int]:
+    def simulated(self, budget: int, longest: float, free: tuple[bool, bool]) -> list[int]:
         """Return the names of the next batch."""
         small, large = self.small.next(NEVER), self.large.next(longest)
         if small and large:

@@ -67,7 +67,9 @@ class ServeConfig(Config):
     api_keys: Path | None = None
     """File of keys, one a line: requests must have the header Authorization: Bearer KEY."""
     workers: int | None = None
-    """Processes that compute; 2 if not given, or 1 on a single core or a GPU."""
+    """Processes that compute large requests, and as many again for small ones; 2 if not given, or 1
+    on a single core. On a GPU, and on systems other than Linux, each computes both, and on a GPU
+    there is 1."""
     device: str = "auto"
     """auto (a GPU if there is one), cpu, cuda or cuda:1."""
     engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)

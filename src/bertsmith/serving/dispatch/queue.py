@@ -185,8 +185,9 @@ class TokenQueue(Generic[G, T]):
     ) -> Taken[G, T]:
         """Take the next batch: the entry whose turn it is, and others of its flow and group.
 
-        These have at most as many tokens as `room` returns for the group, but are always one entry. Nothing is taken where it is the turn of a flow for which `small` or
-        `large` is false. Of large requests, entries of more than `longest` tokens stay.
+        These have at most as many tokens as `room` returns for the group, but are at least one
+        entry. Nothing is taken where it is the turn of a flow for which `small` or `large` is
+        false. Of large requests, entries of more than `longest` tokens stay.
         """
         taken: Taken[G, T] = Taken()
         kept: list[Entry[G, T]] = []

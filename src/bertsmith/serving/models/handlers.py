@@ -332,7 +332,7 @@ def masked_of(tokenizer: Tokenizer, asked: Input) -> Example:
     """Return a text with masks as the vocabulary writes them."""
     mask = tokenizer.vocabulary[tokenizer.mask_id]
     second = None if asked.second is None else asked.second.replace(MASK, mask)
-    return text_of(replace(asked, text=asked.text.replace(MASK, mask), second=second))
+    return text_of(asked._replace(text=asked.text.replace(MASK, mask), second=second))
 
 
 def present_fillings(tokenizer: Tokenizer, example: Example, answer: Fillings, asked: Input) -> Any:  # noqa: ANN401

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
@@ -35,12 +35,10 @@ async def answer(service: Service, asked: AnswerRequest) -> Response:
         raise InvalidRequest(message, parameter="conformal")
     inputs: list[Input] = []
     sizes: list[int] = []
+    make = partial(Input, truncate=asked.truncate, top=asked.top, conformal=asked.conformal)
     for number, item in enumerate(asked.inputs):
-        own = _inputs(item, chosen.kind, number)
-        inputs += [
-            replace(each, truncate=asked.truncate, top=asked.top, conformal=asked.conformal)
-            for each in own
-        ]
+        own = _inputs(item, chosen.kind, number, make)
+        inputs += own
         sizes.append(len(own))
     if chosen.kind == "fill-mask":
         mask = chosen.facts.mask or MASK
@@ -64,19 +62,19 @@ async def answer(service: Service, asked: AnswerRequest) -> Response:
     )
 
 
-def _inputs(item: Item, kind: Kind, number: int) -> list[Input]:
+def _inputs(item: Item, kind: Kind, number: int, make: Callable[..., Input]) -> list[Input]:
     """Return what one input asks: several texts of a ranking."""
     match item:
         case RankingInput() if kind == "ranking":
-            return [Input(item.query, text) for text in item.texts]
+            return [make(item.query, text) for text in item.texts]
         case QuestionInput() if kind == "spans":
-            return [Input(item.question, item.context)]
+            return [make(item.question, item.context)]
         case TextInput(choices=list() as choices) if kind == "choices":
-            return [Input(item.text, None, tuple(choices))]
+            return [make(item.text, None, tuple(choices))]
         case TextInput(choices=None) if kind not in ("ranking", "spans", "choices"):
-            return [Input(item.text, item.text_pair)]
+            return [make(item.text, item.text_pair)]
         case str() if kind not in ("ranking", "spans", "choices"):
-            return [Input(item)]
+            return [make(item)]
     raise InvalidRequest(f"input {number} is not of the form {_FORMS[kind]}", parameter="inputs")
 
 
