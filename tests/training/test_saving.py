@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from bertsmith.core.errors import DiskError
 from bertsmith.core.files import writing as refused_as_disk_error
 from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.state import saving
+from bertsmith.training.state import Saver
 from bertsmith.weights.tensors import write_tensors
 
 
@@ -114,7 +115,7 @@ class Held(Checkpoints):
 def test_what_is_saved_is_what_was_there_when_saving_began(tmp_path: Path) -> None:
     held = Held(tmp_path)
     first = checkpoint(1)
-    with saving(RunFolder(tmp_path), held) as saver:
+    with closing(Saver(RunFolder(tmp_path), held)) as saver:
         saver.save(first)
         assert held.began.acquire(timeout=300)
         first.weights["a"].fill_(99)  # training goes on meanwhile
@@ -136,7 +137,7 @@ class Refusing(Checkpoints):
 
 
 def test_what_goes_wrong_is_raised_by_the_next_call(tmp_path: Path) -> None:
-    with saving(RunFolder(tmp_path), Refusing(tmp_path)) as saver:
+    with closing(Saver(RunFolder(tmp_path), Refusing(tmp_path))) as saver:
         for ask in (saver.wait, lambda: saver.save(checkpoint(2))):
             saver.save(checkpoint(1))
             with pytest.raises(DiskError, match="No space left"):

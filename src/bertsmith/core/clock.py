@@ -62,17 +62,24 @@ def process_start() -> float:
     That is when the process was started, before Python had imported anything; below torchrun when
     torchrun was, unless it has restarted its processes. Where the system does not tell, now.
     """
-    ages = [_age(Path("/proc/self/stat"))]
+    ages = [_age(os.getpid())]
     if os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0":
-        ages.append(_age(Path(f"/proc/{os.getppid()}/stat")))
+        ages.append(_age(os.getppid()))
     return time.monotonic() - max(ages)
 
 
-def _age(stat: Path) -> float:
-    """Seconds since a process was started, from its line in /proc; 0 where there is none."""
-    with suppress(OSError, ValueError, IndexError, AttributeError):
-        # the second field, the program's name in brackets, may hold blanks
-        fields = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+def _age(pid: int) -> float:
+    """Seconds since a process was started; 0 where the system does not tell."""
+    with suppress(ValueError, IndexError, AttributeError):
+        started = int(process_fields(pid)[19]) / os.sysconf("SC_CLK_TCK")
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
     return 0.0
+
+
+def process_fields(pid: int) -> list[str]:
+    """Return what Linux tells of a process, from field 3 of proc_pid_stat(5) on; else []."""
+    with suppress(OSError):
+        line = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        # the second field, the program's name in brackets, may hold blanks
+        return line.rpartition(")")[2].split()
+    return []

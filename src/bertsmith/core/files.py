@@ -120,11 +120,19 @@ def user_cache() -> Path | None:
 
 
 def refused_by_disk(error: OSError) -> bool:
-    """Return whether the disk or its owner refuses, rather than a mistake of ours."""
+    """Return whether an error says that the disk or its owner refuses."""
     return error.errno in _CURES
 
 
-def was_deleted(error: OSError, where: str | Path) -> bool:
+def refusal_of(error: OSError | DiskError, where: str | Path) -> OSError | None:
+    """Return what the disk or its owner refused at `where`; None for a mistake of ours."""
+    refusal = error.__cause__ if isinstance(error, DiskError) else error
+    if isinstance(refusal, OSError) and (refused_by_disk(refusal) or _deleted(refusal, where)):
+        return refusal
+    return None
+
+
+def _deleted(error: OSError, where: str | Path) -> bool:
     """Return whether something in the folder of `where` was deleted while it was needed.
 
     A file that is missing anywhere else is a mistake of ours: it should have been looked for.
@@ -158,10 +166,7 @@ def writing(where: str | Path, *, then: str = "") -> Iterator[None]:
     except BrokenPipeError:
         raise
     except (OSError, DiskError) as error:
-        refusal = error.__cause__ if isinstance(error, DiskError) else error
-        if not isinstance(refusal, OSError):
-            raise
-        if not refused_by_disk(refusal) and not was_deleted(refusal, where):
+        if (refusal := refusal_of(error, where)) is None:
             raise
         raise disk_error(refusal, where, then=then) from refusal
 

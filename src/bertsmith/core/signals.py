@@ -106,26 +106,19 @@ class Interrupted(KeyboardInterrupt):
     """Training was stopped by the user and is saved; the message tells how to continue."""
 
 
-class Requests:
-    """The user's request to stop."""
-
-    def __init__(self) -> None:
-        self.stop = False
-
-    def asked(self) -> bool:
-        """Return whether the user has asked to stop."""
-        return self.stop
-
-
 @contextmanager
-def interruptions() -> Iterator[Requests]:
-    """Turn the first Ctrl-C (or SIGTERM, SIGHUP) into a request; a second Ctrl-C ends at once."""
-    requests = Requests()
+def interruptions() -> Iterator[Callable[[], bool]]:
+    """Yield a function that tells whether the user has asked to stop.
+
+    The first Ctrl-C (or SIGTERM, SIGHUP) is a request; a second Ctrl-C ends at once.
+    """
+    stop = False
 
     def ask(number: int) -> None:
-        if requests.stop and number == signal.SIGINT:
+        nonlocal stop
+        if stop and number == signal.SIGINT:
             raise KeyboardInterrupt
-        requests.stop = True
+        stop = True
 
     with handled(ask):
-        yield requests
+        yield lambda: stop

@@ -27,8 +27,7 @@ class Budget(Config):
                 "the budget needs either steps or minutes",
                 remedy="give one of --steps and --minutes",
             )
-        if self.steps is not None and self.steps < 1:
-            raise ConfigError(f"--steps is {self.steps}", remedy="it must be at least 1")
+        check_least(self, {"steps": 1})
         if self.minutes is not None and not 0 < self.minutes < math.inf:
             raise ConfigError(f"--minutes is {self.minutes}", remedy="it must be above 0")
 

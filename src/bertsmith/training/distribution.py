@@ -27,6 +27,7 @@ from torch import distributed
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
+from bertsmith.core.clock import process_fields
 from bertsmith.core.errors import ConfigError, RankLost, UserError
 from bertsmith.core.log import complain, console, say
 from bertsmith.core.signals import Interrupted, ending_status, interruptions
@@ -155,7 +156,8 @@ class RankWatch:
             self._report(f"{named} is running again")
         elif self._quiet == _QUIET_POLLS and not self._store.check([f"left/{rank}"]):
             pid, me = self.peers[rank]["pid"], self.peers[self._rank]
-            stopped = self.peers[rank]["machine"] == me["machine"] and _is_stopped(pid)
+            here = self.peers[rank]["machine"] == me["machine"]
+            stopped = here and "".join(process_fields(pid)[:1]) in ("T", "t")
             why = f"it is stopped, kill -CONT {pid} resumes it" if stopped else "waiting for it"
             self._report(f"{named} has sent no heartbeat for {_QUIET_POLLS} seconds: {why}")
 
@@ -215,21 +217,12 @@ def _named(peer: Peer, rank: int) -> str:
     return f"rank {rank} (pid {peer['pid']} on {peer['host']})"
 
 
-def _is_stopped(pid: int) -> bool:
-    """Return whether a process on this machine was stopped by a signal."""
-    with suppress(OSError, ValueError, IndexError):
-        line = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
-        return line.rpartition(")")[2].split()[0] in "Tt"
-    return False
-
-
 def _death(peer: Peer, rank: int) -> str:
     """Describe how a process on this machine has ended, if its parent has not reaped it yet."""
     name, status = _named(peer, rank), 0
-    with suppress(OSError, ValueError, IndexError):
-        # proc_pid_stat(5): field 52 is the status in the form of waitpid
-        line = Path(f"/proc/{peer['pid']}/stat").read_text(encoding="ascii")
-        status = int(line.rpartition(")")[2].split()[49])
+    with suppress(ValueError, IndexError):
+        # field 52 is the status in the form of waitpid
+        status = int(process_fields(peer["pid"])[49])
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return f"{name} was killed by signal {number} ({signal.Signals(number).name})"
@@ -312,8 +305,8 @@ class World:
     @contextmanager
     def interruptions(self) -> Iterator[Callable[[], bool]]:
         """Turn Ctrl-C or SIGTERM into a request; all ranks check together whether any has one."""
-        with interruptions() as requests:
-            yield lambda: self.any(requests.asked())
+        with interruptions() as asked:
+            yield lambda: self.any(asked())
 
     def share(self, batches: int) -> int:
         """Return each rank's number of batches per step; `ConfigError` if they cannot be equal."""

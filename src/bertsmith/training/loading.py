@@ -71,16 +71,6 @@ class Drawn(NamedTuple):
 
 def serve(connection: Connection) -> None:
     """Make the batches that the process at the other end requests, until it exits."""
-    try:
-        _serve(connection)
-    except Gone:
-        pass
-    finally:
-        # a thread that waits for a reader must not delay the exit
-        os._exit(0)
-
-
-def _serve(connection: Connection) -> None:
     walked, ahead = receive(connection)
     waiting: queue.Queue[bytes] = queue.Queue(ahead)
     threading.Thread(target=_send, args=(connection, waiting), daemon=True).start()

@@ -34,10 +34,10 @@ from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import Precision
 from bertsmith.network.model import Model
-from bertsmith.objectives.objective import Loss, Losses
+from bertsmith.objectives.objective import Losses
 from bertsmith.training.distribution import ALONE
 from bertsmith.training.processes import Gone, Worker, failure, keep_large_blocks, pickled, receive
-from bertsmith.training.replicas import Objective, Replica
+from bertsmith.training.replicas import Objective, PlainLosses, Replica, losses_of
 
 PARTS_PER_PROCESS = 2
 POSSIBLE = hasattr(os, "memfd_create")
@@ -81,7 +81,7 @@ class Done(NamedTuple):
 
     part: int
     total: Tensor
-    losses: Mapping[str, tuple[Tensor, Tensor, int, float]]
+    losses: PlainLosses
     used: Sequence[bool]
 
 
@@ -182,17 +182,8 @@ class _Helper(Worker):
 
 def serve(connection: Connection) -> None:
     """Compute parts for the process at the other end, until it exits."""
-    try:
-        torch.set_num_threads(1)
-        keep_large_blocks()
-        _serve(connection)
-    except Gone:
-        pass
-    finally:
-        os._exit(0)
-
-
-def _serve(connection: Connection) -> None:
+    torch.set_num_threads(1)
+    keep_large_blocks()
     material: Material = receive(connection)
     memory, queue = recv_handle(connection), recv_handle(connection)
     try:
@@ -247,7 +238,7 @@ class LocalReplicas:
             for each in done:
                 if each.used[number]:
                     _add(parameter, self._shared.gradients[each.part][number])
-        return [(each.total, _losses(each)) for each in done]
+        return [(each.total, losses_of(each.losses)) for each in done]
 
 
 def _add(parameter: nn.Parameter, gradient: Tensor) -> None:
@@ -255,15 +246,6 @@ def _add(parameter: nn.Parameter, gradient: Tensor) -> None:
         parameter.grad = gradient.clone()
     else:
         parameter.grad.add_(gradient)
-
-
-def _losses(done: Done) -> Losses:
-    return Losses(
-        parts={
-            name: Loss(sum=total, correct=correct, count=count, weight=weight)
-            for name, (total, correct, count, weight) in done.losses.items()
-        }
-    )
 
 
 def _trained(replica: Replica) -> list[nn.Parameter]:

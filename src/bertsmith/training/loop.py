@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 
 from bertsmith.batches import DataPosition
@@ -24,7 +24,7 @@ from bertsmith.training.processes import keep_large_blocks
 from bertsmith.training.replicas import Objective, Replica
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Pacing, Timing
-from bertsmith.training.state import Measure, Measuring, Saver, TrainState, saving
+from bertsmith.training.state import Measure, Measuring, Saver, TrainState
 from bertsmith.training.stepping import Watch, gradient_of
 
 
@@ -102,7 +102,7 @@ def fit(
     with (
         world.interruptions() as stopping,
         feeding(batches, config.workers, ahead=own + 1, rank=world.rank, ranks=world.size) as feed,
-        saving(folder, checkpoints) as saver,
+        closing(Saver(folder, checkpoints)) as saver,
         _local(model, objective, config) as local,
         progress(session.title, 1.0) as bar,
     ):

@@ -180,7 +180,9 @@ class Optimiser:
         orthogonal = []
         top = _top(self.names.values())
         for parameter, name in self.names.items():
-            if config.matrices == "muon" and parameter.dim() > 1 and _is_hidden_matrix(name):
+            # embeddings and heads do not map hidden to hidden values
+            inside = name.startswith(_BLOCKS) and parameter.dim() > 1
+            if config.matrices == "muon" and inside:
                 orthogonal.append(parameter)
             else:
                 scale = config.layer_decay ** (top - _depth(name, top))
@@ -259,11 +261,6 @@ def _as_memory_of(parameter: Tensor, tensor: Tensor) -> Tensor:
     """Return a copy on the parameter's device, sharded if the parameter is."""
     copy = tensor.to(parameter.device, copy=True)
     return shared_as(copy, parameter) if copy.shape == parameter.shape else copy
-
-
-def _is_hidden_matrix(name: str) -> bool:
-    """Return whether a matrix maps hidden to hidden values; embeddings and heads do not."""
-    return name.startswith(_BLOCKS)
 
 
 def _top(names: Iterable[str]) -> int:

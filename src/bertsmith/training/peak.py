@@ -16,7 +16,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -136,12 +136,7 @@ def _read(folder: Path, machine: str) -> Peak | None:
 def _write(folder: Path, machine: str, peak: Peak) -> None:
     """Replace a machine's peak in a folder atomically; errors of the system are ignored."""
     path = _file(folder, machine)
-    record = {
-        "machine": machine,
-        "flops": peak.flops,
-        "occasions": peak.occasions,
-        "measured": peak.measured,
-    }
+    record = {"machine": machine, **asdict(peak)}
     with suppress(OSError, DiskError):
         folder.mkdir(parents=True, exist_ok=True)
         with replaced_file(path, unfinished(path)) as fresh:

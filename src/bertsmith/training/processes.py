@@ -65,13 +65,15 @@ def failure(error: Exception) -> Failed:
 
 
 def begin(connection: Connection, serve: Callable[[Connection], None], messages: int) -> None:
-    """Call a worker's function, unless the parent's messages are of another format.
+    """Call a worker's function until the parent is gone, and end.
 
-    They are if the installed package was replaced while the parent ran.
+    The parent's messages are of another format if the installed package was replaced while it ran.
     """
     if not (version := other_version(messages, MESSAGES)):
-        serve(connection)
-        return
+        with contextlib.suppress(Gone):
+            serve(connection)
+        # a thread that waits for a reader must not delay the exit
+        os._exit(0)
     refusal = WorkerDied(
         f"bertsmith was replaced by another version while it ran: this process is of {version}",
         remedy="give the same command again",

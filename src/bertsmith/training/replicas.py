@@ -87,9 +87,20 @@ def _distributed(tensor: Tensor) -> Any:  # noqa: ANN401
 
 
 Objective = Callable[[Model, Batch], Losses]
-
+PlainLosses = Mapping[str, tuple[Tensor, Tensor, int, float]]
+"""Losses by name as plain values: sum, correct, count, weight."""
 
 _OWN = "objective"
+
+
+def losses_of(parts: PlainLosses) -> Losses:
+    """Return losses, given their plain values."""
+    return Losses(
+        parts={
+            name: Loss(sum=total, count=count, correct=correct, weight=weight)
+            for name, (total, correct, count, weight) in parts.items()
+        }
+    )
 
 
 class Trained(nn.Module):
@@ -121,7 +132,7 @@ class Replica:
         self.model = model
         self.world = world
         self._precision: Precision = precision
-        self._step: Callable[[Batch], dict[str, tuple[Tensor, Tensor, int, float]]]
+        self._step: Callable[[Batch], PlainLosses]
         self._step = step = _Step(model, objective)
         self.trained = Trained(model, step.own)
         self._copies: Any = None
@@ -137,13 +148,7 @@ class Replica:
     def losses(self, batch: Batch) -> Losses:
         """Return the objective's losses over one batch."""
         with autocast(self._precision, self.model.device):
-            parts = self._step(batch)
-        return Losses(
-            parts={
-                name: Loss(sum=total, count=count, correct=correct, weight=weight)
-                for name, (total, correct, count, weight) in parts.items()
-            }
-        )
+            return losses_of(self._step(batch))
 
     @contextmanager
     def part_of_step(self, *, last: bool) -> Iterator[None]:
@@ -182,7 +187,7 @@ class _Step(nn.Module):
         self.own: nn.ModuleDict = getattr(objective, "own", nn.ModuleDict())
         self._objective = objective
 
-    def forward(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor, int, float]]:
+    def forward(self, batch: Batch) -> PlainLosses:
         losses = self._objective(self.model, batch)
         return {
             name: (one.sum, one.correct, one.count, one.weight)

@@ -28,9 +28,8 @@ from bertsmith.core.files import (
     parse_json,
     partial_file,
     read_json,
-    refused_by_disk,
+    refusal_of,
     text_hash,
-    was_deleted,
     write_json,
     writing,
 )
@@ -136,10 +135,7 @@ class RunFolder:
                 yield
             except (OSError, DiskError) as error:
                 self._forget_beginning()
-                refusal = error.__cause__ if isinstance(error, DiskError) else error
-                if not isinstance(refusal, OSError):
-                    raise
-                if not refused_by_disk(refusal) and not was_deleted(refusal, self.path / _LOCK):
+                if (refusal := refusal_of(error, self.path / _LOCK)) is None:
                     raise
                 where = getattr(error, "where", None) or self.path
                 raise disk_error(refusal, where, then=self._how_to_go_on()) from refusal

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -96,7 +95,10 @@ class Measuring:
 
 
 class Saver:
-    """Writes checkpoints one at a time; what goes wrong is raised by the next call."""
+    """Writes checkpoints one at a time; what goes wrong is raised by the next call.
+
+    Without a folder it saves nothing.
+    """
 
     def __init__(self, folder: RunFolder | None, checkpoints: Checkpoints | None) -> None:
         self._folder = folder
@@ -147,16 +149,6 @@ class Saver:
         self._folder.flush_log()
         self._checkpoints.save(checkpoint)
         self.seconds = time.monotonic() - began
-
-
-@contextmanager
-def saving(folder: RunFolder | None, checkpoints: Checkpoints | None) -> Iterator[Saver]:
-    """A saver, closed in the end; without a folder it saves nothing."""
-    saver = Saver(folder, checkpoints)
-    try:
-        yield saver
-    finally:
-        saver.close()
 
 
 def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -26,7 +26,7 @@ from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.recipes.finetune.trial import Supervision, Trial, TrialResult, carry_out
-from bertsmith.training.processes import Failed, Gone, Worker, failure, pickled, receive
+from bertsmith.training.processes import Failed, Worker, failure, pickled, receive
 
 # at most this often, so that progress messages take no time from training
 _SECONDS_BETWEEN_SHARES = 0.5
@@ -85,19 +85,16 @@ class Stopped(NamedTuple):
 
 def serve(connection: Connection) -> None:
     """Train what the process at the other end sends, until the connection closes."""
-    try:
-        place: Workplace = receive(connection)
-        torch.set_num_threads(place.threads)
-        signal.signal(signal.SIGTERM, _stop)
-        parent = _Parent(connection)
-        while True:
-            message: Material | Work = receive(connection)
-            if isinstance(message, Material):
-                material = message
-            else:
-                parent.send(_done(message, material, place, parent))
-    except Gone:
-        os._exit(0)
+    place: Workplace = receive(connection)
+    torch.set_num_threads(place.threads)
+    signal.signal(signal.SIGTERM, _stop)
+    parent = _Parent(connection)
+    while True:
+        message: Material | Work = receive(connection)
+        if isinstance(message, Material):
+            material = message
+        else:
+            parent.send(_done(message, material, place, parent))
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -233,9 +230,9 @@ class Trainers:
         """
         waiting, stops, errors = deque(trials), dict[str, str](), list[Exception]()
         title = f"{counted(len(trials), 'training')}, {min(self.at_once, len(trials))} at once"
-        with interruptions() as requests, progress_of_several(title, len(trials)) as bars:
+        with interruptions() as asked, progress_of_several(title, len(trials)) as bars:
             while waiting or self._at_work():
-                if requests.asked() or stops or errors:
+                if asked() or stops or errors:
                     waiting.clear()
                     self._ask_to_stop()
                 try:
@@ -247,7 +244,7 @@ class Trainers:
         self._packed = None
         if errors:
             raise errors[0]
-        if stops or requests.asked():
+        if stops or asked():
             told = (f"{each.title} {stops[each.title]}" for each in trials if each.title in stops)
             raise Interrupted(" and ".join(told) or "stopped")
 
