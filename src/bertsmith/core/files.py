@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from bertsmith.core.errors import DiskError, UserError
 
@@ -264,29 +264,17 @@ class Record(NamedTuple):
     sha256: str
 
 
-class Digest(Protocol):
-    """A hash of hashlib."""
-
-    def update(self, data: bytes, /) -> None:
-        """Add some bytes."""
-
-    def hexdigest(self) -> str:
-        """Return the hash of all bytes added."""
-
-
 def text_hash(text: str) -> str:
     """Return the SHA-256 of a text in UTF-8 as hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def file_hash(
-    path: Path, seen: Callable[[int], None] | None = None, digest: Digest | None = None
-) -> str:
-    """Return the SHA-256 of a regular file as hexadecimal, or add the file to another digest.
+def file_hash(path: Path, seen: Callable[[int], None] | None = None) -> str:
+    """Return the SHA-256 of a regular file as hexadecimal.
 
     `seen` is called with the size of each block that is read.
     """
-    digest = digest or hashlib.sha256()
+    digest = hashlib.sha256()
     with open_regular(path) as file:
         while block := file.read(_READ):
             digest.update(block)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from bertsmith.core.errors import HubError, ModelFolderError
-from bertsmith.core.files import file_hash, read_json
+from bertsmith.core.files import file_hash, open_regular, read_json
 from bertsmith.core.log import Bar, progress
 from bertsmith.hub.client import HubUnreachable, hub_api, talking
 from bertsmith.tokens.folder.files import TOKENIZER_FILES
@@ -194,7 +194,8 @@ def _hash_of(path: Path, file: RemoteFile) -> str:
     if file.large:
         return file_hash(path)
     git = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
-    return file_hash(path, digest=git)
+    with open_regular(path) as blob:
+        return hashlib.file_digest(blob, lambda: git).hexdigest()
 
 
 def send(

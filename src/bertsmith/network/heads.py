@@ -118,13 +118,9 @@ class MaskedLMHead(nn.Module):
         return self.norm(F.gelu(self.dense(hidden), approximate=self.approximate))  # type: ignore[no-any-return]
 
 
-def _next_sentence(encoder: EncoderConfig) -> nn.Module:
-    return nn.Linear(encoder.hidden, 2)
-
-
 PRETRAINING_HEADS: dict[PretrainingHead, Callable[[EncoderConfig], nn.Module]] = {
     "masked_lm": MaskedLMHead,
-    "next_sentence": _next_sentence,
+    "next_sentence": lambda encoder: nn.Linear(encoder.hidden, 2),
     "replaced_tokens": ReplacedTokensHead,
 }
 """The heads of pre-training, which a model may have several of, by the setting that asks for it."""

@@ -25,22 +25,6 @@ def pooled(kinds: Sequence[VectorPooling], hidden: Hidden, offsets: Offsets) -> 
     return torch.cat([POOLINGS[kind](hidden, offsets) for kind in kinds], dim=1)
 
 
-def _first(hidden: Tensor, offsets: Tensor) -> Tensor:
-    return hidden[offsets[:-1]]
-
-
-def _last(hidden: Tensor, offsets: Tensor) -> Tensor:
-    return hidden[offsets[1:] - 1]
-
-
-def _largest(hidden: Tensor, offsets: Tensor) -> Tensor:
-    return _reduced(hidden, "max", offsets)
-
-
-def _mean(hidden: Tensor, offsets: Tensor) -> Tensor:
-    return _reduced(hidden, "mean", offsets)
-
-
 def _mean_by_root(hidden: Tensor, offsets: Tensor) -> Tensor:
     return _reduced(hidden, "sum", offsets) / offsets.diff().sqrt()[:, None]
 
@@ -60,12 +44,12 @@ def _reduced(hidden: Tensor, how: str, offsets: Tensor) -> Tensor:
 
 
 POOLINGS: dict[VectorPooling, Callable[[Tensor, Tensor], Tensor]] = {
-    "cls": _first,
-    "max": _largest,
-    "mean": _mean,
+    "cls": lambda hidden, offsets: hidden[offsets[:-1]],
+    "max": lambda hidden, offsets: _reduced(hidden, "max", offsets),
+    "mean": lambda hidden, offsets: _reduced(hidden, "mean", offsets),
     "mean-sqrt-length": _mean_by_root,
     "weighted-mean": _weighted_mean,
-    "last-token": _last,
+    "last-token": lambda hidden, offsets: hidden[offsets[1:] - 1],
 }
 """Kinds of pooling by name, in the order in which sentence-transformers puts several end to end."""
 

@@ -24,7 +24,7 @@ from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch, Target
 from bertsmith.network.encoded import Encoded, Taps
 from bertsmith.network.model import Model
-from bertsmith.objectives.objective import Loss, Term
+from bertsmith.objectives.objective import Loss, TapsTerm, Term
 from bertsmith.objectives.tasks import group_means, in_rows, owners
 
 LOGITS = "teacher_logits"
@@ -174,7 +174,7 @@ class HiddenCosine(Term):
         return loss_of_tokens(apart.sum(), target, self._weight)
 
 
-class HiddenStates(Term):
+class HiddenStates(TapsTerm):
     """The squared error of hidden states, those of the student through one learned projection.
 
     Jiao et al. 2020, equations 8 and 9: a mean over the teacher's width, summed over pairs of a
@@ -184,21 +184,12 @@ class HiddenStates(Term):
     own: nn.Linear
 
     def __init__(
-        self,
-        pairs: Sequence[tuple[int, int]],
-        *,
-        widths: tuple[int, int],
-        seed: int,
-        weight: float = 1.0,
+        self, pairs: Sequence[tuple[int, int]], *, widths: tuple[int, int], seed: int
     ) -> None:
         """`widths` are those of student and teacher; the projection starts from `projection`."""
-        self._pairs, self._weight = tuple(pairs), weight
+        self._pairs = tuple(pairs)
         self.reads = Taps(states=frozenset(own for own, _ in pairs))
         self.own = projection(*widths, seed=seed)
-
-    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
-        """Return no token: taps are read."""
-        return target.at[:0]
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """Return the loss over the tokens."""
@@ -208,7 +199,7 @@ class HiddenStates(Term):
             with torch.autocast(own.device.type, enabled=False):
                 taught = widened(batch.given[state_name(of_teacher)]).to(own.dtype)
                 losses.append((self.own(own) - taught).square().mean(-1).sum())
-        return loss_of_tokens(torch.stack(losses).sum(), target, self._weight)
+        return loss_of_tokens(torch.stack(losses).sum(), target)
 
 
 def projection(student: int, teacher: int, *, seed: int) -> nn.Linear:
@@ -224,7 +215,7 @@ def projection(student: int, teacher: int, *, seed: int) -> nn.Linear:
     return made
 
 
-def loss_of_tokens(total: Tensor, target: Target, weight: float) -> Loss:
+def loss_of_tokens(total: Tensor, target: Target, weight: float = 1.0) -> Loss:
     """Return a sum over all tokens as a loss."""
     return Loss(
         sum=total, count=len(target), correct=torch.zeros((), device=total.device), weight=weight

@@ -89,6 +89,14 @@ class SequenceTerm(Term):
         return model.pooled_places(batch)
 
 
+class TapsTerm(Term):
+    """A term that reads taps of the inside, and the last layer at no token."""
+
+    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
+        """Return no token."""
+        return target.at[:0]
+
+
 @dataclass(frozen=True)
 class Objective:
     """Terms by the name of the target they predict; the encoder runs once for all of them."""

@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bertsmith.core.shapes import Places
 from bertsmith.network.batch import Batch, Target
 from bertsmith.network.encoded import Encoded, Taps
 from bertsmith.network.model import Model
 from bertsmith.objectives.distillation import KINDS, loss_of_tokens, vectors_name, widened
-from bertsmith.objectives.objective import Loss, Term
+from bertsmith.objectives.objective import Loss, TapsTerm
 
 # entries of a group's matrices: what the caches of a few cores hold
 _ENTRIES = 2**21
@@ -29,20 +28,16 @@ _SHORTEST = 0.8
 _MOST_HEADS = 48
 
 
-class AttentionScores(Term):
+class AttentionScores(TapsTerm):
     """The squared error of attention scores before the softmax (Jiao et al. 2020, equation 7).
 
     Summed over pairs of a student's layer and the teacher's, which have as many heads; a mean over
     heads and over the tokens of a sequence.
     """
 
-    def __init__(self, pairs: Sequence[tuple[int, int]], *, weight: float = 1.0) -> None:
-        self._pairs, self._weight = tuple(pairs), weight
+    def __init__(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self._pairs = tuple(pairs)
         self.reads = Taps(qkv=frozenset(own for own, _ in pairs))
-
-    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
-        """Return no token: taps are read."""
-        return target.at[:0]
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """Return the loss over the tokens that ask."""
@@ -54,32 +49,20 @@ class AttentionScores(Term):
                 for kind in KINDS[:2]
             ]
             with torch.autocast(query.device.type, enabled=False):
-                losses.append(_score_loss(_Teaching(query, key, *taught), batch.lengths))
-        return loss_of_tokens(torch.stack(losses).sum(), target, self._weight)
+                losses.append(_ScoreLoss.apply(query, key, *taught, batch.lengths))  # type: ignore[no-untyped-call]
+        return loss_of_tokens(torch.stack(losses).sum(), target)
 
 
-class Relations(Term):
+class Relations(TapsTerm):
     """The divergence of relations among queries, among keys, and among values.
 
     Wang et al. 2021, section 3.2: the vectors of all heads are put end to end and cut anew into
     `heads` relation heads, which the two models have in common whatever their own are.
     """
 
-    def __init__(
-        self,
-        layer: int,
-        of_teacher: int,
-        *,
-        heads: int,
-        weight: float = 1.0,
-    ) -> None:
+    def __init__(self, layer: int, of_teacher: int, *, heads: int) -> None:
         self._layer, self._of_teacher, self._heads = layer, of_teacher, heads
-        self._weight = weight
         self.reads = Taps(qkv=frozenset({layer}))
-
-    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
-        """Return no token: taps are read."""
-        return target.at[:0]
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """Return the loss over the tokens."""
@@ -88,10 +71,9 @@ class Relations(Term):
             own = widened(vectors)
             with torch.autocast(own.device.type, enabled=False):
                 taught = widened(batch.given[vectors_name(kind, self._of_teacher)]).to(own.dtype)
-                losses.append(
-                    _relation_loss(self._resplit(own), self._resplit(taught), batch.lengths)
-                )
-        return loss_of_tokens(torch.stack(losses).sum(), target, self._weight)
+                both = self._resplit(own), self._resplit(taught)
+                losses.append(_RelationLoss.apply(*both, batch.lengths))  # type: ignore[no-untyped-call]
+        return loss_of_tokens(torch.stack(losses).sum(), target)
 
     def _resplit(self, vectors: Tensor) -> Tensor:
         return vectors.flatten(1).unflatten(-1, (self._heads, -1))  # type: ignore[no-any-return]
@@ -104,35 +86,6 @@ def relation_heads(*widths: int) -> int:
     """
     common = math.gcd(*widths)
     return max(number for number in range(1, _MOST_HEADS + 1) if common % number == 0)
-
-
-class _Teaching(NamedTuple):
-    """Vectors of student and teacher, (tokens, heads, head); theirs may be of another width."""
-
-    query: Tensor
-    key: Tensor
-    query_taught: Tensor
-    key_taught: Tensor
-
-
-def _score_loss(vectors: _Teaching, lengths: Sequence[int]) -> Tensor:
-    """Return the squared difference of attention scores, summed over the tokens that ask.
-
-    Scores are Q K' / sqrt(head), before the softmax; the difference is a mean over heads and over
-    the tokens of the sequence (Jiao et al. 2020, equation 7).
-    """
-    loss: Tensor = _ScoreLoss.apply(*vectors, tuple(lengths))  # type: ignore[no-untyped-call]
-    return loss
-
-
-def _relation_loss(student: Tensor, teacher: Tensor, lengths: Sequence[int]) -> Tensor:
-    """Return the divergence of relations, summed over tokens and averaged over heads.
-
-    Relations are softmax(V V' / sqrt(head)) of vectors with as many relation heads on both sides,
-    and the divergence is KL(teacher || student) (Wang et al. 2021, equations 4 to 6).
-    """
-    loss: Tensor = _RelationLoss.apply(student, teacher, tuple(lengths))  # type: ignore[no-untyped-call]
-    return loss
 
 
 class _Group(NamedTuple):
@@ -180,6 +133,13 @@ def _add(gradient: Tensor, group: _Group, values: Tensor) -> None:
 
 
 class _ScoreLoss(torch.autograd.Function):
+    """The squared difference of attention scores, summed over the tokens that ask.
+
+    Scores are Q K' / sqrt(head), before the softmax; the difference is a mean over heads and over
+    the tokens of the sequence (Jiao et al. 2020, equation 7). Vectors are (tokens, heads, head);
+    the teacher's may be of another width.
+    """
+
     @staticmethod
     def forward(
         context: Any,  # noqa: ANN401
@@ -212,6 +172,12 @@ class _ScoreLoss(torch.autograd.Function):
 
 
 class _RelationLoss(torch.autograd.Function):
+    """The divergence of relations, summed over tokens and averaged over heads.
+
+    Relations are softmax(V V' / sqrt(head)) of vectors with as many relation heads on both sides,
+    and the divergence is KL(teacher || student) (Wang et al. 2021, equations 4 to 6).
+    """
+
     @staticmethod
     def forward(
         context: Any,  # noqa: ANN401

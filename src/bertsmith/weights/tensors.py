@@ -118,9 +118,9 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[int, dict[str, Any]]:
     try:
         header = parse_json(text, unique=True)
     except ValueError as error:
-        raise _damaged("its header is no JSON", path) from error
+        raise damaged("its header is no JSON", path) from error
     if len(text) < length or not isinstance(header, dict):
-        raise _damaged("its header is incomplete", path)
+        raise damaged("its header is incomplete", path)
     return 8 + length, header
 
 
@@ -129,10 +129,10 @@ def _entry(name: str, value: Any, path: Path) -> Entry:  # noqa: ANN401
     kind = str(fields.get("dtype"))
     shape, offsets = (_sizes(fields.get(key)) for key in ("shape", "data_offsets"))
     if kind not in _BYTES or shape is None or offsets is None or len(offsets) != 2:
-        raise _damaged(f"the header's entry for {name[:80]!r} cannot be understood", path)
+        raise damaged(f"the header's entry for {name[:80]!r} cannot be understood", path)
     entry = Entry(kind, shape, *offsets)
     if entry.end - entry.begin != math.prod(entry.shape) * _BYTES[kind]:
-        raise _damaged(f"tensor {name[:80]!r} has not the size that its shape asks for", path)
+        raise damaged(f"tensor {name[:80]!r} has not the size that its shape asks for", path)
     return entry
 
 
@@ -148,13 +148,14 @@ def _check_cover(entries: Mapping[str, Entry], size: int, path: Path) -> None:
     reached = 0
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
         if entry.begin != reached:
-            raise _damaged(f"tensor {name[:80]!r} overlaps another or leaves a hole", path)
+            raise damaged(f"tensor {name[:80]!r} overlaps another or leaves a hole", path)
         reached = entry.end
     if reached != size:
-        raise _damaged(f"it holds {size} bytes of data where its header tells of {reached}", path)
+        raise damaged(f"it holds {size} bytes of data where its header tells of {reached}", path)
 
 
-def _damaged(what: str, path: Path) -> ModelFolderError:
+def damaged(what: str, path: Path) -> ModelFolderError:
+    """Return the error for a damaged file of tensors."""
     return ModelFolderError(f"is damaged: {what}", where=path, remedy="fetch or copy it again")
 
 

@@ -1,11 +1,11 @@
 """Attention on a processor: the sequences of a packed batch grouped into dense blocks.
 
 One sequence at a time, a small network waits for calls most of the time. So sequences become rows
-of one array, a bin of them each: as many as fit (binning.py), none seeing the others, filled up to
+of one array, a bin of them each: as many as fit (`binned`), none seeing the others, filled up to
 a multiple of 32 tokens (at which torch's softmax and products run about twice as fast as beside it,
 docs/experiments/attention.md). Where all have one length, as most have in pre-training, nothing is
-filled up and nothing moved. Where a token sees its neighbours only, local_grouping.py cuts the
-sequences into blocks first.
+filled up and nothing moved. Where a token sees its neighbours only, `layout` cuts the sequences
+into blocks first.
 """
 
 from __future__ import annotations
@@ -267,11 +267,20 @@ def _rows(counts: Numbers, order: Numbers, rows: Numbers) -> Rows:
     kept = counts[order]
     if np.array_equal(kept, rows) and np.array_equal(order, np.arange(len(order))):
         return Rows(None, None, None)
-    take, spare = filled(starts, kept, rows)
-    back = np.empty(counts.sum(), np.int64)
-    back[take[~spare]] = np.flatnonzero(~spare)
+    return rows_of(*filled(starts, kept, rows), int(counts.sum()))
+
+
+def rows_of(take: Numbers, spare: NDArray[np.bool_], total: int) -> Rows:
+    """Return rows (rows,) of `total` tokens, given the token of each and which rows are spare."""
+    kept = np.flatnonzero(~spare)
+    back = np.empty(total, np.int64)
+    back[take[kept]] = kept
+    others = kept[back[take[kept]] != kept]
     empty = torch.from_numpy(np.flatnonzero(spare)) if spare.any() else None
-    return Rows(torch.from_numpy(take), torch.from_numpy(back), empty)
+    again = None
+    if len(others):
+        again = torch.from_numpy(take[others]), torch.from_numpy(others)
+    return Rows(torch.from_numpy(take), torch.from_numpy(back), empty, again)
 
 
 class PackedAttention(torch.autograd.Function):

@@ -36,12 +36,12 @@ from bertsmith.network.attention.cpu import (
     Grouping,
     Numbers,
     PackedAttention,
-    Rows,
     at_once,
     filled,
     fused_attention,
     group,
     rounded,
+    rows_of,
 )
 from bertsmith.network.attention.reference import attention_weights
 from bertsmith.network.attention.rotary import Rotation
@@ -266,8 +266,8 @@ def group_local(
     total = sum(lengths)
     return Grouping(
         tuple(groups),
-        _rows(of_queries, spare_queries, total if places is None else len(places)),
-        _rows(of_keys, spare_keys, total),
+        rows_of(of_queries, spare_queries, total if places is None else len(places)),
+        rows_of(of_keys, spare_keys, total),
     )
 
 
@@ -304,15 +304,3 @@ def _hidden(unseen: NDArray[np.bool_]) -> Tensor | None:
     alike = unseen[:1] if (unseen == unseen[:1]).all() else unseen
     hidden = torch.zeros(alike.shape).masked_fill_(torch.from_numpy(alike), -torch.inf)
     return hidden[:, None]
-
-
-def _rows(take: Numbers, spare: NDArray[np.bool_], total: int) -> Rows:
-    kept = np.flatnonzero(~spare)
-    back = np.empty(total, np.int64)
-    back[take[kept]] = kept
-    others = kept[back[take[kept]] != kept]
-    empty = torch.from_numpy(np.flatnonzero(spare)) if spare.any() else None
-    again = None
-    if len(others):
-        again = torch.from_numpy(take[others]), torch.from_numpy(others)
-    return Rows(torch.from_numpy(take), torch.from_numpy(back), empty, again)

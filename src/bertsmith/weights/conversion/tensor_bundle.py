@@ -29,7 +29,7 @@ from bertsmith.core.protocol_buffers import (
     read_varint,
     varint,
 )
-from bertsmith.weights.tensors import raw_bytes
+from bertsmith.weights.tensors import damaged, raw_bytes
 
 _POLYNOMIAL = 0x82F63B78
 _ONES = 0xFFFFFFFF
@@ -265,7 +265,8 @@ class TensorBundle:
         self.prefix = prefix
         self.index = prefix.with_name(prefix.name + INDEX_SUFFIX)
         try:
-            table = read_table(_read_index(self.index))
+            raw = read_bytes(self.index, ModelFolderError, largest=_LARGEST_INDEX)
+            table = read_table(raw)
             shards = _shards(table.pop(b"", None))
             self.entries = {
                 name.decode(): _entry(value)
@@ -276,7 +277,7 @@ class TensorBundle:
         except ValueError as error:
             if isinstance(error, ModelFolderError):
                 raise
-            raise _damaged(str(error), self.index) from error
+            raise damaged(str(error), self.index) from error
         self._shards = [
             prefix.with_name(f"{prefix.name}.data-{number:05d}-of-{shards:05d}")
             for number in range(shards)
@@ -300,7 +301,7 @@ class TensorBundle:
             )
         kind = _KINDS[entry.kind]
         if math.prod(entry.shape) * kind.itemsize != entry.size:
-            raise _damaged(f"{name} has not the size that its shape asks for", self.index)
+            raise damaged(f"{name} has not the size that its shape asks for", self.index)
         raw = torch.empty(entry.size, dtype=torch.uint8)
         view = raw.numpy().data
         with open_regular(path) as file:
@@ -308,7 +309,7 @@ class TensorBundle:
             if file.readinto(view) < entry.size:
                 raise ModelFolderError("became shorter while it was read", where=path)
         if masked(crc32c(view)) != entry.checksum:
-            raise _damaged(f"{name} has not the checksum that was written with it", path)
+            raise damaged(f"{name} has not the checksum that was written with it", path)
         return raw.view(kind).reshape(entry.shape)
 
     def _check_places(self) -> None:
@@ -322,9 +323,9 @@ class TensorBundle:
             ) from error
         for name, entry in self.entries.items():
             if entry.shard >= len(sizes) or entry.offset + entry.size > sizes[entry.shard]:
-                raise _damaged(f"{name[:80]} lies outside of the files of data", self.index)
+                raise damaged(f"{name[:80]} lies outside of the files of data", self.index)
         if sum(entry.size for entry in self.entries.values()) > sum(sizes):
-            raise _damaged("tensors overlap", self.index)
+            raise damaged("tensors overlap", self.index)
 
 
 def write_bundle(prefix: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -357,10 +358,6 @@ def is_checkpoint(index: Path) -> bool:
             return is_table(file.read(END))
     except OSError:
         return False
-
-
-def _read_index(path: Path) -> bytes:
-    return read_bytes(path, ModelFolderError, largest=_LARGEST_INDEX)
 
 
 def _shards(header: bytes | None) -> int:
@@ -402,7 +399,3 @@ def _shape(message: bytes) -> tuple[int, ...]:
                 raise ValueError("a tensor of a shape that cannot be")
             sizes.append(size)
     return tuple(sizes)
-
-
-def _damaged(what: str, path: Path) -> ModelFolderError:
-    return ModelFolderError(f"is damaged: {what}", where=path, remedy="fetch or copy it again")

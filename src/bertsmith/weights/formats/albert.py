@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bertsmith.network.config import EncoderConfig
 from bertsmith.weights.formats.format import (
     DEFAULTS,
     EMBEDDINGS,
@@ -12,7 +11,6 @@ from bertsmith.weights.formats.format import (
     E,
     Format,
     H,
-    Settings,
     absolute,
     layer,
     linear,
@@ -40,10 +38,6 @@ _GROUP = "albert.encoder.albert_layer_groups.{block}.albert_layers.0"
 _PROJECTION = "albert.encoder.embedding_hidden_mapping_in"
 
 
-def _write(encoder: EncoderConfig, _: tuple[int, int]) -> Settings:
-    return absolute(encoder) | {"num_hidden_groups": encoder.groups or encoder.layers}
-
-
 ALBERT = Format(
     classes="Albert",
     keys=KEYS
@@ -65,7 +59,9 @@ ALBERT = Format(
     holds=without(HOLDS, "embedding", "groups"),
     needs=("embedding",),
     read=own_positions,
-    write=_write,
+    write=lambda encoder, ends: (
+        absolute(encoder) | {"num_hidden_groups": encoder.groups or encoder.layers}
+    ),
     table=(
         *named("encoder", "encoder.embeddings", "albert.embeddings", EMBEDDINGS),
         *linear("encoder", WIDEN, _PROJECTION, H, E),

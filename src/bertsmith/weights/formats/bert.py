@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bertsmith.network.config import EncoderConfig
 from bertsmith.weights.formats.format import (
     DEFAULTS,
     EMBEDDINGS,
@@ -10,7 +9,6 @@ from bertsmith.weights.formats.format import (
     KEYS,
     Format,
     H,
-    Settings,
     absolute,
     layer,
     linear,
@@ -35,17 +33,15 @@ BERT_LAYER = layer(
 _MASKED_LM = masked_lm("transform.dense", "transform.LayerNorm")
 
 
-def _write(encoder: EncoderConfig, _: tuple[int, int]) -> Settings:
-    return absolute(encoder) | ({"is_decoder": True} if encoder.causal else {})
-
-
 BERT = Format(
     classes="Bert",
     keys=KEYS,
     defaults=DEFAULTS,
     holds=HOLDS | {"causal": (False, True)},
     read=own_positions,
-    write=_write,
+    write=lambda encoder, ends: (
+        absolute(encoder) | ({"is_decoder": True} if encoder.causal else {})
+    ),
     table=(
         *named("encoder", "encoder.embeddings", "bert.embeddings", EMBEDDINGS),
         *named("encoder", "encoder.blocks.{block}", "bert.encoder.layer.{block}", BERT_LAYER),

@@ -32,10 +32,6 @@ def _read(data: Settings) -> Settings:
     return own_positions(data) | ({} if narrow else {"embedding": None})
 
 
-def _write(encoder: EncoderConfig, _: tuple[int, int]) -> Settings:
-    return absolute(encoder) | {"embedding_size": encoder.embedding or encoder.hidden}
-
-
 def _refuses(encoder: EncoderConfig) -> str | None:
     if encoder.embedding != encoder.hidden:
         return None
@@ -53,7 +49,9 @@ ELECTRA = replace(
     needs=(),
     refuses=_refuses,
     read=_read,
-    write=_write,
+    write=lambda encoder, ends: (
+        absolute(encoder) | {"embedding_size": encoder.embedding or encoder.hidden}
+    ),
     table=(
         *of_encoder(ROBERTA, "electra."),
         *linear("encoder", WIDEN, "electra.embeddings_project", H, E),

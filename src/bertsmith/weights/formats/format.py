@@ -31,22 +31,6 @@ Settings = dict[str, Any]
 """The contents of a `config.json`, or settings of ours by name."""
 
 
-def _none(_: EncoderConfig) -> str | None:
-    return None
-
-
-def _nothing(_: Settings) -> Settings:
-    return {}
-
-
-def _same(data: Settings) -> Settings:
-    return data
-
-
-def _none_else(_: EncoderConfig, __: tuple[int, int]) -> Settings:
-    return {}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Format:
     """The settings and tensors of a family's folders, as its classes in `transformers` name them.
@@ -76,13 +60,13 @@ class Format:
     """The values that settings of the encoder may have; of one that is not named, any."""
     needs: tuple[str, ...] = ()
     """Settings that must not be None or 0."""
-    refuses: Callable[[EncoderConfig], str | None] = _none
+    refuses: Callable[[EncoderConfig], str | None] = lambda encoder: None
     """Returns why it cannot hold an encoder, where that is no matter of one setting."""
-    read: Callable[[Settings], Settings] = _nothing
+    read: Callable[[Settings], Settings] = lambda data: {}
     """Returns settings of the encoder that follow from a `config.json` in its own way."""
-    write: Callable[[EncoderConfig, tuple[int, int]], Settings] = _none_else
+    write: Callable[[EncoderConfig, tuple[int, int]], Settings] = lambda encoder, ends: {}
     """Returns keys that follow from the encoder, and the ids at both ends of a sequence."""
-    upgrade: Callable[[Settings], Settings] = _same
+    upgrade: Callable[[Settings], Settings] = lambda data: data
     """Returns a `config.json` with the keys that `transformers` 4 writes."""
 
     @property
