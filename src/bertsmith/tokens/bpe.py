@@ -180,6 +180,15 @@ class _Joining:
         return [piece for piece in self._pieces if piece]
 
 
+def places_of(pieces: Sequence[str], word: str) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each piece of a word, in characters."""
+    at = [place for place, letter in enumerate(word) for _ in written(letter)]
+    position = 0
+    for piece in pieces:
+        start, position = position, position + len(piece)
+        yield at[start], at[position - 1] + 1
+
+
 _LITERAL_SPECIAL = re.compile("(" + "|".join(map(re.escape, BYTE_SPECIALS)) + ")")
 _MASK = BYTE_SPECIALS[-1]
 
@@ -271,13 +280,9 @@ class ByteText:
 
     def _spans_of(self, word: str) -> _Spans:
         pieces = self._pairs.cut(written(word))
-        at = [place for place, letter in enumerate(word) for _ in written(letter)]
         starts: list[int] = []
         ends: list[int] = []
-        position = 0
-        for piece in pieces:
-            start, end = at[position], at[position + len(piece) - 1] + 1
-            position += len(piece)
+        for piece, (start, end) in zip(pieces, places_of(pieces, word), strict=True):
             starts.append(min(start + len(piece) - len(piece.lstrip(BLANK)), end))
             ends.append(max(end - (len(piece) - len(piece.rstrip(BLANK))), starts[-1]))
         return (

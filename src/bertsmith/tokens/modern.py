@@ -10,7 +10,7 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from bertsmith.core.config import Config
-from bertsmith.tokens.bpe import WHITE_SPACE, BytePairs, word_ends, words, written
+from bertsmith.tokens.bpe import WHITE_SPACE, BytePairs, places_of, word_ends, words, written
 from bertsmith.tokens.vocabulary import SPECIALS, Remembered, Stretch
 
 
@@ -201,15 +201,8 @@ class ModernText:
 
     def _spans_of(self, word: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         pieces = self._pairs.cut(written(word))
-        at = [place for place, letter in enumerate(word) for _ in written(letter)]
-        starts: list[int] = []
-        ends: list[int] = []
-        position = 0
-        for piece in pieces:
-            starts.append(at[position])
-            position += len(piece)
-            ends.append(at[position - 1] + 1)
-        return tuple(self._ids[piece] for piece in pieces), tuple(starts), tuple(ends)
+        starts, ends = zip(*places_of(pieces, word), strict=True)
+        return tuple(self._ids[piece] for piece in pieces), starts, ends
 
 
 class _Finder:

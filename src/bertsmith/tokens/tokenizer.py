@@ -324,7 +324,29 @@ class Tokenizer(TokenInventory):
         `longest` is the model's maximum length in tokens; without `segments` it takes none. Raises
         `DiskError`.
         """
-        write_folder(folder, self.vocabulary, self.rules, longest=longest, segments=segments)
+        pieces, rules = self.vocabulary, self.rules
+        match rules:
+            case BasicRules():
+                from bertsmith.tokens.folder import wordpiece
+
+                contents = wordpiece.files_of(pieces, rules, longest=longest, segments=segments)
+            case ByteRules():
+                from bertsmith.tokens.folder import bpe
+
+                contents = bpe.files_of(pieces, rules, longest=longest)
+            case ModernRules():
+                from bertsmith.tokens.folder import modern
+
+                contents = modern.files_of(pieces, rules, longest=longest)
+            case PlainRules():
+                from bertsmith.tokens.folder import xlm
+
+                contents = xlm.files_of(pieces, rules, longest=longest)
+            case UnigramRules():
+                from bertsmith.tokens.folder import unigram
+
+                contents = unigram.files_of(pieces, rules, longest=longest)
+        write_files(folder, contents)
 
 
 Read = tuple[tuple[str, ...], Rules]
@@ -398,39 +420,6 @@ def read_folder(place: Path) -> Read:
             "no such folder", where=place, remedy="name a model folder, or a vocab.txt"
         )
     return (_reader_by_class(place) or _reader_by_files(place))(place)
-
-
-def write_folder(
-    folder: Path,
-    vocabulary: Sequence[str],
-    rules: Rules,
-    *,
-    longest: int | None,
-    segments: bool = True,
-) -> None:
-    """Write the files of the rules' kind; each is complete or absent. Raises `DiskError`."""
-    match rules:
-        case BasicRules():
-            from bertsmith.tokens.folder import wordpiece
-
-            contents = wordpiece.files_of(vocabulary, rules, longest=longest, segments=segments)
-        case ByteRules():
-            from bertsmith.tokens.folder import bpe
-
-            contents = bpe.files_of(vocabulary, rules, longest=longest)
-        case ModernRules():
-            from bertsmith.tokens.folder import modern
-
-            contents = modern.files_of(vocabulary, rules, longest=longest)
-        case PlainRules():
-            from bertsmith.tokens.folder import xlm
-
-            contents = xlm.files_of(vocabulary, rules, longest=longest)
-        case UnigramRules():
-            from bertsmith.tokens.folder import unigram
-
-            contents = unigram.files_of(vocabulary, rules, longest=longest)
-    write_files(folder, contents)
 
 
 def _reader_by_class(folder: Path) -> Reader | None:

@@ -20,22 +20,23 @@ from bertsmith.tokens.folder.files import (
     COMPILED_FILE,
     FOLLOWS,
     MERGES_FILE,
-    NAMES,
-    SETTINGS_FILE,
-    SPECIALS_FILE,
     Settings,
     added_in,
     added_tokens,
+    by_id,
     check_added,
     check_same,
     check_settings,
     check_template,
     dense,
     json_bytes,
+    names_of,
     part,
     read_json,
     read_lines,
     refused,
+    standard_files,
+    tokenizer_json,
 )
 from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MOST_PIECES, check_vocabulary
 
@@ -109,30 +110,29 @@ def byte_tokenizer(
         "use_regex": True,
     }
     cls, sep = BYTE_SPECIALS[2:4]
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added,
-        "normalizer": None,
-        "pre_tokenizer": level,
-        "post_processor": {
-            "type": "RobertaProcessing",
-            "sep": [sep, ids[sep]],
-            "cls": [cls, ids[cls]],
-            "trim_offsets": True,
-            "add_prefix_space": rules.prefix_blank,
-        },
-        "decoder": level | {"add_prefix_space": True},
-        "model": {
-            "type": "BPE",
-            **{
-                key: value[0] if isinstance(value, tuple) else value for key, value in MODEL.items()
-            },
-            "vocab": dict(ids),
-            "merges": [list(merge) for merge in rules.merges],
-        },
+    around = {
+        "type": "RobertaProcessing",
+        "sep": [sep, ids[sep]],
+        "cls": [cls, ids[cls]],
+        "trim_offsets": True,
+        "add_prefix_space": rules.prefix_blank,
     }
+    return tokenizer_json(
+        added,
+        normalizer=None,
+        pre_tokenizer=level,
+        post_processor=around,
+        decoder=level | {"add_prefix_space": True},
+        model=model_of(MODEL, dict(ids), rules.merges),
+    )
+
+
+def model_of(
+    settings: Mapping[str, Any], vocabulary: Mapping[str, int], merges: Merges
+) -> dict[str, Any]:
+    """Return the model of a tokenizer.json; of settings with several values, the first."""
+    usual = {key: each[0] if isinstance(each, tuple) else each for key, each in settings.items()}
+    return {"type": "BPE", **usual, "vocab": vocabulary, "merges": [list(pair) for pair in merges]}
 
 
 _VERSION = "#version"
@@ -143,13 +143,7 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], ByteRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
     settings = Settings(place, BYTE_SPECIALS, blanks=True, normalizes=False)
     path, compiled = place / BPE_FILE, place / COMPILED_FILE
-    if not path.is_file() and not compiled.is_file():
-        raise ModelFolderError(
-            f"holds neither {BPE_FILE} nor {COMPILED_FILE}",
-            where=place,
-            remedy="name the folder that the tokenizer was saved in",
-        )
-    fast = compiled.is_file() and (settings.followed == "fast" or not path.is_file())
+    fast = settings.follows_compiled(BPE_FILE)
     vocabulary: tuple[str, ...] = ()
     merges: Merges = ()
     stated: dict[str, Any] = {}
@@ -245,27 +239,18 @@ def files_of(
     vocabulary: Sequence[str], rules: ByteRules, *, longest: int | None
 ) -> dict[str, bytes]:
     """Return the contents of the five files."""
-    names = dict(zip(NAMES, BYTE_SPECIALS, strict=True))
-    names |= {"bos_token": names["cls_token"], "eos_token": names["sep_token"]}
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     added = added_tokens(ids, BYTE_SPECIALS, {"lstrip": rules.mask_takes_blank})
     settings: dict[str, Any] = {
         "tokenizer_class": "RobertaTokenizer",
         "add_prefix_space": rules.prefix_blank,
-        "added_tokens_decoder": {
-            str(token["id"]): {key: value for key, value in token.items() if key != "id"}
-            for token in added
-        },
+        "added_tokens_decoder": by_id(added),
         **({FOLLOWS: "fast"} if rules.prefix_parts else {}),
-        **names,
     }
-    if longest is not None:
-        settings["model_max_length"] = longest
+    names, compiled = names_of(BYTE_SPECIALS, ends=True), byte_tokenizer(ids, rules, added)
     merges = "".join(f"{first} {second}\n" for first, second in rules.merges)
     return {
         BPE_FILE: json_bytes(ids),
         MERGES_FILE: f"{_VERSION}: 0.2\n{merges}".encode(),
-        COMPILED_FILE: json_bytes(byte_tokenizer(ids, rules, added)),
-        SETTINGS_FILE: json_bytes(settings),
-        SPECIALS_FILE: json_bytes(dict(names)),
+        **standard_files(compiled, settings, names, longest),
     }

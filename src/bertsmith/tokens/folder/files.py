@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -74,7 +74,7 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
                 temporary.write_bytes(content)
 
 
-def json_bytes(data: dict[str, Any]) -> bytes:
+def json_bytes(data: Mapping[str, Any]) -> bytes:
     """Return the contents of a JSON file."""
     return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
 
@@ -96,6 +96,41 @@ _CHANGES_IDS = "it changes the ids and is not supported: remove it and train aga
 _NOT_ADDED = "added tokens are not supported: use a folder whose vocabulary holds every token"
 
 
+def names_of(specials: Sequence[str], *, ends: bool) -> dict[str, str]:
+    """Return the special tokens by the names that settings have for them.
+
+    With `ends` the tokens before and after a text are named as beginning and end, too.
+    """
+    names = dict(zip(NAMES, specials, strict=True))
+    return names | ({"bos_token": specials[2], "eos_token": specials[3]} if ends else {})
+
+
+def standard_files(
+    compiled: dict[str, Any], settings: dict[str, Any], names: dict[str, str], longest: int | None
+) -> dict[str, bytes]:
+    """Return tokenizer.json, tokenizer_config.json and special_tokens_map.json."""
+    length = {} if longest is None else {"model_max_length": longest}
+    return {
+        COMPILED_FILE: json_bytes(compiled),
+        SETTINGS_FILE: json_bytes(settings | names | length),
+        SPECIALS_FILE: json_bytes(names),
+    }
+
+
+def tokenizer_json(added: list[dict[str, Any]], **components: object) -> dict[str, Any]:
+    """Return the contents of tokenizer.json, given its added tokens and its components."""
+    nothing = {"version": "1.0", "truncation": None, "padding": None}
+    return {**nothing, "added_tokens": added, **components}
+
+
+def by_id(entries: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return tokenizer.json's entries of added tokens as tokenizer_config.json has them."""
+    return {
+        str(entry["id"]): {key: value for key, value in entry.items() if key != "id"}
+        for entry in entries
+    }
+
+
 class Settings:
     """The tokenizer settings of a folder's files; `config` are those of tokenizer_config.json.
 
@@ -115,9 +150,7 @@ class Settings:
 
         `more` are further tokens that may have been added. Raises `ModelFolderError`.
         """
-        names = dict(zip(NAMES, specials, strict=True))
-        if blanks:  # kinds with names for beginning and end have them for [CLS] and [SEP]
-            names |= {"bos_token": specials[2], "eos_token": specials[3]}
+        names = names_of(specials, ends=blanks)
         self.where = folder / SETTINGS_FILE
         self.config = read_json(self.where) if self.where.is_file() else {}
         self.generic = is_generic(self.config)
@@ -161,6 +194,20 @@ class Settings:
             if isinstance(entry, dict) and isinstance(entry.get("lstrip"), bool):
                 return bool(entry["lstrip"])
         return None
+
+    def follows_compiled(self, name: str) -> bool:
+        """Return whether tokenizer.json is followed, and not the vocabulary's own file of a name.
+
+        Raises `ModelFolderError` if the folder has neither.
+        """
+        path, compiled = self.where.with_name(name), self.where.with_name(COMPILED_FILE)
+        if not path.is_file() and not compiled.is_file():
+            raise ModelFolderError(
+                f"holds neither {name} nor {COMPILED_FILE}",
+                where=self.where.parent,
+                remedy="name the folder that the tokenizer was saved in",
+            )
+        return compiled.is_file() and (self.followed == "fast" or not path.is_file())
 
     def refuse(self, what: str, remedy: str) -> ModelFolderError:
         """Return an error about these settings."""

@@ -14,21 +14,21 @@ from typing import Any
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.tokens.bpe import byte_letters
-from bertsmith.tokens.folder.bpe import MODEL, check_merges, merges_in
+from bertsmith.tokens.folder.bpe import MODEL, check_merges, merges_in, model_of
 from bertsmith.tokens.folder.files import (
     BPE_FILE,
     COMPILED_FILE,
-    NAMES,
-    SETTINGS_FILE,
-    SPECIALS_FILE,
     Settings,
+    by_id,
     check_settings,
     dense,
-    json_bytes,
+    names_of,
     part,
     read_json,
     refused,
+    standard_files,
     surrounded,
+    tokenizer_json,
 )
 from bertsmith.tokens.modern import AddedPiece, ModernRules
 from bertsmith.tokens.vocabulary import SPECIALS, check_vocabulary
@@ -184,7 +184,7 @@ def _check_settings(place: Path, entries: Sequence[Mapping[str, Any]], takes_bla
             f"the mask's lstrip is not {takes_blank}", f"it is in {COMPILED_FILE}"
         )
     table = settings.config.get("added_tokens_decoder")
-    expected = _by_id(entries)
+    expected = by_id(entries)
     if table and table != expected:  # invalid tables were refused above
         keys = sorted(set(table) | set(expected))
         other = next(key for key in keys if table.get(key) != expected.get(key))
@@ -195,51 +195,26 @@ def _check_settings(place: Path, entries: Sequence[Mapping[str, Any]], takes_bla
         )
 
 
-def _by_id(entries: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {
-        str(entry["id"]): {key: value for key, value in entry.items() if key != "id"}
-        for entry in entries
-    }
-
-
 def files_of(
     vocabulary: Sequence[str], rules: ModernRules, *, longest: int | None
 ) -> dict[str, bytes]:
     """Return the contents of the three files."""
-    names = dict(zip(NAMES, SPECIALS, strict=True))
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     entries = added_entries(rules, ids)
     level = {"type": "ByteLevel", **_LEVEL}
-    compiled = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": entries,
-        "normalizer": {"type": "NFC"},
-        "pre_tokenizer": level,
-        "post_processor": surrounded(_CLS, _SEP, ids, segments=True),
-        "decoder": level,
-        "model": {
-            "type": "BPE",
-            **{
-                key: value[0] if isinstance(value, tuple) else value
-                for key, value in _MODEL.items()
-            },
-            "vocab": {piece: ids[piece] for piece in vocabulary[: rules.learned]},
-            "merges": [list(merge) for merge in rules.merges],
-        },
-    }
+    learned = {piece: ids[piece] for piece in vocabulary[: rules.learned]}
+    compiled = tokenizer_json(
+        entries,
+        normalizer={"type": "NFC"},
+        pre_tokenizer=level,
+        post_processor=surrounded(_CLS, _SEP, ids, segments=True),
+        decoder=level,
+        model=model_of(_MODEL, learned, rules.merges),
+    )
     settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "added_tokens_decoder": _by_id(entries),
+        "added_tokens_decoder": by_id(entries),
         "clean_up_tokenization_spaces": True,
         "model_input_names": ["input_ids", "attention_mask"],
-        **names,
     }
-    if longest is not None:
-        settings["model_max_length"] = longest
-    return {
-        COMPILED_FILE: json_bytes(compiled),
-        SETTINGS_FILE: json_bytes(settings),
-        SPECIALS_FILE: json_bytes(dict(names)),
-    }
+    return standard_files(compiled, settings, names_of(SPECIALS, ends=False), longest)

@@ -29,23 +29,23 @@ from bertsmith.core.protocol_buffers import (
 )
 from bertsmith.tokens.folder.files import (
     COMPILED_FILE,
-    NAMES,
-    SETTINGS_FILE,
-    SPECIALS_FILE,
     UNIGRAM_FILE,
     Settings,
     added_in,
     added_tokens,
+    by_id,
     check_added,
     check_same,
     check_settings,
     check_template,
-    json_bytes,
+    names_of,
     part,
     read_bytes,
     read_json,
     refused,
+    standard_files,
     surrounded,
+    tokenizer_json,
 )
 from bertsmith.tokens.normalisation import SPACE, CharsMap, UnigramRules
 from bertsmith.tokens.vocabulary import MOST_PIECES, UNIGRAM_SPECIALS, check_vocabulary
@@ -330,31 +330,25 @@ def unigram_tokenizer(vocabulary: Sequence[str], rules: UnigramRules) -> dict[st
     around["pair"][3:3] = [around["single"][2]] * (rules.separators - 1)
     steps += _gap_steps(rules)
     scores = zip(vocabulary, rules.scores, strict=True)
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added_tokens(ids, rules.specials, flags),
-        "normalizer": {"type": "Sequence", "normalizers": steps},
-        # as on the hub, an XLM-RoBERTa's splits words in any case
-        "pre_tokenizer": words if rules.remove_space or _is_plain_model(rules) else marks,
-        "post_processor": around,
-        "decoder": marks,
-        "model": {
-            "type": "Unigram",
-            "unk_id": ids[rules.specials[1]],
-            "vocab": [
-                [piece, score - NUMBER_COMMA_PENALTY * _ends_in_number(piece, rules)]
-                for piece, score in scores
-            ],
-            "byte_fallback": False,
-        },
+    model = {
+        "type": "Unigram",
+        "unk_id": ids[rules.specials[1]],
+        "vocab": [
+            [piece, score - NUMBER_COMMA_PENALTY * _ends_in_number(piece, rules)]
+            for piece, score in scores
+        ],
+        "byte_fallback": False,
     }
-
-
-def _is_plain_model(rules: UnigramRules) -> bool:
-    """Return whether the rules are those of XLM-RoBERTa's SentencePiece model."""
-    return not rules.joins_quotes and not rules.compiled
+    # as on the hub, the rules of XLM-RoBERTa's SentencePiece model split words in any case
+    splits = rules.remove_space or not (rules.joins_quotes or rules.compiled)
+    return tokenizer_json(
+        added_tokens(ids, rules.specials, flags),
+        normalizer={"type": "Sequence", "normalizers": steps},
+        pre_tokenizer=words if splits else marks,
+        post_processor=around,
+        decoder=marks,
+        model=model,
+    )
 
 
 def _gap_steps(rules: UnigramRules) -> list[dict[str, Any]]:
@@ -389,14 +383,7 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], UnigramRules]:
     if settings.config.get("sp_model_kwargs"):
         raise settings.refuse("sp_model_kwargs are set", "they change the ids: remove them")
     model, compiled = place / UNIGRAM_FILE, place / COMPILED_FILE
-    if not model.is_file() and not compiled.is_file():
-        raise ModelFolderError(
-            f"holds neither {UNIGRAM_FILE} nor {COMPILED_FILE}",
-            where=place,
-            remedy="name the folder that the tokenizer was saved in",
-        )
-    fast = compiled.is_file() and (settings.followed == "fast" or not model.is_file())
-    if fast:
+    if settings.follows_compiled(UNIGRAM_FILE):
         vocabulary, rules = read_compiled_unigram(read_json(compiled), compiled)
         _check_agreement(settings, rules)
     else:
@@ -461,28 +448,16 @@ def files_of(
     vocabulary: Sequence[str], rules: UnigramRules, *, longest: int | None
 ) -> dict[str, bytes]:
     """Return the contents of the files, without spiece.model if the vocabulary came without it."""
-    names = dict(zip(NAMES, UNIGRAM_SPECIALS, strict=True))
-    names |= {"bos_token": names["cls_token"], "eos_token": names["sep_token"]}
     compiled = unigram_tokenizer(vocabulary, rules)
     settings: dict[str, Any] = {
         "tokenizer_class": "AlbertTokenizer",
         _LOWERCASE: rules.lowercase,
         _ACCENTS: rules.keep_accents,
         _SPACES: rules.remove_space,
-        "added_tokens_decoder": {
-            str(token["id"]): {key: value for key, value in token.items() if key != "id"}
-            for token in compiled["added_tokens"]
-        },
+        "added_tokens_decoder": by_id(compiled["added_tokens"]),
         **({} if rules.prefix_space else {"add_prefix_space": False}),
-        **names,
     }
-    if longest is not None:
-        settings["model_max_length"] = longest
-    contents = {
-        COMPILED_FILE: json_bytes(compiled),
-        SETTINGS_FILE: json_bytes(settings),
-        SPECIALS_FILE: json_bytes(dict(names)),
-    }
+    contents = standard_files(compiled, settings, names_of(UNIGRAM_SPECIALS, ends=True), longest)
     if not rules.number_commas:
         return contents
     return {UNIGRAM_FILE: spiece_model(vocabulary, rules), **contents}

@@ -20,9 +20,6 @@ from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.folder.files import (
     COMPILED_FILE,
     FOLLOWS,
-    NAMES,
-    SETTINGS_FILE,
-    SPECIALS_FILE,
     WORDPIECE_FILE,
     Settings,
     added_in,
@@ -32,11 +29,13 @@ from bertsmith.tokens.folder.files import (
     check_settings,
     check_template,
     dense,
-    json_bytes,
+    names_of,
     part,
     read_json,
     read_lines,
+    standard_files,
     surrounded,
+    tokenizer_json,
 )
 from bertsmith.tokens.vocabulary import SPECIALS, check_vocabulary, is_placeholder
 from bertsmith.tokens.wordpiece import CONTINUES, LONGEST_WORD
@@ -71,23 +70,21 @@ def read_compiled(data: dict[str, Any], where: Path) -> tuple[tuple[str, ...], d
 def compiled_tokenizer(vocabulary: Sequence[str], rules: BasicRules) -> dict[str, Any]:
     """Return the contents of tokenizer.json, which adds [CLS] and [SEP] around texts."""
     ids = {piece: number for number, piece in enumerate(vocabulary)}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added_tokens(ids, SPECIALS, {}),
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": rules.space_cjk,
-            "strip_accents": rules.strip_accents,
-            "lowercase": rules.lowercase,
-        },
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": surrounded("[CLS]", "[SEP]", ids, segments=True),
-        "decoder": {"type": "WordPiece", "prefix": CONTINUES, "cleanup": True},
-        "model": {"type": "WordPiece", **_MODEL, "vocab": ids},
+    normalizer = {
+        "type": "BertNormalizer",
+        "clean_text": True,
+        "handle_chinese_chars": rules.space_cjk,
+        "strip_accents": rules.strip_accents,
+        "lowercase": rules.lowercase,
     }
+    return tokenizer_json(
+        added_tokens(ids, SPECIALS, {}),
+        normalizer=normalizer,
+        pre_tokenizer={"type": "BertPreTokenizer"},
+        post_processor=surrounded("[CLS]", "[SEP]", ids, segments=True),
+        decoder={"type": "WordPiece", "prefix": CONTINUES, "cleanup": True},
+        model={"type": "WordPiece", **_MODEL, "vocab": ids},
+    )
 
 
 _LOWERCASE = "do_lower_case"
@@ -125,7 +122,7 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], BasicRules]:
         raise ModelFolderError(
             f"holds neither {WORDPIECE_FILE} nor {COMPILED_FILE}", where=place, remedy=remedy
         )
-    fast = compiled.is_file() and (settings.followed == "fast" or not words.is_file())
+    fast = settings.follows_compiled(WORDPIECE_FILE)
     vocabulary = () if fast else _read_vocabulary(words)
     normalizer: dict[str, Any] | None = None
     if compiled.is_file():
@@ -208,7 +205,7 @@ def files_of(
     vocabulary: Sequence[str], rules: BasicRules, *, longest: int | None, segments: bool = True
 ) -> dict[str, bytes]:
     """Return the contents of the four files; without `segments` the model takes none."""
-    names = dict(zip(NAMES, SPECIALS, strict=True))
+    names = names_of(SPECIALS, ends=False)
     settings: dict[str, Any] = {
         "tokenizer_class": "BertTokenizer",
         _LOWERCASE: rules.lowercase,
@@ -216,15 +213,10 @@ def files_of(
         "tokenize_chinese_chars": rules.space_cjk,
         **({} if rules.composes else {FOLLOWS: "fast"}),
         **names,
-    }
-    if longest is not None:
-        settings["model_max_length"] = longest
-    if not segments:
+        **({} if longest is None else {"model_max_length": longest}),
         # a DistilBERT refuses those that a BertTokenizer gives
-        settings["model_input_names"] = ["input_ids", "attention_mask"]
-    return {
-        WORDPIECE_FILE: "".join(f"{piece}\n" for piece in vocabulary).encode(),
-        COMPILED_FILE: json_bytes(compiled_tokenizer(vocabulary, rules)),
-        SETTINGS_FILE: json_bytes(settings),
-        SPECIALS_FILE: json_bytes(dict(names)),
+        **({} if segments else {"model_input_names": ["input_ids", "attention_mask"]}),
     }
+    pieces = "".join(f"{piece}\n" for piece in vocabulary).encode()
+    compiled = compiled_tokenizer(vocabulary, rules)
+    return {WORDPIECE_FILE: pieces, **standard_files(compiled, settings, names, longest)}

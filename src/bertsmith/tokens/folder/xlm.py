@@ -14,14 +14,14 @@ from typing import Any
 
 from bertsmith.tokens.folder.files import (
     COMPILED_FILE,
-    NAMES,
     SETTINGS_FILE,
-    SPECIALS_FILE,
     XLM_FILE,
     Settings,
-    json_bytes,
+    by_id,
+    names_of,
     read_json,
     refused,
+    standard_files,
 )
 from bertsmith.tokens.folder.unigram import (
     read_compiled_unigram,
@@ -87,22 +87,16 @@ def files_of(
 
     There is no SentencePiece model where the vocabulary came without it, or in another order.
     """
-    names = dict(zip(NAMES, rules.specials, strict=True))
-    names |= {"bos_token": names["cls_token"], "eos_token": names["sep_token"]}
+    names = names_of(rules.specials, ends=True)
     compiled = unigram_tokenizer(vocabulary, rules)
-    added = {str(token.pop("id")): token for token in map(dict, compiled["added_tokens"])}
     settings: dict[str, Any] = {
         "tokenizer_class": "XLMRobertaTokenizer",
-        "added_tokens_decoder": added,
+        "added_tokens_decoder": by_id(compiled["added_tokens"]),
         **({} if rules.prefix_space else {"add_prefix_space": False}),
         **({} if longest is None else {"model_max_length": longest}),
         **names,
     }
-    contents = {
-        COMPILED_FILE: json_bytes(compiled),
-        SETTINGS_FILE: json_bytes(settings),
-        SPECIALS_FILE: json_bytes(dict(names)),
-    }
+    contents = standard_files(compiled, settings, names, longest)
     first, begin = len(_HEAD), len(_OF_MODEL)
     if (*vocabulary[:first], vocabulary[-1]) == (*_HEAD, _MASK) and not rules.compiled:
         moved = replace(

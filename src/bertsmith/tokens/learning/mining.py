@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bertsmith.core.streams import bits
 from bertsmith.tokens.learning.counting import SILENT, LearningObserver
 from bertsmith.tokens.wordpiece import CONTINUES, LONGEST_WORD
 
@@ -141,21 +142,13 @@ def frequent_lengths(
     lengths = np.zeros(len(codes), np.uint8)
     length = 0
     while len(place):
-        hashes = _mixed(hashes + codes[place + length])
+        hashes = bits(hashes + codes[place + length], 0)
         length += 1
         frequent = _totals(hashes, weights[place]) >= rarest
         lengths[place[frequent]] = length
         going_on = frequent & (left[place] > length)
         place, hashes = place[going_on], hashes[going_on]
     return lengths.tobytes(), offsets[:-1].tolist()
-
-
-def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Hash by SplitMix64 (Steele et al. 2014): 64 bits that collide only by chance."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
 
 
 def _totals(hashes: NDArray[np.uint64], weights: NDArray[np.int64]) -> NDArray[np.int64]:
