@@ -39,7 +39,14 @@ from bertsmith.store.unfinished import (
 from bertsmith.store.writing import EncodedDocuments, StoreWriter, WriterState
 from bertsmith.text.corpus.documents import Document, TextSize, size_of
 from bertsmith.text.corpus.files import Corpus
-from bertsmith.text.corpus.sections import SECTION_BYTES, DocumentSection, Position, Section
+from bertsmith.text.corpus.sections import (
+    SECTION_BYTES,
+    DocumentSection,
+    Position,
+    Section,
+    in_parts,
+    length_of,
+)
 from bertsmith.tokens.bulk.documents import DocumentEncoder
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -305,16 +312,8 @@ def _source(corpus: Corpus, tokenizer: Tokenizer, held_out: float) -> Source:
 
 def _as_sections(documents: Iterable[Document]) -> Iterator[Section]:
     """Documents in sections of a million characters or a little more."""
-    part: list[Document] = []
-    size = 0
-    for document in documents:
-        part.append(document)
-        size += sum(map(len, document.paragraphs))
-        if size >= GROUP_BYTES:
-            yield DocumentSection(given=tuple(part), size=size, end=Position())
-            part, size = [], 0
-    if part:
-        yield DocumentSection(given=tuple(part), size=size, end=Position())
+    for part, size, _ in in_parts(documents, length_of, GROUP_BYTES):
+        yield DocumentSection(given=part, size=size, end=Position())
 
 
 class _Making:
@@ -410,16 +409,8 @@ class _Making:
 
 def _groups(sections: Iterator[Section]) -> Iterator[Group]:
     """Sections in groups of a megabyte or more, as files may be small."""
-    group: list[Section] = []
-    size = 0
-    for section in sections:
-        group.append(section)
-        size += section.size
-        if size >= GROUP_BYTES:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
+    parts = in_parts(sections, lambda section: section.size, GROUP_BYTES)
+    return (group for group, _, _ in parts)
 
 
 def _encoded(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 from bertsmith.core.errors import BlankText, UserError
 from bertsmith.core.files import writing
@@ -14,6 +14,7 @@ from bertsmith.core.printable import counted
 from bertsmith.text.config import OnBad
 from bertsmith.text.opening import TextFile
 
+Row = TypeVar("Row")
 Refuse = Callable[[UserError, str], None]
 """A function of a row's error and of the row as it is in the file."""
 
@@ -71,6 +72,28 @@ class BadRows:
                 for file in output:
                     file.close()
 
+    def read(self, file: TextFile, rows: Callable[[Refuse], Iterator[Row]]) -> Iterator[Row]:
+        """Yield the examples of a file; raise its error if there are none.
+
+        `rows` yields them, and gives the bad rows to the function that it is called with.
+        """
+        before, empty = self.count, True
+        with self.of(file.path) as refuse:
+            for example in rows(refuse):
+                empty = False
+                yield example
+        if empty:
+            raise self.examples_missing(file, before)
+
+    def examples_missing(self, file: TextFile, before: int) -> UserError:
+        """Return the error for a file without examples; `before` bad rows are of earlier files."""
+        refused = self.count - before
+        if not refused or self.first is None:
+            return file.fault("holds no examples", remedy="give a file with rows in it")
+        bad = f"all {counted(refused, 'row')} are bad, the first of them: {self.first}"
+        remedy = "correct the rows, or name the columns or the task"
+        return file.fault(f"holds no examples: {bad}", remedy=remedy)
+
     def told(self) -> str | None:
         """Return a summary of the bad rows, None if there are none: count, first error, files."""
         if self.first is None:
@@ -81,17 +104,6 @@ class BadRows:
 
 
 FAIL = BadRows("fail")
-
-
-def examples_missing(file: TextFile, bad: BadRows, before: int) -> UserError:
-    """Return the error for a file without examples, `before` bad rows being of earlier files."""
-    refused = bad.count - before
-    if not refused or bad.first is None:
-        return file.fault("holds no examples", remedy="give a file with rows in it")
-    return file.fault(
-        f"holds no examples: all {counted(refused, 'row')} are bad, the first of them: {bad.first}",
-        remedy="correct the rows, or name the columns or the task",
-    )
 
 
 def _line(error: UserError, row: str) -> str:

@@ -268,9 +268,12 @@ def is_wide(codec: str) -> bool:
 
 def resolve(codec: str, head: bytes) -> str:
     """Return the codec with its byte order, from the mark in `head` or else little-endian."""
-    if codec not in _WIDE:
-        return codec
-    return next((marked for mark, marked in _MARKS if head.startswith(mark)), f"{codec}-le")
+    return codec if codec not in _WIDE else _marked(head) or f"{codec}-le"
+
+
+def _marked(head: bytes) -> str | None:
+    """Return the codec that a byte order mark stands for; None without one."""
+    return next((codec for mark, codec in _MARKS if head.startswith(mark)), None)
 
 
 def judge(blocks: Iterable[bytes]) -> Verdict:
@@ -280,8 +283,10 @@ def judge(blocks: Iterable[bytes]) -> Verdict:
     multibyte = examined = 0
     declared = None
     for block in blocks:
-        if not examined and (marked := _by_mark(block) or _by_zeros(block)):
-            return marked
+        if not examined and (marked := _marked(block)):
+            return Verdict(codec=marked)
+        if not examined and (wide := _by_zeros(block)):
+            return wide
         declared = _declared(block) if not examined else declared
         examined += len(block)
         if not sample.begun:
@@ -300,12 +305,7 @@ def judge(blocks: Iterable[bytes]) -> Verdict:
 
 def doubted(codec: str, block: bytes) -> Verdict | None:
     """Return the verdict on the first block of a text in a named encoding that reads as UTF-8."""
-    if codec == UTF8 or is_wide(codec) or block.isascii():
-        return None
-    try:
-        # not final: the block may end in the middle of a character
-        codecs.getincrementaldecoder(UTF8)().decode(block)
-    except UnicodeDecodeError:
+    if codec == UTF8 or is_wide(codec) or block.isascii() or not _decodes(block, UTF8):
         return None
     doubt = f"{OPTION} says so, for all files, but this is valid UTF-8; save the others as UTF-8"
     return Verdict(codec=codec, doubt=doubt)
@@ -342,11 +342,6 @@ class _Sample:
         return b"".join(self._lines) + (b"" if rest.isascii() else rest)
 
 
-def _by_mark(head: bytes) -> Verdict | None:
-    codec = next((marked for mark, marked in _MARKS if head.startswith(mark)), None)
-    return None if codec is None else Verdict(codec=codec)
-
-
 def _by_zeros(head: bytes) -> Verdict | None:
     """Detect UTF-16 and UTF-32 of mostly ASCII text by its zero bytes; None if they are few."""
     start = head[:4096]
@@ -369,6 +364,7 @@ def _by_zeros(head: bytes) -> Verdict | None:
 
 def _decodes(data: bytes, codec: str) -> bool:
     try:
+        # not final: the data may end in the middle of a character
         codecs.getincrementaldecoder(codec)().decode(data)
     except UnicodeDecodeError:
         return False

@@ -40,8 +40,8 @@ def literal(written: str) -> object:
     return value
 
 
-def _after_space(text: str, at: int) -> int:
-    match = _SPACE.match(text, at)
+def _after_space(text: str, at: int, space: re.Pattern[str] = _SPACE) -> int:
+    match = space.match(text, at)
     assert match is not None
     return match.end()
 
@@ -108,6 +108,10 @@ def _object(text: str, at: int, depth: int) -> tuple[dict[str, object], int]:
 _JSON_SPACE = re.compile(r"[ \t\n]*")
 
 
+def _after(text: str, at: int) -> int:
+    return _after_space(text, at, _JSON_SPACE)
+
+
 class Placed(NamedTuple):
     """A value and the line where it begins."""
 
@@ -130,8 +134,8 @@ class PlacedJson:
         In each, a list under the next key is a list of `Placed`, and so on to the last key.
         """
         try:
-            value, end = self._value(self._after_space(0), keys)
-            if self._after_space(end) != len(self._text):
+            value, end = self._value(_after(self._text, 0), keys)
+            if _after(self._text, end) != len(self._text):
                 raise json.JSONDecodeError("Extra data", self._text, end)
         except json.JSONDecodeError as error:
             line = self._text.count("\n", 0, error.pos) + 1
@@ -146,11 +150,6 @@ class PlacedJson:
     def _fault(self, why: str, line: int | None) -> UserError:
         return self._file.fault(f"not JSON: {why}", line, "copy or export it again")
 
-    def _after_space(self, at: int) -> int:
-        match = _JSON_SPACE.match(self._text, at)
-        assert match is not None
-        return match.end()
-
     def _line_of(self, at: int) -> int:
         # positions only grow, so every character is counted once
         self._line += self._text.count("\n", self._counted, at)
@@ -164,17 +163,17 @@ class PlacedJson:
 
     def _object(self, at: int, keys: Sequence[str]) -> tuple[dict[str, object], int]:
         found: dict[str, object] = {}
-        at = self._after_space(at)
+        at = _after(self._text, at)
         if self._text[at : at + 1] == "}":
             return found, at + 1
         while True:
             if self._text[at : at + 1] != '"':
                 raise json.JSONDecodeError("Expecting a key in double quotes", self._text, at)
             key, at = self._decoder.raw_decode(self._text, at)
-            at = self._after_space(at)
+            at = _after(self._text, at)
             if self._text[at : at + 1] != ":":
                 raise json.JSONDecodeError("Expecting ':' delimiter", self._text, at)
-            at = self._after_space(at + 1)
+            at = _after(self._text, at + 1)
             if key == keys[0] and self._text[at : at + 1] == "[":
                 found[key], at = self._list(at + 1, keys[1:])
             else:
@@ -185,7 +184,7 @@ class PlacedJson:
 
     def _list(self, at: int, keys: Sequence[str]) -> tuple[list[Placed], int]:
         found: list[Placed] = []
-        at = self._after_space(at)
+        at = _after(self._text, at)
         if self._text[at : at + 1] == "]":
             return found, at + 1
         while True:
@@ -198,11 +197,11 @@ class PlacedJson:
 
     def _next(self, at: int, end: str) -> tuple[int, bool]:
         """Return the start of the next part and False, or the end of the last and True."""
-        at = self._after_space(at)
+        at = _after(self._text, at)
         sign = self._text[at : at + 1]
         if sign not in (",", end):
             raise json.JSONDecodeError("Expecting ',' delimiter", self._text, at)
-        return (at + 1, True) if sign == end else (self._after_space(at + 1), False)
+        return (at + 1, True) if sign == end else (_after(self._text, at + 1), False)
 
 
 RECORDS = ("data", "examples", "records", "rows")
@@ -222,7 +221,7 @@ def json_records(file: TextFile) -> Iterator[Placed]:
     """
     text = file.whole()
     decoder = json.JSONDecoder()
-    at = _first(text, 0)
+    at = _after(text, 0)
     counted, line = 0, 1
     try:
         whole = text[at : at + 1] == "["
@@ -230,21 +229,21 @@ def json_records(file: TextFile) -> Iterator[Placed]:
             at, bracket = _list_of_object(text, at, decoder)
         else:
             bracket = text[at : at + 1] == "["
-            at = _first(text, at + 1)
+            at = _after(text, at + 1)
         while text[at : at + 1] not in ("", "]"):
             line += text.count("\n", counted, at)
             counted = at
             value, end = decoder.raw_decode(text, at)
             yield Placed(value, line)
-            at = _first(text, end)
+            at = _after(text, end)
             sign = text[at : at + 1]
             if bracket and sign not in (",", "]"):
                 raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
             if sign == ",":
-                at = _first(text, at + 1)
+                at = _after(text, at + 1)
         if bracket != (text[at : at + 1] == "]"):
             raise json.JSONDecodeError("Expecting a list of objects", text, at)
-        if whole and _first(text, at + 1) != len(text):
+        if whole and _after(text, at + 1) != len(text):
             raise json.JSONDecodeError("Extra data", text, at + 1)
     except json.JSONDecodeError as error:
         line = text.count("\n", 0, error.pos) + 1
@@ -254,27 +253,21 @@ def json_records(file: TextFile) -> Iterator[Placed]:
         raise file.fault(f"not JSON: {error}", line, "copy or export it again") from error
 
 
-def _first(text: str, at: int) -> int:
-    match = _JSON_SPACE.match(text, at)
-    assert match is not None
-    return match.end()
-
-
 def _list_of_object(text: str, start: int, decoder: json.JSONDecoder) -> tuple[int, bool]:
     """Return the offset of the first record, and whether it is in a list, not one per line."""
-    at = _first(text, start + 1)
+    at = _after(text, start + 1)
     while text[at : at + 1] == '"':
         key, at = decoder.raw_decode(text, at)
-        at = _first(text, at)
+        at = _after(text, at)
         if text[at : at + 1] != ":":
             raise json.JSONDecodeError("Expecting ':' delimiter", text, at)
-        at = _first(text, at + 1)
+        at = _after(text, at + 1)
         if key in RECORDS and text[at : at + 1] == "[":
-            return _first(text, at + 1), True
+            return _after(text, at + 1), True
         _, at = decoder.raw_decode(text, at)
-        at = _first(text, at)
+        at = _after(text, at)
         if text[at : at + 1] not in (",", "}"):
             raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
         if text[at : at + 1] == ",":
-            at = _first(text, at + 1)
+            at = _after(text, at + 1)
     return start, False

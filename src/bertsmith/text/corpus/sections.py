@@ -202,7 +202,7 @@ def row_sections(
 ) -> Iterator[RowSection]:
     """Yield the sections of a table from a position on, where `rows` begin."""
     source = str(table.file.path)
-    for part, size, offset in _parts(rows, lambda row: len(row[1]), start.offset):
+    for part, size, offset in in_parts(rows, lambda row: len(row[1]), SECTION_BYTES, start.offset):
         end = Position(file=start.file, offset=offset, read=done + table.bytes_read)
         yield RowSection(source=source, rows=part, size=size, end=end)
 
@@ -211,26 +211,27 @@ def document_sections(
     file: TextFile, documents: Iterable[Document], start: Position, done: int
 ) -> Iterator[DocumentSection]:
     """Yield the sections of a file of `documents` from a position on, where they begin."""
-    for part, size, offset in _parts(documents, _length, start.offset):
+    for part, size, offset in in_parts(documents, length_of, SECTION_BYTES, start.offset):
         end = Position(file=start.file, offset=offset, read=done + file.bytes_read)
         yield DocumentSection(given=part, size=size, end=end)
 
 
-def _length(document: Document) -> int:
+def length_of(document: Document) -> int:
+    """Return the characters of a document."""
     return sum(map(len, document.paragraphs))
 
 
-def _parts(
-    items: Iterable[_Item], length: Callable[[_Item], int], offset: int
+def in_parts(
+    items: Iterable[_Item], length: Callable[[_Item], int], least: int, offset: int = 0
 ) -> Iterator[tuple[tuple[_Item, ...], int, int]]:
-    """Yield items in parts as large as a section, each with its size and the offset after it."""
+    """Yield items in parts of at least a length, each with its size and the offset after it."""
     part: list[_Item] = []
     size = 0
     for item in items:
         part.append(item)
         size += length(item)
         offset += 1
-        if size >= SECTION_BYTES:
+        if size >= least:
             yield tuple(part), size, offset
             part, size = [], 0
     if part:

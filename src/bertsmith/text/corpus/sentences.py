@@ -2,7 +2,7 @@
 
 The rules depend on two words, the one that a stop closes and the one after it: `Stop` and
 `Follower` are their classes, `ENDS` is the decision. They can be applied to a paragraph, as here,
-or to many at once whose words are already classified, as in `bertsmith.tokens.documents`.
+or to many at once whose words are already classified, as in `bertsmith.tokens.bulk.documents`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bertsmith.core.errors import UserError
@@ -108,12 +108,12 @@ def place(
     for role in ("text", *["label"] * (need_label and not labels)):
         if role not in indices:
             raise _missing(role, head, header, file)
-    return Places(
-        **indices,
-        labels=labels,
-        label_names=tuple(map(_label_name(head, header), columns.labels, labels)),
-        header=header,
+    named = header.present and not header.counted
+    label_names = tuple(
+        head.names[index].strip() if named and is_position(name) else name
+        for name, index in zip(columns.labels, labels, strict=True)
     )
+    return Places(**indices, labels=labels, label_names=label_names, header=header)
 
 
 def header_of(head: Head, columns: Columns, file: TextFile) -> Header:
@@ -122,16 +122,6 @@ def header_of(head: Head, columns: Columns, file: TextFile) -> Header:
         columns.check_named(file.path)
         return NAMED
     return stated_header(columns.header, head.sample, columns.named(), USUAL_NAMES)
-
-
-def _label_name(head: Head, header: Header) -> Callable[[str, int], str]:
-    """Return a function of a column's given name or number and its index to the label's name."""
-
-    def name_of(given: str, index: int) -> str:
-        named = header.present and not header.counted
-        return head.names[index].strip() if named and is_position(given) else given
-
-    return name_of
 
 
 def _check_distinct(given: Mapping[str, int], labels: Sequence[int], file: TextFile) -> None:

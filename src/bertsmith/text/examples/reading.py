@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
-from bertsmith.text.bad_rows import FAIL, BadRows, examples_missing
+from bertsmith.text.bad_rows import FAIL, BadRows, Refuse
 from bertsmith.text.config import USUAL, Columns
 from bertsmith.text.examples.columns import Places, place
 from bertsmith.text.examples.example import (
@@ -99,10 +99,10 @@ def _rows(
     *,
     need_label: bool,
 ) -> Iterator[Example]:
-    before, empty = bad.count, True
     builders: list[_ExampleBuilder] = []
-    shape = table_kind(path, columns)
-    with bad.of(path) as refuse:
+
+    def rows(refuse: Refuse) -> Iterator[Example]:
+        shape = table_kind(path, columns)
         table = Table(path, ExampleError, kind=shape, encoding=columns.encoding, refuse=refuse)
         if watch is not None:
             watch(table)
@@ -122,11 +122,10 @@ def _rows(
                 example = checked(table.file, builders[0].example(line, cells), check)
             except UserError as error:
                 refuse(error, table.row())
-                continue
-            empty = False
-            yield example
-    if empty:
-        raise examples_missing(table.file, bad, before)
+            else:
+                yield example
+
+    return bad.read(TextFile(path, ExampleError, columns.encoding), rows)
 
 
 def table_kind(path: Path, columns: Columns) -> str:

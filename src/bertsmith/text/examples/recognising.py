@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
 from bertsmith.text.config import USUAL, USUAL_TAGS, Columns, TagColumns
@@ -36,6 +36,7 @@ TaskName = Literal[
     "classify", "pair", "multi-label", "regression", "tag", "span", "choice", "rank", "glue"
 ]
 TASK_NAMES: tuple[str, ...] = get_args(TaskName)
+Parsed = TypeVar("Parsed")
 
 _ROWS = 1000
 _MANY_NUMBERS = 20
@@ -152,7 +153,7 @@ def _by_labels(
     if decimal and len(set(decimal)) > _MANY_NUMBERS // 2 and 2 * len(decimal) > len(values):
         what = f"{name} holds numbers with a decimal comma, such as {decimal[0]!r}"
         raise file.fault(what, remedy="write a decimal point, as in 0.5, or pass --task")
-    numbers = [_number(value) for value in values]
+    numbers = [_or_none(number_of, value) for value in values]
     finite = [number for number in numbers if number is not None]
     if finite and len(finite) == len(values):
         if not all(number.is_integer() for number in finite):
@@ -160,7 +161,7 @@ def _by_labels(
         if len(set(finite)) > _MANY_NUMBERS:
             what = f"{name} holds {len(set(finite))} different whole numbers, classes or values"
             raise file.fault(what, remedy="pass --task classify or --task regression")
-    classes = {_class(value) for value in values}
+    classes = {_or_none(class_of, value) for value in values}
     shown = f"{name} holds {len(classes)} class{'es' * (len(classes) != 1)}"
     if places.text_pair is not None:
         return "pair", f"it has two texts, and {shown}"
@@ -207,16 +208,9 @@ def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
     return ","
 
 
-def _number(value: object) -> float | None:
+def _or_none(parse: Callable[[object], Parsed | None], value: object) -> Parsed | None:
     try:
-        return number_of(value)
-    except BadLabel:
-        return None
-
-
-def _class(value: object) -> str | None:
-    try:
-        return class_of(value)
+        return parse(value)
     except BadLabel:
         return None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted
-from bertsmith.text.bad_rows import FAIL, BadRows, Refuse, examples_missing
+from bertsmith.text.bad_rows import FAIL, BadRows, Refuse
 from bertsmith.text.config import USUAL, Columns
 from bertsmith.text.examples.columns import first_of
 from bertsmith.text.examples.example import BadLabel, class_of, label_start, text_of
@@ -331,13 +331,13 @@ def read_choices(
     answers in an .ans file in the same folder. Raises `ExampleError`, with file and line, unless
     `bad` takes the error; a label may be missing unless `need_label`.
     """
-    before, empty = bad.count, True
     file = TextFile(path, ExampleError, columns.encoding)
-    start = find_label_start(path, columns, need_label=need_label)
-    if start and need_label and columns.label_start == "auto":
-        say(f"{path.name}: labels count from 1: none is 0 and some are the number of options")
-    ids: set[str] = set()
-    with bad.of(path) as refuse:
+
+    def rows(refuse: Refuse) -> Iterator[Choice]:
+        start = find_label_start(path, columns, need_label=need_label)
+        if start and need_label and columns.label_start == "auto":
+            say(f"{path.name}: labels count from 1: none is 0 and some are the number of options")
+        ids: set[str] = set()
         for line, parts, row in _items(file, columns, refuse, need_label=need_label):
             try:
                 choice = made_choice(file, line, parts, need_label=need_label, start=start)
@@ -349,10 +349,9 @@ def read_choices(
                 continue
             if choice.id is not None:
                 ids.add(choice.id)
-            empty = False
             yield choice
-    if empty:
-        raise examples_missing(file, bad, before)
+
+    return bad.read(file, rows)
 
 
 def find_label_start(path: Path, columns: Columns, *, need_label: bool = True) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.core.printable import counted
-from bertsmith.text.bad_rows import BadRows, Refuse, examples_missing
+from bertsmith.text.bad_rows import BadRows, Refuse
 from bertsmith.text.config import Columns
 from bertsmith.text.encodings import Guesses
 from bertsmith.text.examples.example import (
@@ -116,19 +116,18 @@ def _examples_of_lines(
 ) -> Iterator[Example]:
     """Yield the example of each line, which `parse` splits into the label's value and the text."""
     file = TextFile(path, ExampleError, columns.encoding)
-    before, empty = bad.count, True
-    with bad.of(path) as refuse:
+
+    def rows(refuse: Refuse) -> Iterator[Example]:
         for line, written in _lines(file, refuse):
             try:
                 value, text = parse(file, line, written)
                 example = checked(file, _example(file, line, text, value, kind), check)
             except UserError as error:
                 refuse(error, written)
-                continue
-            empty = False
-            yield example
-    if empty:
-        raise examples_missing(file, bad, before)
+            else:
+                yield example
+
+    return bad.read(file, rows)
 
 
 def class_folder(
@@ -155,16 +154,16 @@ def class_folder(
                         example = checked(file, _example(file, line, written, label, kind), check)
                     except UserError as error:
                         refuse(error, written)
-                        continue
-                    empty = False
-                    yield example
+                    else:
+                        empty = False
+                        yield example
         if not has_text:
             with bad.of(path) as refuse:
                 remedy = "write texts into it, or move it out of the folder"
                 what = f"holds no text, so the class {label!r} has no examples"
                 refuse(ExampleError(what, where=path, remedy=remedy), "")
     if empty:
-        raise examples_missing(TextFile(folder, ExampleError), bad, before)
+        raise bad.examples_missing(TextFile(folder, ExampleError), before)
 
 
 def _tell_encodings(texts: Sequence[Path], columns: Columns) -> None:
@@ -221,19 +220,14 @@ def _check_classes(folder: Path, paths: Sequence[Path]) -> None:
     """Raise `ExampleError` for tables, and for the splits of a data set instead of classes."""
     parts = [path.name for path in paths if _PARTS.fullmatch(_stem(path.name))]
     if len(parts) == len(paths) or any(_stem(name).lower() == "train" for name in parts):
+        split = next((name for name in parts if name.lower().startswith("train")), parts[0])
         what = f"holds the splits of a data set, not classes: {_few(parts)}"
-        raise ExampleError(
-            what, where=folder, remedy=f"give one of them, such as {folder / _training(parts)}"
-        )
+        remedy = f"give one of them, such as {folder / split}"
+        raise ExampleError(what, where=folder, remedy=remedy)
     tables = [path.name for path in paths if not path.is_dir() and kind_of(path) in _TABLES]
     if tables:
         what = f"holds tables, not one file of texts per class: {_few(tables)}"
         raise ExampleError(what, where=folder, remedy="give one table, with a column of labels")
-
-
-def _training(parts: Sequence[str]) -> str:
-    """Return the training split, or the first."""
-    return next((name for name in parts if name.lower().startswith("train")), parts[0])
 
 
 def _stem(name: str) -> str:

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from bertsmith.core.errors import ExampleError, UserError
-from bertsmith.text.bad_rows import FAIL, BadRows, examples_missing
+from bertsmith.text.bad_rows import FAIL, BadRows, Refuse
 from bertsmith.text.config import USUAL, USUAL_TAGS, Columns, TagColumns
 from bertsmith.text.examples.formats.conll_columns import column_sentences, first_words
 from bertsmith.text.examples.formats.tag_tables import first_rows, tag_table_sentences
@@ -140,18 +140,17 @@ def read_tagged(
     unless `need_tags`.
     """
     file = TextFile(path, ExampleError, table.encoding)
-    scheme = tag_scheme(path, columns, table)
-    before, empty = bad.count, True
-    with bad.of(path) as refuse:
+
+    def rows(refuse: Refuse) -> Iterator[Tagged]:
+        scheme = tag_scheme(path, columns, table)
         for sentence in _sentences(path, columns, table, need_tags=need_tags):
             tagged = _tagged(file, sentence, scheme) if isinstance(sentence, Words) else sentence
             if isinstance(tagged, BadSentence):
                 refuse(tagged.error, tagged.row)
             else:
-                empty = False
                 yield tagged
-    if empty:
-        raise examples_missing(file, bad, before)
+
+    return bad.read(file, rows)
 
 
 def tag_scheme(path: Path, columns: TagColumns = USUAL_TAGS, table: Columns = USUAL) -> Scheme:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bertsmith.core.errors import ExampleError, UserError
-from bertsmith.text.bad_rows import FAIL, BadRows, Refuse, examples_missing
+from bertsmith.text.bad_rows import FAIL, BadRows, Refuse
 from bertsmith.text.config import USUAL, Columns
 from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.examples.columns import first_of
@@ -67,21 +67,17 @@ def read_questions(
     Raises `ExampleError`, with file and line, unless `bad` takes the error; an unreadable paragraph
     or article counts as one.
     """
-    before, empty = bad.count, True
     file = TextFile(path, ExampleError, columns.encoding)
-    with bad.of(path) as refuse:
+
+    def rows(refuse: Refuse) -> Iterator[Question]:
         builder = _QuestionBuilder(file, offsets, refuse, need_answers=need_answers)
         if is_table(path, columns):
             columns.check_read(path, "questions about texts", *_READ)
-            questions = builder.of_table(path, columns)
-        else:
-            columns.check_read(path, "SQuAD's JSON")
-            questions = builder.of_articles()
-        for question in questions:
-            empty = False
-            yield question
-    if empty:
-        raise examples_missing(file, bad, before)
+            return builder.of_table(path, columns)
+        columns.check_read(path, "SQuAD's JSON")
+        return builder.of_articles()
+
+    return bad.read(file, rows)
 
 
 class _QuestionBuilder:

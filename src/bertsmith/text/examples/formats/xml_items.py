@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.parsers import expat
 
 from bertsmith.core.errors import ExampleError, UserError
-from bertsmith.text.bad_rows import BadRows, examples_missing
+from bertsmith.text.bad_rows import BadRows, Refuse
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import (
     BadLabel,
@@ -143,8 +143,8 @@ def pair_examples(
 ) -> Iterator[Example]:
     """Yield the pairs of an XML file, their label being an attribute."""
     file = TextFile(path, ExampleError, columns.encoding)
-    before, empty = bad.count, True
-    with bad.of(path) as refuse:
+
+    def rows(refuse: Refuse) -> Iterator[Example]:
         for line, given, texts in xml_items(file, ("pair",)):
             try:
                 example = _example(file, line, given, texts, kind)
@@ -154,11 +154,10 @@ def pair_examples(
                 example = checked(file, example, check)
             except UserError as error:
                 refuse(error, json.dumps(given | texts))
-                continue
-            empty = False
-            yield example
-    if empty:
-        raise examples_missing(file, bad, before)
+            else:
+                yield example
+
+    return bad.read(file, rows)
 
 
 def _example(
