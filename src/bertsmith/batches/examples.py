@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bertsmith.batches import DataPosition
 from bertsmith.batches.fitting import Ids, Segments, fitted
 from bertsmith.core.streams import Purpose, permuted, stream
-from bertsmith.network.batch import Batch, Target, pack
+from bertsmith.network.batch import Batch, Target, offsets_of, pack
 from bertsmith.network.config import Fit
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -92,7 +92,7 @@ class EncodedExamples:
         return EncodedExamples(
             ids=[ids for part in parts for ids in part.ids],
             segments=[segments for part in parts for segments in part.segments],
-            starts=_ends(np.concatenate([np.diff(part.starts) for part in parts])),
+            starts=offsets_of(np.concatenate([np.diff(part.starts) for part in parts])),
             cut=np.concatenate([part.cut for part in parts]),
             long=np.concatenate([part.long for part in parts]),
             places=None if whole else [at for part in parts for at in part.places or ()],
@@ -101,9 +101,7 @@ class EncodedExamples:
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Number of tokens of each unit, (units,)."""
-        ends = np.zeros(len(self.ids) + 1, np.int64)
-        np.cumsum([len(ids) for ids in self.ids], out=ends[1:])
-        return np.diff(ends[self.starts])
+        return np.diff(offsets_of([len(ids) for ids in self.ids])[self.starts])
 
     @property
     def texts(self) -> int:
@@ -153,7 +151,7 @@ class EncodedExamples:
 
     def grouped(self, sizes: Sequence[int]) -> EncodedExamples:
         """Return the same sequences with runs of `sizes` units merged into one, without labels."""
-        firsts = _ends(sizes)
+        firsts = offsets_of(sizes)
         assert firsts[-1] == len(self)
         return EncodedExamples(
             ids=self.ids,
@@ -193,7 +191,7 @@ def encode_examples(
         segments += [segment for _, segment in one.sequences]
         sizes.append(len(one.sequences))
         cut[number], long[number] = one.cut, one.long
-    return EncodedExamples(ids=ids, segments=segments, starts=_ends(sizes), cut=cut, long=long)
+    return EncodedExamples(ids=ids, segments=segments, starts=offsets_of(sizes), cut=cut, long=long)
 
 
 def pack_examples(examples: EncodedExamples, units: NDArray[np.int64]) -> Batch:
@@ -212,11 +210,12 @@ def _targets(
 ) -> Mapping[str, Target]:
     if examples.labels is None:
         return {}
-    labels = _picked(examples.labels, units)
+    given = examples.labels
+    labels = given[units] if isinstance(given, np.ndarray) else [given[unit] for unit in units]
     if examples.places is None:
-        at = _ends(np.diff(examples.starts)[units])[:-1]
+        at = offsets_of(np.diff(examples.starts)[units])[:-1]
     else:
-        begins = _ends([len(sequence) for sequence in ids])[:-1]
+        begins = offsets_of([len(sequence) for sequence in ids])[:-1]
         places = zip(begins.tolist(), units.tolist(), strict=True)
         at = np.concatenate([begin + examples.places[unit] for begin, unit in places])
         labels = np.concatenate(list(labels))
@@ -284,14 +283,3 @@ def evaluation_batches(
         total += int(lengths[unit])
     if start < len(order):
         yield order[start:], pack_examples(examples, order[start:])
-
-
-def _picked(labels: Labels, units: NDArray[np.int64]) -> Labels:
-    return labels[units] if isinstance(labels, np.ndarray) else [labels[unit] for unit in units]
-
-
-def _ends(sizes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the offsets of consecutive runs of these sizes, and the end of the last."""
-    ends = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=ends[1:])
-    return ends

@@ -86,19 +86,15 @@ def _windows(
     first: Tokens, second: Tokens | None, kept_first: int, kept_second: int
 ) -> tuple[list[tuple[Tokens, Tokens | None]], bool]:
     """Return windows over the longer text, and whether the other one was truncated."""
-    windows: list[tuple[Tokens, Tokens | None]]
+    whole, room = first, kept_first
+    if second is not None and len(second) >= len(first):
+        whole, room = second, kept_second
+    parts = [whole[at : at + room] for at in window_starts(len(whole), room, room // 4)]
     if second is None:
-        starts = window_starts(len(first), kept_first, kept_first // 4)
-        return [(first[start : start + kept_first], None) for start in starts], False
-    if len(first) > len(second):
-        starts = window_starts(len(first), kept_first, kept_first // 4)
-        other = second[:kept_second]
-        windows = [(first[start : start + kept_first], other) for start in starts]
-        return windows, kept_second < len(second)
-    starts = window_starts(len(second), kept_second, kept_second // 4)
-    other = first[:kept_first]
-    windows = [(other, second[start : start + kept_second]) for start in starts]
-    return windows, kept_first < len(first)
+        return [(part, None) for part in parts], False
+    if whole is first:
+        return [(part, second[:kept_second]) for part in parts], kept_second < len(second)
+    return [(first[:kept_first], part) for part in parts], kept_first < len(first)
 
 
 def _shortened(tokens: Tokens, count: int, fit: Fit) -> Tokens:

@@ -246,7 +246,7 @@ def progress(description: str, total: float | None, unit: str = "") -> Iterator[
     """A bar with rate, elapsed and remaining time on a terminal; elsewhere a line now and then."""
     if _screens:
         yield _screens[-1].bar(description, total, unit)
-    elif not _terminal():
+    elif not _standard_error.isatty():
         yield ToldBar(description, total, unit)
     else:
         with _drawing() as drawing:
@@ -313,15 +313,11 @@ class Bars:
 @contextmanager
 def progress_of_several(description: str, count: int) -> Iterator[Bars]:
     """Yield the bars of so many tasks, some of which run at the same time."""
-    if not _terminal():
+    if not _standard_error.isatty():
         yield Bars(ToldBar(description, count, ""))
         return
     with _drawing() as drawing:
         yield Bars(_drawn(drawing, description, count, ""), drawing)
-
-
-def _terminal() -> bool:
-    return _standard_error.isatty()
 
 
 def _rate(speed: float, unit: str) -> str:

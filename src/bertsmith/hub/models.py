@@ -95,7 +95,13 @@ def _from_hub(name: HubName, purpose: Purpose) -> Path:
         say(f"{name}: from the cache")
         return cached
     if is_offline():
-        return _cached(name, purpose) or _missing(name)
+        if (cached := _cached(name, purpose)) is not None:
+            return cached
+        raise HubError(
+            "is not in the cache, and HF_HUB_OFFLINE is set",
+            where=str(name),
+            remedy="unset it to download the model once, or name a folder",
+        )
     try:
         with talking(str(name)):
             info = api.model_info(
@@ -187,14 +193,6 @@ def _note_commit(folder: Path, revision: str) -> None:
         path = folder.parent.parent / "refs" / revision
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(folder.name, encoding="utf-8")
-
-
-def _missing(name: HubName) -> NoReturn:
-    raise HubError(
-        "is not in the cache, and HF_HUB_OFFLINE is set",
-        where=str(name),
-        remedy="unset it to download the model once, or name a folder",
-    )
 
 
 def _refuse_weights(name: HubName, listing: Collection[str]) -> NoReturn:

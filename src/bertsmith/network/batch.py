@@ -118,6 +118,13 @@ class Batch:
         )
 
 
+def offsets_of(lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the offsets of consecutive runs of these lengths, and the end of the last."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
 def pack(
     ids: Sequence[NDArray[np.integer]],
     segments: Sequence[NDArray[np.integer]],
@@ -125,8 +132,7 @@ def pack(
 ) -> Batch:
     """Pack sequences of token ids and their segment numbers, each (length,), end to end."""
     lengths = tuple(len(sequence) for sequence in ids)
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    offsets = offsets_of(lengths)
     positions = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     return Batch(
         ids=torch.from_numpy(np.concatenate(ids).astype(np.int64)),

@@ -31,7 +31,7 @@ from bertsmith.tasks.opening import Embedder, open_embedder
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.reading import without_header
-from bertsmith.weights.static_folder import is_static, read_static
+from bertsmith.weights.sentence_folder import is_static, read_static
 
 # vectors that are put into one row group
 _GROUP_BYTES = 2**24

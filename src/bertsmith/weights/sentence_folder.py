@@ -6,6 +6,13 @@
     2_Dense/config.json, .safetensors  a linear map of it
     config_sentence_transformers.json  prompts that are written before texts
 
+A static model has one module, StaticEmbedding: a vector for each piece of a vocabulary, of which
+that of a text is the mean, without special tokens.
+
+    modules.json        the module
+    model.safetensors   embedding.weight, (pieces, width)
+    tokenizer.json      and the tokenizer's other files
+
 A module that we do not know is refused by its name; nothing that a file names is imported.
 """
 
@@ -16,6 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.files import is_taken, read_json, write_json
 from bertsmith.core.log import say
@@ -24,8 +34,8 @@ from bertsmith.network.config import VectorPooling
 from bertsmith.network.model import Model
 from bertsmith.network.pooling import ACTIVATIONS, Dense, UnitLength
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights.folder import check_file, save_model
-from bertsmith.weights.tensors import TensorFile, write_tensors
+from bertsmith.weights.folder import CARD_FILE, check_file, save_model
+from bertsmith.weights.tensors import WEIGHTS_FILE, TensorFile, write_tensors
 
 MODULES_FILE = "modules.json"
 TRANSFORMER_FILE = "sentence_bert_config.json"
@@ -348,3 +358,56 @@ def _write_dense(place: Path, layer: Dense) -> None:
     if layer.activation == "Identity":
         config["activation_function"] = "torch.nn.modules.linear.Identity"
     write_json(place / "config.json", config)
+
+
+_STATIC_CLASS = "sentence_transformers.models.StaticEmbedding"
+_STATIC = re.compile(r"sentence_transformers(\.\w+)*\.StaticEmbedding")
+_WEIGHT = "embedding.weight"
+
+
+def is_static(folder: Path) -> bool:
+    """Return whether a folder is that of a static model; raises `ModelFolderError`."""
+    path = folder / MODULES_FILE
+    if not path.is_file():
+        return False
+    modules = read_json(path, ModelFolderError, kind=list, largest=_LARGEST_FILE)
+    first = modules[0] if modules and isinstance(modules[0], dict) else {}
+    return _STATIC.fullmatch(str(first.get("type"))) is not None
+
+
+def read_static(folder: Path) -> tuple[Tensor, Tokenizer]:
+    """Return the vectors of a static model, (pieces, width), and its tokenizer.
+
+    Raises `ModelFolderError` for a folder that is damaged or has other modules, too.
+    """
+    modules = read_json(folder / MODULES_FILE, ModelFolderError, kind=list, largest=_LARGEST_FILE)
+    if len(modules) != 1 or modules[0].get("path") != "":
+        raise ModelFolderError(
+            "has more than a StaticEmbedding, or one in a folder of its own",
+            where=folder / MODULES_FILE,
+            remedy="open it with sentence-transformers",
+        )
+    path = folder / WEIGHTS_FILE
+    if not path.is_file():
+        raise ModelFolderError(f"has no {WEIGHTS_FILE}", where=folder)
+    check_file(path, folder.resolve())
+    file, tokenizer = TensorFile(path), Tokenizer.load(folder)
+    shape = file.entries[_WEIGHT].shape if _WEIGHT in file.entries else ()
+    if len(shape) != 2 or shape[0] != tokenizer.size or not shape[1]:
+        raise ModelFolderError(
+            f"its vectors do not fit a vocabulary of {tokenizer.size} pieces", where=path
+        )
+    return file.read(_WEIGHT).float(), tokenizer
+
+
+def save_static(folder: Path, vectors: Tensor, tokenizer: Tokenizer, *, card: str = "") -> None:
+    """Write a static model, all or nothing; the folder must be new or empty."""
+    assert vectors.shape[0] == tokenizer.size
+    with new_folder(folder) as fresh:
+        tokenizer.save(fresh, longest=512)
+        write_json(
+            fresh / MODULES_FILE, [{"idx": 0, "name": "0", "path": "", "type": _STATIC_CLASS}]
+        )
+        write_tensors(fresh / WEIGHTS_FILE, {_WEIGHT: vectors.to(torch.float32)}, {"format": "pt"})
+        if card:
+            (fresh / CARD_FILE).write_text(card, encoding="utf-8")

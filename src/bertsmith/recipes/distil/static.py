@@ -25,8 +25,7 @@ from bertsmith.recipes.distil.config import DistilConfig
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
-from bertsmith.weights.sentence_folder import read_sentence_folder
-from bertsmith.weights.static_folder import save_static
+from bertsmith.weights.sentence_folder import read_sentence_folder, save_static
 from bertsmith.weights.tensors import weights_hash
 
 SMOOTHING = 1e-4
