@@ -101,7 +101,6 @@ def good_files() -> dict[str, tuple[bytes, str]]:
         "id.csv": (_rows("id,text,label", "{n},{q},b"), "id"),
         "lines.label": (_rows("", "LOC:city {t}"), "label-first"),
         "squad.json": (_squad(), "span"),
-        "mended.json": (_squad(), "mended"),
         "records.json": (json.dumps(_records(), indent=1), "class"),
         "data.json": (json.dumps({"v": 1, "data": _records()}), "class"),
         "fast.txt": (_rows("", "__label__a __label__b {t}"), "classes"),

@@ -53,7 +53,6 @@ READERS: dict[str, Reader] = {
     "tag": _tagged(),
     "bio2": _tagged(scheme="bio2"),
     "span": lambda path, bad: read_questions(path, need_answers=True, bad=bad),
-    "mended": lambda path, bad: read_questions(path, need_answers=True, offsets="mend", bad=bad),
     "choice": lambda path, bad: read_choices(path, need_label=True, bad=bad),
     "stories": lambda path, bad: read_choices(path, need_label=False, bad=bad),
     "CoLA": _glue("CoLA", "dev"),

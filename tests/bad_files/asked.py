@@ -78,7 +78,7 @@ def of_spans() -> Iterator[Bad]:
     articles = good.replace(b'{"data": [', b'{"data": [\n{"title": "x"}, 7,\n')
     yield Bad("articles.json", articles, "span", "has no list 'paragraphs'", 2, 3, 2)
     absent = [{"text": "Paris", "answer_start": 10}]
-    yield Bad("mend.json", _squad(_asked("3", answers=absent)), "mended", "is not at 10", 4)
+    yield Bad("mend.json", _squad(_asked("3", answers=absent)), "span", "is not at 10", 4)
     row = {"id": "1", "question": "Where?", "context": "Ann is in Rome."}
     lists = {"text": ["Rome"], "answer_start": [10]}
     rows = [row | {"answers": lists}, row | {"id": "2", "answers": lists | {"answer_start": [9]}}]

@@ -145,7 +145,7 @@ def test_folders(tmp_path: Path) -> None:
 
 
 TASK_OF = {
-    "class": "classify", "classes": "multi-label", "number": "regression", "mended": "span",
+    "class": "classify", "classes": "multi-label", "number": "regression",
     "stories": "choice",
 }  # fmt: skip
 

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 from pyarrow import parquet
 
 from bertsmith.text.examples.formats.squad import Answer, Question, read_questions
@@ -20,8 +19,8 @@ def write(folder: Path, questions: list[dict[str, object]], **more: object) -> P
     return path
 
 
-def read(path: Path, *, mend: bool = False) -> list[Question]:
-    return list(read_questions(path, need_answers=True, offsets="mend" if mend else "bad"))
+def read(path: Path) -> list[Question]:
+    return list(read_questions(path, need_answers=True))
 
 
 def test_questions_with_several_answers_and_with_none(tmp_path: Path) -> None:
@@ -61,17 +60,6 @@ def test_questions_with_several_answers_and_with_none(tmp_path: Path) -> None:
     assert (second.id, second.impossible, second.answers) == ("7", True, ())
     assert second.plausible == (Answer("old", 26),)
     assert third.plausible == ()
-
-
-@pytest.mark.parametrize(
-    ("start", "place"), [(10, 11), (12, 11), (-5, 11), (16, 17), (18, 17), (30, 34), (999, 34)]
-)
-def test_places_are_mended_by_option(tmp_path: Path, start: int, place: int) -> None:
-    answers = [{"text": "Rome", "answer_start": start}]
-    path = write(tmp_path, [{"id": "a", "question": "?", "answers": answers}])
-    (found,) = read(path, mend=True)
-    assert found.answers == (Answer("Rome", place),)
-    assert CONTEXT.startswith("Rome", place)
 
 
 def test_answers_may_be_unknown(tmp_path: Path) -> None:

@@ -368,7 +368,7 @@ class _Making:
     def finish(self, nothing: UserError) -> StoreIndex:
         """Write what closes the stores; raises `nothing` when there is no text to train on."""
         train, held_out = self._writers
-        if not train.tokens:
+        if not train.state.tokens:
             self._work.discard()
             raise nothing
         fingerprint = self._tokenizer.fingerprint
@@ -376,7 +376,7 @@ class _Making:
             (writer.folder / INDEX).unlink(missing_ok=True)
             shutil.rmtree(writer.folder / VOCABULARY, ignore_errors=True)
         # the index of a store counts what lies beside it, so that comes last
-        if held_out.tokens:
+        if held_out.state.tokens:
             self._tokenizer.save(held_out.folder / VOCABULARY)
             held_out.finish(fingerprint=fingerprint, duplicates=0)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -70,11 +70,9 @@ class StoreWriter:
         shard_bytes: int = SHARD_BYTES,
         state: WriterState | None = None,
     ) -> None:
-        state = state or WriterState()
+        self._state = state = state or WriterState()
         self.folder = folder
         self.type = np.dtype(np.uint16 if vocabulary <= 2**16 else np.uint32).newbyteorder("<")
-        self.tokens, self.sentences, self.documents = state.tokens, state.sentences, state.documents
-        self.text, self.unknown = state.text, state.unknown
         self._shard_limit = shard_bytes // self.type.itemsize
         self._shards = list(state.shards)
         self._closed = list(state.closed)
@@ -84,9 +82,9 @@ class StoreWriter:
             if len(self._closed) < len(self._shards):
                 self._tokens = self._shard(len(self._closed), self._shards[-1])
                 opened.callback(self._tokens.abandon)
-            self._sentences = _offsets_file(folder / "sentences.bin", self.sentences)
+            self._sentences = _offsets_file(folder / "sentences.bin", state.sentences)
             opened.callback(self._sentences.abandon)
-            self._documents = _offsets_file(folder / "documents.bin", self.documents)
+            self._documents = _offsets_file(folder / "documents.bin", state.documents)
             opened.pop_all()
         for path in folder.glob("tokens-*.bin"):
             if int(path.stem.removeprefix("tokens-")) >= len(self._shards):
@@ -95,15 +93,7 @@ class StoreWriter:
     @property
     def state(self) -> WriterState:
         """The extent written so far."""
-        return WriterState(
-            tokens=self.tokens,
-            sentences=self.sentences,
-            documents=self.documents,
-            text=self.text,
-            unknown=self.unknown,
-            shards=tuple(self._shards),
-            closed=tuple(self._closed),
-        )
+        return replace(self._state, shards=tuple(self._shards), closed=tuple(self._closed))
 
     @property
     def open_files(self) -> tuple[Path, ...]:
@@ -118,30 +108,34 @@ class StoreWriter:
         sentence_ends = np.cumsum(encoded.sentences, dtype=np.int64)
         document_ends = np.cumsum(encoded.documents, dtype=np.int64)
         self._write(encoded.ids.astype(self.type, copy=False), sentence_ends[document_ends - 1])
-        self._sentences.write(_offsets(self.tokens + sentence_ends))
-        self._documents.write(_offsets(self.sentences + document_ends))
-        self.tokens += len(encoded.ids)
-        self.sentences += len(encoded.sentences)
-        self.documents += len(encoded.documents)
-        self.text += encoded.text
-        self.unknown += encoded.unknown
+        before = self._state
+        self._sentences.write(_offsets(before.tokens + sentence_ends))
+        self._documents.write(_offsets(before.sentences + document_ends))
+        self._state = replace(
+            before,
+            tokens=before.tokens + len(encoded.ids),
+            sentences=before.sentences + len(encoded.sentences),
+            documents=before.documents + len(encoded.documents),
+            text=before.text + encoded.text,
+            unknown=before.unknown + encoded.unknown,
+        )
 
     def finish(self, *, fingerprint: str, duplicates: int) -> StoreIndex:
         """Close the files and write the index."""
         self._close_shard()
-        records = (*self._closed, _closed(self._sentences), _closed(self._documents))
+        state = self.state
         index = StoreIndex(
             format=FORMAT,
             type=self.type.name,
-            tokens=self.tokens,
-            sentences=self.sentences,
-            documents=self.documents,
-            text=self.text,
-            unknown=self.unknown,
+            tokens=state.tokens,
+            sentences=state.sentences,
+            documents=state.documents,
+            text=state.text,
+            unknown=state.unknown,
             duplicates=duplicates,
             fingerprint=fingerprint,
-            shards=tuple(self._shards),
-            files=records,
+            shards=state.shards,
+            files=(*state.closed, _closed(self._sentences), _closed(self._documents)),
         )
         dump_index(self.folder, index)
         return index

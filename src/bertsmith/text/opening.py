@@ -242,6 +242,13 @@ class TextFile:
             return self._not_in_codec(error.object[error.start], line)
         raise AssertionError("no surrogate is text in any encoding")
 
+    def check_line(self, text: str, line: int) -> None:
+        """Raise the file's error for an undecodable byte, or a zero byte, in an `escaped` line."""
+        if error := self.undecodable(text, line):
+            raise error
+        if "\0" in text:
+            raise self.fault("a zero byte", line, "remove it: tr -d '\\000'")
+
     def decoded(self, data: bytes, line: int) -> str:
         """Decode whole lines, the first of number `line`, with every line end as LF.
 

@@ -233,19 +233,25 @@ def describe_examples(path: Path, columns: Columns, kind: Kind, *, need_label: b
         return "pairs in XML, the text in <t>, the second text in <h>"
     if fasttext_labels(path, columns.encoding):
         return "lines of fastText, __label__ and the label before the text"
+    extension = table_kind(path, columns)
+    table = Table(
+        path, ExampleError, kind=extension, encoding=columns.encoding, refuse=lambda *bad: None
+    )
+    heads: list[Head] = []
     places: list[Places] = []
 
-    def pick(head: Head, table: Table) -> Pick:
+    def pick(head: Head) -> Pick:
         grouped = kind == "rank"
+        heads.append(head)
         places.append(place(head, columns, table.file, need_label=need_label, grouped=grouped))
         return places[0].pick()
 
-    head, extension = _head(path, columns, pick)
+    next(table.rows(pick), None)
     if not places:
         raise ExampleError("holds no examples", where=path, remedy="give a file with rows in it")
     roles = {_ROLES.get(role, role): index for role, index in places[0].roles().items()}
     roles |= dict(zip(map(repr, places[0].label_names), places[0].labels, strict=True))
-    return described_columns(extension, head.names, places[0].header, roles)
+    return described_columns(extension, heads[0].names, places[0].header, roles)
 
 
 def without_header(path: Path, columns: Columns) -> str | None:
@@ -257,21 +263,3 @@ def without_header(path: Path, columns: Columns) -> str | None:
     except UserError:
         return None  # reported when the file is read
     return f"{path.name}: {described}" if " without header " in described else None
-
-
-def _head(path: Path, columns: Columns, pick: Callable[[Head, Table], Pick]) -> tuple[Head, str]:
-    """Return the head of a table, and the extension of its kind."""
-    heads: list[Head] = []
-    extension = table_kind(path, columns)
-
-    def refuse(error: UserError, row: str) -> None:
-        del error, row
-
-    table = Table(path, ExampleError, kind=extension, encoding=columns.encoding, refuse=refuse)
-
-    def kept(head: Head) -> Pick:
-        heads.append(head)
-        return pick(head, table)
-
-    next(table.rows(kept), None)
-    return (heads[0] if heads else Head(names=())), extension

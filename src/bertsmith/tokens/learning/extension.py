@@ -6,7 +6,7 @@ of the WordPiece table, not added tokens, so text is tokenised by the same rules
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bertsmith.core.errors import VocabularyError
@@ -39,14 +39,13 @@ def extend_vocabulary(
     words: Mapping[str, int],
     *,
     count: int,
-    rarest: int = RAREST,
     observer: LearningObserver = SILENT,
 ) -> Extension:
     """Add the up to `count` pieces to a vocabulary that save most pieces in the words.
 
     `words` are the counts of words by the tokenizer's rules; an [UNK] word counts as many pieces as
     it has characters, so pieces that make it known are worth adding. Fewer pieces are added if no
-    others occur `rarest` times and save any. Raises `VocabularyError` if there are none, or if the
+    others occur five times and save any. Raises `VocabularyError` if there are none, or if the
     vocabulary would be too large.
     """
     assert isinstance(tokenizer.rules, BasicRules)
@@ -55,10 +54,13 @@ def extend_vocabulary(
             f"{count} pieces cannot be added to {tokenizer.size}",
             remedy=f"add 1 to {MOST_PIECES - tokenizer.size}",
         )
-    rarest = rarest_worth_adding(words, tokenizer.vocabulary, count=count, rarest=rarest)
+    rarest = rarest_worth_adding(words, tokenizer.vocabulary, count=count, rarest=RAREST)
     miner = PieceMiner(words, tokenizer.vocabulary, rarest=rarest, observer=observer)
     observer.phase("choosing pieces", count, "pieces")
-    added = tuple(_watched(miner.mine(count), observer))
+    added: list[MinedPiece] = []
+    for mined in miner.mine(count):
+        added.append(mined)
+        observer.advance()
     if not added:
         raise VocabularyError(
             f"no piece that occurs {rarest} times in this text would save any",
@@ -67,15 +69,9 @@ def extend_vocabulary(
     pieces = (*tokenizer.vocabulary, *(item.piece for item in added))
     return Extension(
         tokenizer=Tokenizer(pieces, tokenizer.rules),
-        added=added,
+        added=tuple(added),
         replaced=_replaced(tokenizer, [item.piece for item in added]),
     )
-
-
-def _watched(mined: Iterator[MinedPiece], observer: LearningObserver) -> Iterator[MinedPiece]:
-    for piece in mined:
-        observer.advance()
-        yield piece
 
 
 def _replaced(tokenizer: Tokenizer, added: list[str]) -> tuple[tuple[int, ...], ...]:

@@ -8,6 +8,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import EncoderConfig
 from bertsmith.weights.formats.format import (
     HOLDS,
+    KEYS,
     F,
     Format,
     H,
@@ -170,12 +171,7 @@ def _write(encoder: EncoderConfig, ends: tuple[int, int]) -> Settings:
 MODERNBERT = Format(
     classes="ModernBert",
     keys={
-        "vocabulary": "vocab_size",
-        "hidden": "hidden_size",
-        "layers": "num_hidden_layers",
-        "heads": "num_attention_heads",
-        "feed_forward": "intermediate_size",
-        "longest": "max_position_embeddings",
+        **without(KEYS, "segments"),
         "theta": "global_rope_theta",
         "local_theta": "local_rope_theta",
         "window": "local_attention",
@@ -183,9 +179,7 @@ MODERNBERT = Format(
         "activation": "hidden_activation",
         "dropout": "mlp_dropout",
         "attention_dropout": "attention_dropout",
-        "classifier_dropout": "classifier_dropout",
         "norm_epsilon": "norm_eps",
-        "initial_std": "initializer_range",
     },
     defaults={
         "theta": 160_000.0,

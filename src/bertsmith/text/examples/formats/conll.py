@@ -106,10 +106,7 @@ def joined_sentences(file: TextFile, sign: str) -> Iterator[Words | BadSentence]
 
 
 def _joined_sentence(file: TextFile, line: int, text: str, sign: str) -> Words:
-    if error := file.undecodable(text, line):
-        raise error
-    if "\0" in text:
-        raise file.fault("a zero byte", line, "remove it: tr -d '\\000'")
+    file.check_line(text, line)
     words, tags = [], []
     for pair in text.split():
         word, _, tag = pair.rpartition(sign)

@@ -159,10 +159,7 @@ def _sentence(
 
 
 def _checked_cells(file: TextFile, line: int, text: str, place: _Place) -> list[str]:
-    if error := file.undecodable(text, line):
-        raise error
-    if "\0" in text:
-        raise file.fault("a zero byte", line, "remove it: tr -d '\\000'")
+    file.check_line(text, line)
     cells = _cells(text)
     if len(cells) != place.width:
         what = f"{counted(len(cells), 'column')} where the first word has {place.width}"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.text.bad_rows import FAIL, BadRows, Refuse
@@ -17,8 +17,6 @@ from bertsmith.text.headers import NAMED, Header, column_of, listed, stated_head
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.structured import Placed, PlacedJson, first_keys, literal
 from bertsmith.text.tables import TABLES, Head, Pick, Table
-
-Offsets = Literal["bad", "mend"]
 
 _ANSWER = 'write {"text": "...", "answer_start": 0}, the start in characters of the context'
 
@@ -53,7 +51,6 @@ def read_questions(
     path: Path,
     *,
     need_answers: bool,
-    offsets: Offsets = "bad",
     bad: BadRows = FAIL,
     columns: Columns = USUAL,
 ) -> Iterator[Question]:
@@ -62,15 +59,14 @@ def read_questions(
     Rows have ``id``, ``question``, ``context`` and ``answers`` as
     ``{"text": [...], "answer_start": [...]}``, in a cell as JSON or as Python prints it, empty
     lists if no answer is possible; or columns ``answer_text`` and ``answer_start``. Of `columns`,
-    the text is the context, the second text the question and the label the answers. An answer that
-    is not at its position is an error or, with `offsets` ``mend``, moved to its nearest occurrence.
-    Raises `ExampleError`, with file and line, unless `bad` takes the error; an unreadable paragraph
-    or article counts as one.
+    the text is the context, the second text the question and the label the answers. An answer
+    that is not at its position is an error. Raises `ExampleError`, with file and line, unless `bad`
+    takes the error; an unreadable paragraph or article counts as one.
     """
     file = TextFile(path, ExampleError, columns.encoding)
 
     def rows(refuse: Refuse) -> Iterator[Question]:
-        builder = _QuestionBuilder(file, offsets, refuse, need_answers=need_answers)
+        builder = _QuestionBuilder(file, refuse, need_answers=need_answers)
         if is_table(path, columns):
             columns.check_read(path, "questions about texts", *_READ)
             return builder.of_table(path, columns)
@@ -83,11 +79,8 @@ def read_questions(
 class _QuestionBuilder:
     """A builder of questions from the parts of one file."""
 
-    def __init__(
-        self, file: TextFile, offsets: Offsets, refuse: Refuse, *, need_answers: bool
-    ) -> None:
+    def __init__(self, file: TextFile, refuse: Refuse, *, need_answers: bool) -> None:
         self._file = file
-        self._offsets = offsets
         self._refuse = refuse
         self._need_answers = need_answers
         self._ids: set[str] = set()
@@ -213,20 +206,9 @@ class _QuestionBuilder:
         text = text.encode("utf-8", "replace").decode()
         if start >= 0 and context.startswith(text, start):
             return Answer(text, start)
-        if self._offsets == "mend" and (position := _nearest(context, text, start)) is not None:
-            return Answer(text, position)
         actual = context[start : start + len(text)] if start >= 0 else ""
         what = f"the answer {text[:40]!r} is not at {start}: there is {actual[:40]!r}"
         raise self._file.fault(what, line, "correct answer_start")
-
-
-def _nearest(context: str, text: str, start: int) -> int | None:
-    """Return the occurrence of a text nearest to a position, None if there is none."""
-    start = min(max(start, 0), len(context))
-    after = context.find(text, start)
-    before = context.rfind(text, 0, start + len(text))
-    positions = [position for position in (before, after) if position >= 0]
-    return min(positions, key=lambda position: abs(position - start), default=None)
 
 
 def is_table(path: Path, columns: Columns) -> bool:
