@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -113,8 +114,7 @@ def aligned_words(rules: BasicRules, text: str, kept: frozenset[str]) -> list[Al
             for match in ASCII_WORD.finditer(lowered)
         ]
     words: list[AlignedWord] = []
-    cleaned = _composed(_cleaned(rules, text)) if rules.composes else _uncomposed(rules, text)
-    for word in _parted(cleaned, str.isspace):
+    for word in _parted(_cleaned(rules, text)):
         bare = word if _text(word) in kept else _bare(rules, word)
         parts = [bare] if _text(bare) in kept else _words(bare)
         words += map(_aligned, parts)
@@ -122,23 +122,15 @@ def aligned_words(rules: BasicRules, text: str, kept: frozenset[str]) -> list[Al
 
 
 def _cleaned(rules: BasicRules, text: str) -> list[_Character]:
-    """Lower-case and decompose each character, remove control characters, separate CJK."""
+    """Lower-case each character, remove control characters, separate CJK, and compose if set."""
     table = rules.cleaning()
-    return _ordered(
+    decomposed = partial(unicodedata.normalize, "NFD") if rules.composes else str
+    parts = [
         _Character(part, (place,))
         for place, character in enumerate(text)
-        for part in unicodedata.normalize("NFD", character.translate(table))
-    )
-
-
-def _uncomposed(rules: BasicRules, text: str) -> list[_Character]:
-    """Lower-case each character, remove control characters, separate CJK."""
-    table = rules.cleaning()
-    return [
-        _Character(part, (place,))
-        for place, character in enumerate(text)
-        for part in character.translate(table)
+        for part in decomposed(character.translate(table))
     ]
+    return _composed(_ordered(parts)) if rules.composes else parts
 
 
 def _composed(parts: list[_Character]) -> list[_Character]:
@@ -182,7 +174,7 @@ def _spread(before: _Character, after: str) -> Iterator[_Character]:
         yield from (_Character(part, before.places) for part in after)
 
 
-def _ordered(parts: Iterator[_Character] | list[_Character]) -> list[_Character]:
+def _ordered(parts: Iterable[_Character]) -> list[_Character]:
     """Sort into canonical order: runs of combining characters by class (Unicode, D108)."""
     ordered: list[_Character] = []
     run: list[_Character] = []
@@ -202,7 +194,7 @@ def _class(character: _Character) -> int:
 
 def _words(text: list[_Character]) -> list[list[_Character]]:
     words: list[list[_Character]] = []
-    for stretch in _parted(text, str.isspace):
+    for stretch in _parted(text):
         word: list[_Character] = []
         for character in stretch:
             if is_punctuation(character.text):
@@ -214,10 +206,10 @@ def _words(text: list[_Character]) -> list[list[_Character]]:
     return words
 
 
-def _parted(text: list[_Character], blank: Callable[[str], bool]) -> list[list[_Character]]:
+def _parted(text: list[_Character]) -> list[list[_Character]]:
     stretches: list[list[_Character]] = [[]]
     for character in text:
-        if blank(character.text):
+        if character.text.isspace():
             stretches.append([])
         else:
             stretches[-1].append(character)

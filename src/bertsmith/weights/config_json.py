@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from bertsmith.core.config import Config
+from bertsmith.core.config import Config, plain_value
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.files import read_json
 from bertsmith.network.config import (
@@ -125,14 +125,13 @@ def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> di
         data["label2id"] = {label: number for number, label in enumerate(config.labels)}
     if config.predicts in PROBLEMS:
         data["problem_type"] = PROBLEMS[config.predicts]
-    if config.no_answer is not None:
-        data[NO_ANSWER] = config.no_answer
-    if config.min_confidence is not None:
-        data[MIN_CONFIDENCE] = config.min_confidence
-    if config.conformal is not None:
-        data[CONFORMAL] = config.conformal.to_dict()
-    if config.preprocessing is not None:
-        data[PREPROCESSING] = config.preprocessing.to_dict()
+    own = {
+        NO_ANSWER: config.no_answer,
+        MIN_CONFIDENCE: config.min_confidence,
+        CONFORMAL: config.conformal,
+        PREPROCESSING: config.preprocessing,
+    }
+    data |= {key: plain_value(value) for key, value in own.items() if value is not None}
     return dict(sorted(data.items()))
 
 
@@ -213,25 +212,17 @@ class HubConfig:
         """The heads that the file is said to hold; a classifier where nothing is said."""
         return heads_of(self.architecture, self.family) if self.architecture else ("classify",)
 
-    @property
-    def no_answer(self) -> float | None:
-        """By how much no answer has to be likelier than the best one for none to be given."""
-        return self._optional_number(NO_ANSWER, -_LARGEST_NUMBER, _LARGEST_NUMBER)
-
-    @property
-    def min_confidence(self) -> float | None:
-        """The probability below which the model gives no answer."""
-        return self._optional_number(MIN_CONFIDENCE, 0, 1)
-
-    @property
-    def conformal(self) -> Conformal | None:
-        """Return the calibration of prediction sets."""
-        return self._optional_config(CONFORMAL, Conformal)
-
-    @property
-    def preprocessing(self) -> Preprocessing | None:
-        """Return the preprocessing of texts in fine-tuning."""
-        return self._optional_config(PREPROCESSING, Preprocessing)
+    def answering(self, predicts: Predicts | None) -> dict[str, Any]:
+        """Return settings of `ModelConfig` that `transformers` lacks, for a model's predictions."""
+        found: dict[str, Any] = {}
+        if predicts == "span":
+            found["no_answer"] = self._optional_number(NO_ANSWER, -_LARGEST_NUMBER, _LARGEST_NUMBER)
+        if predicts in ("class", "choice"):
+            found["min_confidence"] = self._optional_number(MIN_CONFIDENCE, 0, 1)
+            found["conformal"] = self._optional_config(CONFORMAL, Conformal)
+        if predicts is not None:
+            found["preprocessing"] = self._optional_config(PREPROCESSING, Preprocessing)
+        return found
 
     def _optional_config(self, key: str, kind: type[C]) -> C | None:
         """Return settings of ours that are an object; None where there are none."""

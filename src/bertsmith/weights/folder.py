@@ -319,7 +319,7 @@ def quantized_precision(folder: Path) -> Literal["int8"] | None:
     if not path.is_file():
         return None
     found = read_json(path, ModelFolderError, largest=2**20)
-    if not isinstance(found, dict) or found.get("precision") != "int8":
+    if found.get("precision") != "int8":
         raise ModelFolderError(
             "does not say precision int8", where=path, remedy="delete it, or run quantize again"
         )

@@ -124,17 +124,15 @@ class ModelFiles:
             predicts = self._hub.predicts(head, outputs)
             labels = self._hub.labels(outputs) if head in ("classify", "tag") else ()
         rows = names.rows_of(self._encoder, parts, self._format)
+        own = self._hub.answering(predicts)
+        own |= {name: name in parts for name in PRETRAINING_HEADS}
         return ModelConfig(
             encoder=self._encoder,
             pooler=any(row.ours.startswith("pooler.") for row in rows),
-            **{name: name in parts for name in PRETRAINING_HEADS},
             predicts=predicts,
             labels=labels,
             classifier_dropout=self._hub.classifier_dropout,
-            no_answer=self._hub.no_answer if predicts == "span" else None,
-            min_confidence=(self._hub.min_confidence if predicts in ("class", "choice") else None),
-            conformal=self._hub.conformal if predicts in ("class", "choice") else None,
-            preprocessing=None if predicts is None else self._hub.preprocessing,
+            **own,
         )
 
     def _outputs(self, head: HeadName) -> int:
