@@ -53,7 +53,11 @@ class Config:
                     where=where,
                     remedy=f"known are: {', '.join(sorted(known))}",
                 )
-        needed = (f.name for f in dataclasses.fields(cls) if _is_required(f))
+        needed = (
+            f.name
+            for f in dataclasses.fields(cls)
+            if f.default is f.default_factory is dataclasses.MISSING
+        )
         if missing := [name for name in needed if name not in data]:
             what = f"{cls.__name__} lacks {', '.join(missing)}"
             raise ConfigError(what, where=where, remedy="add it")
@@ -78,11 +82,6 @@ class Config:
                 place = place[parent]
             place[last] = value
         return type(self).from_dict(data)
-
-
-def _is_required(field: dataclasses.Field[Any]) -> bool:
-    """Return whether a field has no default."""
-    return field.default is field.default_factory is dataclasses.MISSING
 
 
 def plain_value(value: Any) -> Any:  # noqa: ANN401

@@ -76,7 +76,8 @@ def owned(lock: Path, *, of: Path, error: type[UserError] = RunFolderError) -> I
             raise _in_use(of, error, before or _read(handle))
         _check_stale(handle, of, error, before)
         with suppress(OSError):  # the lock holds all the same where a full disk takes no name
-            _write(handle, _this_process())
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, (json.dumps(_this_process().to_dict()) + "\n").encode(), 0)
         ended = threading.Event()
         beating = threading.Thread(target=_beat, args=(handle, ended), daemon=True)
         beating.start()
@@ -154,11 +155,6 @@ def _read(handle: int) -> Owner | None:
         return Owner.from_dict(parse_json(os.pread(handle, 4096, 0)))
     except (OSError, ValueError, TypeError, AttributeError, ConfigError):
         return None
-
-
-def _write(handle: int, owner: Owner) -> None:
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, (json.dumps(owner.to_dict()) + "\n").encode(), 0)
 
 
 def _beat(handle: int, ended: threading.Event) -> None:

@@ -21,7 +21,7 @@ from bertsmith.text.config import (
     TextColumns,
     check_encoding,
 )
-from bertsmith.tokens.config import KindName
+from bertsmith.tokens import KindName
 
 _ADDRESS = re.compile(r"auto|local|[\w.-]{1,253}:\d{1,5}|\[[\da-fA-F:.]{2,45}\]:\d{1,5}")
 

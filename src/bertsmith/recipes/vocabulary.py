@@ -19,7 +19,7 @@ from bertsmith.core.streams import Purpose, stream
 from bertsmith.recipes.config import StripAccents, VocabularyConfig, VocabularySettings
 from bertsmith.recipes.prepare import open_corpus
 from bertsmith.text.corpus.documents import Document
-from bertsmith.tokens.config import KindName
+from bertsmith.tokens import KindName
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.learning.counting import (
     AccentDecision,

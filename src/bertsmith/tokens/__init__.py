@@ -7,3 +7,10 @@ in some folders as `compiled_unigram`. `folder` reads and writes files in the hu
 `learning` learns vocabularies, and `bulk` encodes whole corpora many words at once, with the same
 ids.
 """
+
+from __future__ import annotations
+
+from typing import Literal
+
+KindName = Literal["wordpiece", "byte-bpe", "unigram"]
+"""The kinds of vocabularies, defined in `tokenizer`; here for options, which know no numpy."""

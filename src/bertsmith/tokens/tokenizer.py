@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.files import text_hash
+from bertsmith.tokens import KindName
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.bpe import BLANK, ByteRules, ByteText, read
-from bertsmith.tokens.config import KindName
 from bertsmith.tokens.folder.files import (
     BPE_FILE,
     COMPILED_FILE,

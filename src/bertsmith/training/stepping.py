@@ -90,13 +90,8 @@ def _add_gradient(
     losses = replica.losses(batch)
     total = losses.total(counts)
     replica.add_gradient(total)
-    return total.detach(), _detached(losses)
-
-
-def _detached(losses: Losses) -> Losses:
-    """Return the losses detached from the graph."""
     parts = {name: replace(part, sum=part.sum.detach()) for name, part in losses.parts.items()}
-    return Losses(parts=parts)
+    return total.detach(), Losses(parts=parts)
 
 
 def _all_counts(drawn: Iterable[Batch], world: World) -> tuple[int, Mapping[str, int]]:

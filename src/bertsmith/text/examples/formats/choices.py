@@ -14,7 +14,7 @@ from bertsmith.text.bad_rows import FAIL, BadRows, Refuse
 from bertsmith.text.config import USUAL, Columns
 from bertsmith.text.examples.columns import first_of
 from bertsmith.text.examples.example import BadLabel, class_of, label_start, text_of
-from bertsmith.text.examples.formats.mctest import answers_of, has_stories, story_items
+from bertsmith.text.examples.formats.mctest import Item, answers_of, has_stories, story_items
 from bertsmith.text.examples.formats.xml_items import copa_items
 from bertsmith.text.headers import (
     NAMED,
@@ -405,9 +405,6 @@ def describe_choices(path: Path, columns: Columns) -> str:
     header = Header(present=True) if heads[0].delimited else NAMED
     counted = ", labels count from 1" if find_label_start(path, columns) else ""
     return described_columns(kind, heads[0].names, header, positions) + counted
-
-
-Item = tuple[int, dict[str, object], str]
 
 
 def _table(path: Path, columns: Columns) -> Table:
