@@ -60,6 +60,29 @@ def test_a_corpus_as_it_is_read(
     assert main(["prepare", files[0], *options]) == 2
 
 
+def test_layouts_that_differ_from_file_to_file(
+    tmp_path: Path, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file read as many documents among files read as one each shows, before and after."""
+    tokenizer.save(tmp_path / "vocab")
+    (tmp_path / "texts").mkdir()
+    for name in "abc":
+        (tmp_path / "texts" / f"{name}.txt").write_text(
+            f"Ba de gu {name}.\n\nMi so.\n\nLo ba.\n" * 5
+        )
+    (tmp_path / "texts" / "d.txt").write_text("Ba de gu.\nLo ba.\n\nMi so.\nRa de.\n\n" * 9)
+    command = ["prepare", str(tmp_path / "texts"), "--vocab", str(tmp_path / "vocab")]
+    found = (
+        "layouts found: 3 prose, 1 documents (each blank line ends a document); if they should be "
+        "alike, --layout names one for all\n"
+    )
+    for out, options in (("shown", ["--dry-run"]), ("found", [])):
+        assert main([*command, "--out", str(tmp_path / out), *options]) == 0
+        assert found in capsys.readouterr().err
+    assert main([*command, "--out", str(tmp_path / "stated"), "--layout", "prose"]) == 0
+    assert "layouts found" not in capsys.readouterr().err
+
+
 def test_the_check_before_pretraining_alone(
     tmp_path: Path,
     tokenizer: Tokenizer,

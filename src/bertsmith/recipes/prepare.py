@@ -51,6 +51,7 @@ def open_corpus(config: CorpusConfig) -> Corpus:
     return corpus
 
 
+_FILES_MEASURED = 500
 _DOCUMENTS = 2
 _PARAGRAPHS = 2
 _TOKENS = 12
@@ -77,6 +78,9 @@ def tell_corpus(corpus: Corpus, tokenizer: Tokenizer) -> None:
     say(_files(corpus))
     for path in _one_of_each_kind(corpus.files):
         say(f"{printable(path.name)}: {printable(corpus.layout_of(path), 600)}")
+    if corpus.lasting:
+        corpus.measure_layouts(_FILES_MEASURED)
+        tell_layouts(corpus)
     for number, document in enumerate(islice(corpus, _DOCUMENTS), 1):
         for line in _document(number, document, tokenizer):
             say(printable(line, width))
@@ -88,6 +92,21 @@ def _files(corpus: Corpus) -> str:
     shown = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common())
     size = corpus.total_bytes / 1e6
     return f"corpus: {counted(count, 'file')} ({shown}), {size:,.1f} MB on the disk"
+
+
+def tell_layouts(corpus: Corpus) -> None:
+    """Print how many files of plain text have which layout, where auto found several."""
+    found = Counter(corpus.layouts.values())
+    if corpus.layout != "auto" or len(found) < 2:
+        return
+    shown = ", ".join(
+        f"{number:,} {layout}{_DOCUMENT_END.get(layout, '')}"
+        for layout, number in found.most_common()
+    )
+    say(f"layouts found: {shown}; if they should be alike, --layout names one for all")
+
+
+_DOCUMENT_END = {"documents": " (each blank line ends a document)"}
 
 
 def _one_of_each_kind(files: tuple[Path, ...]) -> list[Path]:
@@ -136,6 +155,7 @@ def prepare(config: PrepareConfig) -> TokenStore:
         )
     store = TokenStore(out)
     say(describe(store, tokenizer.vocabulary[tokenizer.unknown_id]))
+    tell_layouts(opened)
     single = index.documents == 1
     if single:
         say("the corpus is one document: next-sentence prediction needs at least two")

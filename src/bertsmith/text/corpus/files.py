@@ -75,7 +75,8 @@ class Corpus:
     that of each. A document of more than 4 million characters (bytes, in a .txt) is split into
     several. Raises `CorpusError` if there are no files or, while iterating, if a file cannot be
     read or changes after the corpus was opened, or if all are without text. `states` are the
-    states of the files when it was opened.
+    states of the files when it was opened, `layouts` the layouts of the plain text read so far, by
+    the number of the file.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Corpus:
         self.header: HeaderOption = header
         self.layout: Layout = layout
         self.encoding = encoding
+        self.layouts: dict[int, Layout] = {}
         self._done = 0
         self._current: TextFile | Table | None = None
 
@@ -178,15 +180,24 @@ class Corpus:
         """Return a short description of how a file is read: its layout, or its text column."""
         kind = kind_of(path)
         if self._is_plain(path):
-            with closing(TextFile(path, CorpusError, self.encoding).blocks()) as blocks:
-                head = next(blocks, b"")[:_HEAD_BYTES]
-            layout = measure_start(head, self._layout_for(path)).layout
-            return f"layout {layout}" + " (as found)" * (self.layout == "auto")
+            return f"layout {self._measured(path)}" + " (as found)" * (self.layout == "auto")
         if kind in MARKUP:
             return "text without tags"
         return Table(path, CorpusError, encoding=self.encoding).described(
             self.text_column, self.header
         )
+
+    def measure_layouts(self, most: int) -> None:
+        """Fill `layouts` for `most` files of plain text, spread evenly, from their beginnings."""
+        plain = [number for number, path in enumerate(self.files) if self._is_plain(path)]
+        for number in plain[:: -(-len(plain) // most) or 1]:
+            self.layouts[number] = self._measured(self.files[number])
+
+    def _measured(self, path: Path) -> Layout:
+        """Return the layout that the beginning of a file of plain text shows."""
+        with closing(TextFile(path, CorpusError, self.encoding).blocks()) as blocks:
+            head = next(blocks, b"")[:_HEAD_BYTES]
+        return measure_start(head, self._layout_for(path)).layout
 
     def _of_file(self, path: Path, start: Position) -> Iterator[Section]:
         kind = kind_of(path)
@@ -219,6 +230,7 @@ class Corpus:
         while len(head) < _HEAD_BYTES and (block := next(blocks, b"")):
             head += block
         shape = measure_start(head, self._layout_for(path))
+        self.layouts[start.file] = shape.layout
         if start.offset:
             blocks.close()
             rest: Iterable[bytes] = file.blocks(start.offset)
