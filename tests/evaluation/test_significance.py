@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from bertsmith.core.streams import Purpose, stream
-from bertsmith.evaluation.significance import mcnemar, paired_bootstrap
+from bertsmith.evaluation.significance import (
+    Interval,
+    bootstrap_interval,
+    mcnemar,
+    paired_bootstrap,
+    share_interval,
+)
 from bounds import metric
 
 scipy = pytest.importorskip("scipy.stats")
@@ -111,3 +117,13 @@ def test_chance_alone_is_rarely_called_a_difference() -> None:
         called += found.p < 0.05
         assert not math.isnan(found.p)
     assert called <= 16
+
+
+@pytest.mark.parametrize("count", [1, 12, 90])
+@pytest.mark.parametrize("right", [0, 1])
+def test_a_share_of_none_or_all_has_the_exact_interval(count: int, right: int) -> None:
+    found = share_interval(bootstrap_interval(lambda drawn: float(right), count), count)
+    expected = scipy.binomtest(right * count, count).proportion_ci(0.95, method="exact")
+    assert (found.low, found.high) == (metric(expected.low), metric(expected.high))
+    between = Interval(low=0.0, high=0.25, confidence=0.95)
+    assert share_interval(between, count) == between

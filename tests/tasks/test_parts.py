@@ -314,6 +314,15 @@ def test_an_interval_is_of_the_threshold_that_the_model_keeps() -> None:
     assert interval == interval_of(SPAN, evidence, (), SPAN.measuring.tune(evidence))
 
 
+@pytest.mark.parametrize("right", [0.0, 1.0])
+def test_an_interval_has_a_width_where_no_example_is_right_or_every_one_is(right: float) -> None:
+    """None of twelve leaves room for 26 %: an interval of no width made any baseline certain."""
+    evidence = np.tile([right, right, -1.0, 1.0], (12, 1))
+    interval = interval_of(SPAN, evidence, (), UNTUNED, "exact_match")
+    assert interval.low <= right <= interval.high
+    assert interval.high - interval.low == pytest.approx(0.2646, abs=1e-4)
+
+
 def test_windows_share_fewer_tokens_than_they_have() -> None:
     assert Room(longest=24, stride=23).overlap == 23
     with pytest.raises(ConfigError, match=r"stride is 24; .* below the 24 tokens of a window"):

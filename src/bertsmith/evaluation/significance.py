@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,20 @@ def bootstrap_interval(
     assert count
     scores = np.array([statistic(drawn) for drawn in draws(count, resamples, seed)])
     return percentile_interval(scores, confidence)
+
+
+def share_interval(interval: Interval, count: int) -> Interval:
+    """Return the interval of a share of `count` examples, given that of its bootstrap.
+
+    Where all examples are right, or none, resamples cannot differ and the bootstrap has no width:
+    then the exact binomial interval is returned (Clopper and Pearson 1934).
+    """
+    if interval.low != interval.high or interval.low not in (0.0, 1.0):
+        return interval
+    bound = ((1 - interval.confidence) / 2) ** (1 / count)
+    if interval.low == 1.0:
+        return replace(interval, low=bound)
+    return replace(interval, high=1 - bound)
 
 
 def percentile_interval(scores: NDArray[np.float64], confidence: float) -> Interval:

@@ -28,7 +28,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.printable import counted
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.predictor import Outputs
-from bertsmith.evaluation.significance import Interval, bootstrap_interval
+from bertsmith.evaluation.significance import Interval, bootstrap_interval, share_interval
 from bertsmith.evaluation.spans import EntityScores
 from bertsmith.network.config import Conformal, Fit, ModelConfig, Predicts
 from bertsmith.network.model import Model
@@ -402,6 +402,9 @@ def right_rows(task: Task[Any], evidence: Evidence) -> Right | None:
     return None if measuring.right is None else measuring.right(evidence, measuring.tune(evidence))
 
 
+_SHARES = ("accuracy", "exact_match")  # scores that are shares of the examples, or of their words
+
+
 def interval_of(
     task: Task[Any],
     evidence: Evidence,
@@ -421,4 +424,6 @@ def interval_of(
         scores = measuring.scores(evidence[drawn], labels, thresholds)
         return next(iter(scores.values())) if name is None else scores[name]
 
-    return bootstrap_interval(score, len(evidence), resamples=1000)
+    interval = bootstrap_interval(score, len(evidence), resamples=1000)
+    first = next(iter(measuring.scores(evidence, labels, thresholds))) if name is None else name
+    return share_interval(interval, len(evidence)) if first in _SHARES else interval
