@@ -1,4 +1,4 @@
-"""The goldens themselves: token ids, bytes of stores and folders, help, and forms of JSON.
+"""The goldens themselves: token ids, bytes of stores, batches and folders, help, and forms of JSON.
 
 Each is a plain JSON value or a text. What depends on the chip or the clock is left out: of `--json`
 only keys and types are kept.
@@ -29,6 +29,12 @@ KINDS: dict[str, tuple[str, ...]] = {
     "unigram-xlm": ("--kind", "unigram", "--specials", "xlm-roberta"),
 }
 
+SAMPLES = {
+    "next_sentence": "token", "sentence_order": "word",
+    "within_documents": "ngram", "across_documents": "span",
+}  # fmt: skip
+"""Kinds of text, and a unit of masks for each."""
+
 
 def token_ids(laboratory: Laboratory) -> dict[str, list[list[int]]]:
     """Return the ids of each line of the hard page, for each kind of vocabulary."""
@@ -42,6 +48,29 @@ def token_ids(laboratory: Laboratory) -> dict[str, list[list[int]]]:
 def store_hashes(laboratory: Laboratory) -> dict[str, str]:
     """Return the hash of each file of a wordpiece store."""
     return hashes(laboratory.store("wordpiece"))
+
+
+def batch_hashes(laboratory: Laboratory) -> dict[str, str]:
+    """Return the hash of an epoch's masked sequences, by kind of text and unit of the masks."""
+    import numpy as np
+
+    from bertsmith.batches.config import SampleConfig
+    from bertsmith.batches.pretraining import PretrainingBatches
+    from bertsmith.store.store import TokenStore
+
+    store = TokenStore(laboratory.store("wordpiece"))
+    tokenizer = Tokenizer.load(laboratory.vocabulary("wordpiece"))
+    found = {}
+    for text, unit in SAMPLES.items():
+        masking = {"unit": unit, "smoothing": 0.7}
+        config = SampleConfig.from_dict({"max_length": 32, "text": text, "masking": masking})
+        batches = PretrainingBatches(store, tokenizer, config, seed=11)
+        batch = batches.samples(np.arange(batches.sequences), epoch=1)
+        parts = [batch.ids, batch.segments, *(t.labels for t in batch.targets.values())]
+        parts += [target.at for target in batch.targets.values()]
+        data = b"".join(part.numpy().tobytes() for part in parts)
+        found[f"{text}, {unit}"] = hashlib.sha256(data).hexdigest()
+    return found
 
 
 def folder_hashes(laboratory: Laboratory) -> dict[str, dict[str, Any]]:
@@ -120,6 +149,7 @@ def hashes(folder: Path) -> dict[str, str]:
 MAKERS: dict[str, Callable[[Laboratory], Any]] = {
     "token_ids": token_ids,
     "store": store_hashes,
+    "batches": batch_hashes,
     "folders": folder_hashes,
     "help": help_texts,
     "json": json_forms,

@@ -6,7 +6,11 @@ compares losses with an earlier commit bit for bit.
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,6 +45,29 @@ def committed(name: str) -> Any:  # noqa: ANN401
 def test_goldens_are_as_committed(name: str, laboratory: Laboratory) -> None:
     expected = committed(name)
     assert json.loads(written(MAKERS[name](laboratory))) == expected
+
+
+def test_ids_do_not_depend_on_vector_code() -> None:
+    """Without the instructions that younger chips have, whatever this one has."""
+    multiarray = importlib.import_module("numpy._core._multiarray_umath")
+    found = [name for name in multiarray.__cpu_dispatch__ if multiarray.__cpu_features__[name]]
+    older = {
+        "NPY_DISABLE_CPU_FEATURES": " ".join(found),
+        "ATEN_CPU_CAPABILITY": "default",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    code = (
+        "import json, sys\n"
+        "from goldens.losses import quiet_laboratory\n"
+        "from goldens.making import MAKERS\n"
+        "with quiet_laboratory() as made:\n"
+        "    json.dump({name: MAKERS[name](made) for name in sys.argv[1:]}, sys.stdout)"
+    )
+    names = ("token_ids", "store", "batches")
+    command = [sys.executable, "-c", code, *names]
+    done = subprocess.run(command, env=os.environ | older, capture_output=True, check=True)
+    assert json.loads(done.stdout) == {name: committed(name) for name in names}
 
 
 def check_losses(name: str, laboratory: Laboratory) -> None:

@@ -7,18 +7,23 @@ import json
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import scipy.special
 from transformers import AlbertTokenizerFast, AutoTokenizer
 
 from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.protocol_buffers import Damaged, bytes_field, fields, float_field, number_field
+from bertsmith.tokens.learning import elementary
 from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.normalisation import CharsMap, UnigramRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import UNIGRAM_SPECIALS
+from goldens.inputs import write_corpus
 
 CORPUS = (
     "The hands of the clock, the hand.",
@@ -67,6 +72,45 @@ def test_learning_is_the_same_in_every_process() -> None:
         for _ in range(3)
     }
     assert len(prints) == 1
+
+
+def test_learning_is_the_same_on_every_chip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The libraries' functions are a bit off; in this text many pieces are equally probable."""
+    write_corpus(tmp_path / "corpus.txt")
+    texts = (tmp_path / "corpus.txt").read_text(encoding="utf-8").splitlines()
+    expected = learn_unigram(texts, size=400)
+
+    def next_to(exact: Callable[..., Any]) -> Callable[..., Any]:
+        def inexact(*given: Any) -> Any:  # noqa: ANN401
+            values = exact(*given)
+            return np.nextafter(values, np.where(np.sin(1e6 * values) < 0, -np.inf, np.inf))
+
+        return inexact
+
+    for library, names in (
+        (np, ("exp", "expm1", "log", "log2", "log10", "log1p", "power")),
+        (scipy.special, ("digamma", "psi", "gammaln")),
+    ):
+        for name in names:
+            monkeypatch.setattr(library, name, next_to(getattr(library, name)))
+    made = learn_unigram(texts, size=400)
+    assert (made.vocabulary, made.rules) == (expected.vocabulary, expected.rules)
+
+
+def test_elementary_functions() -> None:
+    shares = np.random.default_rng(0).random(5000)
+    small, large, counts = -700 * shares**3, np.exp(1400 * shares - 700), np.exp(30 * shares - 0.7)
+    for value, reference in (
+        (elementary.exp(small), np.exp(small)),
+        (elementary.log(large), np.log(large)),
+        (elementary.log(1 - 0.1 * shares), np.log(1 - 0.1 * shares)),
+    ):
+        np.testing.assert_allclose(value, reference, rtol=1e-15)
+    np.testing.assert_allclose(
+        elementary.digamma(counts), scipy.special.digamma(counts), rtol=4e-15, atol=4e-15
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Learning of a unigram vocabulary from a stream of texts (Kudo 2018, section 3.2).
 
-Deterministic, unlike the compiled trainers: their sums depend on the order of a hash table.
+Deterministic, unlike the compiled trainers: their sums depend on the order of a hash table. The
+same on every chip, too: see `elementary`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from bertsmith.tokens.learning.counting import (
     refuse_empty,
     refuse_small,
 )
+from bertsmith.tokens.learning.elementary import digamma, exp
 from bertsmith.tokens.normalisation import (
     SPACE,
     PlainRules,
@@ -361,7 +363,8 @@ def _learned(
         alive &= ~gone
         lattice.without(gone)
         others.without(gone)
-    scores = _scores(expected, alive)
+    # as saved: what differs by rounding alone is equal
+    scores = _scores(expected, alive).astype(np.float32)
     worth = np.where(single, np.inf, np.where(alive, scores, -np.inf))
     chosen = np.argsort(-worth, kind="stable")[: min(wanted, int(alive.sum()))]
     ranked = sorted(chosen.tolist(), key=lambda n: (-scores[n], found.pieces[n]))
@@ -376,13 +379,18 @@ def _rounds(count: int, wanted: int) -> int:
 
 
 def _shares(expected: Numbers, alive: NDArray[np.bool_]) -> Numbers:
-    return np.where(alive, np.exp(_scores(expected, alive)), 0.0)
+    shares = np.zeros(len(expected))
+    shares[alive] = exp(_scores(expected, alive)[alive])
+    return shares
 
 
 def _scores(expected: Numbers, alive: NDArray[np.bool_]) -> Numbers:
-    """Return log-probabilities that favour few pieces (variational Bayes, Liang et al. 2007)."""
-    from scipy.special import digamma
+    """Return log-probabilities that favour few pieces (variational Bayes, Liang et al. 2007).
 
-    counts = np.maximum(expected, _LEAST_EXPECTED)
-    scores: Numbers = digamma(counts) - digamma(counts[alive].sum())
+    Pieces that are not alive have none.
+    """
+    counts = np.maximum(expected[alive], _LEAST_EXPECTED)
+    total = np.cumsum(counts)[-1:]  # in order, where sum() may add up in any
+    scores = np.zeros(len(expected))
+    scores[alive] = digamma(counts) - digamma(total)
     return scores
