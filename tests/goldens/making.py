@@ -113,9 +113,9 @@ def help_of(verb: str) -> list[str]:
 def json_forms(laboratory: Laboratory) -> dict[str, Any]:
     """Return the keys and types of what verbs print with `--json`."""
     laboratory.cell("fp32/bert/classify")
-    laboratory.cell("bf16/bert/classify")
+    laboratory.cell("fp32/modernbert/classify")
     rows = laboratory.folder / "classify.jsonl"
-    first, second = (laboratory.folder / f"{p}-bert-classify" for p in ("fp32", "bf16"))
+    first, second = (laboratory.folder / f"fp32-{f}-classify" for f in ("bert", "modernbert"))
     printed = {
         "models": bertsmith("models", "--json"),
         "evaluate": bertsmith("evaluate", first / "model", rows, "--json"),
