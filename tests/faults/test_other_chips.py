@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 TESTS = Path(__file__).parents[1]
 FOLDERS = ("parity", "network", "objectives", "engine", "contracts", "weights/conversion")
@@ -29,6 +30,9 @@ SETTINGS = (
 @pytest.mark.parametrize("order", ["as it is", "other"])
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_bounds_hold(settings: str, order: str, tmp_path: Path) -> None:
+    # torch takes kernels that are asked for without looking, and ends at their first instruction
+    if "avx512" in settings and not torch.cpu._is_avx512_supported():
+        pytest.skip("this processor has no AVX-512")
     places = [str(TESTS / name) for name in (*FOLDERS, *FILES)]
     plugin = ["-p", "other_order"] if order == "other" else []
     paths = [str(TESTS), os.environ.get("PYTHONPATH", "")]
