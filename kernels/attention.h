@@ -60,9 +60,23 @@ INLINE void transpose(const int32_t* const from[LANES], int32_t* to, long stride
     }
 }
 #else
+// Transposes 8 rows of 8 words each.
 INLINE void transpose(const int32_t* const from[LANES], int32_t* to, long stride) {
-    for (int word = 0; word < LANES; word++)
-        for (int i = 0; i < LANES; i++) to[word * stride + i] = from[i][word];
+    __m256i a[8], b[8];
+    for (int i = 0; i < 8; i++) a[i] = load_words(from[i]);
+    for (int i = 0; i < 8; i += 2) {
+        b[i] = _mm256_unpacklo_epi32(a[i], a[i + 1]);
+        b[i + 1] = _mm256_unpackhi_epi32(a[i], a[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; j++) {
+            a[i + 2 * j] = _mm256_unpacklo_epi64(b[i + j], b[i + j + 2]);
+            a[i + 2 * j + 1] = _mm256_unpackhi_epi64(b[i + j], b[i + j + 2]);
+        }
+    for (int j = 0; j < 4; j++) {
+        store_words(to + j * stride, _mm256_permute2x128_si256(a[j], a[j + 4], 0x20));
+        store_words(to + (j + 4) * stride, _mm256_permute2x128_si256(a[j], a[j + 4], 0x31));
+    }
 }
 #endif
 

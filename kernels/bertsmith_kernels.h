@@ -42,7 +42,8 @@
 // rounded to bf16, with cheaper polynomials for GELU and softmax that err less than that rounding.
 // int8: weights have a scale for each output, activations a scale and a zero point for each token,
 // sums are exact in 32 bits; attention is in bf16 where the processor has it, else in
-// float32. Where there is no VNNI, int8 products multiply 16-bit numbers, and do not saturate.
+// float32. Where there is no VNNI, int8 products multiply 16-bit numbers, and do not saturate; AVX2
+// keeps weights as bytes all the same and widens them as it loads them.
 //
 // Instruction sets: AVX2 with FMA (float32, int8), AVX-512 F/BW/DQ/VL (the same), and these with
 // BF16 and VNNI (all). Another one is another branch of simd.h and another line in dispatch.cpp and
@@ -127,7 +128,7 @@ typedef void (*bs_block_done)(int32_t block);
 
 // To be raised with each change of what a function or structure means: a library compiled from other
 // sources than the Python that loads it is then refused.
-#define BS_INTERFACE 3
+#define BS_INTERFACE 4
 
 // The version above, and the sizes of bs_shape, bs_ends, bs_block, bs_call and bs_losses.
 BS_API void bs_interface(int64_t found[6]);
@@ -137,9 +138,9 @@ BS_API void bs_interface(int64_t found[6]);
 BS_API int32_t bs_instruction_set(void);
 
 // Null where there is no memory, or no such instruction set. `blocks` has as many entries as the shape says.
-// `done` is called with the number of each block whose weights are not read any more; it may be null.
+// Up to `threads` threads pack. `done` is called with the number of each block whose weights are not read any more; it may be null.
 BS_API bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends, const bs_block* blocks,
-                                  bs_block_done done);
+                                  int32_t threads, bs_block_done done);
 BS_API void bs_encoder_free(bs_encoder* encoder);
 
 // BS_OK, or what is wrong with the batch. May be called by several threads at once.

@@ -33,42 +33,77 @@ INLINE float largest_of(const Column& column, const int32_t* sources, long input
     return most;
 }
 
-// Packs `panels` panels of columns. Row k of the packed matrix is input sources[k], -1 for zeros.
+// A matrix that is packed: row k of it is input sources[k], -1 for zeros.
+struct Packed {
+    const Column* columns;
+    const int32_t* sources;
+    long inputs;
+    const Weights* to;
+};
+
+// Packs a panel. A column's values lie a panel's width apart, so that short runs of all columns are
+// written in turn, while the lines of the panel that they share lie in the L1 cache.
 template <class T>
-Weights pack(Arena& arena, const Column* columns, int panels, const int32_t* sources, long inputs) {
+void pack_panel(const Packed& matrix, long panel) {
     using W = typename Product<T>::Weight;
     constexpr bool whole = Product<T>::whole_numbers;
+    constexpr long RUN = 64;
+    const Weights& to = *matrix.to;
+    const long filled = to.words * PER_WORD<T>;
+    const Column* columns = matrix.columns + panel * PANEL;
+    W* values = static_cast<W*>(to.values) + panel * PANEL * filled;
+    float factors[PANEL];
+    int32_t sums[PANEL] = {};
+    for (long c = 0; c < PANEL; c++) {
+        const Column& column = columns[c];
+        factors[c] = column.factor;
+        to.bias[panel * PANEL + c] = column.weight ? column.bias * column.factor : 0.0f;
+        to.scale[panel * PANEL + c] = 0.0f;
+        if (whole && column.weight) {
+            const float most = largest_of(column, matrix.sources, matrix.inputs);
+            factors[c] = most > 0 ? 127.0f / most : 0.0f;
+            to.scale[panel * PANEL + c] = most / 127.0f * column.factor;
+        }
+    }
+    for (long begin = 0; begin < filled; begin += RUN) {
+        const long end = begin + RUN < filled ? begin + RUN : filled;
+        for (long c = 0; c < PANEL; c++) {
+            const float* weight = columns[c].weight;
+            W* out = values + c * PER_WORD<T>;
+            for (long k = begin; k < end; k++) {
+                float value = 0.0f;
+                if (weight && k < matrix.inputs && matrix.sources[k] >= 0)
+                    value = weight[matrix.sources[k]] * factors[c];
+                if (whole) value = __builtin_rintf(value), sums[c] += static_cast<int32_t>(value);
+                write(out + k / PER_WORD<T> * PANEL * PER_WORD<T> + k % PER_WORD<T>, value);
+            }
+        }
+    }
+    for (long c = 0; c < PANEL; c++) to.sums[panel * PANEL + c] = sums[c];
+}
+
+// Packs `panels` panels of columns, a part of them by each of the threads.
+template <class T>
+Weights pack(
+    Arena& arena, const Column* columns, int panels, const int32_t* sources, long inputs, int threads
+) {
     const long count = static_cast<long>(panels) * PANEL, depth = words<T>(inputs);
     Weights to{};
     to.panels = panels;
     to.words = depth;
-    W* values = arena.take<W>(count * depth * PER_WORD<T>);
-    to.values = values;
+    to.values = arena.take<typename Product<T>::Weight>(count * depth * PER_WORD<T>);
     to.bias = arena.take<float>(count);
     to.scale = arena.take<float>(count);
     to.sums = arena.take<int32_t>(count);
     if (arena.failed) return to;
-    for (long c = 0; c < count; c++) {
-        const Column& column = columns[c];
-        W* out = values + (c / PANEL * depth * PANEL + c % PANEL) * PER_WORD<T>;
-        float factor = column.factor;
-        int32_t sum = 0;
-        to.bias[c] = column.weight ? column.bias * column.factor : 0.0f;
-        to.scale[c] = 0.0f;
-        if (whole && column.weight) {
-            const float most = largest_of(column, sources, inputs);
-            factor = most > 0 ? 127.0f / most : 0.0f;
-            to.scale[c] = most / 127.0f * column.factor;
-        }
-        for (long k = 0; k < depth * PER_WORD<T>; k++) {
-            float value = 0.0f;
-            if (column.weight && k < inputs && sources[k] >= 0)
-                value = column.weight[sources[k]] * factor;
-            if (whole) value = __builtin_rintf(value), sum += static_cast<int32_t>(value);
-            write(out + (k / PER_WORD<T> * PANEL) * PER_WORD<T> + k % PER_WORD<T>, value);
-        }
-        to.sums[c] = sum;
-    }
+    const Packed matrix{columns, sources, inputs, &to};
+    const auto part = [](const void* all, int rank, int size) {
+        const Packed& own = *static_cast<const Packed*>(all);
+        const long panels = own.to->panels;
+        for (long panel = panels * rank / size; panel < panels * (rank + 1) / size; panel++)
+            pack_panel<T>(own, panel);
+    };
+    bertsmith::in_parallel(threads, part, &matrix);
     return to;
 }
 

@@ -10,7 +10,8 @@ using bertsmith::Weights;
 
 // A matrix is read in words of four bytes: one float, two bf16, four bytes or two 16-bit numbers
 // that follow each other in a row of the left matrix and in a column of the right one. What
-// `multiply_add` does with a word of either is all that differs between the precisions.
+// `multiply_add` does with a word of either is all that differs between the precisions, and that
+// AVX2 keeps the 16-bit numbers of the right matrix as bytes.
 template <class T>
 struct Product;
 
@@ -59,6 +60,19 @@ struct Product<Activation8> {
     INLINE void put(int32_t* p, I sums) { store_words(p, sums); }
 };
 
+// Bytes of a word of the right matrix.
+template <class T>
+constexpr int WORD = static_cast<int>(sizeof(typename Product<T>::Weight) * 4 / sizeof(T));
+
+// The words of a vector of columns.
+template <class T>
+INLINE I load_columns(const char* p) {
+#ifndef __AVX512F__
+    if constexpr (WORD<T> == 2) return load_bytes(p);
+#endif
+    return load_words(p);
+}
+
 template <class T>
 constexpr int PER_WORD = 4 / sizeof(T);
 
@@ -89,8 +103,8 @@ __attribute__((noinline)) void tile(
     for (long word = 0; word < words; word++) {
         I column[V];
 #pragma GCC unroll 4
-        for (int v = 0; v < V; v++) column[v] = load_words(right + v * LANES * 4);
-        right += columns * 4;
+        for (int v = 0; v < V; v++) column[v] = load_columns<T>(right + v * LANES * WORD<T>);
+        right += columns * WORD<T>;
 #pragma GCC unroll 12
         for (int r = 0; r < R; r++) {
             const I value = broadcast(rows[r / 3] + r % 3 * step);
@@ -140,9 +154,9 @@ INLINE void multiply(
     long column = 0;
     const char* right = static_cast<const char*>(b);
     for (; column + PANEL <= wanted; column += PANEL)
-        DOUBLE<T>[rows - 1](a, stride, right + column * 4, columns, words, to + column, to_columns);
+        DOUBLE<T>[rows - 1](a, stride, right + column * WORD<T>, columns, words, to + column, to_columns);
     if (column < wanted)
-        SINGLE<T>[rows - 1](a, stride, right + column * 4, columns, words, to + column, to_columns);
+        SINGLE<T>[rows - 1](a, stride, right + column * WORD<T>, columns, words, to + column, to_columns);
 }
 
 // Rows that a product reads: `stride` values apart, for int8 with the scale and zero of each.
@@ -183,7 +197,7 @@ INLINE void product(const Rows<T>& in, int rows, const Weights& w, Range panels,
     alignas(64) typename Product<T>::Sum sums[TILE_ROWS * PANEL];
     const Tiles tiles(rows);
     for (int panel = panels.begin; panel < panels.end; panel++) {
-        const char* right = static_cast<const char*>(w.values) + panel * w.words * PANEL * 4;
+        const char* right = static_cast<const char*>(w.values) + panel * w.words * PANEL * WORD<T>;
         const long column = static_cast<long>(panel) * PANEL;
         for (int t = 0; t < tiles.count; t++) {
             const int begin = tiles.begin(t), height = tiles.begin(t + 1) - begin;

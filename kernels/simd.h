@@ -149,12 +149,17 @@ INLINE void store(uint8_t* p, I x) {
 }
 #else
 using Activation8 = int16_t;
-using Weight8 = int16_t;
 #ifdef __AVX512F__
+using Weight8 = int16_t;
 INLINE void store(int16_t* p, I x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(x));
 }
 #else
+// widened as they are loaded: as bytes they need half the memory, and reading them bounds short texts
+using Weight8 = int8_t;
+INLINE I load_bytes(const void* p) {
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+}
 INLINE void store(int16_t* p, I x) {
     const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(x, x), 0x08);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(both));
