@@ -212,10 +212,15 @@ def scenarios(
 
 def wanted(options: argparse.Namespace, results: Results) -> list[str]:
     """Return the names of the contestants that are installed and asked for."""
+    from bertsmith.engine.prepared import multiplies_bf16
+
     only = (options.only or "").split(",")
     names = []
     for name, each in CONTESTANTS.items():
         if name != REFERENCE and not any(part in name for part in only):
+            continue
+        if each.precision == "bf16" and not multiplies_bf16():
+            results.absent[name] = "this processor has no products of bf16"
             continue
         missing = [module for module in each.needs if importlib.util.find_spec(module) is None]
         if missing:
@@ -343,14 +348,20 @@ def operations(folder: Path, scenario: Scenario) -> float:
 def measured_peaks(threads: int) -> dict[str, float]:
     """Return the fastest products of this chip, by precision, in operations a second.
 
-    Of torch's own and of oneDNN's on packed weights; int8 by torch's integer product.
+    Of torch's own and of oneDNN's on packed weights; int8 by torch's integer product. Those for
+    which the processor has no instructions are left out: they take seconds, or cannot be had.
     """
     import torch
 
+    from bertsmith.engine.prepared import multiplies_bf16
     from bertsmith.training.peak import fastest, measure_peak
 
     torch.set_num_threads(threads)
-    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
+    kinds = {"fp32": torch.float32}
+    if multiplies_bf16():
+        kinds["bf16"] = torch.bfloat16
+    if torch.cpu._is_vnni_supported():
+        kinds["int8"] = torch.int8
     peaks = {}
     for name, kind in kinds.items():
         peak = 0.0 if name == "int8" else measure_peak(name, torch.device("cpu"), 2.0)  # type: ignore[arg-type]

@@ -104,6 +104,7 @@ __attribute__((noinline)) void tile(
         I column[V];
 #pragma GCC unroll 4
         for (int v = 0; v < V; v++) column[v] = load_columns<T>(right + v * LANES * WORD<T>);
+        read_ahead(right);
         right += columns * WORD<T>;
 #pragma GCC unroll 12
         for (int r = 0; r < R; r++) {
