@@ -128,7 +128,7 @@ typedef void (*bs_block_done)(int32_t block);
 
 // To be raised with each change of what a function or structure means: a library compiled from other
 // sources than the Python that loads it is then refused.
-#define BS_INTERFACE 4
+#define BS_INTERFACE 3
 
 // The version above, and the sizes of bs_shape, bs_ends, bs_block, bs_call and bs_losses.
 BS_API void bs_interface(int64_t found[6]);
@@ -138,9 +138,9 @@ BS_API void bs_interface(int64_t found[6]);
 BS_API int32_t bs_instruction_set(void);
 
 // Null where there is no memory, or no such instruction set. `blocks` has as many entries as the shape says.
-// Up to `threads` threads pack. `done` is called with the number of each block whose weights are not read any more; it may be null.
+// `done` is called with the number of each block whose weights are not read any more; it may be null.
 BS_API bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends, const bs_block* blocks,
-                                  int32_t threads, bs_block_done done);
+                                  bs_block_done done);
 BS_API void bs_encoder_free(bs_encoder* encoder);
 
 // BS_OK, or what is wrong with the batch. May be called by several threads at once.

@@ -437,9 +437,8 @@ private:
 template <class T>
 class Packing {
 public:
-    Packing(bs_encoder& encoder, int threads)
-        : encoder_(encoder), shape_(encoder.shape), arena_(encoder.arena), w_(encoder.shape),
-          threads_(threads) {}
+    Packing(bs_encoder& encoder)
+        : encoder_(encoder), shape_(encoder.shape), arena_(encoder.arena), w_(encoder.shape) {}
 
     bool run(const bs_block* blocks, bs_block_done done) {
         const bs_ends& ends = encoder_.ends;
@@ -495,7 +494,7 @@ private:
     }
 
     Weights packed(int panels, long inputs) {
-        return pack<T>(arena_, columns_, panels, sources_, inputs, threads_);
+        return pack<T>(arena_, columns_, panels, sources_, inputs);
     }
 
     static Column column(const bs_linear& from, long output, long inputs, float factor) {
@@ -536,7 +535,6 @@ private:
     Arena& arena_;
     Arena temporary_;
     const Widths w_;
-    const int threads_;
     Column* columns_ = nullptr;
     int32_t* sources_ = nullptr;
     long count_ = 0;
@@ -552,9 +550,9 @@ auto by_precision(int32_t precision, Use&& use) {
     return use(float{});
 }
 
-static bool prepare(bs_encoder& encoder, const bs_block* blocks, int threads, bs_block_done done) {
+static bool prepare(bs_encoder& encoder, const bs_block* blocks, bs_block_done done) {
     return by_precision(encoder.shape.precision, [&](auto kind) {
-        return Packing<decltype(kind)>(encoder, threads).run(blocks, done);
+        return Packing<decltype(kind)>(encoder).run(blocks, done);
     });
 }
 

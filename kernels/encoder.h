@@ -79,17 +79,12 @@ struct Trials {
     uint32_t calls[32] = {};
 };
 
-// Calls part(what, rank, size) on this thread, as rank 0, and on up to `threads` - 1 others.
-void in_parallel(int threads, void (*part)(const void* what, int rank, int size), const void* what);
-
 // What an instruction set offers.
 struct Kernels {
     // whether its products are right on this processor
     bool (*self_test)();
-    // packs the weights of an encoder by up to so many threads; false where there is no memory
-    bool (*prepare)(
-        bs_encoder& encoder, const bs_block* blocks, int threads, bs_block_done done
-    );
+    // packs the weights of an encoder; false where there is no memory
+    bool (*prepare)(bs_encoder& encoder, const bs_block* blocks, bs_block_done done);
     // bytes that a chunk needs for a team of so many
     size_t (*memory)(const bs_encoder& encoder, const Chunk& chunk, int threads);
     // what one thread of a team does for a chunk

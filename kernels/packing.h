@@ -82,11 +82,9 @@ void pack_panel(const Packed& matrix, long panel) {
     for (long c = 0; c < PANEL; c++) to.sums[panel * PANEL + c] = sums[c];
 }
 
-// Packs `panels` panels of columns, a part of them by each of the threads.
+// Packs `panels` panels of columns.
 template <class T>
-Weights pack(
-    Arena& arena, const Column* columns, int panels, const int32_t* sources, long inputs, int threads
-) {
+Weights pack(Arena& arena, const Column* columns, int panels, const int32_t* sources, long inputs) {
     const long count = static_cast<long>(panels) * PANEL, depth = words<T>(inputs);
     Weights to{};
     to.panels = panels;
@@ -97,13 +95,7 @@ Weights pack(
     to.sums = arena.take<int32_t>(count);
     if (arena.failed) return to;
     const Packed matrix{columns, sources, inputs, &to};
-    const auto part = [](const void* all, int rank, int size) {
-        const Packed& own = *static_cast<const Packed*>(all);
-        const long panels = own.to->panels;
-        for (long panel = panels * rank / size; panel < panels * (rank + 1) / size; panel++)
-            pack_panel<T>(own, panel);
-    };
-    bertsmith::in_parallel(threads, part, &matrix);
+    for (long panel = 0; panel < panels; panel++) pack_panel<T>(matrix, panel);
     return to;
 }
 

@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -168,15 +167,6 @@ void run_threads(
     spin(over);
     std::unique_lock<std::mutex> lock(job.mutex);
     job.done.wait(lock, over);
-}
-
-void in_parallel(int threads, void (*part)(const void* what, int rank, int size), const void* what) {
-    try {
-        run_threads(threads, [&](int rank, int size) { part(what, rank, size); });
-    } catch (const std::bad_alloc&) {
-        // before any thread began
-        part(what, 0, 1);
-    }
 }
 
 void Team::wait_for_all() {

@@ -22,7 +22,7 @@ INSTRUCTION_SETS = {1: "avx2", 2: "avx512", 3: "avx512-bf16"}
 NUMBERS = {name: number for number, name in INSTRUCTION_SETS.items()}
 _FAILED_TEST = -1
 # BS_INTERFACE of kernels/bertsmith_kernels.h
-_INTERFACE = 4
+_INTERFACE = 3
 _ERRORS: dict[int, Exception] = {
     1: MemoryError("no memory for the native kernels' workspace"),
     2: IndexError("a token id is not in the vocabulary"),
@@ -124,7 +124,7 @@ def library() -> ctypes.CDLL | None:
         return None
     library.bs_encoder_new.restype = c_void_p
     library.bs_encoder_new.argtypes = [
-        POINTER(EncoderShape), POINTER(EncoderEnds), POINTER(BlockWeights), c_int32, BLOCK_DONE
+        POINTER(EncoderShape), POINTER(EncoderEnds), POINTER(BlockWeights), BLOCK_DONE
     ]  # fmt: skip
     library.bs_encoder_free.restype = None
     library.bs_encoder_free.argtypes = [c_void_p]

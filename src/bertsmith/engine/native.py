@@ -62,7 +62,7 @@ class NativeEncoder(nn.Module):
         instructions: str | None = None,
         release: bool = False,
     ) -> None:
-        """Pack an encoder's weights; `threads` are those of it and of a forward pass, at most.
+        """Pack an encoder's weights; `threads` are those of a forward pass, at most.
 
         `instructions` is a lower instruction set than that of the processor. With `release` each
         block of the encoder loses its weights when they are packed, so that no more than one is
@@ -72,7 +72,7 @@ class NativeEncoder(nn.Module):
         assert cannot(encoder.config, precision, instructions) is None
         self.config, self.embeddings = encoder.config, encoder.embeddings
         self.threads = threads
-        self._handle = _Handle(encoder, precision, threads, instructions, release)
+        self._handle = _Handle(encoder, precision, instructions, release)
 
     def forward(self, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS) -> Encoded:
         """Return what `Encoder.forward` does; of taps only those of states are possible.
@@ -111,7 +111,6 @@ class _Handle:
         self,
         encoder: Encoder,
         precision: KernelPrecision,
-        threads: int,
         instructions: str | None,
         release: bool,
     ) -> None:
@@ -138,8 +137,7 @@ class _Handle:
                 for parameter in encoder.blocks[number].parameters():
                     parameter.data = parameter.new_empty(0)
 
-        own = kernels.BLOCK_DONE(done)
-        self._address = library.bs_encoder_new(shape, ends, blocks, threads, own)
+        self._address = library.bs_encoder_new(shape, ends, blocks, kernels.BLOCK_DONE(done))
         if not self._address:
             raise MemoryError("no memory for the packed weights")
 
