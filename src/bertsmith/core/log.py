@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import IO, Any, Protocol, cast
@@ -110,6 +110,22 @@ class Table(RichTable):
     def add_row(self, *cells: RenderableType | None, **settings: Any) -> None:  # noqa: ANN401
         """Add a row of cells of one line each."""
         super().add_row(*map(_shown, cells), **settings)
+
+
+def say_table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    numbers: bool = False,
+    lined: bool = True,
+) -> None:
+    """Print a table; with `numbers` all columns but the first are right-aligned."""
+    table = Table(*header) if lined else Table(*header, box=None)
+    for column in table.columns[1:] if numbers else ():
+        column.justify = "right"
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
 
 
 def _shown(cell: Any) -> Any:  # noqa: ANN401

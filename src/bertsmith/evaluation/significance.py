@@ -68,6 +68,16 @@ def share_interval(interval: Interval, count: int) -> Interval:
     return replace(interval, high=1 - bound)
 
 
+def mean_of(values: NDArray[np.float64]) -> Statistic:
+    """Return the mean of values as a score of their examples."""
+    return lambda drawn: float(values[drawn].mean())
+
+
+def mean_interval(values: NDArray[np.float64], *, resamples: int = RESAMPLES) -> Interval:
+    """Return the percentile interval of the mean of values."""
+    return bootstrap_interval(mean_of(values), len(values), resamples=resamples)
+
+
 def percentile_interval(scores: NDArray[np.float64], confidence: float) -> Interval:
     """Return the central interval that contains a share `confidence` of the scores."""
     scores = scores[~np.isnan(scores)]

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import count
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from bertsmith.core import VERSION
 from bertsmith.core.errors import ConfigError, MissingExtra, WorkerDied
@@ -30,7 +30,6 @@ from bertsmith.engine.config import EngineConfig
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 State = TypeVar("State")
-C = TypeVar("C", bound="AnsweringOptions")
 
 # tasks in hand for each process: none waits, and memory stays bounded
 _AHEAD = 3
@@ -51,20 +50,6 @@ class Job(Generic[State, Item, Result]):
     given: Any
     work: Callable[[State, Item], Result]
     threads: int = 1
-
-
-class AnsweringOptions(Protocol):
-    """The options of a verb that answers."""
-
-    @property
-    def engine(self) -> EngineConfig:
-        """The settings of the engine."""
-        ...
-
-    @property
-    def device(self) -> str:
-        """The device."""
-        ...
 
 
 class Pending(Generic[Result]):
@@ -141,13 +126,12 @@ class Cluster:
             yield first, pending.result()
 
 
-def for_cluster(config: C) -> C:
-    """Return options of answering as every process of a cluster has them.
+def for_cluster(engine: EngineConfig) -> dict[str, Any]:
+    """Return the options of answering that every process of a cluster has.
 
     As many threads as are asked for, one if none are: how products add up depends on it.
     """
-    engine = replace(config.engine, threads=config.engine.threads or 1)
-    return replace(config, engine=engine, device="cpu", ray=None)  # type: ignore[type-var]
+    return {"engine": replace(engine, threads=engine.threads or 1), "device": "cpu", "ray": None}
 
 
 def tell_cluster(cluster: Cluster, threads: int) -> None:

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -251,7 +252,7 @@ def embed(config: EmbedConfig) -> None:
         _embed_static(folder, config, columns)
     elif config.ray is not None:
         with joined(config.ray) as cluster:
-            _embed(for_cluster(config), columns, cluster)
+            _embed(replace(config, **for_cluster(config.engine)), columns, cluster)
     else:
         _embed(config, columns, None)
 

@@ -25,7 +25,7 @@ from bertsmith.recipes.config import ExplainConfig, ExplainingConfig
 from bertsmith.recipes.predict.evaluate import task_answering
 from bertsmith.recipes.predict.recipe import asked_of, shown
 from bertsmith.recipes.predict.rows import Asked
-from bertsmith.reports.explanations import ShownAnswer, ShownWord, add_explanations
+from bertsmith.reports.explanations import add_explanations
 from bertsmith.reports.page import Report, require_matplotlib
 from bertsmith.tasks.answering import TaskAnswering, answering_of
 from bertsmith.tasks.config import AnsweringConfig
@@ -66,17 +66,16 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
         explained = explain_rows(model, answering, rows, how, bar)
     if not explained.texts:
         raise ExampleError("holds no text", where=config.file, remedy="write one text a line")
-    deletion = explained.deletion
     figures = explanation_figures(explained)
     if config.json:
         print_json(figures)
     else:
         _print(explained)
-        if deletion:
-            print_table(_table(deletion))
+        if explained.deletion:
+            print_table(_table(explained.deletion))
     _tell(explained, config, _part_read(answering))
     if config.out is not None:
-        _page(config, explained, deletion).write(config.out)
+        _page(config, explained).write(config.out)
         say(f"page: {config.out}")
     if bad := reading.bad_rows.told():
         say(bad)
@@ -263,49 +262,21 @@ def _gaps(explained: Explained) -> list[tuple[float, int]]:
     ]
 
 
-def _page(
-    config: ExplainConfig,
-    explained: Explained,
-    deletion: Mapping[Method, Sequence[DeletionFigures]],
-) -> Report:
+def _page(config: ExplainConfig, explained: Explained) -> Report:
     """Return the page of shaded words."""
     title = f"Why? Answers of {printable(model_name(config.model))}"
     subtitle = (
         f"{counted(len(explained.answers), 'answer')}: {', '.join(config.explaining.methods)}"
     )
     report = Report(title, subtitle)
-    if deletion:
+    if explained.deletion:
         report.table(
             "Do these words matter?",
             _HEADER,
-            list(_rows(deletion)),
+            list(_rows(explained.deletion)),
             note="Answers that change when the words with the largest shares are masked, and when "
             "as many random words are; the difference with its 95 % interval, in points. Words "
             "that the answer consists of stay.",
         )
-    shown_answers = [
-        ShownAnswer(
-            answer=subject.answer,
-            words=[
-                ShownWord(text=word.text, second=word.second, own=word.own)
-                for word in subject.words
-            ],
-            shares={method: each.shares.tolist() for method, each in found.items()},
-            note=_note(found),
-        )
-        for subject, found in explained.answers
-    ]
-    add_explanations(report, shown_answers)
+    add_explanations(report, explained.answers)
     return report
-
-
-def _note(found: Mapping[Method, Attribution]) -> str:
-    """Return how exactly the integrated gradients of an answer add up."""
-    own = found.get("integrated-gradients")
-    if own is None or own.difference is None or own.gap is None:
-        return ""
-    side = "above" if own.difference >= 0 else "below"
-    return (
-        f"The answer's output is {abs(own.difference):.3f} {side} that of masks alone; the shares "
-        f"of integrated gradients add up to it within {own.gap:.1e}, after {own.steps} steps."
-    )

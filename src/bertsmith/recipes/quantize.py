@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from shutil import copytree
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.core.log import Table, console, say
+from bertsmith.core.log import say, say_table
 from bertsmith.core.ownership import new_folder
 from bertsmith.core.printable import counted
 from bertsmith.engine.config import EngineConfig, FeatureConfig, Number
@@ -124,34 +124,6 @@ Predictors = Mapping[Number, Predictor[Any, Any]]
 """Predictors of the same model by precision, fp32 first and int8 last."""
 
 
-class Gate(Protocol):
-    """The texts and the measure by which precisions are judged."""
-
-    @property
-    def answering(self) -> Answering[Any, Any]:
-        """The way in which the model is asked."""
-        ...
-
-    @property
-    def asked(self) -> Sequence[Request[Any]]:
-        """The texts whose time is taken."""
-        ...
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The number of texts and rows of each kind, for the record."""
-        ...
-
-    @property
-    def judged(self) -> str:
-        """A sentence on what the scores are of."""
-        ...
-
-    def scores(self, predictors: Predictors) -> list[dict[str, float]]:
-        """Return the scores of each precision, the one that counts first."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class TaskGate:
     """A model with a task, judged by its answers to labelled rows."""
@@ -225,6 +197,10 @@ class VectorGate:
             for row in self.pairs
         ]
         return split_requests(rows, self.answering.encode(rows))
+
+
+Gate = TaskGate | VectorGate
+"""The texts and the measure by which precisions are judged."""
 
 
 def _vectors(
@@ -421,10 +397,7 @@ def _refuse_far(small: Measurement, other: str) -> None:
 def show_measurements(measured: Sequence[Measurement], gate: Gate) -> None:
     """Print the table."""
     head, *rows = table_rows(measured, gate)
-    table = Table(*head, box=None)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    say_table(head, rows, lined=False)
     say(gate.judged)
 
 

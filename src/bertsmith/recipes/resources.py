@@ -195,6 +195,12 @@ def layer_activations(encoder: EncoderConfig, longest: int, *, half: bool) -> fl
     return encoder.layers * layer
 
 
+def layer_weights(encoder: EncoderConfig) -> int:
+    """Return the weights in the matrices of all layers; shared ones count for each layer."""
+    matrices = 4 * encoder.hidden + (3 if encoder.gated else 2) * encoder.feed_forward
+    return encoder.layers * encoder.hidden * matrices
+
+
 def _met(encoder: EncoderConfig, longest: int) -> float:
     """Return the number of keys per query for which scores are computed, the mean of all layers."""
     if encoder.window is None:

@@ -12,7 +12,8 @@ from bertsmith.analysis.heads.tag_pairs import SAME, PairFigures
 from bertsmith.analysis.inspection import Annotated, Inspection
 from bertsmith.core.printable import printable
 from bertsmith.reports.drawing import Drawing, grouped_bars
-from bertsmith.reports.layers import Placed, plain, safe
+from bertsmith.reports.layers import Placed, plain
+from bertsmith.reports.page import named_rows
 
 _DRAWN = 10
 _LISTED = 30
@@ -85,10 +86,10 @@ def annotation_sections(found: Inspection, placed: Placed) -> Iterator[tuple[str
 def _entities(found: Sequence[PairFigures], control: Sequence[PairFigures], placed: Placed) -> str:
     whole = found[0]
     words = (
-        f"Of {whole.count:,} words of entities of several words, {_percent(whole.best_accuracy)} "
+        f"Of {whole.count:,} words of entities of several words, {percent(whole.best_accuracy)} "
         f"attend most to another word of the same entity in head {_head(whole.best)}. A word drawn "
-        f"from the sentence is one for {_percent(whole.chance)}, the word {_offset(whole.offset)} "
-        f"for {_percent(whole.offset_accuracy)}."
+        f"from the sentence is one for {percent(whole.chance)}, the word {_offset(whole.offset)} "
+        f"for {percent(whole.offset_accuracy)}."
     )
     drawing = _bars("entities", found[:_DRAWN], "share that attends most to its own entity")
     figure = placed("entities", drawing, "words of one entity, by type", words)
@@ -102,10 +103,10 @@ def _pairs(found: Sequence[PairFigures], control: Sequence[PairFigures], placed:
     words = (
         "The pairs in which a head is furthest above the better of chance and the best fixed "
         f"offset, of those with {min(_FEW, often[-1].count)} words or more. Most for "
-        f"{pair_name(most)}: {_percent(most.best_accuracy)} of {most.count:,} words "
+        f"{pair_name(most)}: {percent(most.best_accuracy)} of {most.count:,} words "
         f"attend most to such a word in head {_head(most.best)}; a word drawn from the sentence is "
-        f"one for {_percent(most.chance)}, the word {_offset(most.offset)} for "
-        f"{_percent(most.offset_accuracy)}."
+        f"one for {percent(most.chance)}, the word {_offset(most.offset)} for "
+        f"{percent(most.offset_accuracy)}."
     )
     drawing = _bars("tags", gains[:_DRAWN], "share that attends most to a word of the second tag")
     figure = placed("tags", drawing, "from tag to tag", words)
@@ -135,14 +136,14 @@ def _table(title: str, found: Sequence[PairFigures], control: Sequence[PairFigur
              "finds"]  # fmt: skip
     rows = [
         (
-            pair_name(each), f"{each.count:,}", _head(each.best), _percent(each.best_accuracy),
-            _percent(each.held_out), _percent(each.chance), f"{each.offset:+d}",
-            _percent(each.offset_accuracy),
-            *([_percent(random.get((each.asked, each.wanted)))] if control else []),
+            pair_name(each), f"{each.count:,}", _head(each.best), percent(each.best_accuracy),
+            percent(each.held_out), percent(each.chance), f"{each.offset:+d}",
+            percent(each.offset_accuracy),
+            *([percent(random.get((each.asked, each.wanted)))] if control else []),
         )
         for each in found
     ]  # fmt: skip
-    return _rows(title, [*names, *(["random weights"] if control else [])], rows)
+    return named_rows(title, [*names, *(["random weights"] if control else [])], rows)
 
 
 def _coreference(
@@ -152,9 +153,9 @@ def _coreference(
     words = (
         f"Of {whole.count:,} mentions with an earlier one of the same, the head word attends most, "
         f"of {whole.candidates:.1f} earlier mentions of its passage on average, to one of the same "
-        f"for {_percent(whole.best_accuracy)}, in head {_head(whole.best)}. The nearest mention is "
-        f"right for {_percent(whole.nearest)}, the nearest with the same head word (or else the "
-        f"nearest) for {_percent(whole.same_word)}. Clark et al. 2019, section 4.3."
+        f"for {percent(whole.best_accuracy)}, in head {_head(whole.best)}. The nearest mention is "
+        f"right for {percent(whole.nearest)}, the nearest with the same head word (or else the "
+        f"nearest) for {percent(whole.same_word)}. Clark et al. 2019, section 4.3."
     )
     series = {
         "best head": [each.best_accuracy for each in found],
@@ -168,30 +169,16 @@ def _coreference(
     rows = [
         (
             name, f"{each.count:,}", f"{each.candidates:.1f}", _head(each.best),
-            _percent(each.best_accuracy), _percent(each.held_out), _percent(each.nearest),
-            _percent(each.same_word),
-            *([_percent(random.get(each.name))] if control else []),
+            percent(each.best_accuracy), percent(each.held_out), percent(each.nearest),
+            percent(each.same_word),
+            *([percent(random.get(each.name))] if control else []),
         )
         for name, each in zip(names, found, strict=True)
     ]  # fmt: skip
     titles = ["asked", "candidates", "best head", "finds", "chosen on the other half", "nearest",
               "same word"]  # fmt: skip
-    return figure + _rows("mentions", [*titles, *(["random weights"] if control else [])], rows)
-
-
-def _rows(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table, its first column the names of the rows."""
-    header = "".join(f'<th scope="col" class="number">{safe(name)}</th>' for name in names)
-    body = "".join(
-        f'<tr><th scope="row" class="whole">{safe(first)}</th>'
-        + "".join(f'<td class="number">{safe(cell)}</td>' for cell in cells)
-        + "</tr>"
-        for first, *cells in rows
-    )
-    return (
-        f'<div class="wide" role="region" tabindex="0" aria-label="{safe(title)}">'
-        f'<table aria-label="{safe(title)}"><thead><tr><th scope="col">{safe(title)}</th>{header}'
-        f"</tr></thead><tbody>{body}</tbody></table></div>"
+    return figure + named_rows(
+        "mentions", [*titles, *(["random weights"] if control else [])], rows
     )
 
 
@@ -204,5 +191,6 @@ def _offset(offset: int) -> str:
     return f"{places} place{'s' * (places != 1)} {'after' if offset > 0 else 'before'} it"
 
 
-def _percent(share: float | None) -> str:
+def percent(share: float | None) -> str:
+    """Return a share in per cent, a dash where there is none."""
     return "–" if share is None or np.isnan(share) else f"{100 * share:.1f} %"

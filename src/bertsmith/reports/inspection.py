@@ -21,7 +21,7 @@ from bertsmith.analysis.inspection import Inspection
 from bertsmith.core import VERSION
 from bertsmith.core.log import Bar
 from bertsmith.core.printable import counted, json_text, printable
-from bertsmith.reports.annotations import annotation_numbers, annotation_sections
+from bertsmith.reports.annotations import annotation_numbers, annotation_sections, percent
 from bertsmith.reports.drawing import (
     Drawing,
     grouped_bars,
@@ -30,7 +30,8 @@ from bertsmith.reports.drawing import (
     layer_lines,
     layer_panels,
 )
-from bertsmith.reports.layers import layer_numbers, layer_sections, plain, safe
+from bertsmith.reports.layers import layer_numbers, layer_sections, plain
+from bertsmith.reports.page import named_rows, safe
 
 _PANELS = ("self", "next", "previous", "cls", "sep", "punctuation", "distance", "entropy")
 _RELATIONS = 12
@@ -302,41 +303,16 @@ class InspectionPage:
             "right one. Clark et al. 2019, section 4.2; punctuation and the root are left out."
         )
         figure = self._figure("relations", drawing, "relations found by heads", words)
-        rows = "".join(self._relation_row(each, control) for each in relations)
-        last = '<th scope="col" class="number">random weights</th>' if control else ""
-        table = (
-            '<div class="wide" role="region" tabindex="0" aria-label="relations">'
-            '<table aria-label="relations"><thead><tr>'
-            '<th scope="col">relation</th><th scope="col" class="number">words</th>'
-            '<th scope="col">best head</th><th scope="col" class="number">finds</th>'
-            '<th scope="col" class="number">chosen on the other half</th>'
-            '<th scope="col" class="number">best offset</th>'
-            f'<th scope="col" class="number">finds</th>{last}</tr></thead>'
-            f"<tbody>{rows}</tbody></table></div>"
+        titles = ["words", "best head", "finds", "chosen on the other half", "best offset", "finds",
+                  *(["random weights"] if control else [])]  # fmt: skip
+        rows = [_relation_row(each, control) for each in relations]
+        note = (
             '<p class="note">Each relation takes its best head and direction. "Chosen on the '
             'other half": the head is chosen on every second sentence and scored on the rest, '
             "and the other way round, so that the choice does not flatter it.</p>"
         )
-        self._section("Relations between words", figure + table)
-
-    def _relation_row(self, each: RelationFigures, control: Mapping[str, RelationFigures]) -> str:
-        direction, layer, head = each.best
-        name = "all relations" if each.name == ALL else each.name
-        held_out = "–" if np.isnan(each.held_out) else f"{100 * each.held_out:.1f} %"
-        cells = [
-            f'<th scope="row" class="whole">{safe(name)}</th>',
-            f'<td class="number">{each.count:,}</td>',
-            f'<td class="whole">{layer}-{head}, {DIRECTIONS[direction]}</td>',
-            f'<td class="number">{100 * each.best_accuracy:.1f} %</td>',
-            f'<td class="number">{held_out}</td>',
-            f'<td class="number">{each.offset:+d}</td>',
-            f'<td class="number">{100 * each.offset_accuracy:.1f} %</td>',
-        ]
-        if control:
-            own = control.get(each.name)
-            value = "–" if own is None else f"{100 * own.best_accuracy:.1f} %"
-            cells.append(f'<td class="number">{value}</td>')
-        return f"<tr>{''.join(cells)}</tr>"
+        table = named_rows("relation", titles, rows, words=["best head"])
+        self._section("Relations between words", figure + table + note)
 
     def _sentences(self) -> None:
         relations, examples = self._found.annotated.relations, self._found.examples
@@ -355,31 +331,21 @@ class InspectionPage:
 
     def _tokens(self) -> None:
         found = self._found
-        rows = ""
+        names = ("share of the tokens", "share of the attention", "ratio", "head with most",
+                 "its share")  # fmt: skip
+        rows = []
         for each in found.frequent:
             layer, head = np.unravel_index(each.attention.argmax(), each.attention.shape)
-            share = each.count / found.tokens
-            rows += (
-                f'<tr><th scope="row">{safe(each.token)}</th>'
-                f'<td class="number">{100 * share:.1f} %</td>'
-                f'<td class="number">{100 * each.attention.mean():.1f} %</td>'
-                f'<td class="number">{each.attention.mean() / share:.2f}</td>'
-                f'<td class="number">{layer + 1}-{head + 1}</td>'
-                f'<td class="number">{100 * each.attention.max():.1f} %</td></tr>'
-            )
-        table = (
-            '<div class="wide" role="region" tabindex="0" aria-label="tokens">'
-            '<table aria-label="tokens"><thead><tr>'
-            '<th scope="col">token</th><th scope="col" class="number">share of the tokens</th>'
-            '<th scope="col" class="number">share of the attention</th>'
-            '<th scope="col" class="number">ratio</th>'
-            '<th scope="col" class="number">head with most</th>'
-            '<th scope="col" class="number">its share</th></tr></thead>'
-            f"<tbody>{rows}</tbody></table></div>"
+            share, mean = each.count / found.tokens, each.attention.mean()
+            rows.append(
+                (each.token, percent(share), percent(mean), f"{mean / share:.2f}",
+                 f"{layer + 1}-{head + 1}", percent(each.attention.max()))
+            )  # fmt: skip
+        note = (
             '<p class="note">The most frequent tokens. A ratio above 1 means more attention than '
             "if every token got as much.</p>"
         )
-        self._section("The most frequent tokens", table)
+        self._section("The most frequent tokens", named_rows("token", names, rows) + note)
 
     def _map(self) -> None:
         found = self._found
@@ -432,6 +398,21 @@ class InspectionPage:
         )
         figure = self._figure("gradients", drawing, "gradients by layer", words)
         self._section("Does attention to [SEP] matter?", figure)
+
+
+def _relation_row(each: RelationFigures, control: Mapping[str, RelationFigures]) -> tuple[str, ...]:
+    direction, layer, head = each.best
+    own = control.get(each.name)
+    return (
+        "all relations" if each.name == ALL else each.name,
+        f"{each.count:,}",
+        f"{layer}-{head}, {DIRECTIONS[direction]}",
+        percent(each.best_accuracy),
+        percent(each.held_out),
+        f"{each.offset:+d}",
+        percent(each.offset_accuracy),
+        *([percent(None if own is None else own.best_accuracy)] if control else []),
+    )
 
 
 def _nothing(found: Inspection) -> list[list[None]]:

@@ -15,10 +15,10 @@ from bertsmith.analysis.inspection import Inspection
 from bertsmith.analysis.layers.context import WordFigures
 from bertsmith.analysis.layers.probes import ProbeFigures, Score
 from bertsmith.analysis.layers.similarity import Similarity
-from bertsmith.core.printable import counted, html, printable
+from bertsmith.core.printable import counted, printable
 from bertsmith.reports.drawing import Drawing, grouped_bars, heat_map, layer_lines, use_map
+from bertsmith.reports.page import safe
 
-_LONGEST = 10_000
 _SHOWN_USES = 5
 _AROUND = 12
 
@@ -60,11 +60,6 @@ def plain(values: NDArray[np.float64], digits: int = 6) -> Any:  # noqa: ANN401
     rounded = np.round(values, digits).astype(object)
     rounded[np.isnan(values)] = None
     return rounded.tolist()
-
-
-def safe(text: str) -> str:
-    """Escape a text, however long."""
-    return html(text, _LONGEST)
 
 
 def _probe_numbers(probes: ProbeFigures) -> dict[str, Any]:

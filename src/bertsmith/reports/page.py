@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -287,7 +287,7 @@ class Report:
 
     def text(self, title: str, paragraphs: Sequence[str]) -> None:
         """Add paragraphs of plain text."""
-        self._add(title, "".join(f"<p>{_safe(paragraph)}</p>" for paragraph in paragraphs))
+        self._add(title, "".join(f"<p>{safe(paragraph)}</p>" for paragraph in paragraphs))
 
     def curves(
         self,
@@ -313,8 +313,8 @@ class Report:
         words = in_words(drawn, x_label=x_label, percent=percent)
         for event, x in (marks or {}).items():
             words += f" {event} at {x_label} {x:.3g}."
-        caption = f'<figcaption class="note">{_safe(words)}</figcaption>'
-        label = _safe(f"{title}: {y_label} over {x_label}")
+        caption = f'<figcaption class="note">{safe(words)}</figcaption>'
+        label = safe(f"{title}: {y_label} over {x_label}")
         picture = f'<div role="img" aria-label="{label}">{svg}</div>'
         self._add(title, f"<figure>{picture}{caption}</figure>{_note(note)}")
 
@@ -329,7 +329,7 @@ class Report:
         rights = [bool(rows) and all(_numeric(row[i]) for row in rows) for i in range(len(header))]
         kinds = [' class="number"' if right else "" for right in rights]
         head = "".join(
-            f'<th scope="col"{kind}>{_safe(name)}</th>'
+            f'<th scope="col"{kind}>{safe(name)}</th>'
             for name, kind in zip(header, kinds, strict=True)
         )
         body = ""
@@ -337,8 +337,8 @@ class Report:
             cells = zip(row, kinds, strict=True)
             body += f"<tr>{''.join(f'<td{kind}>{_shown(cell)}</td>' for cell, kind in cells)}</tr>"
         rest = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        table = f'<table aria-label="{_safe(title)}">{rest}'
-        self._add(title, _wide(title, table) + _note(note), long=len(rows) > 25)
+        table = f'<table aria-label="{safe(title)}">{rest}'
+        self._add(title, wide(title, table) + _note(note), long=len(rows) > 25)
 
     def confusion(
         self,
@@ -351,13 +351,13 @@ class Report:
 
         With many classes columns are numbered; beyond 20 the most frequent confusions are listed.
         """
-        page = _wide(title, confusion_html(matrix, labels))
+        page = wide(title, confusion_html(matrix, labels))
         self._add(title, page + _note(note), long=len(labels) > 25)
 
     def settings(self, title: str, settings: Mapping[str, object]) -> None:
         """Add names with their values; keys of nested mappings become dotted paths."""
         pairs = "".join(
-            f"<dt>{_safe(name)}</dt><dd>{_safe(_plain(value))}</dd>"
+            f"<dt>{safe(name)}</dt><dd>{safe(_plain(value))}</dd>"
             for name, value in _flat(settings)
         )
         self._add(title, f"<dl>{pairs}</dl>", long=True)
@@ -370,9 +370,9 @@ class Report:
         """Return the whole page."""
         page = resources.files("bertsmith.reports").joinpath("report_page.html")
         return Template(page.read_text(encoding="utf-8")).substitute(
-            title=_safe(self.title),
-            subtitle=_safe(self.subtitle),
-            version=_safe(VERSION),
+            title=safe(self.title),
+            subtitle=safe(self.subtitle),
+            version=safe(VERSION),
             body=self._contents() + "\n".join(html for _, html in self._sections),
         )
 
@@ -386,7 +386,7 @@ class Report:
         if len(self._sections) < 4:
             return ""
         links = "".join(
-            f'<li><a href="#section-{number}">{_safe(title)}</a></li>'
+            f'<li><a href="#section-{number}">{safe(title)}</a></li>'
             for number, (title, _) in enumerate(self._sections, 1)
         )
         return f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n'
@@ -394,23 +394,53 @@ class Report:
     def _add(self, title: str, html: str, *, long: bool = False) -> None:
         number = len(self._sections) + 1
         kind = ' class="long"' if long else ""
-        opening = f'<section id="section-{number}"{kind}><h2>{_safe(title)}</h2>'
+        opening = f'<section id="section-{number}"{kind}><h2>{safe(title)}</h2>'
         self._sections.append((title, f"{opening}{html}</section>"))
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
     """Escape a text, however long."""
     return html(text, _LONGEST)
 
 
 def _note(note: str) -> str:
-    return f'<p class="note">{_safe(note)}</p>' if note else ""
+    return f'<p class="note">{safe(note)}</p>' if note else ""
 
 
-def _wide(title: str, html: str) -> str:
+def wide(title: str, html: str) -> str:
     """Wrap wide content in a region that scrolls by itself, also by keyboard."""
-    label = _safe(title)
+    label = safe(title)
     return f'<div class="wide" role="region" tabindex="0" aria-label="{label}">{html}</div>'
+
+
+def named_rows(
+    title: str,
+    names: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    words: Collection[str] = (),
+) -> str:
+    """Return a table whose first column, under the title, has the names of the rows.
+
+    The other columns are numbers, but for those whose `names` are among the `words`.
+    """
+    heads = ["" if name in words else ' class="number"' for name in names]
+    kinds = ["whole" if name in words else "number" for name in names]
+    header = "".join(
+        f'<th scope="col"{head}>{safe(name)}</th>' for name, head in zip(names, heads, strict=True)
+    )
+    body = "".join(
+        f'<tr><th scope="row" class="whole">{safe(first)}</th>'
+        + "".join(
+            f'<td class="{kind}">{safe(cell)}</td>' for cell, kind in zip(cells, kinds, strict=True)
+        )
+        + "</tr>"
+        for first, *cells in rows
+    )
+    return wide(
+        title,
+        f'<table aria-label="{safe(title)}"><thead><tr><th scope="col">{safe(title)}</th>{header}'
+        f"</tr></thead><tbody>{body}</tbody></table>",
+    )
 
 
 def _numeric(cell: Cell) -> bool:
@@ -429,7 +459,7 @@ def _shown(cell: Cell) -> str:
         return "–"
     if isinstance(cell, float):
         return f"{cell:.4g}"
-    return f"{cell:,}" if isinstance(cell, int) else _safe(cell)
+    return f"{cell:,}" if isinstance(cell, int) else safe(cell)
 
 
 def _plain(value: object) -> str:

@@ -82,7 +82,8 @@ _LONGEST = 600
 
 def tell_rows(task: Task[Any], rows: Sequence[Any], file: Path, reading: Reading) -> None:
     """Print how a file was read, and two of its rows part by part."""
-    for line in preview(task, rows, task.reader.layout(file, reading), file, _width()):
+    width = shutil.get_terminal_size().columns
+    for line in preview(task, rows, task.reader.layout(file, reading), file, width):
         say(line)
 
 
@@ -104,7 +105,3 @@ def preview(task: Task[Any], rows: Sequence[Any], layout: str, file: Path, width
             lines.append(beginning + printable(text, max(width - len(beginning), 20)))
             place = ""
     return lines
-
-
-def _width() -> int:
-    return shutil.get_terminal_size().columns

@@ -63,7 +63,6 @@ class Row(Protocol):
 
 
 R = TypeVar("R", bound=Row)
-R_contra = TypeVar("R_contra", contravariant=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,20 +224,6 @@ class Labelling(Generic[R]):
 NO_LABELS = Labelling[Any]()
 
 
-class Decode(Protocol[R_contra]):
-    """The meaning of outputs."""
-
-    def __call__(
-        self,
-        row: R_contra,
-        sidecar: Any,  # noqa: ANN401
-        outputs: Outputs,
-        labels: Labels,
-    ) -> Any:  # noqa: ANN401
-        """Return the answer to a row by the outputs for its units; `sidecar` is that of the row."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Answers(Generic[R]):
     """From rows to outputs, and from outputs to answers."""
@@ -247,8 +232,9 @@ class Answers(Generic[R]):
     """The rows as token ids, and what decoding needs as sidecar."""
     outputs: Callable[[Model, EncodedExamples, Forward], Outputs]
     """The function of the engine that computes outputs for each unit, in order."""
-    decode: Decode[R] = first_output
-    """The answer to a row; by default the output for its only unit."""
+    decode: Callable[[R, Any, Outputs, Labels], Any] = first_output
+    """The answer to a row by its sidecar and the outputs for its units; by default the output for
+    its only unit."""
     record: Callable[[Any, Labels, int, Tuned], Record]
     """An answer as plain JSON values, with so many of the likeliest ones."""
     windowed: bool = False

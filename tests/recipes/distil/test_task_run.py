@@ -27,6 +27,7 @@ from bertsmith.recipes.distil.speed import Speed
 from bertsmith.recipes.distil.task import DistilOutcome, _read
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import read_inputs
+from bertsmith.recipes.resources import layer_weights
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model, save_model, start_from
@@ -246,6 +247,6 @@ def test_auto_takes_the_largest_student_that_is_fast_enough(
     # none that is larger is fast enough
     whole = inputs.base.config.encoder
     for other in speed._candidates(config, whole):
-        if speed._weights(other) > speed._weights(chosen):
+        if layer_weights(other) > layer_weights(chosen):
             speeds = fake({"t": inputs.base, "s": speed._fresh(inputs.base, other)})
             assert speeds["s"].bulk / speeds["t"].bulk < student.speedup

@@ -14,7 +14,7 @@ A word's share is the sum of those of its pieces.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -41,7 +41,7 @@ _MOST_STEPS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """The share of each word, (words,), in an answer.
+    """The share of each word, (words,), or of each token, (length,), in an answer.
 
     Of integrated gradients `difference` is that of the logits of text and baseline, `gap` how far
     the shares of all tokens are from adding up to it, after `steps` gradients.
@@ -54,10 +54,9 @@ class Attribution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Integral:
-    """Shares of all tokens, (length,), and how exactly they add up."""
+class Integral(Attribution):
+    """Integrated gradients, and how exactly they add up."""
 
-    shares: Shares
     difference: float
     gap: float
     steps: int
@@ -137,12 +136,7 @@ class Explainer:
         """Return the share of each word of a subject by a method."""
         if method == "integrated-gradients":
             found = self.integrated_gradients(subject)
-            return Attribution(
-                shares=by_word(subject, found.shares),
-                difference=found.difference,
-                gap=found.gap,
-                steps=found.steps,
-            )
+            return replace(found, shares=by_word(subject, found.shares))
         if method == "leave-one-out":
             return Attribution(shares=self.leave_one_out(subject))
         of_tokens = {"gradient-x-input": self.gradient_times_input, "rollout": self.rollout}

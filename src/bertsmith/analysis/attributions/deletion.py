@@ -22,7 +22,7 @@ from bertsmith.analysis.attributions.attribution import (
 )
 from bertsmith.analysis.attributions.subjects import Subject, run
 from bertsmith.core.streams import Purpose, stream
-from bertsmith.evaluation.significance import Interval, bootstrap_interval
+from bertsmith.evaluation.significance import Interval, mean_interval
 from bertsmith.network.model import forward_only
 
 COUNTS = (1, 2, 3)
@@ -98,13 +98,7 @@ class DeletionTest:
                     answers=len(values),
                     top=float(values[:, 0].mean()),
                     random=float(values[:, 1].mean()),
-                    difference=_interval(values[:, 0] - values[:, 1]),
+                    difference=mean_interval(values[:, 0] - values[:, 1], resamples=2000),
                 )
             )
         return found
-
-
-def _interval(differences: NDArray[np.float64]) -> Interval:
-    return bootstrap_interval(
-        lambda drawn: float(differences[drawn].mean()), len(differences), resamples=2000
-    )

@@ -8,7 +8,7 @@ not their number: so places stay what they are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -188,29 +188,29 @@ def subjects_of(
 
 def run(model: Model, subject: Subject, ids: Sequence[Ids]) -> tuple[Encoded, Batch]:
     """Return the hidden states of sequences of the subject's length, without gradients."""
-    batch = subject.copies(ids).to(model.device)
+    return _read(model, subject.copies(ids))
+
+
+def _read(model: Model, batch: Batch) -> tuple[Encoded, Batch]:
+    batch = batch.to(model.device)
     with forward_only(model, "fp32"):
         return model.encoder(batch), batch
 
 
-def words_at(
-    text: str, encoded: Encoding, offset: int, pieces: Places, *, second: bool
-) -> list[Word]:
-    """Return the words of a text some of whose `pieces`, by number, stand from `offset`."""
-    spans = words_of(text)
-    return _words(text, spans, encoded, offset, pieces, second=second)
-
-
 def _words(
     text: str,
-    spans: Sequence[tuple[int, int]],
     encoded: Encoding,
     offset: int,
     pieces: Places,
     *,
+    spans: Sequence[tuple[int, int]] | None = None,
     second: bool = False,
 ) -> list[Word]:
-    """Return words by their characters; a piece belongs to the word where its last one is."""
+    """Return the words of a text some of whose `pieces`, by number, stand from `offset`.
+
+    A piece belongs to the word, of the `spans` given, in which its last character is.
+    """
+    spans = words_of(text) if spans is None else spans
     starts = np.array([start for start, _ in spans], np.int64)
     owner = np.searchsorted(starts, encoded.ends[pieces] - 1, side="right") - 1
     places = np.arange(len(pieces)) + offset
@@ -236,20 +236,22 @@ def _class_subjects(
     for side, (text, own) in enumerate(zip(texts, encoded, strict=True)):
         begin = offsets[side]
         read = numbers[begin : begin + counts[side]].astype(np.int64)
-        words += words_at(text, own, begin, read, second=side == 1)
+        words += _words(text, own, begin, read, second=side == 1)
     places, several = _pooled(model, len(ids)), task.name == "multi-label"
-    target = ClassTarget(label=0, several=several, places=places)
-    subject = Subject(
-        ids=ids, segments=segments, words=tuple(words), target=target, answer="",
-        cut=sum(counts) < sum(map(len, encoded)),
-    )  # fmt: skip
-    hidden, batch = run(model, subject, [ids])
+    hidden, batch = _read(model, pack([ids], [segments]))
     with forward_only(model, "fp32"):
         logits = model.classify(hidden, batch)[0].tolist()
     labels = model.config.labels
     for label in _answered(logits, several=several):
         shown = f"{labels[label]} {logits[label]:.3f}" if task.name in _NUMBERS else labels[label]
-        yield _with(subject, ClassTarget(label=label, several=several, places=places), shown)
+        yield Subject(
+            ids=ids,
+            segments=segments,
+            words=tuple(words),
+            target=ClassTarget(label=label, several=several, places=places),
+            answer=shown,
+            cut=sum(counts) < sum(map(len, encoded)),
+        )
 
 
 def _fitted(
@@ -281,19 +283,9 @@ def _answered(logits: Sequence[float], *, several: bool) -> list[int]:
     )
 
 
-def _with(subject: Subject, target: Target, answer: str, own: Places | None = None) -> Subject:
-    """Return a subject with another target; the words at the places `own` are the answer's."""
-    words = subject.words
-    if own is not None:
-        words = tuple(
-            Word(text=each.text, places=each.places, second=each.second,
-                 own=bool(np.isin(each.places, own).any()))
-            for each in words
-        )  # fmt: skip
-    return Subject(
-        ids=subject.ids, segments=subject.segments, words=words, target=target, answer=answer,
-        cut=subject.cut,
-    )  # fmt: skip
+def _marked(words: Sequence[Word], own: Places) -> tuple[Word, ...]:
+    """Return words, of which those at the places `own` are the answer's."""
+    return tuple(replace(each, own=bool(np.isin(each.places, own).any())) for each in words)
 
 
 def _tag_subjects(
@@ -306,13 +298,8 @@ def _tag_subjects(
     encoded = tokenizer.encode_spans(row.text)
     count = min(len(encoded), room.longest - tokenizer.specials_around(pair=False))
     ids, segments = encode_pair(tokenizer, encoded.ids, None, longest=room.longest)
-    words = _words(row.text, row.words, encoded, len(tokenizer.begin), np.arange(count))
-    target = TagTarget(label=0, place=0)
-    subject = Subject(
-        ids=ids, segments=segments, words=tuple(words), target=target, answer="",
-        cut=count < len(encoded),
-    )  # fmt: skip
-    hidden, _ = run(model, subject, [ids])
+    words = _words(row.text, encoded, len(tokenizer.begin), np.arange(count), spans=row.words)
+    hidden, _ = _read(model, pack([ids], [segments]))
     labels = model.config.labels
     with forward_only(model, "fp32"):
         tags = model.tag(hidden.last).argmax(1).tolist()
@@ -323,8 +310,14 @@ def _tag_subjects(
         tag = labels[tags[place]]
         if tag == "O" or tag.startswith("I-"):
             continue
-        own = TagTarget(label=tags[place], place=place)
-        yield _with(subject, own, f"{tag}: {word.text}", word.places)
+        yield Subject(
+            ids=ids,
+            segments=segments,
+            words=_marked(words, word.places),
+            target=TagTarget(label=tags[place], place=place),
+            answer=f"{tag}: {word.text}",
+            cut=count < len(encoded),
+        )
 
 
 def _span_subjects(
@@ -341,17 +334,19 @@ def _span_subjects(
         return
     question = tokenizer.encode_spans(row.question)
     asked = offset - second_begins(tokenizer, 0)
-    words = words_at(row.question, question, len(tokenizer.begin), np.arange(asked), second=False)
+    words = _words(row.question, question, len(tokenizer.begin), np.arange(asked))
     begin = windows.begins[0]
-    words += words_at(row.context, context, offset, np.arange(begin, begin + tokens), second=True)
+    words += _words(row.context, context, offset, np.arange(begin, begin + tokens), second=True)
     target = SpanTarget(first=0, last=0, offset=offset, tokens=tokens)
-    subject = Subject(
-        ids=ids, segments=segments, words=tuple(words), target=target, answer="",
-        cut=len(encoded) > 1,
-    )  # fmt: skip
-    hidden, batch = run(model, subject, [ids])
+    hidden, batch = _read(model, pack([ids], [segments]))
     with forward_only(model, "fp32"):
         ((first, last),) = target.answers(model, hidden, batch)
     start, end = context.starts[first - offset], context.ends[last - offset]
-    own = SpanTarget(first=first, last=last, offset=offset, tokens=tokens)
-    yield _with(subject, own, row.context[start:end], np.arange(first, last + 1))
+    yield Subject(
+        ids=ids,
+        segments=segments,
+        words=_marked(words, np.arange(first, last + 1)),
+        target=replace(target, first=first, last=last),
+        answer=row.context[start:end],
+        cut=len(encoded) > 1,
+    )

@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.core.log import Bar, Table, console, progress, say
+from bertsmith.core.log import Bar, progress, say, say_table
 from bertsmith.core.printable import printable
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.engine.fill_mask import fill_masks
-from bertsmith.evaluation.significance import Interval, bootstrap_interval, paired_bootstrap
+from bertsmith.evaluation.significance import Interval, mean_interval, mean_of, paired_bootstrap
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.baselines import Choosing, linear_answers
 from bertsmith.text.corpus.documentation import ModuleText
@@ -261,7 +261,7 @@ class GapOutcome:
     def moral(self) -> str:
         """Return why word order matters here, and whether the model uses it."""
         right = self.right[MODEL][PLACE]
-        low = bootstrap_interval(_mean(right), len(right), resamples=_RESAMPLES).low
+        low = mean_interval(right, resamples=_RESAMPLES).low
         percent = f"{100 * right.mean():.1f} %"
         known = (
             f"the model reads them in order and is right for {percent}"
@@ -307,7 +307,9 @@ class GapOutcome:
         model = self.right[MODEL][question]
         rival = max((BAG, NEIGHBOURS), key=lambda name: self.right[name][question].mean())
         other = self.right[rival][question]
-        compared = paired_bootstrap(_mean(model), _mean(other), len(model), resamples=_RESAMPLES)
+        compared = paired_bootstrap(
+            mean_of(model), mean_of(other), len(model), resamples=_RESAMPLES
+        )
         points = 100 * compared.difference
         margin = f"({points:+.1f} points, 95 %: {_range(compared.interval)})"
         if compared.interval.low <= 0 <= compared.interval.high:
@@ -350,11 +352,8 @@ def tell_missing_words(outcome: GapOutcome) -> None:
         f"only one of: {', '.join(task.candidates)}; the model was not fine-tuned, its rivals "
         f"(logistic regression) learned from {len(task.train):,} sentences of the training text"
     )
-    for header, rows in ((HEADER, outcome.rows()), (EXAMPLE_HEADER, outcome.examples())):
-        table = Table(*header)
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
+    say_table(HEADER, outcome.rows())
+    say_table(EXAMPLE_HEADER, outcome.examples())
     for verdict in outcome.verdicts():
         say(verdict)
     say(outcome.moral())
@@ -460,12 +459,8 @@ def _right(scores: Scores, truths: list[int]) -> Right:
     return np.asarray(best[np.arange(len(truths)), truths] / best.sum(1))
 
 
-def _mean(right: Right) -> Callable[[NDArray[np.int64]], float]:
-    return lambda drawn: float(right[drawn].mean())
-
-
 def _in_percent(right: Right) -> str:
-    interval = bootstrap_interval(_mean(right), len(right), resamples=_RESAMPLES)
+    interval = mean_interval(right, resamples=_RESAMPLES)
     mean = f"{100 * right.mean():.1f}"
     return mean if interval.low == interval.high else f"{mean} ({_range(interval)})"
 

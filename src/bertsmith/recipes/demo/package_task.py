@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.core.log import Table, console, say
+from bertsmith.core.log import say, say_table
 from bertsmith.core.streams import Purpose, permuted, stream, uniform
 from bertsmith.evaluation.metrics import confusion_matrix, mean_and_spread
-from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.finetune.baselines import TFIDF, Rival
 from bertsmith.recipes.finetune.config import FinetuneSettings
@@ -128,7 +127,7 @@ def make_task(modules: list[ModuleText]) -> Task:
     )
 
 
-def carry_out_task(task: Task, folder: Path, seed: int, *, title: str = "") -> TaskOutcome:
+def carry_out_task(task: Task, folder: Path, seed: int) -> TaskOutcome:
     """Train the networks with three seeds each, and TF-IDF."""
 
     def pretrained(seed: int) -> Model:
@@ -144,8 +143,8 @@ def carry_out_task(task: Task, folder: Path, seed: int, *, title: str = "") -> T
     )
     prepared = prepare(data, tokenizer, Room(longest=LONGEST))
     results = {
-        PRETRAINED: _trained(pretrained, prepared, seed, title),
-        RANDOM: _trained(lambda seed: _fresh(config, seed), prepared, seed, title),
+        PRETRAINED: _trained(pretrained, prepared, seed),
+        RANDOM: _trained(lambda seed: build_model(config, seed=seed), prepared, seed),
     }
     accuracies = {name: [result.score for result, _ in trials] for name, trials in results.items()}
     baseline = tfidf_rival(prepared)
@@ -167,29 +166,20 @@ def _rows(texts: list[str], classes: NDArray[np.int64], labels: tuple[str, ...])
 
 
 def _trained(
-    make_model: Callable[[int], Model],
-    prepared: Prepared,
-    first: int,
-    title: str,
+    make_model: Callable[[int], Model], prepared: Prepared, first: int
 ) -> list[tuple[TrialResult, Measured]]:
+    title = "fine-tuning for packages, seed"
     return [
-        run_trial(make_model, prepared, SETTINGS, seed, title=f"{title}, seed {seed}")[:2]
+        run_trial(make_model, prepared, SETTINGS, seed, title=f"{title} {seed}")[:2]
         for seed in range(first, first + SEEDS)
     ]
-
-
-def _fresh(config: ModelConfig, seed: int) -> Model:
-    return build_model(config, seed=seed)
 
 
 def tell_task(outcome: TaskOutcome, question: str, moral: str) -> None:
     """Print the question, the table, the verdict, and the conclusion."""
     task = outcome.task
     say(f"{question} {len(task.train)} labels; measured on {len(task.dev)} of other modules")
-    table = Table("", "accuracy %", "by seed")
-    for row in outcome.rows():
-        table.add_row(*row)
-    console.print(table)
+    say_table(("", "accuracy %", "by seed"), outcome.rows())
     say(f"{outcome.verdict()}; {moral}")
 
 

@@ -24,7 +24,7 @@ import torch
 from bertsmith.batches.config import MaskingConfig, SampleConfig
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.files import is_taken, made_folder, write_json
-from bertsmith.core.log import Table, console, progress, say, short_number
+from bertsmith.core.log import progress, say, say_table, short_number
 from bertsmith.core.ownership import claimed
 from bertsmith.core.pool import process_pool
 from bertsmith.core.printable import counted, shell_word
@@ -112,7 +112,7 @@ def _carried_out(minutes: float, out: Path, seed: int) -> dict[str, Any]:
     tokenizer = _prepare(modules, out)
     outcome, blanks = _pretrain(out, tokenizer, minutes, seed)
     say("4. fill-mask")
-    tell(blanks)
+    say_table(HEADER, [blank.row() for blank in blanks])
     learned = _tasks(modules, outcome, tokenizer, seed)
     figures = _figures(outcome, learned, out) | {"seconds": round(time.perf_counter() - began, 1)}
     write_report(out / "report.html", outcome, blanks, learned, figures)
@@ -185,7 +185,7 @@ def _tasks(
     most = torch.get_num_threads() if threads_are_set() else len(os.sched_getaffinity(0))
     choice = quick_choice(encoder.hidden, encoder.feed_forward, most)
     with threads_of_torch(choice.threads):
-        topic = carry_out_task(make_task(modules), folder, seed, title="fine-tuning for packages")
+        topic = carry_out_task(make_task(modules), folder, seed)
     tell_task(
         topic,
         f"5. fine-tuning: which of {len(topic.task.labels)} packages is a docstring from, names "
@@ -294,14 +294,6 @@ def fill(model: Model, tokenizer: Tokenizer) -> list[list[Filling]]:
 def in_words(fillings: list[Filling]) -> str:
     """Return pieces with their probabilities, in descending order."""
     return ", ".join(f"{item.piece} {_share(item.probability)}" for item in fillings)
-
-
-def tell(blanks: list[Blank]) -> None:
-    """Print the table."""
-    table = Table(*HEADER)
-    for blank in blanks:
-        table.add_row(*blank.row())
-    console.print(table)
 
 
 def _share(probability: float) -> str:

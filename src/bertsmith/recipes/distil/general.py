@@ -19,7 +19,7 @@ from bertsmith.batches.config import MaskingConfig, SampleConfig
 from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.clock import Clock
 from bertsmith.core.config import Config
-from bertsmith.core.errors import ConfigError, ModelFolderError, RunFolderError, StoreError
+from bertsmith.core.errors import ConfigError, ModelFolderError, RunFolderError
 from bertsmith.core.files import write_json
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted, shell_word
@@ -63,7 +63,7 @@ from bertsmith.recipes.pretrain.report import (
     write_report,
 )
 from bertsmith.recipes.pretrain.resolving import RESULT, store_hash, verifying_seconds
-from bertsmith.recipes.pretrain.starting import identify
+from bertsmith.recipes.pretrain.starting import check_store_vocabulary, identify
 from bertsmith.store.store import TokenStore, verify_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
@@ -135,13 +135,7 @@ def _resolved(config: DistilConfig, store: TokenStore, place: torch.device) -> G
             f"--method names {len(config.method)}, and a store is for one",
             remedy="give one, or labelled examples",
         )
-    if Tokenizer.load(config.teacher).fingerprint != store.index.fingerprint:
-        raise StoreError(
-            f"was prepared with another vocabulary than that of {config.teacher}",
-            where=store.folder,
-            remedy="prepare it again: bertsmith prepare CORPUS --vocab "
-            f"{shell_word(config.teacher)} --out NEW",
-        )
+    check_store_vocabulary(store, config.teacher)
     if config.student.size is None:
         raise ConfigError(
             f"--student is {config.student.student!r}, which is for labelled examples",

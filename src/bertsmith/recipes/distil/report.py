@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.core.errors import MissingExtra
-from bertsmith.core.log import Table, console, say
+from bertsmith.core.log import say, say_table
 from bertsmith.core.printable import markdown
 from bertsmith.evaluation.metrics import format_mean, mean_and_spread, percent, score_label
 from bertsmith.recipes.distil.config import DistilRun
@@ -90,12 +90,7 @@ def _rows(entrants: Sequence[Entrant]) -> list[tuple[str, ...]]:
 
 def show(entrants: Sequence[Entrant]) -> None:
     """Print the table."""
-    table = Table(*_header(entrants), box=None)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for row in _rows(entrants):
-        table.add_row(*row)
-    console.print(table)
+    say_table(_header(entrants), _rows(entrants), numbers=True, lined=False)
 
 
 def conclusions(

@@ -19,6 +19,7 @@ from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.distil.config import DistilConfig
 from bertsmith.recipes.distil.student import student_encoder
 from bertsmith.recipes.finetune.inputs import Prepared
+from bertsmith.recipes.resources import layer_weights
 from bertsmith.tasks.answering import TaskAnswering
 
 # texts answered together, those answered one by one, and turns of each
@@ -110,7 +111,7 @@ def choose_student(config: DistilConfig, teacher: Model, prepared: Prepared) -> 
     best = 0.0
     with progress("measuring students of several sizes", None) as bar:
         for candidate in _candidates(config, encoder):
-            if _weights(candidate) > _HOPELESS * _weights(encoder) / target:
+            if layer_weights(candidate) > _HOPELESS * layer_weights(encoder) / target:
                 continue
             shape = f"{candidate.layers}/{candidate.hidden}"
             bar.note(shape)
@@ -146,13 +147,7 @@ def _candidates(config: DistilConfig, teacher: EncoderConfig) -> Iterator[Encode
             continue
         layers = range(1, teacher.layers if share == 1 else teacher.layers + 1)
         found += [student_encoder(teacher, number, width, config.student) for number in layers]
-    yield from sorted(found, key=_weights, reverse=True)
-
-
-def _weights(encoder: EncoderConfig) -> float:
-    """Return the weights in the matrices of all layers."""
-    matrices = 4 * encoder.hidden + (3 if encoder.gated else 2) * encoder.feed_forward
-    return float(encoder.layers * encoder.hidden * matrices)
+    yield from sorted(found, key=layer_weights, reverse=True)
 
 
 def _fresh(teacher: Model, encoder: EncoderConfig) -> Model:

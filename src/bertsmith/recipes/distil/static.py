@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.batches.examples import EncodedExamples
-from bertsmith.core.errors import ConfigError, StoreError
+from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import shell_word
 from bertsmith.engine.config import EngineConfig
 from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.recipes.distil.config import DistilConfig
+from bertsmith.recipes.pretrain.starting import check_store_vocabulary
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
@@ -58,13 +59,7 @@ def distil_static(config: DistilConfig) -> StaticOutcome:
     folder = config.teacher if sentences is None else sentences.network
     model, tokenizer = load_model(folder)
     store = TokenStore(config.data)
-    if tokenizer.fingerprint != store.index.fingerprint:
-        raise StoreError(
-            f"was prepared with another vocabulary than that of {folder}",
-            where=store.folder,
-            remedy="prepare it again: bertsmith prepare CORPUS --vocab "
-            f"{shell_word(folder)} --out NEW",
-        )
+    check_store_vocabulary(store, folder)
     if width > model.config.encoder.hidden:
         raise ConfigError(
             f"--student is {width}, and the teacher's vectors are {model.config.encoder.hidden} "

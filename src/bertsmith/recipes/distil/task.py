@@ -244,6 +244,7 @@ def _resolved(
     config: DistilConfig, prepared: Prepared, new: NewStudent, device: torch.device
 ) -> DistilRun:
     dev, unlabelled = config.dev, config.teaching.unlabelled
+    masked_lm = config.teaching.augment_with
     return DistilRun(
         task=prepared.task.name,
         teacher=config.teacher.resolve(),
@@ -256,7 +257,7 @@ def _resolved(
         student=new.config,
         student_hash=None if new.folder is None else weights_hash(new.folder),
         unlabelled_hash=None if unlabelled is None else hash_of(unlabelled),
-        augment_hash=_hash_of_model(config.teaching.augment_with),
+        augment_hash=None if masked_lm is None else weights_hash(masked_lm),
         layers=new.layers,
         token_table=new.token_table,
         method=config.method,
@@ -268,10 +269,6 @@ def _resolved(
         teaching=replace(config.teaching, cache=None, augment_with=None, unlabelled=None),
         settings=config.settings,
     )
-
-
-def _hash_of_model(folder: Path | None) -> str | None:
-    return None if folder is None else weights_hash(folder)
 
 
 def _parallel(

@@ -58,10 +58,6 @@ class Wanted:
             precision=self.precision,
         )
 
-    def covers(self, other: Wanted) -> bool:
-        """Return whether all of another is among it."""
-        return self | other == self
-
 
 def outputs_of(teacher: Model, batch: Batch, wanted: Wanted) -> Outputs:
     """Return what a teacher gives for a batch, by the names that terms read."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.core.log import Table, console, say
+from bertsmith.core.log import say, say_table
 from bertsmith.evaluation.metrics import format_mean, mean_and_spread, median, percent, score_label
 from bertsmith.evaluation.significance import Interval, Statistic, mcnemar, paired_bootstrap
 from bertsmith.recipes.finetune.baselines import TF_IDF, Rival
@@ -335,15 +335,9 @@ def _without_losses(seed: TrialResult) -> dict[str, Any]:
 
 def print_outcome(outcome: FinetuneOutcome) -> None:
     """Print the table of scores and the conclusions, on standard error."""
-    table = Table(*outcome.header())
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for row in outcome.rows():
-        table.add_row(*row)
-    console.print(table)
-    if outcome.curve:
-        for point in outcome.curve:
-            say(f"{point.rows:>9,} {outcome.data.task.unit}: {format_mean(point.values)} %")
+    say_table(outcome.header(), outcome.rows(), numbers=True)
+    for point in outcome.curve:
+        say(f"{point.rows:>9,} {outcome.data.task.unit}: {format_mean(point.values)} %")
     for line in conclusions(outcome):
         say(line)
 

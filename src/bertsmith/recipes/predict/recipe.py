@@ -14,7 +14,7 @@ import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -70,7 +70,8 @@ def predict(config: PredictConfig) -> None:
 def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
     """Write the answers to the rows of a file, computed here or on a cluster."""
     file = config.file
-    config = config if cluster is None else for_cluster(config)
+    if cluster is not None:
+        config = replace(config, **for_cluster(config.engine))
     predictor, answering, prepared = open_predictor(config)
     reading, asked = asked_of(prepared.model.config, answering, file, config.reading)
     # whoever types texts wants each answered at once

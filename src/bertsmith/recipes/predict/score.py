@@ -21,7 +21,7 @@ from bertsmith.engine.devices import device_named
 from bertsmith.engine.likelihood import TextScore, TextScoring
 from bertsmith.engine.prepared import prepare_model
 from bertsmith.evaluation.metrics import percent
-from bertsmith.evaluation.significance import bootstrap_interval, share_interval
+from bertsmith.evaluation.significance import mean_interval, share_interval
 from bertsmith.hub.models import model_folder
 from bertsmith.network.model import Model
 from bertsmith.recipes.predict.config import ScoreConfig
@@ -113,9 +113,7 @@ class Summary:
             }
         if self._right:
             right: NDArray[np.float64] = np.array(self._right, np.float64)
-            interval = share_interval(
-                bootstrap_interval(lambda drawn: float(right[drawn].mean()), len(right)), len(right)
-            )
+            interval = share_interval(mean_interval(right), len(right))
             found |= {
                 "pairs": len(right),
                 "accuracy": {

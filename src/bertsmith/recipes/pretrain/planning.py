@@ -40,6 +40,7 @@ from bertsmith.recipes.pretrain.report import (
     held_out_batches,
 )
 from bertsmith.recipes.pretrain.speed import MOST_SECONDS, measure
+from bertsmith.recipes.resources import layer_weights
 from bertsmith.reports.page import curves_svg
 from bertsmith.reports.training import CURVES
 from bertsmith.store.store import TokenStore
@@ -135,15 +136,8 @@ def choose_size(
         time = counted(budget.minutes or 0, "minute") + " here"
     else:
         time = counted(budget.steps, "step")
-    weights = {size: _weights(config) for size, config in configs.items()}
+    weights = {size: layer_weights(config.encoder) for size, config in configs.items()}
     return pick_size(weights, tokens_of, store.tokens, time)
-
-
-def _weights(config: ModelConfig) -> float:
-    """Return the number of weights in the matrices of all layers; shared ones count per layer."""
-    encoder = config.encoder
-    matrices = 4 * encoder.hidden + (3 if encoder.gated else 2) * encoder.feed_forward
-    return float(encoder.layers * encoder.hidden * matrices)
 
 
 # shares of the minutes: all measurements, the evaluation, finding out what they cost

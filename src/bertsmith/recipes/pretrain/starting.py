@@ -108,13 +108,7 @@ def check_parent(run: PretrainRun, store: TokenStore) -> None:
             where=folder,
             remedy="choose another --out",
         )
-    if Tokenizer.load(folder).fingerprint != store.index.fingerprint:
-        raise StoreError(
-            f"was prepared with another vocabulary than that of {folder}",
-            where=store.folder,
-            remedy="prepare it again: bertsmith prepare CORPUS --vocab "
-            f"{shell_word(folder)} --out NEW",
-        )
+    check_store_vocabulary(store, folder)
     network = run.settings.network
     own = _network(read_config(folder))
     for name in (*_OF_THE_MODEL, "position_initialisation"):
@@ -124,6 +118,17 @@ def check_parent(run: PretrainRun, store: TokenStore) -> None:
                 f"{getattr(own, name)!r}",
                 remedy="leave that setting out",
             )
+
+
+def check_store_vocabulary(store: TokenStore, folder: Path) -> None:
+    """Raise `StoreError` for a store that was prepared with another vocabulary than a model's."""
+    if Tokenizer.load(folder).fingerprint != store.index.fingerprint:
+        raise StoreError(
+            f"was prepared with another vocabulary than that of {folder}",
+            where=store.folder,
+            remedy="prepare it again: bertsmith prepare CORPUS --vocab "
+            f"{shell_word(folder)} --out NEW",
+        )
 
 
 def start_from_parent(parent: Parent, settings: PretrainSettings) -> Model:
