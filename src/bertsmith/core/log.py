@@ -112,20 +112,20 @@ class Table(RichTable):
         super().add_row(*map(_shown, cells), **settings)
 
 
-def say_table(
+def table_of(
     header: Sequence[str],
     rows: Iterable[Sequence[str]],
     *,
     numbers: bool = False,
     lined: bool = True,
-) -> None:
-    """Print a table; with `numbers` all columns but the first are right-aligned."""
+) -> Table:
+    """Return a table of rows; with `numbers` all columns but the first are right-aligned."""
     table = Table(*header) if lined else Table(*header, box=None)
     for column in table.columns[1:] if numbers else ():
         column.justify = "right"
     for row in rows:
         table.add_row(*row)
-    console.print(table)
+    return table
 
 
 def _shown(cell: Any) -> Any:  # noqa: ANN401

@@ -9,7 +9,6 @@ file. `calibration` compares probabilities with the accuracy they promise."""
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -206,11 +205,6 @@ def format_mean(values: Sequence[float]) -> str:
     """Return mean and spread in per cent: ``91.20 ± 0.34``."""
     mean, spread = mean_and_spread(values)
     return percent(mean) + ("" if spread is None else f" ± {percent(spread)}")
-
-
-def median(values: Sequence[float]) -> float:
-    """Return the median."""
-    return statistics.median(values)
 
 
 Queries = Sequence[Numbers]

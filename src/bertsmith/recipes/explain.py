@@ -14,7 +14,7 @@ from bertsmith.analysis.attributions.attribution import Attribution, Explainer, 
 from bertsmith.analysis.attributions.deletion import DeletionFigures, DeletionTest
 from bertsmith.analysis.attributions.subjects import Subject, subjects_of
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.core.log import Bar, Table, progress, say
+from bertsmith.core.log import Bar, progress, say, table_of
 from bertsmith.core.output import print_json, print_line, print_table
 from bertsmith.core.printable import counted, model_name, printable
 from bertsmith.engine.devices import device_named
@@ -72,13 +72,12 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
     else:
         _print(explained)
         if explained.deletion:
-            print_table(_table(explained.deletion))
+            print_table(table_of(_HEADER, _rows(explained.deletion)))
     _tell(explained, config, _part_read(answering))
     if config.out is not None:
         _page(config, explained).write(config.out)
         say(f"page: {config.out}")
-    if bad := reading.bad_rows.told():
-        say(bad)
+    reading.bad_rows.tell()
     return figures
 
 
@@ -216,14 +215,6 @@ def _rows(deletion: Mapping[Method, Sequence[DeletionFigures]]) -> Iterator[tupl
                 *(method, str(each.words), f"{each.answers:,}", f"{percent(each.top)} %"),
                 *(f"{percent(each.random)} %", f"{low} to {high}"),
             )
-
-
-def _table(deletion: Mapping[Method, Sequence[DeletionFigures]]) -> Table:
-    """Return the shares of answers that change without words."""
-    table = Table(*_HEADER)
-    for row in _rows(deletion):
-        table.add_row(*row)
-    return table
 
 
 def _part_read(answering: TaskAnswering) -> str:

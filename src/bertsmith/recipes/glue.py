@@ -17,7 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,20 +57,13 @@ RESULTS = "results.json"
 _LARGEST = 2**20
 
 Score = tuple[float, float | None]
+"""Mean and spread, in shares of 1."""
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """Scores and answers of tasks from earlier calls, in the folder."""
-
-    scores: dict[str, dict[str, Score]]
-    """Mean and spread, in shares of 1, by task and score."""
-    answers: dict[str, Predictions]
-    """Predictions by the leaderboard's file name."""
-
-
-def read_earlier(out: Path, model_hash: str, *, without: Set[str]) -> Earlier:
-    """Return the results in `out` of runs from the model with that hash, `without` some tasks.
+def _read_earlier(
+    out: Path, model_hash: str, *, without: Set[str]
+) -> tuple[dict[str, dict[str, Score]], dict[str, Predictions]]:
+    """Return scores and answers in `out` of runs from the model with that hash, `without` tasks.
 
     A row of the table is of one model: results of another are ignored. So is what cannot be read,
     as naming its task restores it.
@@ -83,9 +76,9 @@ def read_earlier(out: Path, model_hash: str, *, without: Set[str]) -> Earlier:
         results = read_json(out / RESULTS, RunFolderError, largest=_LARGEST)
         scores = {name: _scores(values) for name, values in results.items() if name in tasks}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return Earlier({}, {})
+        return {}, {}
     answers = {file: rows for file, rows in read_submission(out).items() if file in files}
-    return Earlier(scores, answers)
+    return scores, answers
 
 
 def _scores(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Score]:
@@ -124,7 +117,7 @@ def glue(config: GlueConfig) -> dict[str, Any]:
         raise ConfigError(f"no task {missing[0]!r} in {config.data}", remedy=remedy)
     chosen = {name: files for name, files in available.items() if not tasks or name in tasks}
     with made_folder(out.parent), claimed(out):
-        scores: dict[str, dict[str, tuple[float, float | None]]] = {}
+        scores: dict[str, dict[str, Score]] = {}
         answers: dict[str, Predictions] = {}
         for name, files in chosen.items():
             task = TASKS[name]
@@ -152,10 +145,10 @@ def glue(config: GlueConfig) -> dict[str, Any]:
             answers |= trained.answered(files, task)
             if name == MATCHED and DIAGNOSTIC in available:
                 answers |= trained.answered(available[DIAGNOSTIC], TASKS[DIAGNOSTIC])
-        earlier = read_earlier(out, weights_hash(folder), without=set(scores))
-        if earlier.scores:
-            say(f"including {', '.join(earlier.scores)} from earlier calls")
-        return _write_results(out, folder, earlier.scores | scores, earlier.answers | answers)
+        old_scores, old_answers = _read_earlier(out, weights_hash(folder), without=set(scores))
+        if old_scores:
+            say(f"including {', '.join(old_scores)} from earlier calls")
+        return _write_results(out, folder, old_scores | scores, old_answers | answers)
 
 
 def settings_of(task: GlueTask, settings: FinetuneSettings) -> FinetuneSettings:
@@ -184,14 +177,11 @@ class _Trained:
         engine = prepare_model(model.to(device_named(device)), FULL_PRECISION)
         self._predictor = engine.predictor(answering)
 
-    def scored(
-        self, file: Path, task: GlueTask, split: str
-    ) -> dict[str, tuple[float, float | None]]:
+    def scored(self, file: Path, task: GlueTask, split: str) -> dict[str, Score]:
         """Return the scores on another dev file."""
         bad = BadRows(self._on_bad)
         rows = list(read_glue(file, task, split, bad=bad))
-        if note := bad.told():
-            say(note)
+        bad.tell()
         answers = list(self._predictor(rows))
         results = score_answers(self._task, rows, answers, self._labels).scores
         say(f"{split}: {format_scores(results)} (the best seed)")
@@ -232,16 +222,13 @@ def _table(rows: list[Row]) -> Table:
 def _write_results(
     out: Path,
     model: Path,
-    scores: Mapping[str, Mapping[str, tuple[float, float | None]]],
+    scores: Mapping[str, Mapping[str, Score]],
     answers: Mapping[str, Predictions],
 ) -> dict[str, Any]:
     rows = glue_rows(f"ours, {model.name}", scores)
     console.print(_table(rows))
     for name in scores:
-        shown = ", ".join(
-            f"{score} {100 * mean:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}")
-            for score, (mean, spread) in scores[name].items()
-        )
+        shown = ", ".join(f"{score} {_formatted(value)}" for score, value in scores[name].items())
         say(f"{name:>8}: {shown}")
     say(NOTE)
     out.mkdir(parents=True, exist_ok=True)
@@ -289,12 +276,9 @@ NOTE = (
 )
 
 Row = tuple[str, ...]
-Scores = Mapping[str, tuple[float, float | None]]
 
 
-def glue_rows(
-    name: str, results: Mapping[str, Mapping[str, tuple[float, float | None]]]
-) -> list[Row]:
+def glue_rows(name: str, results: Mapping[str, Mapping[str, Score]]) -> list[Row]:
     """Return the rows of the table, ours last, from mean and spread by task and score."""
     rows = [(model, *(f"{score:.1f}" for score in scores)) for model, scores in PUBLISHED.items()]
     ours = [results.get(task, {}).get(score) for _, task, score in COLUMNS]
@@ -316,7 +300,7 @@ def markdown(rows: list[Row]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def _formatted(score: tuple[float, float | None] | None) -> str:
+def _formatted(score: Score | None) -> str:
     if score is None:
         return ""
     mean, spread = score

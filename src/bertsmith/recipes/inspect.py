@@ -10,7 +10,7 @@ from typing import Any
 
 from bertsmith.analysis.heads.coreference import Passage, coreference_figures, passages
 from bertsmith.analysis.heads.relations import parsed_trees
-from bertsmith.analysis.heads.tag_pairs import PairFigures, TaggedWords
+from bertsmith.analysis.heads.tag_pairs import TaggedWords
 from bertsmith.analysis.heads.words import split_words
 from bertsmith.analysis.inspection import (
     NOTHING,
@@ -25,7 +25,7 @@ from bertsmith.analysis.layers.similarity import compare_layers
 from bertsmith.batches.examples import encode_examples
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.files import made_folder
-from bertsmith.core.log import Table, progress, say
+from bertsmith.core.log import progress, say, table_of
 from bertsmith.core.output import print_table
 from bertsmith.core.ownership import new_file
 from bertsmith.core.printable import counted, json_text, model_name, printable
@@ -209,76 +209,76 @@ def _write(out: Path, page: InspectionPage, content: Mapping[str, Any]) -> None:
 
 def _show(found: Inspection) -> None:
     """Print the relations of a treebank, or else what each layer attends to."""
-    table = Table()
     annotated = found.annotated
     if annotated.coreference:
-        _show_shares(
+        _print_rows(
             ("mentions", "asked", "best head", "finds", "nearest", "same word"),
             (
                 (each.name, each.count, each.best, each.best_accuracy, each.nearest, each.same_word)
                 for each in annotated.coreference
             ),
         )
-    if annotated.tags.entities and not annotated.relations:
-        _show_pairs("entities", annotated.tags.entities)
-    if annotated.tags.pairs and not annotated.relations:
-        _show_pairs("tags", annotated.tags.pairs)
-        return
     if annotated.relations:
-        for name in ("relation", "words", "best head", "finds", "best offset", "finds"):
-            table.add_column(name, justify="left" if name == "relation" else "right")
-        for each in annotated.relations[: _SHOWN + 1]:
-            _, layer, head = each.best
-            table.add_row(
-                each.name, f"{each.count:,}", f"{layer}-{head}",
-                f"{100 * each.best_accuracy:.1f} %", f"{each.offset:+d}",
-                f"{100 * each.offset_accuracy:.1f} %",
-            )  # fmt: skip
-        print_table(table)
+        _print_rows(
+            ("relation", "words", "best head", "finds", "best offset", "finds"),
+            (
+                (each.name, each.count, each.best[1:], each.best_accuracy, f"{each.offset:+d}",
+                 each.offset_accuracy)
+                for each in annotated.relations[: _SHOWN + 1]
+            ),
+        )  # fmt: skip
         return
-    names = ("self", "previous", "next", "cls", "sep", "punctuation")
-    table.add_column("layer", justify="right")
-    for name in (*names, "entropy", "distance"):
-        table.add_column(_NARROW.get(name, name), justify="right")
-    for layer in range(found.layers):
-        shares = [f"{100 * found.statistics[name][layer].mean():.1f} %" for name in names]
-        others = [f"{found.statistics[name][layer].mean():.2f}" for name in ("entropy", "distance")]
-        table.add_row(str(layer + 1), *shares, *others)
-    print_table(table)
-
-
-def _show_pairs(title: str, pairs: Sequence[PairFigures]) -> None:
-    """Print what heads find of pairs of tags, or of the words of entities."""
-    _show_shares(
-        (title, "words", "best head", "finds", "chance", "best offset"),
+    for title, pairs in (("entities", annotated.tags.entities), ("tags", annotated.tags.pairs)):
+        if pairs:
+            _print_rows(
+                (title, "words", "best head", "finds", "chance", "best offset"),
+                (
+                    (pair_name(each), each.count, each.best, each.best_accuracy, each.chance,
+                     each.offset_accuracy)
+                    for each in pairs[:_SHOWN]
+                ),
+            )  # fmt: skip
+    if annotated.tags.pairs:
+        return
+    shares = ("self", "previous", "next", "cls", "sep", "punctuation")
+    names = (*shares, "entropy", "distance")
+    means = {name: found.statistics[name].mean(1) for name in names}
+    table = table_of(
+        ("layer", *(_NARROW.get(name, name) for name in names)),
         (
-            (pair_name(each), each.count, each.best, each.best_accuracy, each.chance,
-             each.offset_accuracy)
-            for each in pairs[:_SHOWN]
+            (str(layer + 1), *(_shown(means[name][layer], share=name in shares) for name in names))
+            for layer in range(found.layers)
         ),
-    )  # fmt: skip
-
-
-def _show_shares(names: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
-    """Print rows of a name, a count, a head, and shares."""
-    table = Table()
-    for name in names:
-        table.add_column(name, justify="left" if name == names[0] else "right")
-    for name, count, (layer, head), *shares in rows:
-        percents = (f"{100 * share:.1f} %" for share in shares)
-        table.add_row(printable(name), f"{count:,}", f"{layer}-{head}", *percents)
+        numbers=True,
+    )
+    table.columns[0].justify = "right"
     print_table(table)
+
+
+def _shown(value: float, *, share: bool) -> str:
+    return f"{100 * value:.1f} %" if share else f"{value:.2f}"
+
+
+def _print_rows(names: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
+    """Print rows of a name, a count, a head, and shares or texts."""
+    cells = (
+        (
+            printable(name), f"{count:,}", f"{layer}-{head}",
+            *(each if isinstance(each, str) else _shown(each, share=True) for each in others),
+        )
+        for name, count, (layer, head), *others in rows
+    )  # fmt: skip
+    print_table(table_of(names, cells, numbers=True))
+
+
+def words_and_marks(text: str) -> tuple[str, ...]:
+    """Return the words and punctuation marks of a text."""
+    return tuple(text[begin:end] for begin, end in word_spans(text, "marks").tolist())
 
 
 def is_treebank(file: str) -> bool:
     """Return whether a file is a treebank, by its name."""
     return file != "-" and kind_of(Path(file)) == ".conllu"
-
-
-def words_in(text: str) -> Iterator[str]:
-    """Yield the words and punctuation marks of a text."""
-    for begin, end in word_spans(text, "marks").tolist():
-        yield text[begin:end]
 
 
 class Corpus:
@@ -404,5 +404,5 @@ class Corpus:
             )
             self.cut += encoded.cut_texts
             for example, ids, segments in zip(window, encoded.ids, encoded.segments, strict=True):
-                words = () if example.text_pair is not None else tuple(words_in(example.text))
+                words = () if example.text_pair is not None else words_and_marks(example.text)
                 yield Item(ids=ids, segments=segments, line=example.line, words=words)

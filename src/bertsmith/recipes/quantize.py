@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.core.log import say, say_table
+from bertsmith.core.log import console, say, table_of
 from bertsmith.core.ownership import new_folder
 from bertsmith.core.printable import counted
 from bertsmith.engine.config import EngineConfig, FeatureConfig, Number
@@ -283,8 +283,7 @@ def read_gate(
     with beside_labelled_rows():
         of_texts, asked = asked_of(config, answering, str(calibrate), of_texts)
         found = [each.row for each in islice(asked, _READ) if each.row is not None]
-    if bad := of_texts.bad_rows.told():
-        say(bad)
+    of_texts.bad_rows.tell()
     chosen = _spread(_some(found, calibrate))
     return TaskGate(answering=answering, asked=_requests(answering, chosen), rows=rows)
 
@@ -330,8 +329,7 @@ def _numbered_pairs(file: Path, reading: Reading) -> list[Example]:
     rows = list(pick_classes(task, rows, reading.columns))
     task.labels.names(rows, ())
     tell_rows(task, rows, file, reading)
-    if bad := reading.bad_rows.told():
-        say(bad)
+    reading.bad_rows.tell()
     return rows
 
 
@@ -397,7 +395,7 @@ def _refuse_far(small: Measurement, other: str) -> None:
 def show_measurements(measured: Sequence[Measurement], gate: Gate) -> None:
     """Print the table."""
     head, *rows = table_rows(measured, gate)
-    say_table(head, rows, lined=False)
+    console.print(table_of(head, rows, lined=False))
     say(gate.judged)
 
 

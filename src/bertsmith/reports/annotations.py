@@ -35,15 +35,10 @@ def annotation_numbers(found: Annotated) -> dict[str, Any]:
 
 
 def _pair_numbers(each: PairFigures) -> dict[str, Any]:
-    layer, head = each.best
     return {
         "from": printable(each.asked),
         "to": printable(each.wanted),
-        "count": each.count,
-        "accuracy": round(each.best_accuracy, 6),
-        "layer": layer,
-        "head": head,
-        "held_out": _or_none(each.held_out),
+        **_best(each),
         "chance": round(each.chance, 6),
         "offset": each.offset,
         "offset_accuracy": round(each.offset_accuracy, 6),
@@ -52,14 +47,9 @@ def _pair_numbers(each: PairFigures) -> dict[str, Any]:
 
 
 def _coreference_numbers(each: CoreferenceFigures) -> dict[str, Any]:
-    layer, head = each.best
     return {
         "name": each.name,
-        "count": each.count,
-        "accuracy": round(each.best_accuracy, 6),
-        "layer": layer,
-        "head": head,
-        "held_out": _or_none(each.held_out),
+        **_best(each),
         "nearest": round(each.nearest, 6),
         "same_word": round(each.same_word, 6),
         "candidates": round(each.candidates, 6),
@@ -67,8 +57,15 @@ def _coreference_numbers(each: CoreferenceFigures) -> dict[str, Any]:
     }
 
 
-def _or_none(value: float) -> float | None:
-    return None if np.isnan(value) else round(value, 6)
+def _best(each: PairFigures | CoreferenceFigures) -> dict[str, Any]:
+    layer, head = each.best
+    return {
+        "count": each.count,
+        "accuracy": round(each.best_accuracy, 6),
+        "layer": layer,
+        "head": head,
+        "held_out": None if np.isnan(each.held_out) else round(each.held_out, 6),
+    }
 
 
 def annotation_sections(found: Inspection, placed: Placed) -> Iterator[tuple[str, str]]:

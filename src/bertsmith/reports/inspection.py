@@ -6,14 +6,13 @@ are chosen by pointer or by keyboard, and the attention of a text is drawn when 
 
 from __future__ import annotations
 
-import base64
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from string import Template
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertsmith.analysis.heads.relations import ALL, DIRECTIONS, RelationFigures
 from bertsmith.analysis.heads.statistics import SHARES, STATISTICS
@@ -156,7 +155,10 @@ class InspectionPage:
         whole = as_json(found)
         shown = [name for name, values in found.statistics.items() if not np.isnan(values).all()]
         sample = [
-            {**text, "weights": None if of.weights is None else _base64(of.weights)}
+            {
+                **text,
+                "weights": None if of.weights is None else b64encode(of.weights.tobytes()).decode(),
+            }
             for text, of in zip(whole["sample"], found.sample, strict=True)
         ]
         for text in sample:
@@ -417,7 +419,3 @@ def _relation_row(each: RelationFigures, control: Mapping[str, RelationFigures])
 
 def _nothing(found: Inspection) -> list[list[None]]:
     return [[None] * found.heads for _ in range(found.layers)]
-
-
-def _base64(weights: NDArray[np.uint8]) -> str:
-    return base64.b64encode(np.ascontiguousarray(weights).tobytes()).decode("ascii")

@@ -11,12 +11,12 @@ Existing metadata is kept verbatim; only missing keys are added.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.core.printable import printable_lines
+from bertsmith.core.printable import markdown, printable_lines
 from bertsmith.hub.models import PREFIX, origin
 from bertsmith.network.config import ModelConfig, Predicts
 from bertsmith.weights.folder import CARD_FILE
@@ -69,6 +69,11 @@ def note_on_format(config: ModelConfig) -> str:
         f"{reason[0].upper()}{reason[1:]}: config.json has the model_type bertsmith, which "
         "transformers refuses and bertsmith loads."
     )
+
+
+def described_outputs(labels: Sequence[str]) -> str:
+    """Return a paragraph that names the outputs of a model; "" where they have no names."""
+    return f"Outputs, in their order: {', '.join(map(markdown, labels))}.\n\n" if labels else ""
 
 
 def task_of(config: ModelConfig) -> str:

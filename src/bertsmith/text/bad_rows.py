@@ -10,6 +10,7 @@ from typing import TextIO, TypeVar
 
 from bertsmith.core.errors import BlankText, UserError
 from bertsmith.core.files import writing
+from bertsmith.core.log import say
 from bertsmith.core.printable import counted
 from bertsmith.text.config import OnBad
 from bertsmith.text.opening import TextFile
@@ -101,6 +102,11 @@ class BadRows:
         rows = f"{counted(self.count, 'bad row')} left out"
         places = f", kept in {', '.join(map(str, self.files))}" if self.files else ""
         return f"{rows}{places}; the first: {self.first}"
+
+    def tell(self) -> None:
+        """Print the summary, if there are bad rows."""
+        if (summary := self.told()) is not None:
+            say(summary)
 
 
 FAIL = BadRows("fail")

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,7 +108,10 @@ def _passage(
 def anaphors(passage: Passage) -> Iterator[Asked]:
     """Yield the mentions with an earlier one of the same; words without tokens take no part."""
     there = set(passage.split.owner.tolist())
-    mentions = sorted((each for each in passage.mentions if each.head in there), key=_by_head)
+    mentions = sorted(
+        (each for each in passage.mentions if each.head in there),
+        key=attrgetter("head", "begin", "end"),
+    )
     for each in mentions:
         before = [other for other in mentions if other.head < each.head]
         right = {other.head for other in before if other.entity == each.entity}
@@ -115,10 +119,6 @@ def anaphors(passage: Passage) -> Iterator[Asked]:
             candidates = sorted({other.head for other in before})
             marks = np.array([word in right for word in candidates])
             yield Asked(each.head, each.kind, np.array(candidates, np.int64), marks)
-
-
-def _by_head(mention: Mention) -> tuple[int, int, int]:
-    return mention.head, mention.begin, mention.end
 
 
 class _Counts:

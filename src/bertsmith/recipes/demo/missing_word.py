@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.core.log import Bar, progress, say, say_table
+from bertsmith.core.log import Bar, console, progress, say, table_of
 from bertsmith.core.printable import printable
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.engine.fill_mask import fill_masks
@@ -352,8 +352,8 @@ def tell_missing_words(outcome: GapOutcome) -> None:
         f"only one of: {', '.join(task.candidates)}; the model was not fine-tuned, its rivals "
         f"(logistic regression) learned from {len(task.train):,} sentences of the training text"
     )
-    say_table(HEADER, outcome.rows())
-    say_table(EXAMPLE_HEADER, outcome.examples())
+    console.print(table_of(HEADER, outcome.rows()))
+    console.print(table_of(EXAMPLE_HEADER, outcome.examples()))
     for verdict in outcome.verdicts():
         say(verdict)
     say(outcome.moral())

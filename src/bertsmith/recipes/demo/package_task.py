@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.core.log import say, say_table
+from bertsmith.core.log import console, say, table_of
 from bertsmith.core.streams import Purpose, permuted, stream, uniform
 from bertsmith.evaluation.metrics import confusion_matrix, mean_and_spread
 from bertsmith.network.model import Model, build_model
@@ -179,7 +179,7 @@ def tell_task(outcome: TaskOutcome, question: str, moral: str) -> None:
     """Print the question, the table, the verdict, and the conclusion."""
     task = outcome.task
     say(f"{question} {len(task.train)} labels; measured on {len(task.dev)} of other modules")
-    say_table(("", "accuracy %", "by seed"), outcome.rows())
+    console.print(table_of(("", "accuracy %", "by seed"), outcome.rows()))
     say(f"{outcome.verdict()}; {moral}")
 
 

@@ -24,13 +24,12 @@ import torch
 from bertsmith.batches.config import MaskingConfig, SampleConfig
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.files import is_taken, made_folder, write_json
-from bertsmith.core.log import progress, say, say_table, short_number
+from bertsmith.core.log import console, progress, say, short_number, table_of
 from bertsmith.core.ownership import claimed
 from bertsmith.core.pool import process_pool
 from bertsmith.core.printable import counted, shell_word
 from bertsmith.engine.devices import threads_of_torch
 from bertsmith.engine.fill_mask import fill_mask
-from bertsmith.engine.words import Filling
 from bertsmith.network.model import Model
 from bertsmith.recipes.config import DemoConfig, VocabularySettings
 from bertsmith.recipes.demo.missing_word import (
@@ -112,7 +111,7 @@ def _carried_out(minutes: float, out: Path, seed: int) -> dict[str, Any]:
     tokenizer = _prepare(modules, out)
     outcome, blanks = _pretrain(out, tokenizer, minutes, seed)
     say("4. fill-mask")
-    say_table(HEADER, [blank.row() for blank in blanks])
+    console.print(table_of(HEADER, blanks))
     learned = _tasks(modules, outcome, tokenizer, seed)
     figures = _figures(outcome, learned, out) | {"seconds": round(time.perf_counter() - began, 1)}
     write_report(out / "report.html", outcome, blanks, learned, figures)
@@ -156,7 +155,7 @@ def _prepare(modules: list[ModuleText], out: Path) -> Tokenizer:
 
 def _pretrain(
     out: Path, tokenizer: Tokenizer, minutes: float, seed: int
-) -> tuple[PretrainOutcome, list[Blank]]:
+) -> tuple[PretrainOutcome, list[tuple[str, ...]]]:
     settings = replace(SETTINGS, seed=seed)
     run = resolve(out / "store", SIZE, Budget(minutes=minutes), settings)
     before = fill(start(run, tokenizer), tokenizer)
@@ -172,7 +171,7 @@ def _pretrain(
         )
     )
     after = fill(outcome.model, tokenizer)
-    return outcome, [Blank(*parts) for parts in zip(SENTENCES, before, after, strict=True)]
+    return outcome, list(zip(SENTENCES, before, after, strict=True))
 
 
 def _tasks(
@@ -273,27 +272,12 @@ SENTENCES = (
 HEADER = ("sentence", "before training", "after training")
 
 
-@dataclass(frozen=True, slots=True)
-class Blank:
-    """A sentence with a mask, and the most probable pieces for it before and after training."""
-
-    sentence: str
-    before: list[Filling]
-    after: list[Filling]
-
-    def row(self) -> tuple[str, str, str]:
-        """Return sentence, before and after, as text."""
-        return self.sentence, in_words(self.before), in_words(self.after)
-
-
-def fill(model: Model, tokenizer: Tokenizer) -> list[list[Filling]]:
-    """Return the five most probable pieces for each sentence's mask."""
-    return [fill_mask(model, tokenizer, sentence)[0] for sentence in SENTENCES]
-
-
-def in_words(fillings: list[Filling]) -> str:
-    """Return pieces with their probabilities, in descending order."""
-    return ", ".join(f"{item.piece} {_share(item.probability)}" for item in fillings)
+def fill(model: Model, tokenizer: Tokenizer) -> list[str]:
+    """Return the five most probable pieces for each sentence's mask, with their probabilities."""
+    return [
+        ", ".join(f"{item.piece} {_share(item.probability)}" for item in filled)
+        for filled, *_ in (fill_mask(model, tokenizer, sentence) for sentence in SENTENCES)
+    ]
 
 
 def _share(probability: float) -> str:
@@ -317,7 +301,7 @@ class Learned:
 def write_report(
     path: Path,
     outcome: PretrainOutcome,
-    blanks: list[Blank],
+    blanks: Sequence[tuple[str, ...]],
     learned: Learned,
     figures: Mapping[str, Any],
 ) -> None:
@@ -339,7 +323,7 @@ def write_report(
     report.table(
         "Fill-mask, before and after",
         HEADER,
-        [blank.row() for blank in blanks],
+        blanks,
         note="The five likeliest pieces with their probabilities.",
     )
     report.table(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.core.log import say, say_table
+from bertsmith.core.log import console, say, table_of
 from bertsmith.core.printable import printable
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.engine.config import FeatureConfig
@@ -136,7 +136,7 @@ def tell_search(outcome: SearchOutcome) -> None:
         f"7. search: which of {len(search.texts):,} docstrings has this first line? "
         f"{len(search.queries)} first lines; nothing was trained for it"
     )
-    say_table(("", *HEADER), outcome.rows())
+    console.print(table_of(("", *HEADER), outcome.rows()))
     for number, query in enumerate(search.queries[:SHOWN]):
         say(f"{query}")
         for name in (BM25, VECTORS):

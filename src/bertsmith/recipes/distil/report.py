@@ -12,13 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.core.errors import MissingExtra
-from bertsmith.core.log import say, say_table
-from bertsmith.core.printable import markdown
+from bertsmith.core.log import console, say, table_of
 from bertsmith.evaluation.metrics import format_mean, mean_and_spread, percent, score_label
 from bertsmith.recipes.distil.config import DistilRun
 from bertsmith.recipes.distil.speed import Speed
 from bertsmith.recipes.finetune.outcome import Difference
-from bertsmith.reports.model_card import base_of, head_of, note_on_format, written
+from bertsmith.reports.model_card import (
+    base_of,
+    described_outputs,
+    head_of,
+    note_on_format,
+    written,
+)
 from bertsmith.reports.page import Report
 from bertsmith.tasks.task import Scores
 
@@ -90,7 +95,7 @@ def _rows(entrants: Sequence[Entrant]) -> list[tuple[str, ...]]:
 
 def show(entrants: Sequence[Entrant]) -> None:
     """Print the table."""
-    say_table(_header(entrants), _rows(entrants), numbers=True, lined=False)
+    console.print(table_of(_header(entrants), _rows(entrants), numbers=True, lined=False))
 
 
 def conclusions(
@@ -143,15 +148,14 @@ def write_card(
         f"(teacher {percent(value)} %)"
         for name, value in teacher.items()
     )
-    labels = ", ".join(map(markdown, run.student.labels))
-    names = f"Outputs, in their order: {labels}.\n\n" if labels else ""
     settings, encoder = run.settings, run.student.encoder
     format_note = f"{note}\n\n" if (note := note_on_format(run.student)) else ""
     base = base_of(run.teacher)
     return f"""{written(head_of(run.student, base=base))}
 # A student of {encoder.layers} layers, {encoder.hidden} wide
 
-{names}Taught by {method} on the training file of SHA-256 `{run.train_hash}`: {settings.epochs} x \
+{described_outputs(run.student.labels)}\
+Taught by {method} on the training file of SHA-256 `{run.train_hash}`: {settings.epochs} x \
 each example, {settings.batch_size} a step, learning rate {settings.learning_rate}. Seeds: \
 {run.seeds}; this is the model of seed {seed}, the best of them on dev, so expect the mean on new \
 texts.

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from bertsmith.core.errors import ModelFolderError
@@ -74,7 +73,13 @@ from bertsmith.recipes.finetune.inputs import (
 from bertsmith.recipes.finetune.outcome import Difference, difference_of
 from bertsmith.recipes.finetune.recipe import describe, hash_of
 from bertsmith.recipes.finetune.tfidf import tfidf_rival
-from bertsmith.recipes.finetune.trial import DEV, LABELS, Supervision, Trial, TrialResult
+from bertsmith.recipes.finetune.trial import (
+    LABELS,
+    Supervision,
+    Trial,
+    TrialResult,
+    read_evidence,
+)
 from bertsmith.recipes.finetune.trials import ParallelTrials, Trials, plan_trials
 from bertsmith.recipes.finetune.workers import Workplace, trainers
 from bertsmith.recipes.predict.evaluate import check_known
@@ -147,10 +152,9 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
     new = _student(config, inputs, prepared, folder, place)
     for method in config.method:
         check_method(method, inputs.base.config.encoder, new.config.encoder, config.teaching)
-    run = _resolved(config, prepared, new, place)
     with folder.owned():
         how = _parallel(config, inputs.base, prepared, place, folder)
-        run = replace(run, threads=how.threads)
+        run = _resolved(config, prepared, new, place, how.threads)
         if known := folder.settings("distil"):
             check_start(folder.path, known, new.config, new.layers, token_table=new.token_table)
         ended = folder.claim("distil", run, growing="seeds") and (folder.path / _RESULTS).exists()
@@ -241,7 +245,7 @@ def _student(
 
 
 def _resolved(
-    config: DistilConfig, prepared: Prepared, new: NewStudent, device: torch.device
+    config: DistilConfig, prepared: Prepared, new: NewStudent, device: torch.device, threads: int
 ) -> DistilRun:
     dev, unlabelled = config.dev, config.teaching.unlabelled
     masked_lm = config.teaching.augment_with
@@ -263,7 +267,7 @@ def _resolved(
         method=config.method,
         plain=config.plain,
         seeds=config.seeds,
-        threads=torch.get_num_threads(),
+        threads=threads,
         device=device.type,
         # where outputs are kept changes nothing
         teaching=replace(config.teaching, cache=None, augment_with=None, unlabelled=None),
@@ -506,5 +510,6 @@ class _Distillation:
         }
 
     def _evidence(self, name: str, results: Sequence[TrialResult]) -> list[Evidence]:
-        paths = (self.trials.folder(f"{name}/seed-{each.seed}").path / DEV for each in results)
-        return [np.array(read_record(path)["evidence"], np.float64) for path in paths]
+        return [
+            read_evidence(self.trials.folder(f"{name}/seed-{each.seed}").path) for each in results
+        ]

@@ -262,8 +262,7 @@ def read_unlabelled(
         reading = reading_of_texts(reading, file, labelled)
         asked = asked_of_task(task, str(file), reading, pairs=pairs)
         rows = [each.row for each in asked if each.row is not None]
-    if bad := reading.bad_rows.told():
-        say(bad)
+    reading.bad_rows.tell()
     if not rows:
         raise ExampleError("holds no text", where=file, remedy="name another file")
     kept = _without_labelled(rows, data)

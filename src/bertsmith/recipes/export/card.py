@@ -266,6 +266,8 @@ def _python(about: Described) -> list[str]:
     trained = config.preprocessing
     side = ', direction="left"' if trained is not None and trained.long == "tail" else ""
     names = input_names(config)
+    text = _prompted(about, ".lower()")
+    given = "texts" if text == "text" else f"[{text} for text in texts]"
     outputs = about.outputs
     wanted = [SENTENCE_OUTPUT] if SENTENCE_OUTPUT in outputs else outputs
     lines = list(_OPEN[target])
@@ -284,7 +286,7 @@ def _python(about: Described) -> list[str]:
         'tokenizer = Tokenizer.from_file("tokenizer.json")',
         f"tokenizer.enable_truncation({about.longest}{side})",
         "tokenizer.enable_padding()",
-        f"encoded = tokenizer.encode_batch({_prompted(about)})",
+        f"encoded = tokenizer.encode_batch({given})",
         "inputs = {",
         *(
             f'    "{name}": np.array([each.{_COLUMNS[name]} for each in encoded]),'
@@ -296,26 +298,13 @@ def _python(about: Described) -> list[str]:
     ]
 
 
-def _prompt(about: Described) -> tuple[str, bool]:
-    """Return what stands before every text, and whether texts are lower-cased beforehand."""
+def _prompted(about: Described, lower: str) -> str:
+    """Return the expression of a text with its prompt, lower-cased by a method where need be."""
     if about.sentence is None:
-        return "", False
-    return about.sentence.prompt(None), about.sentence.lowercase and not about.tokenizer.lowercase
-
-
-def _prompted(about: Described) -> str:
-    """Return the expression of the texts in Python."""
-    prompt, lowered = _prompt(about)
+        return "text"
+    prompt = about.sentence.prompt(None)
     text = f"({_string(prompt)} + text)" if prompt else "text"
-    text += ".lower()" if lowered else ""
-    return "texts" if text == "text" else f"[{text} for text in texts]"
-
-
-def _prompted_in_node(about: Described) -> str:
-    prompt, lowered = _prompt(about)
-    text = f"({_string(prompt)} + text)" if prompt else "text"
-    text += ".toLowerCase()" if lowered else ""
-    return "texts" if text == "text" else f"texts.map((text) => {text})"
+    return text + lower * (about.sentence.lowercase and not about.tokenizer.lowercase)
 
 
 def _string(value: Any) -> str:  # noqa: ANN401
@@ -343,6 +332,8 @@ def _javascript(about: Described) -> list[str]:
             f"console.log({shown});",
         ]
     wanted = [SENTENCE_OUTPUT] if SENTENCE_OUTPUT in about.outputs else about.outputs
+    text = _prompted(about, ".toLowerCase()")
+    given = "texts" if text == "text" else f"texts.map((text) => {text})"
     options = f"padding: true, truncation: true, max_length: {about.longest}"
     if about.pairs:
         options = f"text_pair: {_string([other for _, other in texts])}, {options}"
@@ -353,7 +344,7 @@ def _javascript(about: Described) -> list[str]:
         f"const tokenizer = await AutoTokenizer.from_pretrained({name});",
         f"const model = await AutoModel.from_pretrained({name}, {{ dtype: 'fp32' }});",
         f"const texts = {_string(texts)};",
-        f"const inputs = await tokenizer({_prompted_in_node(about)}, {{ {options} }});",
+        f"const inputs = await tokenizer({given}, {{ {options} }});",
         f"const {{ {', '.join(wanted)} }} = await model(inputs);",
         f"console.log({', '.join(f'{each}.tolist()' for each in wanted)});",
     ]

@@ -80,6 +80,28 @@ class Rival:
         )
 
 
+def measured_rival(
+    name: str,
+    prepared: Prepared,
+    answers: Sequence[Any],
+    began: float,
+    detail: str,
+    shares: tuple[float, ...] = (),
+) -> Rival:
+    """Return a simpler baseline, begun at a time of `perf_counter`, by its answers to dev rows."""
+    data = prepared.data
+    measured = score_answers(prepared.task, data.dev, answers, data.labels)
+    return Rival(
+        name=name,
+        scores=(measured.scores,),
+        seconds=time.perf_counter() - began,
+        simpler=True,
+        detail=detail,
+        evidences=(measured.evidence,),
+        shares=shares,
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
     """A baseline that was not tried, and why."""
@@ -255,7 +277,7 @@ def static_rival(model: Model, prepared: Prepared) -> Rival | None:
     known, truths = _known(prepared)
     (train,), (dev,) = (_vectors(model, part, of) for part in (known, prepared.dev))
     detail = f"means of the token table's rows, {_rows_used(known, prepared)}"
-    return _rival(STATIC, prepared, train, truths, dev, began, detail, simpler=True)
+    return _rival(STATIC, prepared, train, truths, dev, began, detail)
 
 
 def frozen_rivals(model: Model, prepared: Prepared) -> list[Rival]:
@@ -278,7 +300,7 @@ def frozen_rivals(model: Model, prepared: Prepared) -> list[Rival]:
         names = [f"frozen, layer {n}" if n else "frozen, embeddings" for n in range(len(train))]
         rivals = []
         for name, one, other in zip(names, train, dev, strict=True):
-            rivals.append(_rival(name, prepared, one, truths, other, began, detail, simpler=True))
+            rivals.append(_rival(name, prepared, one, truths, other, began, detail))
             began = time.perf_counter()
         scaled = [_scaled(*layer) for layer in zip(train, dev, strict=True)]
         weights = _mix(prepared, [known for known, _ in scaled], truths)
@@ -288,7 +310,7 @@ def frozen_rivals(model: Model, prepared: Prepared) -> list[Rival]:
         ]
     shares = ", ".join(f"{weight:.2f}" for weight in weights)
     name, detail = "frozen, mix of the layers", f"{detail}; shares of the layers: {shares}"
-    last = _rival(name, prepared, mixed[0], truths, mixed[1], began, detail, simpler=True)
+    last = _rival(name, prepared, mixed[0], truths, mixed[1], began, detail)
     return [*rivals, replace(last, shares=tuple(weights))]
 
 
@@ -317,23 +339,11 @@ def _rival(
     dev: Any,  # noqa: ANN401
     began: float,
     detail: str,
-    *,
-    simpler: bool,
 ) -> Rival:
-    data, task = prepared.data, prepared.task
     features, asked = _scaled(train, dev)
-    answers, _ = linear_answers(
-        task.head, features, truths, asked, max(len(data.labels), 1), _STRENGTHS
-    )
-    measured = score_answers(task, data.dev, answers, data.labels)
-    return Rival(
-        name=name,
-        scores=(measured.scores,),
-        seconds=time.perf_counter() - began,
-        simpler=simpler,
-        detail=detail,
-        evidences=(measured.evidence,),
-    )
+    outputs = max(len(prepared.data.labels), 1)
+    answers, _ = linear_answers(prepared.task.head, features, truths, asked, outputs, _STRENGTHS)
+    return measured_rival(name, prepared, answers, began, detail)
 
 
 def _scaled(train: Any, dev: Any) -> tuple[Any, Any]:  # noqa: ANN401

@@ -17,7 +17,7 @@ from bertsmith.evaluation.significance import Statistic, mcnemar, paired_bootstr
 from bertsmith.recipes.finetune.config import CompareConfig
 from bertsmith.recipes.finetune.outcome import CERTAIN, RESAMPLES, difference_of, least_p
 from bertsmith.recipes.finetune.recipe import FinetuneRun
-from bertsmith.recipes.finetune.trial import DEV
+from bertsmith.recipes.finetune.trial import read_evidence
 from bertsmith.tasks.rows import task_named
 from bertsmith.tasks.task import Evidence, Task, right_rows
 from bertsmith.training.run_folder import RunFolder, read_record
@@ -166,14 +166,12 @@ def _ended(folder: Path) -> _Ended:
     opened.check_version()
     content = read_record(results)
     run = FinetuneRun.from_dict(settings, where=folder / "run.json")
-    dev = read_record(folder / "seeds" / f"seed-{content['best_seed']}" / DEV)
-    seeds = [
-        read_record(folder / "seeds" / f"seed-{seed['seed']}" / DEV) for seed in content["seeds"]
-    ]
+    seeds = [content["best_seed"], *(seed["seed"] for seed in content["seeds"])]
+    best, *others = (read_evidence(folder / "seeds" / f"seed-{seed}") for seed in seeds)
     return _Ended(
         path=folder,
         run=run,
         results=content,
-        evidence=np.array(dev["evidence"], np.float64),
-        seeds=tuple(np.array(item["evidence"], np.float64) for item in seeds),
+        evidence=best,
+        seeds=tuple(others),
     )

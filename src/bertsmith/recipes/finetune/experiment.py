@@ -28,7 +28,7 @@ from bertsmith.recipes.finetune.outcome import (
     from_constant,
 )
 from bertsmith.recipes.finetune.tfidf import tfidf_rival
-from bertsmith.recipes.finetune.trial import DEV, Trial, TrialResult
+from bertsmith.recipes.finetune.trial import Trial, TrialResult, read_evidence
 from bertsmith.recipes.finetune.trials import Trials
 from bertsmith.tasks.task import UNTUNED, Evidence, interval_of
 from bertsmith.training.run_folder import RunFolder, read_record, write_record
@@ -235,9 +235,7 @@ class Experiment:
         )
 
     def _evidence(self, place: str, seed: int) -> Evidence:
-        """Return how correct a seed is on each row of dev."""
-        dev = read_record(self.trials.folder(f"{place}/seed-{seed}").path / DEV)
-        return np.array(dev["evidence"], np.float64)
+        return read_evidence(self.trials.folder(f"{place}/seed-{seed}").path)
 
     def _curve(self, results: Sequence[TrialResult]) -> tuple[CurvePoint, ...]:
         """Return the scores with fewer training rows, and last with all of them."""

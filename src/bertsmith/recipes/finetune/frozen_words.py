@@ -25,9 +25,8 @@ from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, forward_only
 from bertsmith.network.pooling import ScalarMix
-from bertsmith.recipes.finetune.baselines import Rival
+from bertsmith.recipes.finetune.baselines import Rival, measured_rival
 from bertsmith.recipes.finetune.inputs import Prepared
-from bertsmith.tasks.task import score_answers
 
 MIX = "frozen, weighted sum of all layers"
 _BYTES = 2**29
@@ -112,7 +111,7 @@ def _of_seed(model: Model, prepared: Prepared, dev: Tensor, seed: int) -> Iterat
         scale = (centre[own], spread[own])
         head = _fitted(mix, train[own], scale, wanted, len(prepared.data.labels), seed)
         answers = _applied(mix, head, dev[own], scale)
-        yield _rival(name, mix, prepared, answers, time.perf_counter() - began, detail)
+        yield _rival(name, mix, prepared, answers, began, detail)
         began = time.perf_counter()
 
 
@@ -139,7 +138,7 @@ def _rival(
     mix: Mix,
     prepared: Prepared,
     shares: NDArray[np.float32],
-    seconds: float,
+    began: float,
     detail: str,
 ) -> Rival:
     """Score what a linear model says of the words of dev, (words, labels)."""
@@ -154,19 +153,10 @@ def _rival(
         prepared.task.answers.decode(row, sidecar, outputs, data.labels)
         for row, sidecar, outputs in zip(data.dev, dev.sidecar, own, strict=True)
     ]
-    measured = score_answers(prepared.task, data.dev, answers, data.labels)
     learned: tuple[float, ...] = ()
     if isinstance(mix, _Mixed):
         learned = tuple(mix.mix.scores.detach().softmax(0).tolist())
-    return Rival(
-        name=name,
-        scores=(measured.scores,),
-        seconds=seconds,
-        simpler=True,
-        detail=detail,
-        evidences=(measured.evidence,),
-        shares=learned,
-    )
+    return measured_rival(name, prepared, answers, began, detail, learned)
 
 
 def _fewer(prepared: Prepared, size: int, seed: int) -> EncodedExamples:

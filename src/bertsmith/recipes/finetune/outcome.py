@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.core.log import say, say_table
-from bertsmith.evaluation.metrics import format_mean, mean_and_spread, median, percent, score_label
+from bertsmith.core.log import console, say, table_of
+from bertsmith.evaluation.metrics import format_mean, mean_and_spread, percent, score_label
 from bertsmith.evaluation.significance import Interval, Statistic, mcnemar, paired_bootstrap
 from bertsmith.recipes.finetune.baselines import TF_IDF, Rival
 from bertsmith.recipes.finetune.config import FinetuneSettings
@@ -224,7 +225,10 @@ class FinetuneOutcome:
             figures["scores"][name] = {"mean": mean, "spread": spread, "median": middle}
         return figures | {
             "degenerate": self.constant,
-            "seeds": [_without_losses(seed) for seed in self.seeds],
+            "seeds": [
+                {name: value for name, value in seed.to_dict().items() if name != "losses"}
+                for seed in self.seeds
+            ],
             "best_seed": self.best.seed,
             "best_interval": [self.interval.low, self.interval.high],
             "notes": list(self.notes),
@@ -327,15 +331,9 @@ class FinetuneOutcome:
         )
 
 
-def _without_losses(seed: TrialResult) -> dict[str, Any]:
-    values = seed.to_dict()
-    del values["losses"]
-    return values
-
-
 def print_outcome(outcome: FinetuneOutcome) -> None:
     """Print the table of scores and the conclusions, on standard error."""
-    say_table(outcome.header(), outcome.rows(), numbers=True)
+    console.print(table_of(outcome.header(), outcome.rows(), numbers=True))
     for point in outcome.curve:
         say(f"{point.rows:>9,} {outcome.data.task.unit}: {format_mean(point.values)} %")
     for line in conclusions(outcome):

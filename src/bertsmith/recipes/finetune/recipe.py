@@ -110,19 +110,17 @@ def finetune(config: FinetuneConfig) -> FinetuneOutcome:
     config = replace(config, model=model_folder(config.model))
     if config.tensorboard:
         require_tensorboard()
-    inputs, folder = _inputs(config), RunFolder(config.out)
-    config, told = _settled(config, inputs, folder, place)
-    settings, run = config.settings, _resolved(config, inputs.data, place)
-    prepared = inputs.prepared(settings)
+    folder = RunFolder(config.out)
+    config, inputs, prepared, note = _read(config, folder, place)
     with folder.owned():
         how = _parallel_trials(config, inputs.base, prepared, place, folder)
-        run = replace(run, threads=how.threads)
-        notes = (told, "" if _has_ended(folder, run) else str(how))
+        run = _resolved(config, inputs.data, place, how.threads)
+        notes = (note, "" if _has_ended(folder, run) else str(how))
         workplace = Workplace(folder.path.resolve(), how.threads, config.tensorboard)
         with threads_of_torch(how.threads), trainers(workplace, how.at_once) as processes:
             experiment = Experiment(
                 folder=folder,
-                settings=settings,
+                settings=config.settings,
                 prepared=prepared,
                 trials=Trials(folder, trainers=processes, tensorboard=config.tensorboard),
                 make_model=model_maker(run.model, inputs.task, inputs.data.labels, place),
@@ -130,9 +128,13 @@ def finetune(config: FinetuneConfig) -> FinetuneOutcome:
             return _carry_out(experiment, asked, run, notes)
 
 
-def _inputs(config: FinetuneConfig) -> Inputs:
-    """Return the model and the examples, read and checked."""
-    return read_inputs(config.model, config.train, config.dev, config.task, config.settings)
+def _read(
+    config: FinetuneConfig, folder: RunFolder, place: torch.device
+) -> tuple[FinetuneConfig, Inputs, Prepared, str]:
+    """Return the options with all that is chosen, the inputs, and a line on the length of texts."""
+    inputs = read_inputs(config.model, config.train, config.dev, config.task, config.settings)
+    config, note = _settled(config, inputs, folder, place)
+    return config, inputs, inputs.prepared(config.settings), note
 
 
 def _settled(
@@ -194,7 +196,9 @@ def _has_ended(folder: RunFolder, run: FinetuneRun) -> bool:
     return ended
 
 
-def _resolved(config: FinetuneConfig, data: LabelledData[Any], device: torch.device) -> FinetuneRun:
+def _resolved(
+    config: FinetuneConfig, data: LabelledData[Any], device: torch.device, threads: int
+) -> FinetuneRun:
     asked, dev = config.experiment, config.dev
     return FinetuneRun(
         task=data.task.name,
@@ -212,7 +216,7 @@ def _resolved(config: FinetuneConfig, data: LabelledData[Any], device: torch.dev
         minutes=asked.minutes,
         curve=asked.curve,
         baselines=asked.baselines,
-        threads=torch.get_num_threads(),
+        threads=threads,
         device=device.type,
         settings=config.settings,
     )
@@ -279,16 +283,13 @@ def dry_run(config: FinetuneConfig) -> None:
     if config.tensorboard:
         require_tensorboard()
     folder.check_place()
-    inputs = _inputs(config)
-    config, told = _settled(config, inputs, folder, place)
-    settings = config.settings
-    prepared = inputs.prepared(settings)
+    config, inputs, prepared, note = _read(config, folder, place)
     how = _parallel_trials(config, inputs.base, prepared, place, folder)
-    run = replace(_resolved(config, inputs.data, place), threads=how.threads)
+    run = _resolved(config, inputs.data, place, how.threads)
     folder.check_claim("finetune", run, growing=_growing(run))
-    settings.fit(1, 0)
-    bad = settings.reading.bad_rows.told()
-    for line in filter(None, (bad, told, *describe(prepared))):
+    config.settings.fit(1, 0)
+    bad = config.settings.reading.bad_rows.told()
+    for line in filter(None, (bad, note, *describe(prepared))):
         say(line)
     say("dry run: nothing was trained, nothing was written")
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from bertsmith.core.errors import MissingExtra
 from bertsmith.core.log import say
-from bertsmith.core.printable import markdown
 from bertsmith.evaluation.metrics import (
     calibration,
     confusion_matrix,
@@ -23,7 +22,13 @@ from bertsmith.hub.models import origin
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome, conclusions
 from bertsmith.recipes.finetune.trial import DEV
-from bertsmith.reports.model_card import base_of, head_of, note_on_format, written
+from bertsmith.reports.model_card import (
+    base_of,
+    described_outputs,
+    head_of,
+    note_on_format,
+    written,
+)
 from bertsmith.reports.page import Report
 from bertsmith.reports.training import add_training
 from bertsmith.tasks.task import Task, counted_rows, right_rows
@@ -250,11 +255,6 @@ def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
         f"{score_label(name)} {format_mean(outcome.values(name))} %" for name in outcome.names
     )
     seconds = sum(seed.seconds for seed in outcome.seeds)
-    names = (
-        f"Outputs, in their order: {', '.join(map(markdown, data.labels))}.\n\n"
-        if data.labels
-        else ""
-    )
     chosen = (
         f"This is the model of seed {best.seed}, the best of them on these very {data.task.unit} "
         f"({percent(best.score)} %), so the mean is the better guess for new texts."
@@ -268,7 +268,8 @@ def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
     return f"""{written(head_of(config, base=base_of(base)))}
 # {data.task.title}
 
-{names}Trained on {counted_rows(data.task, data.train)} (file of SHA-256 `{run["train_hash"]}`): \
+{described_outputs(data.labels)}\
+Trained on {counted_rows(data.task, data.train)} (file of SHA-256 `{run["train_hash"]}`): \
 {settings["epochs"]} x each, {settings["batch_size"]} a step, learning rate \
 {settings["learning_rate"]}, at most {longest} tokens at once. Seeds: {len(outcome.seeds)}, in \
 {seconds / 60:.1f} minutes of training ({run["device"]}, {run["threads"]} threads).

@@ -27,9 +27,9 @@ from bertsmith.recipes.finetune.baselines import (
     LeftOut,
     Rival,
     linear_answers,
+    measured_rival,
 )
 from bertsmith.recipes.finetune.inputs import Prepared
-from bertsmith.tasks.task import score_answers
 from bertsmith.text.examples.example import Example
 
 SECONDS = 20.0
@@ -121,15 +121,8 @@ def tfidf_rival(prepared: Prepared, seconds: float = SECONDS) -> Rival | LeftOut
             )
     except MemoryError:
         return LeftOut(name=name, reason="not enough memory")
-    measured = score_answers(task, data.dev, answers, data.labels)
-    return Rival(
-        name=name,
-        scores=(measured.scores,),
-        seconds=time.perf_counter() - began,
-        simpler=True,
-        detail=_detail(planned, strength, len(data.train)),
-        evidences=(measured.evidence,),
-    )
+    detail = _detail(planned, strength, len(data.train))
+    return measured_rival(name, prepared, answers, began, detail)
 
 
 def _rows(count: int, kept: int) -> NDArray[np.int64]:

@@ -28,7 +28,7 @@ from bertsmith.objectives.objective import Losses, Objective
 from bertsmith.recipes.finetune.config import POINTS, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared, check_layers
 from bertsmith.tasks.answering import measure, task_predictor
-from bertsmith.tasks.task import Measured, Scores
+from bertsmith.tasks.task import Evidence, Measured, Scores
 from bertsmith.text.config import USUAL_TAGS
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.tagged import Tagged
@@ -201,7 +201,10 @@ def run_trial(
         folder.path.mkdir(parents=True, exist_ok=True)
     objective = supervision.objective(prepared, config, seed)
     watched = _Watched(objective, every=max(1, steps // POINTS))
-    with _training_rows(model, prepared, config) as examples:
+    # dev has other tokens, so evaluation during training needs the whole token table
+    trimmed = not config.patience
+    rows = trimmed_embeddings(model, prepared.train) if trimmed else nullcontext(prepared.train)
+    with rows as examples:
         fitting = Clock()
         batches = ExampleBatches(examples, units_per_batch=config.batch_size, seed=seed)
         state = fit(
@@ -247,16 +250,6 @@ def _calibrated(
         conformal=prepared.task.measuring.calibrate(measured.evidence, measured.answers),
         preprocessing=_preprocessing(prepared, config),
     )
-
-
-def _training_rows(
-    model: Model, prepared: Prepared, config: FinetuneSettings
-) -> AbstractContextManager[EncodedExamples]:
-    """Return the training rows, with ids of trimmed embeddings where nothing else is read."""
-    # dev has other tokens, so evaluation during training needs the whole token table
-    if config.patience:
-        return nullcontext(prepared.train)
-    return trimmed_embeddings(model, prepared.train)
 
 
 def _preprocessing(prepared: Prepared, config: FinetuneSettings) -> Preprocessing:
@@ -374,6 +367,11 @@ def carry_out(
     write_record(place.path / RESULT, {"run": place.identity, **result.to_dict()})
     say(f"{trial.title}: {format_scores(result.scores)}, {result.seconds:.1f} s")
     return result
+
+
+def read_evidence(place: Path) -> Evidence:
+    """Return how right each row of dev was, of a training in a folder."""
+    return np.array(read_record(place / DEV)["evidence"], np.float64)
 
 
 def read_result(place: RunFolder) -> TrialResult | None:

@@ -34,7 +34,7 @@ from bertsmith.weights.folder import load_model, save_model
 _GAIN = 0.62
 # share of the free memory used, the rest being reserve
 _TAKEN = 0.8
-# factor for fragmentation: tensors of a batch are in blocks of many sizes (precision.py)
+# factor for fragmentation: tensors of a batch are in blocks of many sizes
 _PIECES = 2.5
 # bytes per example: its row, and its arrays of ids
 _EXAMPLE = 1500

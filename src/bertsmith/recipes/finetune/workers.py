@@ -58,10 +58,8 @@ class Work(NamedTuple):
     others: Sequence[TrialResult] | None
 
 
-class Said(NamedTuple):
-    """A line to print."""
-
-    line: str
+# a process answers with lines to print, with `At`, and in the end with a `TrialResult`, everything
+# being in its folder, with `Stopped`, or with `Failed`
 
 
 class At(NamedTuple):
@@ -69,12 +67,6 @@ class At(NamedTuple):
 
     share: float
     note: str
-
-
-class Ended(NamedTuple):
-    """The message that the training has ended; everything is in its folder."""
-
-    result: TrialResult
 
 
 class Stopped(NamedTuple):
@@ -104,7 +96,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 def _done(
     work: Work, material: Material, place: Workplace, parent: _Parent
-) -> Ended | Stopped | Failed:
+) -> TrialResult | Stopped | Failed:
     """Carry out a training; SIGTERM is unblocked only meanwhile."""
     trial = Trial(
         place=work.place,
@@ -128,7 +120,7 @@ def _done(
         return Stopped("stopped")
     except Exception as error:
         return failure(error)
-    return Ended(result)
+    return result
 
 
 class _Parent:
@@ -139,7 +131,7 @@ class _Parent:
 
     def say(self, line: str) -> None:
         """Send a line to print."""
-        self.send(Said(line))
+        self.send(line)
 
     def bar(self, description: str, total: float | None, unit: str) -> _FarBar:
         """Return a progress bar of the parent process, labelled with the name of the training."""
@@ -311,15 +303,15 @@ class Trainers:
         except Exception:
             trainer.trial = None
             raise
-        if isinstance(told, Said):
-            say(told.line)
+        if isinstance(told, str):
+            say(told)
         elif isinstance(told, At):
             bars.move_to(trial.title, told.share, told.note)
         else:
             trainer.trial = None
             bars.end(trial.title)
-            if isinstance(told, Ended):
-                ended(trial, told.result)
+            if isinstance(told, TrialResult):
+                ended(trial, told)
             else:
                 assert isinstance(told, Stopped)
                 stops[trial.title] = told.how

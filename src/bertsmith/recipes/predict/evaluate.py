@@ -108,8 +108,7 @@ def labelled_rows(
     rows = list(pick_classes(task, rows, reading.columns, known=answering.labels))
     tell_rows(task, rows, file, reading)
     check_known(task, rows, answering.labels)
-    if bad := reading.bad_rows.told():
-        say(bad)
+    reading.bad_rows.tell()
     return rows
 
 

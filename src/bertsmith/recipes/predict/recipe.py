@@ -98,8 +98,7 @@ def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
     written.end()
     if blank:
         say(f"{blank:,} blank row{'s' * (blank != 1)}: a blank answer for each")
-    if bad := reading.bad_rows.told():
-        say(bad)
+    reading.bad_rows.tell()
     say(f"engine: {prepared}")
 
 

@@ -167,7 +167,6 @@ def score(config: ScoreConfig) -> dict[str, Any]:
     else:
         written.end()
         _tell(figures, causal=loaded.config.encoder.causal)
-    if bad := config.reading.bad_rows.told():
-        say(bad)
+    config.reading.bad_rows.tell()
     say(f"engine: {prepared}")
     return figures

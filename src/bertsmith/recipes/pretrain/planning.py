@@ -27,7 +27,6 @@ from bertsmith.core.errors import ConfigError, MissingExtra
 from bertsmith.core.files import write_json
 from bertsmith.core.log import progress, short_number
 from bertsmith.core.printable import counted
-from bertsmith.network.batch import Batch
 from bertsmith.network.config import ModelConfig, Precision
 from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.pretraining import objective_of
@@ -240,16 +239,14 @@ def _reading_speed(
     began = time.perf_counter()
     while True:
         batch = batches.samples(np.arange(sequences), 0)
-        seconds = _seconds(partial(_read, model, objective, batch, precision))
+        seconds = _seconds(
+            partial(evaluate_objective, model, objective, [batch], precision=precision)
+        )
         spent = time.perf_counter() - began
         # the next one takes up to four times as long
         if sequences == whole.sequences or spent + 4 * seconds > limit:
             return batch.tokens / seconds
         sequences = min(4 * sequences, whole.sequences)
-
-
-def _read(model: Model, objective: Objective, batch: Batch, precision: Precision) -> object:
-    return evaluate_objective(model, objective, [batch], precision=precision)
 
 
 def _drawing_seconds() -> float:

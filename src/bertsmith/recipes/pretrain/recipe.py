@@ -45,9 +45,7 @@ from bertsmith.recipes.pretrain.resolving import (
     RESULT,
     begin,
     check_store,
-    is_sized,
     network_of,
-    requested,
 )
 from bertsmith.recipes.pretrain.starting import (
     CONTEXTS,
@@ -88,7 +86,7 @@ class PretrainOutcome:
 def pretrain(config: PretrainConfig, *, clock: Clock | None = None) -> PretrainOutcome:
     """Pre-train a BERT on a store, or resume the run in `out`.
 
-    Without `model` the size is chosen by the text and the budget (size_choice.py). Without
+    Without `model` the size is chosen by the text and the budget (planning.py). Without
     `settings` they are the recipe's. With `from_`, a model folder, the weights are initialised
     from its weights, whatever `model` and `recipe` are. Without `store` everything is taken from
     the run in `out`; with it, the settings must be those of that run, if there is one. Errors found
@@ -97,26 +95,19 @@ def pretrain(config: PretrainConfig, *, clock: Clock | None = None) -> PretrainO
     from this call on by default. Under torchrun, all processes share each step, with `shard` also
     weights and optimiser. Raises `UserError` children, and `Interrupted` after Ctrl-C.
     """
-    out, force, sized = config.out, config.force, config.store is None or is_sized(config)
-
-    def wanted(place: torch.device, processes: int) -> PretrainRun | None:
-        return None if config.store is None else requested(config, place, processes)
-
-    clock, folder = clock or Clock(), RunFolder(out)
+    clock, out, folder = clock or Clock(), config.out, RunFolder(config.out)
     if config.tensorboard:
         require_tensorboard()
     with joined(shard=config.shard) as world, folder.owned() if world.first else nullcontext():
-        begun = world.told(
-            lambda: begin(folder, config.device, wanted, world, sized=sized, force=force).to_dict()
-        )
+        begun = world.told(lambda: begin(folder, config, world).to_dict())
         run = PretrainRun.from_dict(begun, where=out / "run.json")
         check_store(run, out)
         place = world.place(device_named(run.device if config.device == "auto" else config.device))
         log = config.tensorboard and world.first
         with events(folder, out / "tensorboard") if log else nullcontext():
             return carry_out(
-                run, TokenStore(run.store), folder, place, workers=config.workers, force=force,
-                world=world, clock=clock,
+                run, TokenStore(run.store), folder, place, workers=config.workers,
+                force=config.force, world=world, clock=clock,
             )  # fmt: skip
 
 
@@ -297,7 +288,11 @@ def look(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:
     clock, force = clock or Clock(), config.force
     if config.tensorboard:
         require_tensorboard()
-    run = _resolved(config)
+    folder = RunFolder(config.out)
+    folder.check_place()
+    if config.store is None and folder.settings("pretrain") is None:
+        raise ConfigError("no store to look at", remedy="name the folder made by prepare")
+    run = begin(folder, config, ALONE, dry=True)
     device = device_named(run.device if config.device == "auto" else config.device)
     fit_config(run, workers=config.workers)
     store = TokenStore(run.store)
@@ -321,17 +316,3 @@ def look(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:
         findings.stop(store.folder)
     say("dry run: nothing was trained, nothing was written")
     return findings
-
-
-def _resolved(config: PretrainConfig) -> PretrainRun:
-    """Return the run defined by the options, or the one that the folder holds already."""
-    folder, store = RunFolder(config.out), config.store
-    folder.check_place()
-    if store is None and folder.settings("pretrain") is None:
-        raise ConfigError("no store to look at", remedy="name the folder made by prepare")
-
-    def wanted(place: torch.device, processes: int) -> PretrainRun | None:
-        return None if store is None else requested(config, place, processes)
-
-    sized = store is None or is_sized(config)
-    return begin(folder, config.device, wanted, ALONE, sized=sized, force=config.force, dry=True)

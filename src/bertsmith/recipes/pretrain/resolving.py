@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -55,30 +54,23 @@ ANY_SIZE = "small"
 
 
 def begin(
-    folder: RunFolder,
-    device: str,
-    wanted: Callable[[torch.device, int], PretrainRun | None],
-    world: World,
-    *,
-    sized: bool,
-    force: bool,
-    dry: bool = False,
+    folder: RunFolder, config: PretrainConfig, world: World, *, dry: bool = False
 ) -> PretrainRun:
-    """Return the folder's run, started now if there was none; it must match the request.
+    """Return the folder's run, started now if there was none; it must match the options.
 
-    `wanted` returns the run of the request, whose size is still to be chosen unless it is `sized`.
     Nothing is written if it is `dry`.
     """
-    out, stored = folder.path, folder.settings("pretrain")
+    out, stored, device = folder.path, folder.settings("pretrain"), config.device
     place = device_named((stored or {}).get("device", device) if device == "auto" else device)
-    run = wanted(place, world.size)
-    if run is None:
+    if config.store is not None:
+        run = requested(config, place, world.size)
+    else:
         if stored is None:
             raise RunFolderError(
                 "holds no run to go on with", where=out, remedy="name a store to train on"
             )
         run = PretrainRun.from_dict(stored, where=out / "run.json")
-    elif stored is not None:
+    if config.store is not None and stored is not None:
         # a different number of threads or replicas, or another precision, would change rounding in
         # the rest of the run, and more batches per step would change the steps
         run = replace(
@@ -99,7 +91,8 @@ def begin(
     opened = TokenStore(run.store)
     verified = verify_store(opened, folder.verified(), verifying_seconds(run.budget))
     check_parent(run, opened)
-    run = measured(run, folder, place, world.size, sized=sized, force=force)
+    sized = config.store is None or config.model is not None or config.from_ is not None
+    run = measured(run, folder, place, world.size, sized=sized, force=config.force)
     if dry:
         folder.check_claim("pretrain", run)
         return run
@@ -129,11 +122,6 @@ def check_store(run: PretrainRun, out: Path) -> None:
 def store_hash(store: Path) -> str:
     """Return the SHA-256 of a store's index, which includes the hash of every file."""
     return file_hash(store / INDEX)
-
-
-def is_sized(config: PretrainConfig) -> bool:
-    """Return whether the size of a new run is given, rather than to be chosen."""
-    return config.model is not None or config.from_ is not None
 
 
 def requested(config: PretrainConfig, device: torch.device, processes: int = 1) -> PretrainRun:

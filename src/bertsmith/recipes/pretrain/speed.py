@@ -364,14 +364,9 @@ def look_at_time(pace: Pace, budget: Budget, spoken_for: float) -> list[Finding]
             "saving take the rest" + ("" if left > longest else ": one step is made all the same"),
             -left / total,
             (-_LEAST_LEFT, math.inf if budget.minutes < 1 else -1e-9),
-            f"give --minutes {_up(needed):g} or more",
+            f"give --minutes {math.ceil(10 * needed) / 10:g} or more",
         )
     ]
-
-
-def _up(minutes: float) -> float:
-    """Return minutes, rounded up to a tenth."""
-    return math.ceil(10 * minutes) / 10
 
 
 def look_at_budget(
