@@ -30,6 +30,7 @@ from bertsmith.core.pool import process_pool
 from bertsmith.core.printable import counted, shell_word
 from bertsmith.engine.devices import threads_of_torch
 from bertsmith.engine.fill_mask import fill_mask
+from bertsmith.engine.words import Filling
 from bertsmith.network.model import Model
 from bertsmith.recipes.config import DemoConfig, VocabularySettings
 from bertsmith.recipes.demo.missing_word import (
@@ -171,7 +172,8 @@ def _pretrain(
         )
     )
     after = fill(outcome.model, tokenizer)
-    return outcome, list(zip(SENTENCES, before, after, strict=True))
+    columns = SENTENCES, map(in_words, before), map(in_words, after)
+    return outcome, list(zip(*columns, strict=True))
 
 
 def _tasks(
@@ -272,12 +274,14 @@ SENTENCES = (
 HEADER = ("sentence", "before training", "after training")
 
 
-def fill(model: Model, tokenizer: Tokenizer) -> list[str]:
-    """Return the five most probable pieces for each sentence's mask, with their probabilities."""
-    return [
-        ", ".join(f"{item.piece} {_share(item.probability)}" for item in filled)
-        for filled, *_ in (fill_mask(model, tokenizer, sentence) for sentence in SENTENCES)
-    ]
+def fill(model: Model, tokenizer: Tokenizer) -> list[list[Filling]]:
+    """Return the five most probable pieces for each sentence's mask."""
+    return [fill_mask(model, tokenizer, sentence)[0] for sentence in SENTENCES]
+
+
+def in_words(fillings: list[Filling]) -> str:
+    """Return pieces with their probabilities, in descending order."""
+    return ", ".join(f"{item.piece} {_share(item.probability)}" for item in fillings)
 
 
 def _share(probability: float) -> str:
