@@ -373,7 +373,6 @@ class _Once(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         """Keep the value; raises `ConfigError` where there is one already."""
-        del parser
         if hasattr(namespace, self.dest):
             raise _there_twice(str(option_string), str(option_string))
         setattr(namespace, self.dest, values)

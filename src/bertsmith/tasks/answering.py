@@ -183,7 +183,6 @@ class PretrainedAnswering:
 
     def decode(self, request: Request[Example], output: Pretrained) -> Pretrained:
         """Return the output as it is."""
-        del request
         return output
 
     def record(self, answer: Pretrained) -> Record:

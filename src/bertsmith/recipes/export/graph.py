@@ -9,7 +9,7 @@ a text, and a row gives what its unmasked tokens would give alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -141,7 +141,7 @@ class PaddedModel(nn.Module):
         """Return the pooler's vector of each sequence, (batch, hidden)."""
         assert self.pooler is not None
         kind = _POOLED[self.config.encoder.pooled]
-        return self.pooler(_POOLINGS[kind](hidden, mask, count))  # type: ignore[no-any-return]
+        return self.pooler(_pool(kind, hidden, mask, count))  # type: ignore[no-any-return]
 
     def _by_token(self, hidden: Tensor) -> Tensor:
         """Return the input of a head that reads every token."""
@@ -322,7 +322,7 @@ class SentenceVectors(nn.Module):
 
     def forward(self, hidden: Tensor, mask: Tensor, count: Tensor) -> Tensor:
         """Return vectors (batch, features), of (batch, length, hidden)."""
-        parts = [_POOLINGS[kind](hidden, mask, count) for kind in self.pool]
+        parts = [_pool(kind, hidden, mask, count) for kind in self.pool]
         vectors = torch.cat(parts, 1)
         for layer in self.after:
             if isinstance(layer, Dense):
@@ -334,57 +334,21 @@ class SentenceVectors(nn.Module):
         return vectors
 
 
-def _row(hidden: Tensor, index: Tensor) -> Tensor:
-    """Return one token of each sequence, (batch, hidden)."""
-    return hidden.gather(1, index[:, None, None].expand(-1, 1, hidden.shape[2]))[:, 0]
-
-
-def _first(hidden: Tensor, mask: Tensor, count: Tensor) -> Tensor:
-    del count
-    return _row(hidden, mask.argmax(1))
-
-
-def _last(hidden: Tensor, mask: Tensor, count: Tensor) -> Tensor:
-    del mask
-    # the count stays the same after the last token: the first place of the largest is its own
-    return _row(hidden, count.argmax(1))
-
-
-def _sum(hidden: Tensor, mask: Tensor) -> Tensor:
-    return (hidden * mask[:, :, None]).sum(1)
-
-
-def _total(mask: Tensor) -> Tensor:
+def _pool(kind: VectorPooling, hidden: Tensor, mask: Tensor, count: Tensor) -> Tensor:
+    """Return one vector of each sequence, (batch, hidden), of (batch, length, hidden)."""
+    match kind:
+        case "cls" | "last-token":
+            # the count stays the same after the last token: the first place of the largest is it
+            index = (mask if kind == "cls" else count).argmax(1)
+            return hidden.gather(1, index[:, None, None].expand(-1, 1, hidden.shape[2]))[:, 0]
+        case "max":
+            return torch.where(mask[:, :, None].bool(), hidden, _UNSEEN).amax(1)
+        case "weighted-mean":
+            mask = count * mask
     # of a row that is all padding, too, so that it has no NaN
-    return mask.sum(1, keepdim=True).clamp(min=1).float()
+    total = mask.sum(1, keepdim=True).clamp(min=1).float()
+    summed = (hidden * mask[:, :, None]).sum(1)
+    return summed / (total.sqrt() if kind == "mean-sqrt-length" else total)
 
 
-def _mean(hidden: Tensor, mask: Tensor, count: Tensor) -> Tensor:
-    del count
-    return _sum(hidden, mask) / _total(mask)
-
-
-def _mean_by_root(hidden: Tensor, mask: Tensor, count: Tensor) -> Tensor:
-    del count
-    return _sum(hidden, mask) / _total(mask).sqrt()
-
-
-def _weighted_mean(hidden: Tensor, mask: Tensor, count: Tensor) -> Tensor:
-    place = count * mask
-    return _sum(hidden, place) / place.sum(1, keepdim=True).clamp(min=1).float()
-
-
-def _largest(hidden: Tensor, mask: Tensor, count: Tensor) -> Tensor:
-    del count
-    return torch.where(mask[:, :, None].bool(), hidden, _UNSEEN).amax(1)
-
-
-_POOLINGS: dict[VectorPooling, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    "cls": _first,
-    "max": _largest,
-    "mean": _mean,
-    "mean-sqrt-length": _mean_by_root,
-    "weighted-mean": _weighted_mean,
-    "last-token": _last,
-}
 _POOLED: dict[str, VectorPooling] = {"first": "cls", "last": "last-token", "mean": "mean"}

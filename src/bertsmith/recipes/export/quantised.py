@@ -57,7 +57,6 @@ class ExportedModel(Model):
 
     def classify(self, encoded: Encoded, batch: Batch) -> ClassLogits:
         """Return the outputs, (sequences, labels)."""
-        del batch
         return encoded.last
 
     def tag(self, hidden: Hidden) -> TagLogits:
@@ -70,7 +69,6 @@ class ExportedModel(Model):
 
     def choose(self, encoded: Encoded, batch: Batch) -> Scores:
         """Return the outputs, (sequences,)."""
-        del batch
         return encoded.last[:, 0]
 
 
@@ -83,7 +81,6 @@ class _Outputs(nn.Module):
 
     def forward(self, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS) -> Encoded:
         """Return the outputs of all tokens or sequences, whatever is asked."""
-        del at, taps
         config = self._config
         choices = 1 if config.predicts == "choice" else None
         inputs = padded_inputs(batch, input_names(config), pad_id=self._pad_id, choices=choices)

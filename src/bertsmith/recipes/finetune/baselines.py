@@ -204,7 +204,6 @@ def _labels(features: Any, truths: Truths, strength: float, outputs: int) -> Pre
 def _numbers(features: Any, truths: Truths, strength: float, outputs: int) -> Predict:  # noqa: ANN401
     from sklearn.linear_model import Ridge
 
-    del outputs
     model = Ridge(alpha=1 / strength).fit(features, truths)
     return lambda asked: np.asarray(model.predict(asked), np.float64)
 

@@ -413,7 +413,6 @@ def _records(path: Path, reading: Reading) -> Iterator[Cells]:
 
     def pass_over(error: UserError, row: str) -> None:
         """Leave bad rows to the task's reader, which refuses them."""
-        del error, row
 
     encoding = reading.columns.encoding
     kind = table_kind(path, reading.columns)
