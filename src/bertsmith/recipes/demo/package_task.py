@@ -10,15 +10,17 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from bertsmith.core.log import console, say, table_of
 from bertsmith.core.streams import Purpose, permuted, stream, uniform
+from bertsmith.engine.devices import training_precision
 from bertsmith.evaluation.metrics import confusion_matrix, mean_and_spread
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.finetune.baselines import TFIDF, Rival
@@ -169,8 +171,10 @@ def _trained(
     make_model: Callable[[int], Model], prepared: Prepared, first: int
 ) -> list[tuple[TrialResult, Measured]]:
     title = "fine-tuning for packages, seed"
+    precision = training_precision(SETTINGS.precision, torch.device("cpu"))
+    settings = replace(SETTINGS, precision=precision)
     return [
-        run_trial(make_model, prepared, SETTINGS, seed, title=f"{title} {seed}")[:2]
+        run_trial(make_model, prepared, settings, seed, title=f"{title} {seed}")[:2]
         for seed in range(first, first + SEEDS)
     ]
 
