@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bertsmith.engine.devices import best_device, training_precision
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, split
 from bertsmith.tasks.config import Reading
@@ -15,7 +16,13 @@ from bertsmith.tasks.table import TASKS
 from bertsmith.tasks.task import Task
 from bertsmith.text.config import Columns
 
-SETTINGS = FinetuneSettings(epochs=3, batch_size=32, learning_rate=5e-5, baseline=False)
+SETTINGS = FinetuneSettings(
+    epochs=3,
+    batch_size=32,
+    learning_rate=5e-5,
+    precision=training_precision("auto", best_device()),
+    baseline=False,
+)
 # so few rows learn nothing in three epochs of 32
 _SMALL = replace(SETTINGS, epochs=10, batch_size=16)
 

@@ -156,10 +156,9 @@ def measured(
     store, most = TokenStore(run.store), run.threads
     tokenizer = store.tokenizer()
     alone = device.type == "cpu" and processes == 1 and most > 1
-    free = alone and not threads_are_set()
 
     def fastest(model: str) -> ThreadChoice:
-        if not free:
+        if not alone or threads_are_set():
             return ThreadChoice(threads=most)
         network = network_of(replace(run, model=model), tokenizer)
         minutes, samples = run.budget.minutes, run.settings.samples
