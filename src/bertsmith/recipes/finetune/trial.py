@@ -202,9 +202,8 @@ def run_trial(
     objective = supervision.objective(prepared, config, seed)
     watched = _Watched(objective, every=max(1, steps // POINTS))
     # dev has other tokens, so evaluation during training needs the whole token table
-    trimmed = not config.patience
-    rows = trimmed_embeddings(model, prepared.train) if trimmed else nullcontext(prepared.train)
-    with rows as examples:
+    whole_table = nullcontext(prepared.train)
+    with whole_table if config.patience else trimmed_embeddings(model, prepared.train) as examples:
         fitting = Clock()
         batches = ExampleBatches(examples, units_per_batch=config.batch_size, seed=seed)
         state = fit(
@@ -225,14 +224,13 @@ def run_trial(
     with progress(f"{title}: measuring on dev".removeprefix(": "), None):
         measured = _on_dev(prepared, model, config)
     model.config = _calibrated(model.config, measured, prepared, config)
+    losses = watched.points() if folder is None else _logged(folder, supervision.target(prepared))
     result = TrialResult(
         seed=seed,
         scores=measured.scores,
         # a single row says nothing of others
         constant=len(data.dev) > 1 and task.measuring.constant(data.dev, measured.answers),
-        losses=watched.points()
-        if folder is None
-        else _logged(folder, supervision.target(prepared)),
+        losses=losses,
         seconds=state.seconds,
         tokens=state.tokens,
         # the state includes the time of earlier sessions
