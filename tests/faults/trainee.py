@@ -28,6 +28,7 @@ from bertsmith.core import files
 from bertsmith.core.clock import Clock
 from bertsmith.core.errors import UserError
 from bertsmith.core.signals import Interrupted
+from bertsmith.engine.devices import training_precision
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
@@ -161,12 +162,14 @@ def live(life: dict[str, Any]) -> None:
         vocabulary=tokenizer.size, hidden=28, layers=2, heads=7, feed_forward=37, longest=41
     )
     model = build_model(ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True), seed=5)
+    precision = training_precision("auto", model.device)
     config = FitConfig(
         budget=Budget(steps=life["steps"]),
         optimiser=OptimiserConfig(learning_rate=2e-3, matrices="muon"),
         gradient_accumulation=2,
         log_every=3,
         seed=9,
+        precision=precision,
         spike=10.0,
         checkpoint_minutes=(INTERVAL - 0.5) / 60,
         measurements=4,
@@ -180,7 +183,7 @@ def live(life: dict[str, Any]) -> None:
             time_passing.pass_batch()
         return PRETRAINING(model, batch)
 
-    measure = report.measure_held_out(objective, tokenizer, store, samples, "bf16")
+    measure = report.measure_held_out(objective, tokenizer, store, samples, precision)
     assert measure is not None
     folder = RunFolder(Path(life["run"]))
     with folder.owned():

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bertsmith.batches.config import SampleConfig
-from bertsmith.network.config import ModelConfig, encoder_of
+from bertsmith.network.config import ModelConfig, Precision, encoder_of
 from bertsmith.network.model import build_model
 from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes import resources
@@ -20,6 +20,7 @@ from bertsmith.recipes.resources import Need, free_memory, look_at_room, need
 from bertsmith.training.config import OptimiserConfig
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.replicas import Trained
+from native_precision import NATIVE, OTHER
 
 CPU = torch.device("cpu")
 SAMPLES = SampleConfig(max_length=64, tokens_per_batch=4096)
@@ -58,14 +59,14 @@ print(size('VmHWM') - before)
 """
 
 
-@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp32", marks=pytest.mark.faults)])
-def test_the_estimate_is_about_what_training_takes(precision: str) -> None:
+@pytest.mark.parametrize("precision", [NATIVE, pytest.param(OTHER, marks=pytest.mark.faults)])
+def test_the_estimate_is_about_what_training_takes(precision: Precision) -> None:
     done = subprocess.run(
         [sys.executable, "-c", TRAIN, precision], capture_output=True, text=True, check=True
     )
     encoder = encoder_of("bert", "mini", 20_000, longest=64, dropout=0.0, attention_dropout=0.0)
     config = ModelConfig(encoder=encoder, masked_lm=True)
-    wanted = need(config, SAMPLES, OptimiserConfig(), "bf16" if precision == "bf16" else "fp32")
+    wanted = need(config, SAMPLES, OptimiserConfig(), precision)
     taken = int(done.stdout)
     # nothing is saved there
     assert 0.6 * taken < wanted.memory - wanted.checkpoint < 1.8 * taken

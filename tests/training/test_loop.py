@@ -32,6 +32,7 @@ from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.run_folder import RunFolder
 from bounds import close_after_training
 from invented import SYLLABLES
+from native_precision import NATIVE
 
 Method = Literal["adamw", "lamb", "muon"]
 
@@ -63,7 +64,9 @@ def config_of(steps: int, method: Method = "muon", **changes: Any) -> FitConfig:
         algorithm="lamb" if method == "lamb" else "adamw",
         matrices="muon" if method == "muon" else "same",
     )
-    config = FitConfig(budget=Budget(steps=steps), optimiser=optimiser, log_every=1, seed=9)
+    config = FitConfig(
+        budget=Budget(steps=steps), optimiser=optimiser, log_every=1, precision=NATIVE, seed=9
+    )
     return replace(config, **changes)
 
 

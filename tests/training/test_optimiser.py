@@ -210,4 +210,4 @@ def test_settings_with_which_nothing_is_learned_are_refused(name: str, value: fl
 def test_limits_below_zero_are_refused(name: str, value: float) -> None:
     """A gradient scaled to a norm below zero would lead uphill."""
     with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} is {value}; it must be in"):
-        FitConfig(budget=Budget(steps=1), **{name: value})  # type: ignore[arg-type]
+        FitConfig(budget=Budget(steps=1), precision="fp32", **{name: value})  # type: ignore[arg-type]

@@ -128,7 +128,7 @@ class FitConfig(Config):
     """Skipped steps in a row that end the training; those that are not finite are among them."""
     gradient_accumulation: int = 1
     """Batches whose gradients make one step, those of all processes together."""
-    precision: Precision = "bf16"
+    precision: Precision
     """bf16 (autocast, float32 weights) or fp32."""
     seed: int = 0
     """Seed of dropout."""

@@ -127,7 +127,7 @@ def prepared_rows(tokenizer: Tokenizer, words: int) -> Prepared:
 
 
 def test_larger_models_and_batches_need_more(tiny_tokenizer: Tokenizer) -> None:
-    settings = FinetuneSettings(batch_size=16)
+    settings = FinetuneSettings(batch_size=16, precision="bf16")
     # as large as MiniLM but for its table
     encoder = replace(
         encoder_of("bert", "mini", 30_000), hidden=384, layers=6, heads=12, feed_forward=1536
