@@ -356,12 +356,17 @@ def show_turns(what: str, turns: Sequence[tuple[float, float]]) -> None:
 
 
 def computed(server: Started) -> None:
-    """Wait until nothing is in the queue."""
+    """Wait until nothing is in the queue, nor computed by a worker."""
     with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
-        until = time.monotonic() + PATIENCE
-        while "bertsmith_queue_texts 0.0" not in client.get("/metrics").text:
+        until, before = time.monotonic() + PATIENCE, ""
+        while True:
+            lines = client.get("/metrics").text.splitlines()
+            now = next(line for line in lines if line.startswith("bertsmith_tokens_total"))
+            if "bertsmith_queue_texts 0.0" in lines and now == before:
+                return
+            before = now
             assert time.monotonic() < until
-            time.sleep(0.05)
+            time.sleep(0.2)
 
 
 def tricklers(server: Started, count: int, first: bytes) -> list[socket.socket]:

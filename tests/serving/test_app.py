@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import httpx
 import numpy as np
+import orjson
 import pytest
 
 pytest.importorskip("starlette")
@@ -21,7 +22,8 @@ from bertsmith.core.errors import ConfigError, UserError
 from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.dispatch import gateway
 from bertsmith.serving.dispatch.workers import Listener
-from bertsmith.serving.http.dialects.service import reply, reply_in_pieces
+from bertsmith.serving.http.dialects import service
+from bertsmith.serving.http.dialects.service import Service, reply
 from bertsmith.serving.http.limits import Keys
 from bertsmith.serving.messages import Batch, Cancel, Done, Lane, Outcome, Refused
 from bertsmith.serving.models.served import ServedModel
@@ -415,6 +417,12 @@ def test_urgent_batches_are_encoded_and_computed_first() -> None:
     assert done == [3, 4, 5, 1, 2]
 
 
+def unasked() -> Service:
+    """A service whose gateway has no worker."""
+    limits = LimitsConfig()
+    return Service(gateway=gateway.Gateway(limits, lambda *which: Silent(), 0), limits=limits)
+
+
 def test_a_long_answer_is_written_in_pieces_between_which_others_go_on() -> None:
     numbers = np.arange(300, dtype=np.float32).reshape(100, 3)
     contents: list[object] = [
@@ -426,8 +434,9 @@ def test_a_long_answer_is_written_in_pieces_between_which_others_go_on() -> None
     ]
 
     async def test() -> None:
+        answers = unasked()
         for content in contents:
-            piecewise = asyncio.create_task(reply_in_pieces(content))
+            piecewise = asyncio.create_task(answers.reply_in_pieces(content))
             passes = 0
             while not piecewise.done():
                 await asyncio.sleep(0)
@@ -436,6 +445,30 @@ def test_a_long_answer_is_written_in_pieces_between_which_others_go_on() -> None
             assert (passes > 3) == (content is numbers or content is contents[0])
 
     run(test)
+
+
+def test_of_long_answers_a_piece_is_written_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = 0
+
+    def counted(content: object) -> bytes:
+        nonlocal written
+        written += 1
+        return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+
+    monkeypatch.setattr(service, "_dumped", counted)
+    vectors = np.arange(600, dtype=np.float32).reshape(200, 3)
+
+    async def test() -> None:
+        answers = unasked()
+        many = [asyncio.create_task(answers.reply_in_pieces(vectors)) for _ in range(20)]
+        while not all(each.done() for each in many):
+            before = written
+            await asyncio.sleep(0)
+            assert written - before <= 1
+        assert {bytes((await each).body) for each in many} == {bytes(reply(vectors).body)}
+
+    run(test)
+    assert written >= 20 * 200 / 32
 
 
 def test_more_requests_at_once_than_connections_are_refused() -> None:

@@ -18,7 +18,6 @@ from bertsmith.serving.http.dialects.service import (
     Chosen,
     Endpoint,
     Service,
-    reply_in_pieces,
     shown,
     unit,
     vector,
@@ -39,7 +38,7 @@ async def embed(service: Service, asked: EmbedRequest) -> Response:
     chosen = service.choose(asked.model, "vectors")
     outcomes = await service.ask(chosen, _texts(asked, chosen.facts.width))
     vectors = np.stack([vector(outcome) for outcome in outcomes])
-    return await reply_in_pieces(unit(vectors) if asked.normalize else vectors, outcomes)
+    return await service.reply_in_pieces(unit(vectors) if asked.normalize else vectors, outcomes)
 
 
 async def embed_all(service: Service, asked: EmbedRequest) -> Response:
@@ -52,7 +51,7 @@ async def embed_all(service: Service, asked: EmbedRequest) -> Response:
     outcomes = await service.ask(chosen, texts)
     # the width of a model's last layer, which the vectors of texts may not have
     rows = [vector(outcome).reshape(outcome.tokens, -1) for outcome in outcomes]
-    return await reply_in_pieces(rows, outcomes)
+    return await service.reply_in_pieces(rows, outcomes)
 
 
 def _texts(asked: EmbedRequest, width: int) -> list[Input]:
@@ -80,7 +79,7 @@ async def predict(service: Service, asked: PredictRequest) -> Response:
     found = [_scored(chosen.facts, outcome) for outcome in outcomes]
     if not asked.raw_scores:
         found = [[{**each, "score": shown(each["score"])} for each in own] for own in found]
-    return await reply_in_pieces(found[0] if alone else found, outcomes)
+    return await service.reply_in_pieces(found[0] if alone else found, outcomes)
 
 
 def _pair(row: object, truncate: bool) -> Input:
@@ -120,7 +119,7 @@ async def rerank(service: Service, asked: RerankRequest) -> Response:
     found: list[dict[str, Any]] = [{"index": place, "score": scores[place]} for place in order]
     if asked.return_text:
         found = [{**each, "text": asked.texts[each["index"]]} for each in found]
-    return await reply_in_pieces(found, outcomes)
+    return await service.reply_in_pieces(found, outcomes)
 
 
 def _number(score: float | None) -> float:
@@ -134,7 +133,7 @@ async def similarity(service: Service, asked: SimilarityRequest) -> Response:
     texts = [asked.inputs.source_sentence, *asked.inputs.sentences]
     outcomes = await service.ask(chosen, [Input(text, truncate=truncate) for text in texts])
     source, *others = unit(np.stack([vector(outcome) for outcome in outcomes]))
-    return await reply_in_pieces(np.stack(others) @ source, outcomes)
+    return await service.reply_in_pieces(np.stack(others) @ source, outcomes)
 
 
 async def tokenize(service: Service, asked: TokenizeRequest) -> Response:
@@ -143,7 +142,7 @@ async def tokenize(service: Service, asked: TokenizeRequest) -> Response:
     texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
     service.check_size(sum(map(len, texts)), OBJECT)
     outcomes = await service.ask(chosen, [Input(text) for text in texts])
-    return await reply_in_pieces(
+    return await service.reply_in_pieces(
         [_tokens(outcome.answer, asked.add_special_tokens) for outcome in outcomes]
     )
 

@@ -10,7 +10,6 @@ from starlette.responses import Response
 from bertsmith.serving.http.dialects.service import (
     Endpoint,
     Service,
-    reply_in_pieces,
     tokens,
     unit,
     vector,
@@ -39,7 +38,7 @@ async def embeddings(service: Service, asked: EmbeddingsRequest) -> Response:
         mark = {"truncated": True} if outcome.truncated else {}
         data.append({"object": "embedding", "index": index, "embedding": shown, **mark})
     count = tokens(outcomes)
-    return await reply_in_pieces(
+    return await service.reply_in_pieces(
         {
             "object": "list",
             "data": data,

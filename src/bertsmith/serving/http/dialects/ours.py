@@ -13,7 +13,6 @@ from bertsmith.serving.http.dialects.service import (
     OBJECT,
     Endpoint,
     Service,
-    reply_in_pieces,
     shown,
     tokens,
     vector,
@@ -50,7 +49,7 @@ async def answer(service: Service, asked: AnswerRequest) -> Response:
     for size in sizes:
         grouped.append(outcomes[begin : begin + size])
         begin += size
-    return await reply_in_pieces(
+    return await service.reply_in_pieces(
         {
             "model": chosen.facts.name,
             "task": chosen.kind,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,9 @@ class Service:
 
     gateway: Gateway
     limits: LimitsConfig
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by who builds or writes a large answer: requests that are treated alike end together,
+    and in a round of the event loop a piece of one of them is enough."""
 
     def choose(self, name: str | None, *kinds: Kind) -> Chosen:
         """Return the model of a name, or the first one that does one of `kinds`.
@@ -94,7 +97,36 @@ class Service:
                     f"input {number} has {longest:,} characters, and "
                     f"{self.limits.max_characters:,} are read"
                 )
-        return await self.gateway.ask(chosen.index, chosen.kind, inputs)
+        outcomes = await self.gateway.ask(chosen.index, chosen.kind, inputs)
+        if len(outcomes) > _PIECE:
+            async with self.turn:
+                await asyncio.sleep(0)
+        return outcomes
+
+    async def reply_in_pieces(self, content: object, outcomes: Sequence[Outcome] = ()) -> Response:
+        """Return a response of JSON, with the numbers of inputs that were truncated in a header.
+
+        Between the pieces of a long list other requests go on.
+        """
+        data = await self._dumped_in_pieces(content)
+        cut = [str(number) for number, outcome in enumerate(outcomes) if outcome.truncated]
+        headers = {"x-truncated": ",".join(cut[:_MOST_MARKS])} if cut else {}
+        return Response(data, media_type="application/json", headers=headers)
+
+    async def _dumped_in_pieces(self, content: object) -> bytes:
+        if isinstance(content, dict):
+            pairs = [
+                _dumped(key) + b":" + await self._dumped_in_pieces(content[key]) for key in content
+            ]
+            return b"{" + b",".join(pairs) + b"}"
+        if not isinstance(content, list | np.ndarray) or len(content) <= _PIECE:
+            return _dumped(content)
+        pieces = []
+        async with self.turn:
+            for begin in range(0, len(content), _PIECE):
+                pieces.append(_dumped(content[begin : begin + _PIECE])[1:-1])
+                await asyncio.sleep(0)
+        return b"[" + b",".join(pieces) + b"]"
 
 
 def _does(facts: ModelFacts, kind: Kind) -> bool:
@@ -120,32 +152,8 @@ def reply(content: object) -> Response:
     return Response(_dumped(content), media_type="application/json")
 
 
-async def reply_in_pieces(content: object, outcomes: Sequence[Outcome] = ()) -> Response:
-    """Return a response of JSON, with the numbers of inputs that were truncated in a header.
-
-    Between the pieces of a long list other requests go on.
-    """
-    data = await _dumped_in_pieces(content)
-    cut = [str(number) for number, outcome in enumerate(outcomes) if outcome.truncated]
-    headers = {"x-truncated": ",".join(cut[:_MOST_MARKS])} if cut else {}
-    return Response(data, media_type="application/json", headers=headers)
-
-
 def _dumped(content: object) -> bytes:
     return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-async def _dumped_in_pieces(content: object) -> bytes:
-    if isinstance(content, dict):
-        pairs = [_dumped(key) + b":" + await _dumped_in_pieces(content[key]) for key in content]
-        return b"{" + b",".join(pairs) + b"}"
-    if not isinstance(content, list | np.ndarray) or len(content) <= _PIECE:
-        return _dumped(content)
-    pieces = []
-    for begin in range(0, len(content), _PIECE):
-        pieces.append(_dumped(content[begin : begin + _PIECE])[1:-1])
-        await asyncio.sleep(0)
-    return b"[" + b",".join(pieces) + b"]"
 
 
 def shown(score: float | None) -> float | None:
