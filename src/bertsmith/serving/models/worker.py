@@ -43,7 +43,7 @@ from bertsmith.serving.processes import name_process
 _SWITCH = 0.001
 _KEPT_CANCELLATIONS = 100_000
 _NICENESS = 5
-_NICENESS_OF_LARGE = 15
+_NICENESS_OF_LARGE = 10
 
 Encoded = tuple[int, Input, float, tuple[Request[Any], bool] | Outcome]
 Turn = tuple[bool, int]
