@@ -55,7 +55,7 @@ def test_training_takes_bf16_where_the_processor_has_instructions_for_it(
         assert training_precision("auto", cpu, kept) == kept
     assert capsys.readouterr().err == ""
     assert training_precision("bf16", cpu) == "bf16"
-    slow = "no instructions for bf16: training is many times faster with --precision fp32"
+    slow = "no instructions for bf16: training is many times faster in fp32"
     assert (slow in capsys.readouterr().err) == (not fast)
 
 

@@ -73,8 +73,8 @@ def test_layouts_that_differ_from_file_to_file(
     (tmp_path / "texts" / "d.txt").write_text("Ba de gu.\nLo ba.\n\nMi so.\nRa de.\n\n" * 9)
     command = ["prepare", str(tmp_path / "texts"), "--vocab", str(tmp_path / "vocab")]
     found = (
-        "layouts found: 3 prose, 1 documents (each blank line ends a document); if they should be "
-        "alike, --layout names one for all\n"
+        "layouts found: prose in 3 files, documents in 1 file (each blank line ends a document); "
+        "if they should be alike, --layout names one for all\n"
     )
     for out, options in (("shown", ["--dry-run"]), ("found", [])):
         assert main([*command, "--out", str(tmp_path / out), *options]) == 0

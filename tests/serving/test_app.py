@@ -461,10 +461,13 @@ def test_of_long_answers_a_piece_is_written_at_a_time(monkeypatch: pytest.Monkey
     async def test() -> None:
         answers = unasked()
         many = [asyncio.create_task(answers.reply_in_pieces(vectors)) for _ in range(20)]
+        shorter = asyncio.create_task(answers.reply_in_pieces(vectors[:40]))
         while not all(each.done() for each in many):
             before = written
             await asyncio.sleep(0)
             assert written - before <= 1
+            # it takes turns with the others, and does not wait for them
+            assert shorter.done() or not any(each.done() for each in many)
         assert {bytes((await each).body) for each in many} == {bytes(reply(vectors).body)}
 
     run(test)

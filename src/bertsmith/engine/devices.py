@@ -12,8 +12,6 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import say
 from bertsmith.network.config import Precision, TrainingPrecision
 
-_KINDS = {"cpu": "processor", "cuda": "GPU"}
-
 
 def best_device() -> torch.device:
     """Return the first CUDA device if there is one, else the CPU."""
@@ -61,8 +59,8 @@ def training_precision(
     if wanted == "auto":
         return kept or ("bf16" if native else "fp32")
     if wanted == "bf16" and not native:
-        say(f"this {_KINDS.get(device.type, device.type)} has no instructions for bf16: training "
-            "is many times faster with --precision fp32")  # fmt: skip
+        kind = "GPU" if device.type == "cuda" else "processor"
+        say(f"this {kind} has no instructions for bf16: training is many times faster in fp32")
     return wanted
 
 

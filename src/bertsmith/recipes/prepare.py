@@ -100,7 +100,7 @@ def tell_layouts(corpus: Corpus) -> None:
     if corpus.layout != "auto" or len(found) < 2:
         return
     shown = ", ".join(
-        f"{number:,} {layout}{_DOCUMENT_END.get(layout, '')}"
+        f"{layout} in {counted(number, 'file')}{_DOCUMENT_END.get(layout, '')}"
         for layout, number in found.most_common()
     )
     say(f"layouts found: {shown}; if they should be alike, --layout names one for all")

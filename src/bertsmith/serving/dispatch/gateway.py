@@ -6,8 +6,8 @@ computed in `pace.BATCH_SECONDS`, by what was measured so far; larger texts are 
 never by all workers at once.
 
 A request that a batch holds is small. Small and large requests have workers of their own, as many
-each as there are cores to compute with; those for small requests are preferred by the system, which
-interrupts the others for them. So a small request waits for no large one that is being computed.
+of one as of the other; the system prefers those for small requests and interrupts the others for
+them. So a small request waits for no large one that is being computed.
 Where workers cannot share the models, each answers both; batches of small requests then overtake
 those of large ones that are not computed yet. A worker has at most two batches of either, one that
 it computes and one that it encodes meanwhile.

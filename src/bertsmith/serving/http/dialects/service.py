@@ -44,8 +44,8 @@ class Service:
     gateway: Gateway
     limits: LimitsConfig
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by who builds or writes a large answer: requests that are treated alike end together,
-    and in a round of the event loop a piece of one of them is enough."""
+    """Held by who builds a large answer or writes a piece of it: requests that are treated alike
+    end together, and in a round of the event loop a piece of one of them is enough."""
 
     def choose(self, name: str | None, *kinds: Kind) -> Chosen:
         """Return the model of a name, or the first one that does one of `kinds`.
@@ -122,8 +122,8 @@ class Service:
         if not isinstance(content, list | np.ndarray) or len(content) <= _PIECE:
             return _dumped(content)
         pieces = []
-        async with self.turn:
-            for begin in range(0, len(content), _PIECE):
+        for begin in range(0, len(content), _PIECE):
+            async with self.turn:
                 pieces.append(_dumped(content[begin : begin + _PIECE])[1:-1])
                 await asyncio.sleep(0)
         return b"[" + b",".join(pieces) + b"]"
