@@ -100,8 +100,17 @@ INLINE void pack_keys(const Sequence<T>& s, int width, const Scratch<T>& to) {
         for (long rest = 0; word + rest < depth; rest++)
             for (int i = 0; i < LANES; i++)
                 out[(word + rest) * to.columns + key + i] = from[i][rest];
+        for (word = depth; word % WORDS_TOGETHER<T>; word++)
+            store_words(out + word * to.columns + key, splat(0));
     }
 }
+
+// Keys that a sum over them begins at a multiple of, and is filled up to with zeros: a row's sums are
+// then cut in the same places whatever other rows a tile has.
+template <class T>
+constexpr int KEYS_BEGIN = BY_AMX<T> ? WORDS_TOGETHER<T> * PER_WORD<T> : LANES;
+template <class T>
+constexpr int KEYS_TOGETHER = WORDS_TOGETHER<T> * PER_WORD<T>;
 
 // Values as a right matrix: for floats the rows as they are, for bf16 the words of two keys.
 INLINE void pack_values(const Sequence<float>& s, int width, const Scratch<float>& to) {
@@ -112,14 +121,15 @@ INLINE void pack_values(const Sequence<float>& s, int width, const Scratch<float
 
 #ifdef HAS_BF16
 INLINE void pack_values(const Sequence<bf16>& s, int width, const Scratch<bf16>& to) {
-    for (int key = 0; key < s.keys; key += 2) {
+    const int filled = static_cast<int>(up_to(s.keys, KEYS_TOGETHER<bf16>));
+    for (int key = 0; key < filled; key += 2) {
         const bf16* even = s.value + key * s.stride;
         const bf16* odd = even + s.stride;
         for (int i = 0; i < width; i += LANES) {
             const auto wide = [](const bf16* p) {
                 return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p));
             };
-            const I low = wide(even + i);
+            const I low = key < s.keys ? wide(even + i) : splat(0);
             const I high = key + 1 < s.keys ? _mm512_slli_epi32(wide(odd + i), 16) : splat(0);
             store_words(to.values + static_cast<long>(key) * width + 2 * i, _mm512_or_si512(low, high));
         }
@@ -157,19 +167,21 @@ template <class T>
 INLINE void attend(const Sequence<T>& s, int width, const Scratch<T>& scratch) {
     pack_keys(s, width, scratch);
     pack_values(s, width, scratch);
-    const long depth = words<T>(width);
-    alignas(64) float out[TILE_ROWS * PANEL];
-    const Tiles tiles(s.queries);
+    const long depth = up_to(words<T>(width), WORDS_TOGETHER<T>);
+    alignas(64) float out[TILE_ROWS<T> * PANEL];
+    const Tiles<T> tiles(s.queries);
     for (int t = 0; t < tiles.count; t++) {
         const int begin = tiles.begin(t), rows = tiles.begin(t + 1) - begin;
-        Range keys = {s.seen(begin).begin / LANES * LANES, s.seen(begin + rows - 1).end};
+        const int first = s.seen(begin).begin / KEYS_BEGIN<T> * KEYS_BEGIN<T>;
+        const int end = static_cast<int>(up_to(s.seen(begin + rows - 1).end, KEYS_TOGETHER<T>));
+        const Range keys = {first, end};
         const long wanted = up_to(keys.end - keys.begin, LANES);
         multiply(
             s.query + begin * s.stride, s.stride, rows,
             reinterpret_cast<const int32_t*>(scratch.keys) + keys.begin, scratch.columns, depth,
             scratch.scores + keys.begin, scratch.columns, wanted
         );
-        float factor[TILE_ROWS];
+        float factor[TILE_ROWS<T>];
         for (int r = 0; r < rows; r++) {
             T* weights = scratch.weights + r * scratch.columns;
             factor[r] = 1.0f / softmax(scratch.scores + r * scratch.columns, s.seen(begin + r), keys, weights);

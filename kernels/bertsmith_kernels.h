@@ -6,6 +6,7 @@
 //
 // The files, lowest first:
 //   simd.h       the vectors of one instruction set
+//   amx.h        products of the tiles of AMX
 //   products.h   products of rows with packed weights, in tiles
 //   rows.h       what is done to single rows: layer norm, GELU, conversion, quantisation
 //   attention.h  attention of one head within one sequence
@@ -18,7 +19,7 @@
 //
 // Packing. Products read words of four bytes: one float, two bf16 or four bytes that follow each
 // other in a row of the left matrix, and in a column of the right one. That is the operand of one
-// lane of an FMA, VDPBF16PS or VPDPBUSD, so one tile serves all precisions. Weights lie in panels of
+// lane of an FMA, VDPBF16PS or VPDPBUSD, and a word of the tiles of AMX, so one layout serves all. Weights lie in panels of
 // two vectors of columns (32, with AVX2 16), in each the words of a column below each other, filled
 // up with zeros. Heads are filled up to multiples of 16 values when queries, keys and values are
 // packed, so that attention knows no odd sizes; a gated feed-forward network has a vector of each of
@@ -28,7 +29,9 @@
 // of weights, 12 broadcasts and 24 multiply-adds. A panel lies in the L1 or the
 // L2 cache and is used for all rows of a chunk before the next. Rows that are no multiple of 12
 // are cut into tiles of about equal height. Every sum runs over the words in order, whatever the
-// height, which is why results have the same bits in any company.
+// height, which is why results have the same bits in any company. AMX multiplies 16 rows whatever is
+// wanted, and 32 rows by 32 columns at once; as it is fast enough to wait for the caches, 192 words
+// of a panel at a time are used for up to 128 rows, while the next are fetched.
 //
 // Chunks. A batch is cut into chunks of whole sequences, about 256 tokens (128 for wide encoders),
 // that go through all layers while they lie in the L2 cache; the weights stream past them. Threads
@@ -45,9 +48,9 @@
 // float32. Where there is no VNNI, int8 products multiply 16-bit numbers, and do not saturate; AVX2
 // keeps weights as bytes all the same and widens them as it loads them.
 //
-// Instruction sets: AVX2 with FMA (float32, int8), AVX-512 F/BW/DQ/VL (the same), and these with
-// BF16 and VNNI (all). Another one is another branch of simd.h and another line in dispatch.cpp and
-// hatch_build.py. AMX is left out, as it could not be tested where this was written.
+// Instruction sets: AVX2 with FMA (float32, int8), AVX-512 F/BW/DQ/VL (the same), these with BF16 and
+// VNNI (all), and with AMX (products of bf16 and int8). Another one is another branch of simd.h and
+// another line in dispatch.cpp and hatch_build.py.
 #ifndef BERTSMITH_KERNELS_H
 #define BERTSMITH_KERNELS_H
 
@@ -60,7 +63,7 @@ extern "C" {
 #endif
 
 enum { BS_FP32, BS_BF16, BS_INT8 };
-enum { BS_WRONG = -1, BS_NOTHING, BS_AVX2, BS_AVX512, BS_AVX512_BF16 };
+enum { BS_WRONG = -1, BS_NOTHING, BS_AVX2, BS_AVX512, BS_AVX512_BF16, BS_AMX };
 enum { BS_OK, BS_NO_MEMORY, BS_BAD_TOKEN, BS_BAD_SEGMENT, BS_BAD_POSITION, BS_BAD_OFFSETS, BS_BAD_PLACES,
        BS_BAD_LABEL, BS_BAD_TYPE };
 

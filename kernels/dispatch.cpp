@@ -1,5 +1,7 @@
 // The C functions: the choice of instruction set, the cutting of batches into chunks, and threads.
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -66,6 +68,18 @@ private:
 
 thread_local Workspace workspace;
 
+// Asks Linux for AMX, which a process gets for all its threads or not at all. The library was compiled
+// with these kernels where the compiler knows them.
+bool has_amx() {
+#ifdef WITH_AMX
+    constexpr int ASK_FOR_STATE = 0x1023, TILES = 18;
+    return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
+           __builtin_cpu_supports("amx-int8") && !syscall(SYS_arch_prctl, ASK_FOR_STATE, TILES);
+#else
+    return false;
+#endif
+}
+
 int32_t detected() {
     __builtin_cpu_init();
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -73,19 +87,24 @@ int32_t detected() {
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     const bool bf16 =
         __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
-    return !avx2 ? BS_NOTHING : !avx512 ? BS_AVX2 : !bf16 ? BS_AVX512 : BS_AVX512_BF16;
+    if (!avx2 || !avx512) return avx2 ? BS_AVX2 : BS_NOTHING;
+    if (!bf16) return BS_AVX512;
+    return has_amx() ? BS_AMX : BS_AVX512_BF16;
 }
 
 const Kernels* kernels_of(int32_t instruction_set) {
     static const Kernels* const all[] = {
-        nullptr, &avx2_kernels, &avx512_kernels, &avx512_bf16_kernels
+        nullptr, &avx2_kernels, &avx512_kernels, &avx512_bf16_kernels,
+#ifdef WITH_AMX
+        &amx_kernels,
+#endif
     };
     return all[instruction_set];
 }
 
 CrossEntropy losses_of(int32_t instruction_set) {
     static const CrossEntropy all[] = {nullptr, avx2_losses, avx512_losses, avx512_bf16_losses};
-    return all[instruction_set];
+    return all[std::min<int32_t>(instruction_set, BS_AVX512_BF16)];
 }
 
 int32_t usable() {
@@ -94,6 +113,7 @@ int32_t usable() {
         if (!strcmp(asked, "none")) best = BS_NOTHING;
         if (!strcmp(asked, "avx2")) best = std::min<int32_t>(best, BS_AVX2);
         if (!strcmp(asked, "avx512")) best = std::min<int32_t>(best, BS_AVX512);
+        if (!strcmp(asked, "avx512-bf16")) best = std::min<int32_t>(best, BS_AVX512_BF16);
     }
     // each of them may be asked for
     for (int32_t set = BS_AVX2; set <= best; set++)

@@ -32,7 +32,8 @@ struct Kept<Activation8> {
 };
 
 // Rows of the feed-forward network at once: their inner values stay in the L2 cache.
-constexpr int INNER_ROWS = 8 * TILE_ROWS;
+template <class T>
+constexpr int INNER_ROWS = 8 * TILE_ROWS<T>;
 
 // The widths of an encoder's rows, in values, filled up with zeros to whole vectors.
 struct Widths {
@@ -64,7 +65,7 @@ public:
         used_ += up_to(count * static_cast<long>(sizeof(T)), 64);
         return reinterpret_cast<T*>(here);
     }
-    // rows an odd number of cache lines apart, so that those of a tile lie in different sets
+    // rows an odd number of cache lines apart, so that those of a tile lie in different sets of a cache
     template <class T>
     static long stride(long width) {
         const long lines = up_to(width * static_cast<long>(sizeof(T)), 64) / 64;
@@ -73,13 +74,23 @@ public:
     template <class T>
     Rows<T> rows(long count, long width) {
         const long apart = stride<T>(width);
-        T* values = take<T>(count * apart);
+        T* values = take<T>((count + ROWS_BEHIND<T>) * apart);
+        if (values && BY_AMX<T>) clear_ends(values, count, width, apart);
         float* scale = take<float>(count);
         return {values, apart, scale, take<int32_t>(count)};
     }
     size_t used() const { return used_; }
 
 private:
+    // The rest of each row's last cache line, which AMX multiplies by zeros: what was there before could
+    // be no number.
+    template <class T>
+    static void clear_ends(T* values, long count, long width, long apart) {
+        const long filled = up_to(width, 64 / static_cast<long>(sizeof(T)));
+        for (long r = 0; r < count && width < filled; r++)
+            std::memset(static_cast<void*>(values + r * apart + width), 0, (filled - width) * sizeof(T));
+    }
+
     char* base_;
     long used_ = 0;
 };
@@ -104,11 +115,11 @@ struct Space {
         input = parts.rows<T>(tokens, w.hidden > w.embedding ? w.hidden : w.embedding);
         qkv = parts.rows<A>(tokens, 3 * w.third);
         context = parts.rows<A>(tokens, w.context);
-        const long inner_rows = tokens < INNER_ROWS ? tokens : INNER_ROWS;
+        const long inner_rows = tokens < INNER_ROWS<T> ? tokens : INNER_ROWS<T>;
         inner = parts.rows<N>(inner_rows, w.inner);
         if (Kept<T>::quantised) {
-            const long context_size = tokens * Parts::stride<T>(w.context);
-            const long inner_size = inner_rows * Parts::stride<T>(w.inner);
+            const long context_size = (tokens + ROWS_BEHIND<T>) * Parts::stride<T>(w.context);
+            const long inner_size = (inner_rows + ROWS_BEHIND<T>) * Parts::stride<T>(w.inner);
             quantised.values = parts.take<T>(context_size > inner_size ? context_size : inner_size);
             quantised.scale = parts.take<float>(tokens);
             quantised.zero = parts.take<int32_t>(tokens);
@@ -116,12 +127,14 @@ struct Space {
         for (int thread = 0; thread < threads; thread++) {
             Scratch<A> own;
             float* own_row = parts.take<float>(w.hidden > w.embedding ? w.hidden : w.embedding);
-            // behind the last key whole vectors are written
-            own.columns = up_to(chunk.longest, PANEL) + PANEL;
-            own.keys = parts.take<A>(words<A>(w.head_filled) * own.columns * PER_WORD<A>);
-            own.values = parts.take<A>(up_to(chunk.longest, 2) * w.head_filled);
-            own.scores = parts.take<float>(TILE_ROWS * own.columns);
-            own.weights = parts.take<A>(TILE_ROWS * own.columns);
+            // behind the last key whole vectors are written; an odd number of panels, for the same reason
+            // as that of cache lines between rows
+            own.columns = ((chunk.longest + PANEL - 1) / PANEL + 1 | 1) * PANEL;
+            const long depth = up_to(words<A>(w.head_filled), WORDS_TOGETHER<A>);
+            own.keys = parts.take<A>(depth * own.columns * PER_WORD<A>);
+            own.values = parts.take<A>(up_to(chunk.longest, KEYS_TOGETHER<A>) * w.head_filled);
+            own.scores = parts.take<float>(TILE_ROWS<A> * own.columns);
+            own.weights = parts.take<A>(TILE_ROWS<A> * own.columns);
             if (thread == rank) scratch = own, row = own_row;
         }
     }
@@ -376,8 +389,8 @@ private:
     }
 
     void feed_forward(const Block& block) {
-        for (int first = 0; first < rows_; first += INNER_ROWS) {
-            const int rows = rows_ - first < INNER_ROWS ? rows_ - first : INNER_ROWS;
+        for (int first = 0; first < rows_; first += INNER_ROWS<T>) {
+            const int rows = rows_ - first < INNER_ROWS<T> ? rows_ - first : INNER_ROWS<T>;
             const Rows<T> in = at_.input.from(first);
             const Range panels = share(w_.up_panels);
             auto* inner = at_.inner.values;
@@ -569,6 +582,7 @@ static void forward(
     int rank
 ) {
     by_precision(encoder.shape.precision, [&](auto kind) {
+        [[maybe_unused]] const Tiled<BY_AMX<decltype(kind)>> tiled{};
         Pass<decltype(kind)>(encoder, call, chunk, memory, team, rank).run();
     });
 }
@@ -576,16 +590,19 @@ static void forward(
 // Every height and width of tile against plain loops, with numbers that no precision rounds.
 template <class T>
 static bool tiles_are_right() {
-    constexpr int DEPTH = 24;
+    // three times the words that AMX multiplies at once
+    constexpr int DEPTH = 48 * PER_WORD<T>;
     using Weight = typename Product<T>::Weight;
     using Sum = typename Product<T>::Sum;
-    T left[TILE_ROWS * DEPTH];
+    constexpr int ROWS = TILE_ROWS<T>;
+    [[maybe_unused]] const Tiled<BY_AMX<T>> tiled{};
+    T left[ROWS * DEPTH];
     Weight right[DEPTH * PANEL];
-    Sum sums[TILE_ROWS * PANEL];
-    int a[TILE_ROWS][DEPTH], b[DEPTH][PANEL];
+    Sum sums[ROWS * PANEL];
+    int a[ROWS][DEPTH], b[DEPTH][PANEL];
     uint32_t random = 1;
     const auto next = [&] { return static_cast<int>((random = random * 1664525 + 1013904223) >> 28); };
-    for (int r = 0; r < TILE_ROWS; r++)
+    for (int r = 0; r < ROWS; r++)
         for (int k = 0; k < DEPTH; k++) {
             a[r][k] = next() + (Product<T>::whole_numbers ? 239 : -9);
             write(left + r * DEPTH + k, static_cast<float>(a[r][k]));
@@ -595,10 +612,11 @@ static bool tiles_are_right() {
             b[k][c] = next() - 8;
             write(right + (k / PER_WORD<T> * PANEL + c) * PER_WORD<T> + k % PER_WORD<T>, static_cast<float>(b[k][c]));
         }
-    for (int rows = 1; rows <= TILE_ROWS; rows++)
+    for (int rows = 1; rows <= ROWS; rows++)
         for (int width = LANES; width <= PANEL; width += LANES) {
-            const Tile<T> own = width == LANES ? SINGLE<T>[rows - 1] : DOUBLE<T>[rows - 1];
-            own(left, DEPTH, right, PANEL, DEPTH / PER_WORD<T>, sums, PANEL);
+            const long words = DEPTH / PER_WORD<T>;
+            if (width == LANES) compute_tile<T, 1>(rows, left, DEPTH, right, PANEL, words, sums, PANEL);
+            else compute_tile<T, 2>(rows, left, DEPTH, right, PANEL, words, sums, PANEL);
             for (int r = 0; r < rows; r++)
                 for (int c = 0; c < width; c++) {
                     int expected = 0;

@@ -94,7 +94,7 @@ struct Kernels {
     );
 };
 
-extern const Kernels avx2_kernels, avx512_kernels, avx512_bf16_kernels;
+extern const Kernels avx2_kernels, avx512_kernels, avx512_bf16_kernels, amx_kernels;
 
 // Computes some rows, with room for one as floats, up to whole vectors; bf16 only where the instruction
 // set has it.

@@ -85,7 +85,7 @@ void pack_panel(const Packed& matrix, long panel) {
 // Packs `panels` panels of columns.
 template <class T>
 Weights pack(Arena& arena, const Column* columns, int panels, const int32_t* sources, long inputs) {
-    const long count = static_cast<long>(panels) * PANEL, depth = words<T>(inputs);
+    const long count = static_cast<long>(panels) * PANEL, depth = up_to(words<T>(inputs), WORDS_TOGETHER<T>);
     Weights to{};
     to.panels = panels;
     to.words = depth;

@@ -1,6 +1,7 @@
 // Products of packed rows with packed weights. The head of bertsmith_kernels.h explains the layout.
 #pragma once
 
+#include "amx.h"
 #include "encoder.h"
 #include "simd.h"
 
@@ -134,15 +135,57 @@ using Tile = void (*)(const T*, long, const void*, long, long, void*, long);
     {tile<T, 1, V>, tile<T, 2, V>, tile<T, 3, V>, tile<T, 4, V>, tile<T, 5, V>, tile<T, 6, V>}
 #endif
 template <class T>
-constexpr Tile<T> SINGLE[TILE_ROWS] = TILES(1);
+constexpr Tile<T> SINGLE[REGISTER_ROWS] = TILES(1);
 template <class T>
-constexpr Tile<T> DOUBLE[TILE_ROWS] = TILES(2);
+constexpr Tile<T> DOUBLE[REGISTER_ROWS] = TILES(2);
 #undef TILES
 
+#ifdef HAS_AMX
+template <class T>
+constexpr bool BY_AMX = sizeof(T) < sizeof(float);
+template <class T>
+constexpr int TILE_ROWS = BY_AMX<T> ? AMX_ROWS : REGISTER_ROWS;
+// of which a matrix has a multiple of words
+template <class T>
+constexpr int WORDS_TOGETHER = BY_AMX<T> ? AMX_WORDS : 1;
+template <bool by_amx>
+struct Tiled {};
+template <>
+struct Tiled<true> : TileShapes {};
+#else
+template <class T>
+constexpr bool BY_AMX = false;
+template <class T>
+constexpr int TILE_ROWS = REGISTER_ROWS;
+template <class T>
+constexpr int WORDS_TOGETHER = 1;
+template <bool by_amx>
+struct Tiled {};
+#endif
+
+// Rows behind those of a left matrix that are read: AMX multiplies 16 whatever is wanted.
+template <class T>
+constexpr int ROWS_BEHIND = BY_AMX<T> ? TILE_ROWS<T> - 1 : 0;
+
+// Writes the product of up to TILE_ROWS rows and V vectors of columns; `to` has place for TILE_ROWS.
+template <class T, int V>
+INLINE void compute_tile(
+    int rows, const T* a, long stride, const void* b, long columns, long words, void* to, long to_columns
+) {
+#ifdef HAS_AMX
+    if constexpr (BY_AMX<T>) {
+        multiply_tiles<T, 1, V>(a, stride, b, columns, words, to, to_columns, false, nullptr);
+        return;
+    }
+#endif
+    (V == 1 ? SINGLE<T> : DOUBLE<T>)[rows - 1](a, stride, b, columns, words, to, to_columns);
+}
+
 // Rows cut into tiles of about equal height.
+template <class T>
 struct Tiles {
     int rows, count;
-    explicit Tiles(int n) : rows(n), count((n + TILE_ROWS - 1) / TILE_ROWS) {}
+    explicit Tiles(int n) : rows(n), count((n + TILE_ROWS<T> - 1) / TILE_ROWS<T>) {}
     int begin(int tile) const { return static_cast<int>(static_cast<long>(rows) * tile / count); }
 };
 
@@ -155,9 +198,9 @@ INLINE void multiply(
     long column = 0;
     const char* right = static_cast<const char*>(b);
     for (; column + PANEL <= wanted; column += PANEL)
-        DOUBLE<T>[rows - 1](a, stride, right + column * WORD<T>, columns, words, to + column, to_columns);
+        compute_tile<T, 2>(rows, a, stride, right + column * WORD<T>, columns, words, to + column, to_columns);
     if (column < wanted)
-        SINGLE<T>[rows - 1](a, stride, right + column * WORD<T>, columns, words, to + column, to_columns);
+        compute_tile<T, 1>(rows, a, stride, right + column * WORD<T>, columns, words, to + column, to_columns);
 }
 
 // Rows that a product reads: `stride` values apart, for int8 with the scale and zero of each.
@@ -191,25 +234,76 @@ INLINE F finished(
     return fma(to_float(subtract(load_words(sums), shift)), scale, load(w.bias + column));
 }
 
+// Gives the sums of some rows of a panel to `use`.
+template <class T, class Use>
+INLINE void finish(
+    const Rows<T>& in, Range rows, const Weights& w, long column, const typename Product<T>::Sum* sums, Use&& use
+) {
+    for (int r = rows.begin; r < rows.end; r++, sums += PANEL) {
+        const F low = finished(in, r, w, column, sums);
+        const F high = finished(in, r, w, column + LANES, sums + LANES);
+        use(r, column, low, high);
+    }
+}
+
+#ifdef HAS_AMX
+// Words of a panel that are multiplied with all rows before the next: they stay in the L1 cache.
+constexpr long AMX_BLOCK = 192;
+// Rows whose sums are kept meanwhile.
+constexpr int AMX_GROUP = 128;
+
+// Rows of up to AMX_GROUP with a panel. While tiles are multiplied, what is done to the sums of those
+// before can go on: neither waits for the other.
+template <class T, class Use>
+INLINE void product_of_group(const Rows<T>& in, Range rows, const Weights& w, int panel, Use&& use) {
+    alignas(64) typename Product<T>::Sum sums[AMX_GROUP * PANEL];
+    const char* right = static_cast<const char*>(w.values) + panel * w.words * PANEL * WORD<T>;
+    const long column = static_cast<long>(panel) * PANEL;
+    for (long word = 0; word < w.words; word += AMX_BLOCK) {
+        const bool last = word + AMX_BLOCK >= w.words;
+        const long count = last ? w.words - word : AMX_BLOCK;
+        const char* block = right + word * PANEL * WORD<T>;
+        Range before = {rows.begin, rows.begin};
+        for (int r = rows.begin; r < rows.end; r += 2 * AMX_ROWS) {
+            const T* left = in.values + r * in.stride + word * PER_WORD<T>;
+            auto* own = sums + (r - rows.begin) * PANEL;
+            // all groups of rows together ask for the next block
+            const char* soon = block + (AMX_BLOCK + (r - rows.begin) / (2 * AMX_ROWS) * count / 4) * PANEL * WORD<T>;
+            if (rows.end - r > AMX_ROWS) multiply_tiles<T, 2, 2>(left, in.stride, block, PANEL, count, own, PANEL, word, soon);
+            else multiply_tiles<T, 1, 2>(left, in.stride, block, PANEL, count, own, PANEL, word, soon);
+            if (!last) continue;
+            finish(in, before, w, column, sums + (before.begin - rows.begin) * PANEL, use);
+            before = {r, r + 2 * AMX_ROWS < rows.end ? r + 2 * AMX_ROWS : rows.end};
+        }
+        if (last) finish(in, before, w, column, sums + (before.begin - rows.begin) * PANEL, use);
+    }
+}
+#endif
+
 // Multiplies rows with some panels; `use(row, column, low, high)` gets each row of each panel, biases
 // added, as two vectors.
 template <class T, class Use>
 INLINE void product(const Rows<T>& in, int rows, const Weights& w, Range panels, Use&& use) {
-    alignas(64) typename Product<T>::Sum sums[TILE_ROWS * PANEL];
-    const Tiles tiles(rows);
+#ifdef HAS_AMX
+    if constexpr (BY_AMX<T>) {
+        for (int begin = 0; begin < rows; begin += AMX_GROUP) {
+            const Range group = {begin, begin + AMX_GROUP < rows ? begin + AMX_GROUP : rows};
+            for (int panel = panels.begin; panel < panels.end; panel++)
+                product_of_group(in, group, w, panel, use);
+        }
+        return;
+    }
+#endif
+    alignas(64) typename Product<T>::Sum sums[TILE_ROWS<T> * PANEL];
+    const Tiles<T> tiles(rows);
     for (int panel = panels.begin; panel < panels.end; panel++) {
         const char* right = static_cast<const char*>(w.values) + panel * w.words * PANEL * WORD<T>;
         const long column = static_cast<long>(panel) * PANEL;
         for (int t = 0; t < tiles.count; t++) {
             const int begin = tiles.begin(t), height = tiles.begin(t + 1) - begin;
             const T* left = in.values + begin * in.stride;
-            DOUBLE<T>[height - 1](left, in.stride, right, PANEL, w.words, sums, PANEL);
-            for (int r = 0; r < height; r++) {
-                const auto* own = sums + r * PANEL;
-                const F low = finished(in, begin + r, w, column, own);
-                const F high = finished(in, begin + r, w, column + LANES, own + LANES);
-                use(begin + r, column, low, high);
-            }
+            compute_tile<T, 2>(height, left, in.stride, right, PANEL, w.words, sums, PANEL);
+            finish(in, {begin, begin + height}, w, column, sums, use);
         }
     }
 }

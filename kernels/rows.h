@@ -104,11 +104,13 @@ INLINE void normalise(const float* x, float* y, int width, const Norm& norm, flo
     }
 }
 
-// Rows of floats or bf16 made what a product reads. `width` is a multiple of LANES.
+// Rows of floats or bf16 made what a product reads. `width` is a multiple of LANES; what is behind it, up
+// to the end of the cache line, becomes zero where AMX multiplies it.
 template <class T, class S>
 INLINE void convert(const S* x, int width, const Rows<T>& to, int row) {
     T* out = to.values + row * to.stride;
     for (int i = 0; i < width; i += LANES) store(out + i, load(x + i));
+    if (BY_AMX<T> && width % (WORDS_TOGETHER<T> * PER_WORD<T>)) store(out + width, splat(0.0f));
 }
 
 // x = scale (value - zero), zero and the values from 0 to 255: the range of the row and 0.

@@ -18,13 +18,13 @@ struct bf16 {
     uint16_t bits;
 };
 
-// Lanes of four bytes; rows of a tile and vectors beside each other that fill the registers.
+// Lanes of four bytes, and rows of two vectors each whose sums fill the registers.
 #ifdef __AVX512F__
-constexpr int LANES = 16, TILE_ROWS = 12;
+constexpr int LANES = 16, REGISTER_ROWS = 12;
 using F = __m512;
 using I = __m512i;
 #else
-constexpr int LANES = 8, TILE_ROWS = 6;
+constexpr int LANES = 8, REGISTER_ROWS = 6;
 using F = __m256;
 using I = __m256i;
 #endif
@@ -52,8 +52,12 @@ INLINE I broadcast(const void* p) {
     return _mm512_set1_epi32(word);
 }
 
-// asks for nothing: there a panel is read by one tile of twice as many rows, and nothing was gained
-INLINE void read_ahead(const char*) {}
+// Asks for weights before they are needed: on Intel an encoder in fp32 gains an eighth by it, as a panel of
+// floats is as large as the L1 cache. On AMD nothing was gained.
+INLINE void read_ahead(const char* p) {
+    _mm_prefetch(p + 6144, _MM_HINT_T0);
+    _mm_prefetch(p + 6208, _MM_HINT_T0);
+}
 
 INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE F max(F a, F b) { return _mm512_max_ps(a, b); }

@@ -37,3 +37,12 @@ def test_reasons_not_to_compile_are_said_and_nothing_is_left(
     monkeypatch.setattr(platform, "machine", lambda: machine)
     assert reason in build.compile_kernels(tmp_path / "_kernels.so")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_compiler_without_amx_compiles_the_others(build: ModuleType, tmp_path: Path) -> None:
+    old = tmp_path / "g++-10"
+    old.write_text('#!/bin/sh\ncase "$*" in *-mamx*) exit 1;; esac\n')
+    old.chmod(0o755)
+    assert build.known_sets([str(old)]) == ["avx2", "avx512", "avx512_bf16"]
+    units = build.units_of(build.known_sets([str(old)]))
+    assert not any("amx" in word.lower() for unit in units for word in (unit[1], *unit[2]))

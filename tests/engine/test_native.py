@@ -40,6 +40,7 @@ PRECISIONS: tuple[KernelPrecision, ...] = ("fp32", "bf16", "int8")
 KERNELS: list[tuple[str, KernelPrecision]] = [
     ("avx2", "fp32"), ("avx2", "int8"), ("avx512", "fp32"), ("avx512", "int8"),
     ("avx512-bf16", "fp32"), ("avx512-bf16", "bf16"), ("avx512-bf16", "int8"),
+    ("amx", "bf16"), ("amx", "int8"),
 ]  # fmt: skip
 COSINES = {"fp32": 1 - 1e-6, "bf16": 0.9999, "int8": 0.997}
 SIZES: dict[str, Any] = {
@@ -281,7 +282,10 @@ def test_no_more_than_a_block_is_held_twice() -> None:
     assert left < 4
 
 
-@pytest.mark.parametrize(("asked", "found"), [("avx2", "avx2"), ("none", "None")])
+LOWER = [("none", "None"), *((name, name) for name in instruction_sets()[:-1] or ["avx2"])]
+
+
+@pytest.mark.parametrize(("asked", "found"), LOWER)
 def test_the_environment_chooses_lower_instructions(asked: str, found: str) -> None:
     script = "from bertsmith.core.kernels import instruction_set; print(instruction_set())"
     shown = subprocess.check_output(

@@ -1,8 +1,9 @@
-// AVX-512, bf16 and VNNI in plain C++: what the kernels ask of them, lane by lane.
+// AVX-512, bf16, VNNI and AMX in plain C++: what the kernels ask of them, lane by lane.
 //
 // Included before all else (-include), it lets a processor with AVX2 alone run the code that is
 // written for AVX-512, so that it can be tested there. Where the instruction rounds, this rounds as
-// the manual of the instruction says; a sum of two products of bf16 is rounded after each.
+// the manual of the instruction says; a sum of two products of bf16 is rounded after each, those of
+// AMX are summed by even and odd places first. Linux is not asked for AMX.
 #pragma once
 
 #include <cstdint>
@@ -216,6 +217,86 @@ LANEWISE __m512i shuffle_i32x4(__m512i a, __m512i b, int which) {
 #define _mm256_mask_storeu_epi16 emulated::mask_storeu_epi16
 #define __m512bh __m512i
 
+#if EMULATED_SET >= 4
+#include <unistd.h>
+
+namespace emulated {
+
+struct Tile {
+    int32_t word[16][16];
+};
+
+static thread_local Tile tiles[8];
+static thread_local bool shaped;
+
+struct TileShape {
+    uint8_t palette, first_row, reserved[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+};
+
+// The kernels use whole tiles alone.
+static inline void tile_loadconfig(const void* from) {
+    TileShape shape;
+    std::memcpy(&shape, from, sizeof(shape));
+    shaped = shape.palette == 1;
+    for (int i = 0; i < 8; i++) shaped = shaped && shape.bytes[i] == 64 && shape.rows[i] == 16;
+}
+
+static inline Tile& tile(int number) {
+    if (!shaped) __builtin_trap();
+    return tiles[number];
+}
+
+static inline void tile_loadd(int number, const void* from, long stride) {
+    for (int r = 0; r < 16; r++) std::memcpy(tile(number).word[r], static_cast<const char*>(from) + r * stride, 64);
+}
+
+static inline void tile_stored(int number, void* to, long stride) {
+    for (int r = 0; r < 16; r++) std::memcpy(static_cast<char*>(to) + r * stride, tile(number).word[r], 64);
+}
+
+static inline void tile_dpbf16ps(int sums, int left, int right) {
+    for (int r = 0; r < 16; r++)
+        for (int i = 0; i < 16; i++) {
+            float even = 0, odd = 0;
+            for (int k = 0; k < 16; k++) {
+                const uint32_t a = tile(left).word[r][k], b = tile(right).word[k][i];
+                even += half(a & 0xFFFF) * half(b & 0xFFFF);
+                odd += half(a >> 16) * half(b >> 16);
+            }
+            tile(sums).word[r][i] = bits<int32_t>(bits<float>(tile(sums).word[r][i]) + (even + odd));
+        }
+}
+
+static inline void tile_dpbusd(int sums, int left, int right) {
+    for (int r = 0; r < 16; r++)
+        for (int i = 0; i < 16; i++)
+            for (int k = 0; k < 16; k++)
+                for (int byte = 0; byte < 32; byte += 8)
+                    tile(sums).word[r][i] += static_cast<uint8_t>(tile(left).word[r][k] >> byte) *
+                                             static_cast<int8_t>(tile(right).word[k][i] >> byte);
+}
+
+}  // namespace emulated
+
+#undef _tile_loadconfig
+#undef _tile_release
+#undef _tile_zero
+#undef _tile_loadd
+#undef _tile_stored
+#undef _tile_dpbf16ps
+#undef _tile_dpbusd
+#define _tile_loadconfig emulated::tile_loadconfig
+#define _tile_release() (emulated::shaped = false)
+#define _tile_zero(number) (emulated::tile(number) = emulated::Tile{})
+#define _tile_loadd emulated::tile_loadd
+#define _tile_stored emulated::tile_stored
+#define _tile_dpbf16ps emulated::tile_dpbf16ps
+#define _tile_dpbusd emulated::tile_dpbusd
+#define syscall(...) 0L
+#define __AMX_TILE__ 1
+#endif
 #if EMULATED_SET >= 2
 #define __AVX512F__ 1
 #endif

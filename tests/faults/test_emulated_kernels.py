@@ -1,4 +1,4 @@
-"""The kernels for AVX-512, bf16 and VNNI on a processor that has none, by emulated instructions."""
+"""The kernels for AVX-512, bf16, VNNI and AMX on a processor without, by emulated instructions."""
 
 from __future__ import annotations
 
@@ -36,18 +36,14 @@ def compile_emulated(library: Path, scratch: Path) -> None:
     compiler = script.compiler()
     assert compiler is not None
     common = [*compiler, *script.OPTIONS, "-mavx2", "-mfma", "-Wno-psabi", "-Wno-attributes"]
-    units = [("dispatch.cpp", ["-D__builtin_cpu_supports(name)=1"]), ("threads.cpp", [])]
-    for number, name in enumerate(script.INSTRUCTION_SETS, 1):
-        emulated = ["-include", str(EMULATED), f"-DEMULATED_SET={number}"]
-        named = [*emulated, f"-DKERNELS=kernels_{name}"]
-        units += [
-            ("encoder.cpp", [*named, f"-DTABLE={name}_kernels"]),
-            ("cross_entropy.cpp", [*named, f"-DTABLE={name}_losses"]),
-        ]
+    common += ["-include", str(EMULATED), "-D__builtin_cpu_supports(name)=1"]
+    sets = list(script.INSTRUCTION_SETS)
     objects = []
-    for number, (source, flags) in enumerate(units):
+    for number, (source, name, definitions) in enumerate(script.units_of(sets)):
         objects.append(str(scratch / f"{number}.o"))
-        command = [*common, *flags, "-c", str(script.SOURCES / source), "-o", objects[-1]]
+        emulated = f"-DEMULATED_SET={sets.index(name) + 1 if name else len(sets)}"
+        command = [*common, emulated, *definitions]
+        command += ["-c", str(script.SOURCES / source), "-o", objects[-1]]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{shlex.join(command)}\n{done.stderr[-3000:]}"
     subprocess.run([*compiler, "-shared", "-pthread", *objects, "-o", str(library)], check=True)
@@ -70,7 +66,7 @@ def test_emulated_kernels_are_as_exact(tmp_path: Path) -> None:
         )  # fmt: skip
 
     asked = run("-c", "from bertsmith.core.kernels import *; print(instruction_sets())")
-    assert "avx512-bf16" in asked.stdout, asked.stderr
+    assert "amx" in asked.stdout, asked.stderr
     options = ("-q", "-rs", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'run'}")
     done = run("-m", "pytest", *options, *(str(TESTS / name) for name in TESTED))
     assert done.returncode == 0, done.stdout[-5000:]

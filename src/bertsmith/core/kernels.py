@@ -2,7 +2,7 @@
 
 The library (kernels/ of the repository) is compiled when the package is built, where there is a C++
 compiler. It has kernels for several instruction sets and chooses when it is loaded; the environment
-variable BERTSMITH_KERNELS, avx2, avx512 or none, makes it choose a lower one.
+variable BERTSMITH_KERNELS, avx2, avx512, avx512-bf16 or none, makes it choose a lower one.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from bertsmith.core.log import say
 from bertsmith.core.printable import printable
 
 _LIBRARY = Path(__file__).with_name("_kernels.so")
-INSTRUCTION_SETS = {1: "avx2", 2: "avx512", 3: "avx512-bf16"}
+INSTRUCTION_SETS = {1: "avx2", 2: "avx512", 3: "avx512-bf16", 4: "amx"}
 """Instruction sets by their number, the best last."""
 NUMBERS = {name: number for number, name in INSTRUCTION_SETS.items()}
+WITH_BF16 = ("avx512-bf16", "amx")
+"""Those that have products of bf16."""
 _FAILED_TEST = -1
 # BS_INTERFACE of kernels/bertsmith_kernels.h
 _INTERFACE = 3
@@ -153,7 +155,7 @@ def _interface_of(library: ctypes.CDLL) -> list[int]:
 
 
 def instruction_set() -> str | None:
-    """Return "avx2", "avx512", "avx512-bf16" (with int8 products), or None without kernels."""
+    """Return the best of INSTRUCTION_SETS that can be used here, None without kernels."""
     loaded = library()
     return None if loaded is None else INSTRUCTION_SETS[loaded.bs_instruction_set()]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.core import kernels
-from bertsmith.core.kernels import instruction_set, instruction_sets
+from bertsmith.core.kernels import WITH_BF16, instruction_set, instruction_sets
 from bertsmith.core.shapes import Places
 from bertsmith.network.attention.rotary import rotation
 from bertsmith.network.batch import Batch
@@ -39,7 +39,7 @@ def cannot(
     chosen = instructions or usable[-1]
     if chosen not in usable:
         return f"this processor has no {chosen}"
-    if precision == "bf16" and chosen != "avx512-bf16":
+    if precision == "bf16" and chosen not in WITH_BF16:
         return f"{chosen} has no products of bf16 numbers"
     if precision == "int8" and max(config.hidden, config.feed_forward) > _WIDEST_INT8:
         return f"rows of more than {_WIDEST_INT8} numbers are too wide for products in int8"

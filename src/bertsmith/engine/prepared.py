@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.kernels import instruction_set
+from bertsmith.core.kernels import WITH_BF16, instruction_set
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.config import EngineConfig, Number
 from bertsmith.engine.devices import has_tiles, multiplies_bf16
@@ -119,8 +119,9 @@ def _backend(model: Model, precision: Number) -> Backend:
     if model.device.type != "cpu":
         return "network"
     reason = cannot(model.config.encoder, precision)
-    # oneDNN has AMX, which multiplies bf16 several times as fast as AVX-512; the kernels do not
-    by_tiles = precision == "bf16" and has_tiles()
+    # AMX multiplies bf16 several times as fast as AVX-512: oneDNN has it, the kernels where their
+    # compiler knew it
+    by_tiles = precision == "bf16" and has_tiles() and instruction_set() != "amx"
     return "torch" if reason or by_tiles else "native"
 
 
@@ -133,6 +134,6 @@ def _no_int8(model: Model) -> str | None:
 
 def packs_bf16() -> bool:
     """Return whether the processor multiplies packed weights in bf16 natively."""
-    if instruction_set() == "avx512-bf16":
+    if instruction_set() in WITH_BF16:
         return True
     return packs(torch.bfloat16) and multiplies_bf16(torch.device("cpu"))

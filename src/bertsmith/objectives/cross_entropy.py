@@ -154,7 +154,7 @@ def _of_rows(logits: Tensor, labels: Tensor, gradient: Tensor | None) -> tuple[T
 
 def _in_rows(logits: Tensor, gradient: Tensor | None, instructions: str) -> bool:
     """Return whether the native kernels can take the logits, each row a stretch of memory."""
-    kinds = [torch.float32, *([torch.bfloat16] if instructions == "avx512-bf16" else [])]
+    kinds = [torch.float32, *([torch.bfloat16] if instructions in kernels.WITH_BF16 else [])]
     alike = gradient is None or gradient.stride() == logits.stride()
     on_processor = logits.device.type == "cpu" and logits.dtype in kinds
     return on_processor and alike and logits.stride(1) == 1
