@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from asyncio import Task
-from collections.abc import Callable, Coroutine, MutableMapping
+from collections.abc import Callable, Coroutine, Mapping, MutableMapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import httpx
@@ -188,7 +188,9 @@ def test_a_body_is_bounded_whether_its_size_is_told_or_not() -> None:
 
 
 async def called(
-    rig: Rig, receive: Callable[[], Coroutine[Any, Any, dict[str, Any]]], path: str = "/answer"
+    rig: Rig,
+    receive: Callable[[], Coroutine[Any, Any, dict[str, Any]]],
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """Call the application as a server of ASGI does."""
     sent: list[dict[str, Any]] = []
@@ -196,9 +198,11 @@ async def called(
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(dict(message))
 
+    named = {"host": "localhost", **headers}
     scope = {
-        "type": "http", "method": "POST", "path": path, "raw_path": path.encode(),
-        "headers": [(b"host", b"localhost")], "query_string": b"", "root_path": "",
+        "type": "http", "method": "POST", "path": "/answer", "raw_path": b"/answer",
+        "headers": [(name.encode(), value.encode()) for name, value in named.items()],
+        "query_string": b"", "root_path": "",
         "scheme": "http", "http_version": "1.1", "server": ("localhost", 80),
         "client": ("127.0.0.1", 9), "asgi": {"version": "3.0"},
     }  # fmt: skip
@@ -215,6 +219,29 @@ def test_a_body_that_trickles_is_given_up() -> None:
         async with running(body_deadline=0.05) as rig:
             start, _ = await called(rig, trickle)
             assert start["status"] == 408
+
+    run(test)
+
+
+@pytest.mark.parametrize(("more", "status"), [({}, 200), ({"transfer-encoding": "chunked"}, 408)])
+def test_a_body_is_whole_with_the_last_byte_that_was_declared(
+    more: dict[str, str], status: int
+) -> None:
+    """The length of chunks is not what is declared."""
+    body = json.dumps(ASKED).encode()
+    pieces = [body[:5], body[5:]]
+
+    async def receive() -> dict[str, Any]:
+        if not pieces:
+            # nothing follows, and nobody hangs up
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": pieces.pop(0), "more_body": True}
+
+    async def test() -> None:
+        async with running(body_deadline=0.05) as rig:
+            headers = {"content-length": str(len(body)), **more}
+            start, _ = await called(rig, receive, headers)
+            assert start["status"] == status
 
     run(test)
 
@@ -286,6 +313,56 @@ def test_above_the_bound_requests_are_refused_at_once() -> None:
             for response in await asyncio.gather(*accepted):
                 assert response.status_code == 200
             assert (await rig.post("/answer", {"wrong": ["x" * 160]})).status_code == 400
+
+    run(test)
+
+
+def test_bodies_of_any_size_that_was_read_are_refused_unread() -> None:
+    sizes = (60, 130, 250, 500, 1_000, 2_000, 4_000)
+
+    async def test() -> None:
+        async with running((facts(max_input_length=8000),), queue_tokens=2_000) as rig:
+            for size in sizes:
+                response = await rig.post("/answer", {"inputs": ["x" * size]})
+                assert response.status_code == 200
+            link = rig.links[0]
+            link.held = True
+            many = [asyncio.create_task(rig.post("/answer", {"inputs": ["x" * 60]}))
+                    for _ in range(200)]  # fmt: skip
+            await until(lambda: any(each.done() for each in many))
+            for size in sizes:
+                assert (await rig.post("/answer", {"wrong": ["x" * size]})).status_code == 429
+            link.held = False
+            while not all(each.done() for each in many):
+                link.release()
+                await asyncio.sleep(0)
+            for size in sizes:
+                assert (await rig.post("/answer", {"wrong": ["x" * size]})).status_code == 400
+
+    run(test)
+
+
+def test_what_fits_is_not_refused_by_the_size_of_its_body() -> None:
+    # of this body one byte is text
+    sparse = {"inputs": "x", "other": "x" * 110}
+
+    async def test() -> None:
+        async with running(queue_tokens=100) as rig:
+            assert (await rig.post("/predict", sparse)).status_code == 200
+            link = rig.links[0]
+            link.held = True
+            dense = {"inputs": ["x" * 130]}
+            asked = [asyncio.create_task(rig.post("/answer", dense)) for _ in range(4)]
+            await until(lambda: len(rig.gateway.queue) == 2)
+            for _ in range(3):
+                assert (await rig.post("/answer", dense)).status_code == 429
+                asked.append(asyncio.create_task(rig.post("/predict", sparse)))
+                await until(lambda: rig.gateway.waiting == len(asked) or asked[-1].done())
+            link.held = False
+            while not all(each.done() for each in asked):
+                link.release()
+                await asyncio.sleep(0)
+            assert {(await each).status_code for each in asked} == {200}
 
     run(test)
 

@@ -60,12 +60,9 @@ class Overloaded(Refusal):
 
     status, code = 429, "overloaded"
 
-    def __init__(
-        self, message: str, retry_after: int, tokens: int = 0, *, large: bool = False
-    ) -> None:
-        """`tokens` are those that there was no room for, of a small request or a large one."""
+    def __init__(self, message: str, retry_after: int) -> None:
         super().__init__(message)
-        self.retry_after, self.tokens, self.large = retry_after, tokens, large
+        self.retry_after = retry_after
 
 
 class DeadlineExceeded(Refusal):

@@ -1,7 +1,8 @@
 """The way from requests to workers and back: the queue, its batches, deadlines, dead workers.
 
 It runs in one event loop and knows no HTTP. Requests are refused at once where more tokens wait
-than may, or than can be computed in half the deadline by the pace so far. A batch is as large as is
+than may, or than can be computed in half the deadline by the pace so far; most of them before they
+are read, by the tokens that bodies of such a size had at least. A batch is as large as is
 computed in `pace.BATCH_SECONDS`, by what was measured so far; larger texts are computed alone, and
 never by all workers at once.
 
@@ -25,7 +26,7 @@ from bertsmith.core.errors import UserError, WorkerDied
 from bertsmith.core.log import say
 from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.dispatch.jobs import Group, Job, Part, Sent, Worker
-from bertsmith.serving.dispatch.pace import ModelPace, ServerPace
+from bertsmith.serving.dispatch.pace import BodyTokens, ModelPace, ServerPace
 from bertsmith.serving.dispatch.queue import QueueFull, Taken, TokenQueue, TooLarge
 from bertsmith.serving.dispatch.workers import Link, Listener
 from bertsmith.serving.messages import (
@@ -58,8 +59,6 @@ _WAITING = 0.5
 _LONGEST_PAUSE = 5.0
 _OUT_OF_MEMORY = "it was killed, by the system perhaps, which was short of memory"
 _TICK = 1.0
-# times the bytes of a request that was refused, up to which others are like it
-_AS_LARGE = 2
 
 
 @dataclass
@@ -96,8 +95,7 @@ class Gateway:
         self._workers: list[Worker] = []
         self._speeds: list[ModelPace] = []
         self._pace = ServerPace()
-        # bytes and tokens of the smallest request refused since there was room last, of each flow
-        self._no_room: dict[bool, tuple[int, int]] = {}
+        self._body_tokens = BodyTokens()
         self._jobs: set[Job] = set()
         self._idle = asyncio.Event()
         self._number = 0
@@ -160,16 +158,19 @@ class Gateway:
 
     # requests
 
-    async def ask(self, model: int, task: Kind, inputs: Sequence[Input]) -> list[Outcome]:
+    async def ask(
+        self, model: int, task: Kind, inputs: Sequence[Input], *, body: int = 0
+    ) -> list[Outcome]:
         """Return the outcomes of some inputs, in their order; raises `Refusal`.
 
-        Where it is cancelled, what was not computed yet will not be.
+        They came in a body of so many bytes, by which others like it are refused unread. Where it
+        is cancelled, what was not computed yet will not be.
         """
         if self._refusing or not self._able:
             why = "is shutting down" if self._refusing else "has no model open at the moment"
             raise Unavailable(f"the server {why}")
         job = Job([None] * len(inputs), len(inputs), asyncio.get_running_loop().create_future())
-        self._add(job, model, task, inputs)
+        self._add(job, model, task, inputs, body)
         self._jobs.add(job)
         try:
             self._dispatch()
@@ -192,7 +193,7 @@ class Gateway:
             for number, outcome in enumerate(job.outcomes)
         ]
 
-    def _add(self, job: Job, model: int, task: Kind, inputs: Sequence[Input]) -> None:
+    def _add(self, job: Job, model: int, task: Kind, inputs: Sequence[Input], body: int) -> None:
         speed, facts = self._speeds[model], self.models[model]
         most = facts.max_input_length
         contents = []
@@ -202,35 +203,32 @@ class Gateway:
             tokens = max(min(guess, most * _sequences(asked)), guess // _ENCODED_FOR_ONE, 2)
             contents.append((Part(job, index, asked), tokens))
         total = sum(tokens for _, tokens in contents)
+        if body:
+            self._body_tokens.learn(body, total)
         large = total > speed.budget
         if self._waits_too_long(large):
-            raise self._overloaded(total, large)
+            raise self._overloaded(large)
         deadline = time.monotonic() + self.limits.deadline
         try:
             job.entries = self.queue.add((model, task), contents, deadline=deadline, large=large)
         except QueueFull:
-            raise self._overloaded(total, large) from None
-        except TooLarge as large:
-            message = f"the request has about {large.tokens:,} tokens, and {large.most:,} may wait"
+            raise self._overloaded(large) from None
+        except TooLarge as error:
+            message = f"the request has about {error.tokens:,} tokens, and {error.most:,} may wait"
             raise PayloadTooLarge(message) from None
 
     def check_room(self, size: int) -> None:
-        """Raise `Overloaded` for a request of so many bytes where one like it was just refused.
+        """Raise `Overloaded` for a body of so many bytes for whose least tokens there is no room.
 
-        Under load most requests are refused, and this costs a fraction of reading them.
+        Under load most requests are refused, and this costs a fraction of reading them. One that
+        may be small, or too large for an empty queue, is taken for what is refused less.
         """
-        for large, (least, tokens) in list(self._no_room.items()):
-            # one that is far larger may be too large for an empty queue, and is told so
-            if least <= size <= _AS_LARGE * least:
-                if self._waits_too_long(large) or not self.queue.has_room(tokens, large=large):
-                    raise self._overloaded(tokens, large)
-                del self._no_room[large]
-
-    def note_refused(self, size: int, refusal: Overloaded) -> None:
-        """Take note of a request of so many bytes that there was no room for."""
-        known = self._no_room.get(refusal.large)
-        if known is None or size < known[0]:
-            self._no_room[refusal.large] = (size, refusal.tokens)
+        tokens = self._body_tokens.least(size)
+        if tokens is None or tokens > self.queue.most:
+            return
+        large = tokens > max(speed.budget for speed in self._speeds)
+        if self._waits_too_long(large) or not self.queue.has_room(tokens, large=large):
+            raise self._overloaded(large)
 
     def _waits_too_long(self, large: bool) -> bool:
         ahead = self.queue.ahead(large=large)
@@ -240,10 +238,10 @@ class Gateway:
         """Return the seconds in which tokens that wait will be computed, by the pace so far."""
         return tokens * self._pace.seconds / self._count
 
-    def _overloaded(self, wanted: int, large: bool) -> Overloaded:
+    def _overloaded(self, large: bool) -> Overloaded:
         tokens = self.queue.ahead(large=large)
         seconds = max(1, math.ceil(self._seconds_to_wait(tokens)))
-        return Overloaded(f"{tokens:,} tokens wait already", seconds, wanted, large=large)
+        return Overloaded(f"{tokens:,} tokens wait already", seconds)
 
     def _cancel(self, job: Job) -> None:
         sent: dict[int, tuple[Worker, list[int]]] = {}

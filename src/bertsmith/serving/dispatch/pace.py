@@ -1,14 +1,19 @@
-"""Estimates of how fast texts are computed, by which batches and queue are bounded."""
+"""Estimates by which batches and queue are bounded.
+
+They are of how fast texts are computed, and of the tokens of a request that was not read yet.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 BATCH_SECONDS = 0.05
 """The time in which a batch should be computed."""
 _LEAST_BATCH, _MOST_BATCH, _FIRST_BATCH = 512, 16_384, 2048
 # share of what was known before in each estimate
 _MEMORY, _LONG_MEMORY = 0.9, 0.98
+# of the least density; one odd request is forgotten after some thousands that are read
+_LEAST_MEMORY = 0.999
 
 
 @dataclass(slots=True)
@@ -53,3 +58,25 @@ class ServerPace:
         if tokens:
             self.computed = _LONG_MEMORY * self.computed + seconds
             self.tokens = _LONG_MEMORY * self.tokens + tokens
+
+
+@dataclass(slots=True)
+class BodyTokens:
+    """The least tokens that a body of so many bytes may have, by those that were read.
+
+    Bodies of different sizes are of different kinds: one long text, of which a part is read, or
+    many short ones. So the least density, in tokens for each byte, is kept for each power of two.
+    """
+
+    _densities: dict[int, float] = field(default_factory=dict)
+
+    def least(self, size: int) -> int | None:
+        """Return about the least tokens of a body; None where none of about its size was read."""
+        density = self._densities.get(size.bit_length())
+        return None if density is None else int(density * size)
+
+    def learn(self, size: int, tokens: int) -> None:
+        """Take note of the tokens of a body."""
+        key, density = size.bit_length(), tokens / size
+        least = self._densities.get(key, density)
+        self._densities[key] = min(density, density + _LEAST_MEMORY * (least - density))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -132,29 +133,25 @@ def _asked(
 
     def begin(body: bytes) -> asyncio.Task[Response]:
         asked = parsed(body, endpoint.body, service.limits.max_inputs)
-        return asyncio.create_task(answer(asked))
+        return asyncio.create_task(answer(replace(service, body=len(body)), asked))
 
-    async def answer(asked: Asked) -> Response:
-        return await endpoint.run(service, asked)
+    async def answer(serving: Service, asked: Asked) -> Response:
+        return await endpoint.run(serving, asked)
 
     async def run(request: Request) -> Response:
         try:
             body = await request.body()
         except ClientDisconnect:
             return Response(status_code=_CLIENT_CLOSED)
-        try:
-            if len(body) < _LARGE_BODY:
-                found = await _while_connected(request.receive, begin(body))
-            else:
-                async with turn:
-                    began, work = time.perf_counter(), begin(body)
-                    await asyncio.sleep(0)
-                    # its texts are queued; meanwhile others had to wait
-                    await asyncio.sleep(time.perf_counter() - began)
-                found = await _while_connected(request.receive, work)
-        except Overloaded as refusal:
-            service.gateway.note_refused(len(body), refusal)
-            raise
+        if len(body) < _LARGE_BODY:
+            found = await _while_connected(request.receive, begin(body))
+        else:
+            async with turn:
+                began, work = time.perf_counter(), begin(body)
+                await asyncio.sleep(0)
+                # its texts are queued; meanwhile others had to wait
+                await asyncio.sleep(time.perf_counter() - began)
+            found = await _while_connected(request.receive, work)
         return Response(status_code=_CLIENT_CLOSED) if found is None else found
 
     return run

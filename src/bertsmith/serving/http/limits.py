@@ -150,7 +150,7 @@ class Bodies:
         """Return a body that is about to be received; raises `PayloadTooLarge`."""
         if declared is not None and declared > self._limits.max_body:
             raise self._too_much()
-        return Body(self, self._limits, receive)
+        return Body(self, self._limits, receive, declared)
 
     def add(self, size: int) -> None:
         """Count bytes that are held from now on; raises `Overloaded`."""
@@ -172,10 +172,16 @@ class Bodies:
 
 
 class Body:
-    """The body of one request: `receive` takes the place of that of ASGI."""
+    """The body of one request: `receive` takes the place of that of ASGI.
 
-    def __init__(self, bodies: Bodies, limits: LimitsConfig, receive: Receive) -> None:
-        self._bodies, self._receive = bodies, receive
+    It is whole with the last byte that was declared: granian says that nothing follows in a message
+    of its own, which costs a round of its threads.
+    """
+
+    def __init__(
+        self, bodies: Bodies, limits: LimitsConfig, receive: Receive, declared: int | None
+    ) -> None:
+        self._bodies, self._receive, self._declared = bodies, receive, declared
         self._end = time.monotonic() + limits.body_deadline
         self._seconds = limits.body_deadline
         self._size = self._pieces = 0
@@ -200,7 +206,9 @@ class Body:
             self._bodies.check(self._size + size)
             self._bodies.add(size)
             self._size += size
-            self._whole = not message.get("more_body", False)
+            self._whole = not message.get("more_body", False) or self._size == self._declared
+            if self._whole:
+                message["more_body"] = False
         return message
 
     def close(self) -> None:
@@ -291,7 +299,8 @@ class Limits:
 
 def _declared(headers: dict[bytes, bytes]) -> int | None:
     length = headers.get(b"content-length")
-    if length is None:
+    if length is None or b"transfer-encoding" in headers:
+        # a body in chunks ends with the last one, whatever its length is said to be
         return None
     if not length.isdigit():
         raise InvalidRequest("Content-Length is no number")

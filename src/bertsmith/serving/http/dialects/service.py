@@ -43,6 +43,8 @@ class Service:
 
     gateway: Gateway
     limits: LimitsConfig
+    body: int = 0
+    """The bytes of the body of the request that is answered."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by who builds a large answer or writes a piece of it: requests that are treated alike
     end together, and in a round of the event loop a piece of one of them is enough."""
@@ -97,7 +99,7 @@ class Service:
                     f"input {number} has {longest:,} characters, and "
                     f"{self.limits.max_characters:,} are read"
                 )
-        outcomes = await self.gateway.ask(chosen.index, chosen.kind, inputs)
+        outcomes = await self.gateway.ask(chosen.index, chosen.kind, inputs, body=self.body)
         if len(outcomes) > _PIECE:
             async with self.turn:
                 await asyncio.sleep(0)
