@@ -426,6 +426,31 @@ def test_small_requests_have_workers_of_their_own_that_compute_nothing_else() ->
     run(test)
 
 
+def test_a_long_text_that_is_computed_holds_up_no_small_request() -> None:
+    """Not even while further large requests wait for the only worker that computes such."""
+    models = (facts(max_input_length=8000),)
+
+    async def test() -> None:
+        async with running(models, lanes=("small", "large")) as rig:
+            _, others = rig.links
+            others.held = True
+            asked = [{"inputs": ["x" * 30_000]}, large("x", 60), large("x", 60)]
+            many = [asyncio.create_task(rig.post("/answer", each)) for each in asked]
+            await until(lambda: rig.gateway.waiting == 3)
+            assert [len(batch.entries) for batch in others.batches] == [1]
+            # more tokens than the long text has
+            for _ in range(10):
+                small = asyncio.create_task(rig.post("/answer", {"inputs": ["y" * 4000]}))
+                for _ in range(200):
+                    await asyncio.sleep(0)
+                assert small.done()
+            others.held = False
+            others.release()
+            assert {(await each).status_code for each in many} == {200}
+
+    run(test)
+
+
 def test_small_requests_are_not_refused_because_of_large_ones() -> None:
     models = (facts(max_input_length=8000),)
 
@@ -768,7 +793,7 @@ def test_without_a_worker_nothing_is_ready() -> None:
 
 def test_at_the_end_what_was_asked_is_answered() -> None:
     async def test() -> None:
-        async with running() as rig:
+        async with running(queue_tokens=8) as rig:
             link = rig.links[0]
             rig.gateway.leave()
             assert (await rig.client.get("/ready")).status_code == 503
@@ -776,15 +801,19 @@ def test_at_the_end_what_was_asked_is_answered() -> None:
             # else the client may ask once more on a connection that is being closed
             assert (response.status_code, response.headers["connection"]) == (200, "close")
             link.held = True
-            waiting = asyncio.create_task(rig.post("/answer", ASKED))
-            await until(lambda: link.batches)
+            waiting = [asyncio.create_task(rig.post("/answer", ASKED)) for _ in range(6)]
+            await until(lambda: rig.gateway.waiting == 6)
+            assert (await rig.post("/answer", ASKED)).status_code == 429
             draining = asyncio.create_task(rig.gateway.drain())
             await asyncio.sleep(0)
+            # there is no room, and there will be none
             assert (await rig.post("/answer", ASKED)).status_code == 503
             assert not draining.done()
-            link.release()
-            await draining
-            assert (await waiting).status_code == 200
+            link.held = False
+            while not draining.done():
+                link.release()
+                await asyncio.sleep(0)
+            assert {(await each).status_code for each in waiting} == {200}
 
     run(test)
 

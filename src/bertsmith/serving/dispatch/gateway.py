@@ -221,10 +221,11 @@ class Gateway:
         """Raise `Overloaded` for a body of so many bytes for whose least tokens there is no room.
 
         Under load most requests are refused, and this costs a fraction of reading them. One that
-        may be small, or too large for an empty queue, is taken for what is refused less.
+        may be a small one is taken for that, which is refused less; one that is too large for an
+        empty queue is told so when it was read.
         """
         tokens = self._body_tokens.least(size)
-        if tokens is None or tokens > self.queue.most:
+        if tokens is None or tokens > self.queue.most or self._refusing:
             return
         large = tokens > max(speed.budget for speed in self._speeds)
         if self._waits_too_long(large) or not self.queue.has_room(tokens, large=large):
@@ -259,12 +260,12 @@ class Gateway:
         """Hand batches to workers as long as something waits and one is free."""
         while len(self.queue):
             small, large = self._free_worker(large=False), self._free_worker(large=True)
-            if (free := large or small) is None:
+            if large is None and small is None:
                 return
             taken = self.queue.take(
                 lambda group: self._speeds[group[0]].budget,
                 time.monotonic(),
-                longest=self._longest(free),
+                longest=self._longest(),
                 small=small is not None,
                 large=large is not None,
             )
@@ -292,19 +293,17 @@ class Gateway:
             return min(free, key=lambda worker: worker.tokens, default=None)
         return min(free, key=lambda worker: worker.load, default=None)
 
-    def _longest(self, worker: Worker) -> float:
-        """Return the tokens of the longest text that a worker may compute now.
+    def _longest(self) -> float:
+        """Return the tokens of the longest text of a large request that may be computed now.
 
-        As long as others compute long texts, one worker is kept for short ones.
+        As long as others compute long texts, one worker is kept for short ones. It is 0 where none
+        is left: requests that nobody can take for seconds hold up no small ones.
         """
-        others = [
-            each
-            for each in self._workers
-            if each is not worker and each.opened and each.lane == worker.lane
-        ]
-        if others and not any(not each.long for each in others):
+        able = [worker for worker in self._workers if worker.opened and worker.takes(large=True)]
+        left = sum(not worker.long for worker in able)
+        if left == 1 and len(able) > 1:
             return min(2 * speed.budget for speed in self._speeds)
-        return math.inf
+        return math.inf if left else 0.0
 
     def _send(self, worker: Worker, taken: Taken[Group, Part]) -> None:
         model, task = taken.batch[0].group

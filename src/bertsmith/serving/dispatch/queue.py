@@ -187,12 +187,13 @@ class TokenQueue(Generic[G, T]):
 
         These have at most as many tokens as `room` returns for the group, but are at least one
         entry. Nothing is taken where it is the turn of a flow for which `small` or `large` is
-        false. Of large requests, entries of more than `longest` tokens stay.
+        false. Of large requests, entries of more than `longest` tokens stay, and where these are
+        all that wait, or it is 0, it is the turn of small ones.
         """
         taken: Taken[G, T] = Taken()
         kept: list[Entry[G, T]] = []
         heads = []
-        for flow in self._flows:
+        for flow in self._flows if longest > 0 else self._flows[:1]:
             bound = longest if flow.large else float("inf")
             head = self._next(flow, now, bound, taken.expired, kept)
             if head is not None:
