@@ -116,18 +116,6 @@ def test_it_is_nobody_elses_turn_where_there_is_no_room_for_who_has_it() -> None
     assert [names(small=False, large=True) for _ in range(4)] == [["large"]] * 3 + [[]]
 
 
-def test_large_requests_that_nobody_can_take_for_long_have_no_turn() -> None:
-    queue = flooded(2)
-    for number in range(4):
-        add(queue, f"small {number}", 4)
-    order = [queue.take(lambda group: 4, 0.0, longest=0, large=False) for _ in range(5)]
-    assert [len(each.batch) for each in order] == [1, 1, 1, 1, 0]
-    # which is not held against small ones afterwards
-    for number in range(2):
-        add(queue, f"small {number}", 4)
-    assert [taken(queue)[0][:5] for _ in range(4)] == ["large", "small", "large", "small"]
-
-
 def test_what_is_late_or_cancelled_is_not_taken() -> None:
     queue: TokenQueue[str, str] = TokenQueue(100)
     (late,) = queue.add("a", [("late", 5)], deadline=1.0)
