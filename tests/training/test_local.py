@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from bertsmith.batches.config import SampleConfig, Text
 from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import WorkerDied
 from bertsmith.core.signals import Interrupted
+from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
@@ -113,6 +115,16 @@ def test_parts_are_the_batch(store: Path, tokenizer: Tokenizer, text: Text, coun
         ]
         read = whole.starts[target.at] if name == "next_sentence" else target.at
         assert torch.equal(torch.cat(found), read)
+
+
+def test_seeding_dropout_formats_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch.manual_seed does for each kind of device that is not in use."""
+    key = DropoutKey(3, 5, 7)
+    torch.manual_seed(int(stream(Purpose.DROPOUT, *key)))
+    expected = torch.rand(11)
+    monkeypatch.delattr(traceback, "format_stack")
+    key.seed_torch()
+    assert torch.equal(torch.rand(11), expected)
 
 
 def test_a_machine_may_have_more_cores_than_a_byte_counts_parts(

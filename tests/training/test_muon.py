@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
+from bertsmith.training import optimisers
 from bertsmith.training.optimisers import Muon, orthogonalise
+from bounds import close_to_float64
 
 SHAPES = [(13, 13), (13, 13), (37, 13), (13, 37), (5, 7)]
 
@@ -12,9 +15,17 @@ def matrices(seed: int) -> list[torch.nn.Parameter]:
     return [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
 
 
+@pytest.fixture
+def bf16(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """A device that multiplies bf16, or one that would emulate it."""
+    monkeypatch.setattr(optimisers, "multiplies_bf16", lambda device: request.param)
+
+
+@pytest.mark.parametrize("bf16", [True], indirect=True)
+@pytest.mark.usefixtures("bf16")
 def test_steps_are_those_of_torch() -> None:
     ours, theirs = matrices(1), matrices(1)
-    optimisers = (
+    both = (
         Muon(ours, lr=0.03, weight_decay=0.1, momentum=0.9),
         torch.optim.Muon(theirs, lr=0.03, weight_decay=0.1, momentum=0.9),
     )
@@ -24,7 +35,7 @@ def test_steps_are_those_of_torch() -> None:
         for one, other in zip(ours, theirs, strict=True):
             one.grad = torch.randn(one.shape, generator=generator) * 1e-3
             other.grad = one.grad.clone()
-        for optimiser in optimisers:
+        for optimiser in both:
             optimiser.step()
     for one, other, before in zip(ours, theirs, start, strict=True):
         moved = (other - before).norm()
@@ -33,11 +44,24 @@ def test_steps_are_those_of_torch() -> None:
         assert (one - other).norm() < 0.01 * moved
 
 
+@pytest.mark.parametrize("bf16", [True, False], indirect=True)
+@pytest.mark.usefixtures("bf16")
 def test_singular_values_come_near_one() -> None:
     wide = torch.randn(3, 17, 41, generator=torch.Generator().manual_seed(3))
     values = torch.linalg.svdvals(orthogonalise(wide).float())
     assert values.min() > 0.6
     assert values.max() < 1.3
+
+
+@pytest.mark.parametrize("bf16", [False], indirect=True)
+@pytest.mark.usefixtures("bf16")
+def test_iterations_are_in_float32_where_bf16_is_emulated() -> None:
+    wide = torch.randn(3, 17, 41, generator=torch.Generator().manual_seed(3))
+    exact = wide.double() / wide.double().norm(dim=(1, 2), keepdim=True)
+    for _ in range(5):
+        square = exact @ exact.mT
+        exact = 3.4445 * exact + (-4.775 * square + 2.0315 * square @ square) @ exact
+    close_to_float64(orthogonalise(wide), exact)
 
 
 def test_a_matrix_without_gradient_stays() -> None:

@@ -64,8 +64,15 @@ class DropoutKey(NamedTuple):
     number: int
 
     def seed_torch(self) -> None:
-        """Seed torch's generator, from which dropout has its keys."""
-        torch.manual_seed(int(stream(Purpose.DROPOUT, self.seed, self.step, self.number)))
+        """Seed torch's generators, from which dropout has its keys.
+
+        The numbers are those of `torch.manual_seed`, which formats the stack of its caller for each
+        kind of device that is not in use: at every batch, for nothing.
+        """
+        key = int(stream(Purpose.DROPOUT, self.seed, self.step, self.number))
+        torch.default_generator.manual_seed(key)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(key)
 
 
 class Work(NamedTuple):
