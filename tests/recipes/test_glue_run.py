@@ -84,7 +84,7 @@ def test_the_suite_runs_what_is_there_and_writes_the_submission(
     assert set(figures) == {"RTE", "CoLA"}
     assert set(figures["CoLA"]) == {"matthews"}
     assert figures["RTE"]["accuracy"]["spread"] is not None
-    assert "QNLI: has no training file or no dev file; skipped" in told
+    assert "QNLI: has no training file; skipped" in told
     assert "the leaderboard also wants" in told
     with zipfile.ZipFile(tmp_path / "out" / "submission.zip") as packed:
         assert packed.namelist() == ["RTE.tsv"]
@@ -133,3 +133,26 @@ def test_the_suite_runs_what_is_there_and_writes_the_submission(
             )
         )
     assert glue_files.find_glue(data).keys() == {"RTE", "CoLA", "QNLI"}
+
+
+def test_a_named_task_without_a_training_file_is_refused(base_folder: Path, tmp_path: Path) -> None:
+    data = tmp_path / "glue"
+    cola = [f"gj04\t{n % 2}\t\tword{n % 30} good" for n in range(60)]
+    written(data / "QNLI", "dev.tsv", ["index\tquestion\tsentence\tlabel"])
+    written(data / "AX", "AX.tsv", ["index\tsentence1\tsentence2"])
+
+    def refusal(*tasks: str) -> str:
+        with pytest.raises(ConfigError) as refused:
+            glue(GlueConfig(model=base_folder, data=data, out=tmp_path / "out", tasks=tasks))
+        assert not (tmp_path / "out").exists()
+        return str(refused.value)
+
+    assert "QNLI has no training file" in refusal()
+    written(data / "CoLA", "train.tsv", cola)
+    assert "the task 'QNLI' in" in refusal("QNLI")
+    written(data / "CoLA", "dev.tsv", cola)
+    told = refusal("CoLA", "QNLI")
+    assert "'QNLI'" in told
+    assert "has no training file" in told
+    assert "there is CoLA" in told
+    assert "the model of MNLI answers it" in refusal("AX")

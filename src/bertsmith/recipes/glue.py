@@ -106,25 +106,25 @@ def glue(config: GlueConfig) -> dict[str, Any]:
     """Fine-tune a model on each of GLUE's `tasks`, all available ones by default.
 
     Returns the scores, with those of other tasks that earlier calls with this model left in `out`.
-    Tasks without a training or a dev file are skipped with a message. `minutes` are for the grid of
-    each task, and `side_by_side` is the number of its trainings at once. Raises `ExampleError` for
-    files that are not GLUE's, `ConfigError` for a missing task, and what `finetune` raises.
+    Tasks without a training or a dev file are skipped with a message unless they are named.
+    `minutes` are for the grid of each task, and `side_by_side` is the number of its trainings at
+    once. Raises `ExampleError` for files that are not GLUE's, `ConfigError` for a named task that
+    is missing or lacks a file, and what `finetune` raises.
     """
     folder, available = model_folder(config.model), find_glue(config.data)
     out, tasks = config.out, config.tasks
-    if missing := [name for name in tasks if name not in available]:
-        remedy = f"there is {', '.join(available)}"
-        raise ConfigError(f"no task {missing[0]!r} in {config.data}", remedy=remedy)
+    _check_tasks(config.data, tasks, available)
     chosen = {name: files for name, files in available.items() if not tasks or name in tasks}
     with made_folder(out.parent), claimed(out):
         scores: dict[str, dict[str, Score]] = {}
         answers: dict[str, Predictions] = {}
         for name, files in chosen.items():
             task = TASKS[name]
-            if task.train not in files or task.dev[0] not in files:
+            if lacking := _lacking(task, files):
                 if name != DIAGNOSTIC:
-                    say(f"{name}: has no training file or no dev file; skipped")
+                    say(f"{name}: has no {lacking}; skipped")
                 continue
+            assert task.train is not None
             say(f"{name}:")
             own = settings_of(task, config.settings)
             outcome = finetune(
@@ -149,6 +149,33 @@ def glue(config: GlueConfig) -> dict[str, Any]:
         if old_scores:
             say(f"including {', '.join(old_scores)} from earlier calls")
         return _write_results(out, folder, old_scores | scores, old_answers | answers)
+
+
+def _check_tasks(data: Path, named: Sequence[str], available: Mapping[str, Files]) -> None:
+    """Raise `ConfigError` for a named task that cannot be trained, and where none can be."""
+    trainable = [name for name, files in available.items() if not _lacking(TASKS[name], files)]
+    there = f"there is {', '.join(trainable)}" if trainable else "none there can be trained"
+    for name in named:
+        if name not in available:
+            raise ConfigError(f"no task {name!r} in {data}", remedy=there)
+        if name == DIAGNOSTIC and MATCHED not in named:
+            what = f"the task {name!r} has no training file: the model of {MATCHED} answers it"
+            raise ConfigError(what, remedy=f"name {MATCHED} too")
+        if name != DIAGNOSTIC and (lacking := _lacking(TASKS[name], available[name])):
+            what = f"the task {name!r} in {data} has no {lacking}"
+            other = f", or leave the task out: {there}" if trainable else ""
+            raise ConfigError(what, remedy=f"add it{other}")
+    if not trainable:
+        lacks = (f"{name} has no {_lacking(TASKS[name], available[name])}" for name in available)
+        what = f"no task in {data} has a training and a dev file: {', '.join(lacks)}"
+        raise ConfigError(what, remedy="add the files")
+
+
+def _lacking(task: GlueTask, files: Files) -> str:
+    """Return which file that training needs is not there, "" if there are both."""
+    if task.train is None or task.train not in files:
+        return "training file"
+    return "" if task.dev[0] in files else "dev file"
 
 
 def settings_of(task: GlueTask, settings: FinetuneSettings) -> FinetuneSettings:
@@ -283,7 +310,7 @@ def glue_rows(name: str, results: Mapping[str, Mapping[str, Score]]) -> list[Row
     rows = [(model, *(f"{score:.1f}" for score in scores)) for model, scores in PUBLISHED.items()]
     ours = [results.get(task, {}).get(score) for _, task, score in COLUMNS]
     means = [item[0] for item in ours if item is not None]
-    average = f"{100 * sum(means) / len(means):.1f}" if len(means) == len(ours) else ""
+    average = f"{100 * sum(means) / len(means):z.1f}" if len(means) == len(ours) else ""
     rows.append((name, *map(_formatted, ours), average))
     return rows
 
@@ -304,7 +331,7 @@ def _formatted(score: Score | None) -> str:
     if score is None:
         return ""
     mean, spread = score
-    return f"{100 * mean:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}")
+    return f"{100 * mean:z.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}")
 
 
 ZIP = "submission.zip"
