@@ -38,7 +38,7 @@ def of_spans() -> Iterator[Bad]:
         ("string", {"text": "Rome", "answer_start": "10"}, "an answer without text or"),
         ("float", {"text": "Rome", "answer_start": 10.0}, "an answer without text or"),
         ("true", {"text": "n", "answer_start": True}, "an answer without text or"),
-        ("placeless", {"text": "Rome"}, "an answer without text or"),
+        ("placeless", {"text": "Paris"}, "the answer 'Paris' is not in the context"),
         ("textless", {"answer_start": 10}, "an answer without text or"),
         ("empty", {"text": "", "answer_start": 10}, "an answer without text or"),
         ("word", "Rome", "an answer without text or"),

@@ -171,8 +171,63 @@ def test_questions_with_columns_of_texts_and_starts(tmp_path: Path, names: tuple
     assert [tuple(each) for each in found.answers] == [("Oslo", 26)]
 
 
+BARE = [
+    ("answers", ".csv", "Rome"),
+    ("answer", ".csv", "Rome"),
+    ("answer", ".jsonl", "Rome "),
+    ("answer_text", ".jsonl", ["Rome"]),
+    ("answers", ".jsonl", ["Rome"]),
+    ("answers", ".jsonl", {"text": ["Rome"]}),
+    ("answers", ".json", [{"text": "Rome"}]),
+]
+
+
+@pytest.mark.parametrize(("name", "suffix", "answer"), BARE)
+def test_answers_without_positions(tmp_path: Path, name: str, suffix: str, answer: object) -> None:
+    path = tmp_path / f"a{suffix}"
+    context = "Romeo is in Rome."
+    rows = [
+        {"question": "Where?", "context": context, name: answer},
+        {"question": "Why?", "context": context, name: [] if isinstance(answer, list) else ""},
+    ]
+    if suffix == ".csv":
+        path.write_text(_csv(tuple(rows[0]), *(tuple(row.values()) for row in rows)))
+    else:
+        path.write_text(json.dumps(rows) if suffix == ".json" else "\n".join(map(json.dumps, rows)))
+    assert recognise(path).task == "span"
+    first, second = read_questions(path, need_answers=True)
+    assert [tuple(each) for each in first.answers] == [("Rome", 12)]
+    assert (second.answers, second.impossible) == ((), True)
+
+
+def test_an_answer_that_does_not_occur_once_is_a_bad_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    answers = ["Oslo", "Paris", "is in", "Rome", "1945"]
+    rows = [("Where?", CONTEXT, answer) for answer in answers]
+    path.write_text(_csv(("question", "context", "answer"), *rows), encoding="utf-8")
+    reason = "it has 'question' and 'context', in which most texts of 'answer' occur"
+    assert recognise(path).reason == reason
+    with pytest.raises(ExampleError, match=r"a\.csv:3: the answer 'Paris' is not in the context"):
+        list(read_questions(path, need_answers=True))
+    bad = BadRows("quarantine")
+    found = list(read_questions(path, need_answers=True, bad=bad))
+    assert [each.answers[0].text for each in found] == ["Oslo", "Rome"]
+    told = (tmp_path / "a.csv.bad.jsonl").read_text(encoding="utf-8")
+    assert "the answer 'is in' occurs 2 times in the context, and has no answer_start" in told
+    assert "the answer '1945' is not in the context" in told
+    # nothing is learned from what is only to be answered
+    assert len(list(read_questions(path, need_answers=False))) == len(answers)
+
+
+def test_answers_that_are_classes_are_no_spans(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    rows = [(f"Is it {n}?", CONTEXT, "yes" if n % 2 else "no") for n in range(9)]
+    path.write_text(_csv(("question", "passage", "answer"), *rows), encoding="utf-8")
+    assert recognise(path).task != "span"
+
+
 @pytest.mark.parametrize(
-    "answers", ["Rome", "{'text': ['Rome']", "[[[[" * 99, "__import__('os')", ""]
+    "answers", ["['Rome'", "{'text': ['Rome']", "[[[[" * 99, "[__import__('os')]", ""]
 )
 def test_answers_that_cannot_be_read(tmp_path: Path, answers: str) -> None:
     path = tmp_path / "a.csv"

@@ -71,6 +71,19 @@ def test_other_separators_of_a_csv(tmp_path: Path, between: str) -> None:
     assert [row.label for row in read_examples(path, columns, need_label=True)] == TWO
 
 
+@pytest.mark.parametrize("stated", ["sep={}", "SEP={}", '"sep={}"', "sep={}\r"])
+@pytest.mark.parametrize("between", [",", ";", "\t"])
+def test_excels_first_line_states_the_separator(tmp_path: Path, stated: str, between: str) -> None:
+    path = tmp_path / "a.csv"
+    rows = table(f"text{between}label", TWO, between)
+    path.write_bytes(stated.format(between).encode() + b"\n" + rows)
+    assert recognise(path).task == "classify"
+    found = list(read_examples(path, need_label=True))
+    assert [(row.text, row.label) for row in found] == list(zip(TEXTS, TWO, strict=True))
+    # lines are those of the file
+    assert found[0].line == 3
+
+
 def test_commas_between_several_labels(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(table("text,labels", ['"a, b"', "b", '"c,a"', ""] * 5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import tempfile
 from collections import deque
@@ -35,6 +36,8 @@ from bertsmith.text.structured import json_records
 # a bad row of more lines is skipped as a whole: reading them all again would take quadratic time
 _LINES_READ_AGAIN = 1000
 _SAMPLE = 20
+# Excel writes it, perhaps in quotes, and shows it as no row; it may be padded with delimiters
+_STATED_DELIMITER = re.compile(r'"?sep=(?P<delimiter>[,;|\t])"?(?P=delimiter)*', re.IGNORECASE)
 _REMEDY = 'write a quote inside quotes twice (""), and close every quote'
 
 
@@ -65,14 +68,18 @@ class _Lines:
 def comma_rows(file: TextFile) -> Iterator[tuple[int, list[str] | UserError, str]]:
     """Yield first line, cells and text of every row, with the error in place of bad cells.
 
-    The delimiter is the comma unless the first lines make rows of one length only with semicolons,
-    tabs or bars.
+    The delimiter is the comma unless the first line is Excel's ``sep=;``, or the first lines make
+    rows of one length only with semicolons, tabs or bars.
     """
     # the module's default limit of 128 K characters a field is too small for long texts
     csv.field_size_limit(LONGEST_LINE)
     lines = file.lines(escaped=True)
     first = list(islice(lines, _SAMPLE))
-    delimiter = _delimiter([text for _, text in first])
+    if first and (stated := _STATED_DELIMITER.fullmatch(first[0][1])):
+        delimiter = stated["delimiter"]
+        del first[0]
+    else:
+        delimiter = _delimiter([text for _, text in first])
     feed = _Lines(chain(first, lines))
     while True:
         try:
@@ -229,10 +236,16 @@ class Table:
         sample = list(islice(rows, SAMPLE_ROWS))
         if not sample:
             return
-        cells = [cells for _, cells in sample]
+        if isinstance(sample[0][1], UserError):
+            raise sample[0][1]
+        cells = [cells for _, cells, _ in sample if not isinstance(cells, UserError)]
         head = Head(names=tuple(cells[0]), sample=cells, delimited=True)
         picked = pick(head)
-        for line, row in chain(sample[picked.header :], rows):
+        for line, row, text in chain(sample[picked.header :], rows):
+            # not before: bad rows are refused in the order of the file
+            if isinstance(row, UserError):
+                self._refuse(row, text)
+                continue
             if len(row) != len(head.names):
                 what = f"{counted(len(row), 'column')} where the first row has {len(head.names)}"
                 self._refuse(self.file.fault(what, line, self._ragged()), self._written(row))
@@ -245,33 +258,24 @@ class Table:
             return 'put texts that contain commas or line ends in quotes: "..."'
         return "replace tabs and line ends inside the text with spaces"
 
-    def _tabs(self) -> Iterator[tuple[int, list[str]]]:
-        for line, text in self._lines():
+    def _tabs(self) -> Iterator[tuple[int, list[str] | UserError, str]]:
+        for line, text, error in self._lines():
             if text and not text.isspace():
-                yield line, text.split("\t")
+                yield line, error or text.split("\t"), text
 
-    def _commas(self) -> Iterator[tuple[int, list[str]]]:
-        first = True
+    def _commas(self) -> Iterator[tuple[int, list[str] | UserError, str]]:
         for line, row, raw in comma_rows(self.file):
-            if isinstance(row, UserError):
-                if first:
-                    raise row
-                self._refuse(row, raw)
-            elif any(not cell.isspace() for cell in row if cell):
-                first = False
-                yield line, row
+            if isinstance(row, UserError) or any(not cell.isspace() for cell in row if cell):
+                yield line, row, raw
 
-    def _lines(self) -> Iterator[tuple[int, str]]:
-        """Yield the decodable lines, of which the first must be one."""
+    def _lines(self) -> Iterator[tuple[int, str, UserError | None]]:
+        """Yield lines, with the error of one that is undecodable, which the first must not be."""
         first = True
         for line, text in self.file.lines(escaped=True):
             error = self.file.undecodable(text, line)
-            if error is None:
-                yield line, text
-            elif first:
+            if first and error is not None:
                 raise error
-            else:
-                self._refuse(error, text)
+            yield line, text, error
             first = False
 
     def _json_lines(self, pick: Callable[[Head], Pick]) -> Iterator[tuple[int, Cells]]:
@@ -298,9 +302,9 @@ class Table:
 
     def _objects(self) -> Iterator[tuple[int, str, dict[str, object] | UserError]]:
         """Yield line, text and object of every line of JSONL."""
-        for line, text in self._lines():
+        for line, text, error in self._lines():
             if text and not text.isspace():
-                yield line, text, self._object(line, text)
+                yield line, text, error or self._object(line, text)
 
     def _records(self) -> Iterator[tuple[int, str, dict[str, object] | UserError]]:
         """Yield line, text and object of every record of a JSON file."""

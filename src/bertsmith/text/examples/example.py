@@ -105,11 +105,11 @@ def number_of(value: object) -> float | None:
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise BadLabel("the label is not a number", "name another column, or the task")
+        raise BadLabel("the label is not a number", "name another column with --label-column")
     try:
         number = float(value)
     except (ValueError, OverflowError) as error:
-        remedy = "write a decimal point, as in 3.75, or name the task"
+        remedy = "write a number, with a decimal point as in 3.75, or remove the row"
         raise BadLabel(f"the label is not a number: {str(value)[:40]!r}", remedy) from error
     if not math.isfinite(number):
         raise BadLabel(f"the label is {number}, not a finite number", "correct or remove the row")

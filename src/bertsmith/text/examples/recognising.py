@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Literal, TypeVar, get_args
 
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
+from bertsmith.core.printable import counted
 from bertsmith.text.config import USUAL, USUAL_TAGS, Columns, TagColumns
-from bertsmith.text.examples.columns import GROUPS, Places, place
+from bertsmith.text.examples.columns import GROUPS, Places, first_of, place
 from bertsmith.text.examples.example import BadLabel, class_of, number_of, shared_parts
 from bertsmith.text.examples.formats.choices import NEEDS_HEADER, find_options, looks_like_options
 from bertsmith.text.examples.formats.class_files import (
@@ -22,6 +23,7 @@ from bertsmith.text.examples.formats.class_files import (
 from bertsmith.text.examples.formats.conll import joining_sign
 from bertsmith.text.examples.formats.conll_columns import DOCUMENT, column_sentences
 from bertsmith.text.examples.formats.mctest import has_stories
+from bertsmith.text.examples.formats.squad import ANSWER_TEXTS, CONTEXTS
 from bertsmith.text.examples.formats.tag_tables import recognise_tag_table
 from bertsmith.text.examples.formats.xml_items import has_pairs
 from bertsmith.text.examples.glue import find_glue, task_of
@@ -42,6 +44,10 @@ _ROWS = 1000
 _MANY_NUMBERS = 20
 _PASSAGES = ("passage", "document")
 _PLURALS = ("labels", "tags", "topics", "genres", "categories", "keywords", "classes", "emotions")
+# minimum share of answers that occur in their contexts
+_QUOTED = 0.5
+# largest share of rows without a number in a column of numbers: bad rows, not another task
+_ODD = 0.05
 # minimum share of recurring parts for cells to hold several labels
 _SHARED = 0.5
 _COMMA = re.compile(r"\s*-?\d+,\d+\s*")
@@ -107,6 +113,8 @@ def _by_names(
     if marks is not None and _all_entities(_column(head, rows, marks)):
         return "tag", f"{marks!r} holds positions of entities in the text"
     options = find_options(head.names)
+    if not options and (quoted := _quoted_answers(head, rows, context)):
+        return "span", quoted
     if options:
         names = ", ".join(repr(head.names[index]) for index in options[:2])
         return "choice", f"it has options: {names}" + (", ..." if len(options) > 2 else "")
@@ -121,6 +129,26 @@ def _column(head: Head, rows: Sequence[Sequence[object]], name: str) -> list[obj
     index = index_of(head.names, name)
     assert index is not None
     return [row[index] for row in rows]
+
+
+def _quoted_answers(
+    head: Head, rows: Sequence[Sequence[object]], context: str | None
+) -> str | None:
+    """Return the evidence that answers are texts that occur in their contexts, None without any."""
+    names = (("question",), (context,) if context else CONTEXTS, ANSWER_TEXTS)
+    places = [first_of(head.names, usual) for usual in names]
+    if None in places:
+        return None
+    texts = []
+    for row in rows:
+        _, passage, answers = (row[place] for place in places if place is not None)
+        answer = answers[0] if isinstance(answers, list) and answers else answers
+        if isinstance(passage, str) and isinstance(answer, str) and answer.strip():
+            texts.append((answer.strip(), passage))
+    if not texts or sum(answer in passage for answer, passage in texts) < _QUOTED * len(texts):
+        return None
+    question, passage, answer = (repr(head.names[place]) for place in places if place is not None)
+    return f"it has {question} and {passage}, in which most texts of {answer} occur"
 
 
 def _all_entities(values: Sequence[object]) -> bool:
@@ -155,9 +183,11 @@ def _by_labels(
         raise file.fault(what, remedy="write a decimal point, as in 0.5, or pass --task")
     numbers = [_or_none(number_of, value) for value in values]
     finite = [number for number in numbers if number is not None]
-    if finite and len(finite) == len(values):
+    odd = len(values) - len(finite)
+    if finite and odd <= _ODD * len(values):
         if not all(number.is_integer() for number in finite):
-            return "regression", f"{name} holds numbers with fractions"
+            among = f", but for {counted(odd, 'row')}" if odd else ""
+            return "regression", f"{name} holds numbers with fractions{among}"
         if len(set(finite)) > _MANY_NUMBERS:
             what = f"{name} holds {len(set(finite))} different whole numbers, classes or values"
             raise file.fault(what, remedy="pass --task classify or --task regression")

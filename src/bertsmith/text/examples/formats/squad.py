@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from bertsmith.text.structured import Placed, PlacedJson, first_keys, literal
 from bertsmith.text.tables import TABLES, Head, Pick, Table
 
 _ANSWER = 'write {"text": "...", "answer_start": 0}, the start in characters of the context'
+_PLACE = f"{_ANSWER}, or --on-bad skip leaves such questions out"
 
 
 class Answer(NamedTuple):
@@ -58,9 +61,12 @@ def read_questions(
 
     Rows have ``id``, ``question``, ``context`` and ``answers`` as
     ``{"text": [...], "answer_start": [...]}``, in a cell as JSON or as Python prints it, empty
-    lists if no answer is possible; or columns ``answer_text`` and ``answer_start``. Of `columns`,
-    the text is the context, the second text the question and the label the answers. An answer
-    that is not at its position is an error. Raises `ExampleError`, with file and line, unless `bad`
+    lists if no answer is possible; or columns ``answer_text`` and ``answer_start``. Answers may be
+    text alone, without positions: a string, a list of strings, or a column ``answer_text`` or
+    ``answer``, empty if no answer is possible. Such a text is found in the context, as whole words
+    if it occurs as such; it is an error unless it occurs once. Of `columns`, the text is the
+    context, the second text the question and the label the answers. An answer that is not at its
+    position is an error. Raises `ExampleError`, with file and line, unless `bad`
     takes the error; an unreadable paragraph or article counts as one.
     """
     file = TextFile(path, ExampleError, columns.encoding)
@@ -84,6 +90,7 @@ class _QuestionBuilder:
         self._refuse = refuse
         self._need_answers = need_answers
         self._ids: set[str] = set()
+        self._of_line: Counter[int] = Counter()
 
     def of_articles(self) -> Iterator[Question]:
         for article in PlacedJson(self._file).elements(("data", "paragraphs", "qas")):
@@ -103,10 +110,10 @@ class _QuestionBuilder:
         def pick(head: Head) -> Pick:
             positions = _places(head, columns, self._file)
             for name in ("question", "context", *(("answers",) if self._need_answers else ())):
-                if name not in positions and not (name == "answers" and "start" in positions):
+                if name not in positions and not (name == "answers" and "text" in positions):
                     remedy = (
-                        "questions have id, question, context, and answers or answer_text and "
-                        f"answer_start; the columns are: {listed(head.names)}"
+                        "questions have id, question, context, and answers or answer_text, perhaps "
+                        f"with answer_start; the columns are: {listed(head.names)}"
                     )
                     raise self._file.fault(f"has no {name!r}", 1, remedy)
             roles.extend(positions)
@@ -114,9 +121,9 @@ class _QuestionBuilder:
 
         for line, cells in table.rows(pick):
             part = dict(zip(roles, cells, strict=True))
-            # without a column of ids, the line is the id
-            value = {"question": part["question"], "id": part.get("id", line)}
-            if "answers" in part or "start" in part:
+            name = part["id"] if "id" in part else self._id_of_line(line)
+            value = {"question": part["question"], "id": name}
+            if "answers" in part or "text" in part:
                 value["answers"] = _answers_of_row(part)
                 value["is_impossible"] = not value["answers"]
             question = self._try(Placed(value, line), part["context"], None, row=table.row())
@@ -187,9 +194,17 @@ class _QuestionBuilder:
             raise self._file.fault(what, line, remedy)
         return name
 
+    def _id_of_line(self, line: int) -> str:
+        """Return the line as an id, with a number for further records of a line."""
+        self._of_line[line] += 1
+        number = self._of_line[line]
+        return str(line) if number == 1 else f"{line}.{number}"
+
     def _answers(self, line: int, context: str, value: object) -> tuple[Answer, ...]:
         if not isinstance(value, list):
             raise self._file.fault("'answers' is not a list", line, _ANSWER)
+        if not self._need_answers and any(map(_is_placeless, value)):
+            return ()  # nothing is learned from them
         return tuple(self._answer(line, context, answer) for answer in value)
 
     def _plausible(self, line: int, context: str, value: object) -> tuple[Answer, ...]:
@@ -201,14 +216,35 @@ class _QuestionBuilder:
     def _answer(self, line: int, context: str, value: object) -> Answer:
         text = value.get("text") if isinstance(value, dict) else None
         start = value.get("answer_start") if isinstance(value, dict) else None
-        if not isinstance(text, str) or not text.strip() or type(start) is not int:
+        placeless = _is_placeless(value)
+        if not isinstance(text, str) or not text.strip() or not (placeless or type(start) is int):
             raise self._file.fault("an answer without text or answer_start", line, _ANSWER)
         text = text.encode("utf-8", "replace").decode()
+        if placeless:
+            return self._located(line, context, text.strip())
+        assert isinstance(start, int)
         if start >= 0 and context.startswith(text, start):
             return Answer(text, start)
         actual = context[start : start + len(text)] if start >= 0 else ""
         what = f"the answer {text[:40]!r} is not at {start}: there is {actual[:40]!r}"
         raise self._file.fault(what, line, "correct answer_start")
+
+    def _located(self, line: int, context: str, text: str) -> Answer:
+        """Return the only occurrence of a text, as whole words if it occurs as such."""
+        found = re.escape(text)
+        for pattern in (rf"(?<!\w){found}(?!\w)", found):
+            starts = [match.start() for match in re.finditer(pattern, context)]
+            if len(starts) == 1:
+                return Answer(text, starts[0])
+            if starts:
+                what = f"the answer {text[:40]!r} occurs {len(starts)} times in the context"
+                raise self._file.fault(f"{what}, and has no answer_start", line, _PLACE)
+        raise self._file.fault(f"the answer {text[:40]!r} is not in the context", line, _PLACE)
+
+
+def _is_placeless(answer: object) -> bool:
+    """Return whether an answer has a text and no position."""
+    return isinstance(answer, dict) and "text" in answer and answer.get("answer_start") is None
 
 
 def is_table(path: Path, columns: Columns) -> bool:
@@ -221,12 +257,16 @@ def is_table(path: Path, columns: Columns) -> bool:
         return False
 
 
+CONTEXTS = ("context", "passage", "paragraph")
+"""Usual names of the column of contexts."""
+ANSWER_TEXTS = ("answer_text", "answers.text", "answers_text", "answer.text", "answer")
+"""Usual names of the column of answers' texts."""
 _ROLES = {
     "id": ("id", "qid", "question_id", "_id"),
     "question": ("question", "query"),
-    "context": ("context", "passage", "paragraph"),
+    "context": CONTEXTS,
     "answers": ("answers",),
-    "text": ("answer_text", "answers.text", "answers_text", "answer.text", "answer"),
+    "text": ANSWER_TEXTS,
     "start": ("answer_start", "answers.answer_start", "answers_start", "start", "start_position"),
 }
 
@@ -249,7 +289,7 @@ def _places(head: Head, columns: Columns, file: TextFile) -> dict[str, int]:
     for field, role in _GIVEN.items():
         if (name := getattr(columns, field)) is not None:
             indices[role] = column_of(name, names, header, file)
-    if "answers" in indices or not {"text", "start"} <= indices.keys():
+    if "answers" in indices or "text" not in indices:
         indices.pop("text", None)
         indices.pop("start", None)
     same = next((role for role in indices if list(indices.values()).count(indices[role]) > 1), None)
@@ -277,8 +317,16 @@ def _checked_header(
 def _answers_of_row(part: Mapping[str, object]) -> object:
     """Return the answers of a row in SQuAD's form; None if they cannot be read."""
     if "answers" in part:
-        return _listed(_read(part["answers"]))
-    text, start = _read(part["text"], plain=True), _read(part["start"])
+        cell = part["answers"]
+        answers = _read(cell)
+        if isinstance(cell, str) and not isinstance(answers, dict | list):
+            # a text, even if it is a number such as 1945, but not a list that cannot be read
+            return None if not cell.strip() or cell[0] in "[{" else _listed(cell)
+        return _listed(answers)
+    text = _read(part["text"], plain=True)
+    if "start" not in part:
+        return [] if text in (None, "") else _listed(text)
+    start = None if part["start"] == "" else _read(part["start"])
     if isinstance(text, list) or isinstance(start, list):
         return _listed({"text": text, "answer_start": start})
     if isinstance(start, float) and start.is_integer():
@@ -301,9 +349,15 @@ def _read(cell: object, *, plain: bool = False) -> object:
 
 
 def _listed(answers: object) -> object:
-    """Convert an object of parallel lists to SQuAD's list of answers."""
+    """Convert texts, and an object of parallel lists, to SQuAD's list of answers."""
+    if isinstance(answers, str):
+        return [{"text": answers}]
+    if isinstance(answers, list):
+        return [{"text": each} if isinstance(each, str) else each for each in answers]
     if not isinstance(answers, dict):
         return answers
+    if answers.get("answer_start") is None:
+        return _listed(answers.get("text"))
     texts, starts = answers.get("text"), answers.get("answer_start")
     if isinstance(texts, str) and isinstance(starts, int):
         return [{"text": texts, "answer_start": starts}]
