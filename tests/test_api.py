@@ -247,6 +247,35 @@ def test_a_model_says_what_it_is(folders: dict[str, Path]) -> None:
     assert "fill-mask, next-sentence" in repr(bertsmith.load(folders["pretrained"]))
 
 
+def test_what_functions_return_is_shown_in_a_short_line(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    corpus, labelled = tmp_path / "a.txt", tmp_path / "a.csv"
+    corpus.write_text("word1 word2 word3.\n\nword4 word5 word6.\n" * 30, encoding="utf-8")
+    rows = (f"word{n % 20} text,{'ab'[n % 2]}\n" for n in range(40))
+    labelled.write_text("text,label\n" + "".join(rows), encoding="utf-8")
+    tokenizer = bertsmith.learn_vocabulary(corpus, out=tmp_path / "vocab", size=60)
+    store = bertsmith.prepare(corpus, vocab=tmp_path / "vocab", out=tmp_path / "store")
+    tuned = bertsmith.finetune(
+        folders["class"], labelled, out=tmp_path / "task", epochs=1, seeds=1, baseline=False
+    )
+    model = bertsmith.load(folders["class"])
+    shown = [
+        (tokenizer, "<Tokenizer: wordpiece, "),
+        (store, f"<TokenStore {str(tmp_path / 'store')!r}: "),
+        (model.tokenizer, "<Tokenizer: wordpiece, 35 pieces, lower case>"),
+        (model.engine, "<Prepared: "),
+        (tuned, f"<FinetuneOutcome {str(tmp_path / 'task')!r}: classify, accuracy "),
+        (tuned.best, "TrialResult(seed="),
+    ]
+    for each, begins in shown:
+        assert repr(each).startswith(begins)
+        assert len(repr(each)) < 250
+    assert repr(tuned.data) == (
+        "<LabelledData: classify, 36 and 4 examples to train and measure, 2 labels>"
+    )
+
+
 MISTAKES: dict[str, tuple[str, Callable[[Any], Any], type[Exception], str]] = {
     "a text": ("class", lambda m: m.predict("word1"), ConfigError, "give a list"),
     "a number": ("class", lambda m: m.predict(5), ConfigError, "give a list"),

@@ -126,6 +126,18 @@ def test_functions_can_be_read_at_a_glance() -> None:
     assert sorted(sizes.values())[int(0.95 * len(sizes))] <= 40
 
 
+def test_what_is_raised_ends_a_docstring() -> None:
+    wrong = {}
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                doc = " ".join((ast.get_docstring(node) or "").split())
+                _, raises, after = doc.rpartition(". Raises ")
+                if raises and ". " in after:
+                    wrong[f"{file.name}: {node.name}"] = after
+    assert not wrong
+
+
 def test_pins_fit_the_ranges_of_the_project() -> None:
     pins = [
         line

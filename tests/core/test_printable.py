@@ -18,14 +18,18 @@ from markdown_it import MarkdownIt
 import bertsmith
 from bertsmith.cli.commands import COMMANDS
 from bertsmith.core.errors import UserError
+from bertsmith.core.log import short_number
 from bertsmith.core.printable import (
     counted,
     html,
     markdown,
     printable,
     printable_lines,
+    rounded,
     shell_word,
+    to_millionths,
 )
+from bertsmith.evaluation.metrics import percent
 
 ANY = st.text(st.characters(exclude_categories=()), max_size=300)
 FAMILY = "\U0001f469\u200d\u2764\ufe0f\u200d\U0001f468"
@@ -192,6 +196,20 @@ PATHS = [
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="asks bash")
+@pytest.mark.parametrize("number", [-0.0, -1e-9, -0.0004])
+def test_zero_is_shown_without_a_sign(number: float) -> None:
+    assert short_number(number) in ("0", "-0.0004")
+    assert percent(number / 100) == "0.00"
+    assert str(rounded(-0.0)) == "0.0"
+    assert str(to_millionths(-1e-9)) == "0.0"
+
+
+def test_signs_are_shown_of_no_zero() -> None:
+    files = Path(bertsmith.__file__).parent.rglob("*.py")
+    signed = {file.name: re.findall(r":[<>]?\+\d*\.\df", file.read_text("utf-8")) for file in files}
+    assert not {name: found for name, found in signed.items() if found}
+
+
 def test_a_shell_reads_the_paths_of_shown_commands() -> None:
     errors = [str(UserError("no", remedy=f"give {shell_word(path)}")) for path in PATHS]
     words = [error.removeprefix("no; give ") for error in errors]

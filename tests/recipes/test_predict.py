@@ -48,7 +48,9 @@ def test_lines_of_standard_input_are_classified_in_order(
 ) -> None:
     typed(monkeypatch, "\ufeffword1 good\r\n\r\nWORD2  bad\nété [SEP] 中".encode())
     predict(PredictConfig(model=classifier, format="jsonl"))
-    found = objects(capsys)
+    told = capsys.readouterr()
+    assert "reading standard input: each line is a text\n" in told.err
+    found = [json.loads(line) for line in told.out.splitlines()]
     assert [each["text"] for each in found] == ["word1 good", "", "WORD2  bad", "été [SEP] 中"]
     assert found.pop(1) == {
         "text": "", "label": None, "probability": None, "probabilities": None

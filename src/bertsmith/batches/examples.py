@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bertsmith.batches import DataPosition
 from bertsmith.batches.fitting import Ids, Segments, fitted
+from bertsmith.core.printable import counted
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.batch import Batch, Target, offsets_of, pack
 from bertsmith.network.config import Fit
@@ -51,6 +52,10 @@ class EncodedExamples:
     places: Sequence[NDArray[np.int64]] | None = None
     owners: NDArray[np.int64] | None = None
     sidecar: Sequence[Any] = ()
+
+    def __repr__(self) -> str:
+        units, sequences = counted(len(self), "unit"), counted(len(self.ids), "sequence")
+        return f"<EncodedExamples: {units}, {sequences}, {sum(map(len, self.ids)):,} tokens>"
 
     def __len__(self) -> int:
         return len(self.starts) - 1

@@ -37,9 +37,10 @@ _REPORT = (
 
 
 def main(arguments: Sequence[str] | None = None, commands: Mapping[str, Command] = COMMANDS) -> int:
-    """Run the command line; returns the exit status, and raises only what is a bug of ours.
+    """Run the command line, and return the exit status.
 
     Without `arguments` it is the program: it takes those of the process, and shows a bug itself.
+    Raises only what is a bug of ours.
     """
     # called with arguments of its own, the process may have done other things before
     began = process_start() if arguments is None else time.monotonic()

@@ -101,10 +101,10 @@ def typed_value(  # noqa: PLR0912
     key: str,
     where: str | Path | None,
 ) -> Any:  # noqa: ANN401
-    """Return a value as the type that a hint asks for; raises `ConfigError`.
+    """Return a value as the type that a hint asks for.
 
     A string may stand for a path, an integer for a float, a dictionary for a config, and a single
-    value for a tuple of one.
+    value for a tuple of one. Raises `ConfigError`.
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):

@@ -40,8 +40,8 @@ def python_function(
 ) -> Callable[..., Any]:
     """Return `run` as a function whose keywords are the options of its config.
 
-    Positional arguments of the command line may be given by position. Raises `ConfigError` for
-    arguments that do not fit. Without a description, the docstring of `run` is taken.
+    Positional arguments of the command line may be given by position. Without a description, the
+    docstring of `run` is taken. The function raises `ConfigError` for arguments that do not fit.
     """
     options = options_of(config)
     places = [option.name for option in options.values() if option.positional]

@@ -348,7 +348,7 @@ def short_number(value: float) -> str:
     for divisor, suffix in _UNITS:
         number = value / divisor
         whole = divisor == 1 or abs(number) >= 100
-        shown = f"{number:.0f}" if whole else f"{number:.3g}"
+        shown = f"{number:z.0f}" if whole else f"{number:z.3g}"
         if abs(float(shown)) < 1000:
             return f"{shown}{suffix}"
     return f"{value / 1e15:.3g}P"

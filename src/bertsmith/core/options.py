@@ -277,9 +277,10 @@ def configured(
     defaults: Defaults = no_defaults,
     spelled: Spelling = as_typed,
 ) -> C:
-    """Return the config with these values of options; raises `ConfigError`.
+    """Return the config with these values of options.
 
-    Of a nested config of which some are given, the rest is what `defaults` returns.
+    Of a nested config of which some are given, the rest is what `defaults` returns. Raises
+    `ConfigError`.
     """
     data = nested_values(config, values, spelled=spelled)
     if missing := missing_options(config, flat(values, groups_of(config))):

@@ -48,7 +48,13 @@ def counted(count: float, noun: str, nouns: str = "") -> str:
 
 def rounded(number: float) -> float:
     """Return a number of an answer: six decimals, or six significant figures of small ones."""
-    return round(number, 6) if abs(number) >= _SMALL else float(f"{number:.6g}")
+    shown = round(number, 6) if abs(number) >= _SMALL else float(f"{number:.6g}")
+    return shown + 0.0
+
+
+def to_millionths(number: float) -> float:
+    """Return a number to six decimals, where a small negative one is zero without a sign."""
+    return round(number, 6) + 0.0
 
 
 def printable(text: object, longest: int = LONGEST) -> str:

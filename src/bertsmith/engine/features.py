@@ -66,11 +66,11 @@ of all layers without the embeddings.
 
 
 def layer_mix(name: str, layers: int) -> LayerMix:
-    """The mix of a name in a model of so many layers; raises `ConfigError`.
+    """The mix of a name in a model of so many layers.
 
     A name of `NAMED`, a layer's number from 0 (the embeddings), ``mix:FILE`` for a mix that was
     learned and kept as JSON, or ``mix:W,W,...`` for a factor a layer, with the embeddings or
-    without.
+    without. Raises `ConfigError`.
     """
     if name.isdecimal():
         return _checked(_one(int(name)), name, layers)

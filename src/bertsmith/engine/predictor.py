@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from numpy.typing import NDArray
 
 from bertsmith.batches.examples import EncodedExamples
+from bertsmith.core.printable import counted
 from bertsmith.engine.answers import FORWARD, Forward
 from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.model import Model
@@ -86,6 +87,11 @@ class Predictor(Generic[E, A_co]):
     answering: Answering[E, A_co]
     forward: Forward = FORWARD
     threads: int | None = None
+
+    def __repr__(self) -> str:
+        encoder = self.model.config.encoder
+        size = f"{counted(encoder.layers, 'layer')} of {encoder.hidden}"
+        return f"<Predictor: {type(self.answering).__name__}, {size}>"
 
     def encode(self, examples: Sequence[E], first: int = 0) -> list[Request[E]]:
         """Encode examples, the one numbered `first` of their stream and those after it.

@@ -53,6 +53,9 @@ class Prepared:
             model=self.model, answering=answering, forward=self.forward, threads=self.threads
         )
 
+    def __repr__(self) -> str:
+        return f"<Prepared: {self}>"
+
     def __str__(self) -> str:
         kernels = f"{self.backend} ({self.instructions})" if self.instructions else self.backend
         place = f"{self.threads} thread{'s' * (self.threads != 1)}"

@@ -102,7 +102,7 @@ def pearson(true: Numbers, predicted: Numbers) -> float:
     if len(true) < 2 or _constant(true) or _constant(predicted):
         return float("nan")
     product = np.dot(_unit(true), _unit(predicted))
-    return float(np.clip(product, -1.0, 1.0))
+    return float(np.clip(product, -1.0, 1.0)) + 0.0
 
 
 def spearman(true: Numbers, predicted: Numbers) -> float:
@@ -193,7 +193,7 @@ def score_label(name: str) -> str:
 
 def percent(value: float) -> str:
     """Return a score in per cent."""
-    return f"{100 * value:.2f}"
+    return f"{100 * value:z.2f}"
 
 
 def format_scores(scores: Mapping[str, float]) -> str:

@@ -62,8 +62,8 @@ def is_offline() -> bool:
 def talking(what: str) -> Iterator[None]:
     """Turn every error of the client into a `HubError` about `what`.
 
-    Raises `HubUnreachable` if the hub does not answer. The client's own progress bars, warnings and
-    log are off meanwhile.
+    The client's own progress bars, warnings and log are off meanwhile. Raises `HubUnreachable` if
+    the hub does not answer.
     """
     from huggingface_hub.utils import logging as client_log
     from huggingface_hub.utils.tqdm import (

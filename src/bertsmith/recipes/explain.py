@@ -16,7 +16,7 @@ from bertsmith.analysis.attributions.subjects import Subject, subjects_of
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.log import Bar, progress, say, table_of
 from bertsmith.core.output import print_json, print_line, print_table
-from bertsmith.core.printable import counted, model_name, printable
+from bertsmith.core.printable import counted, model_name, printable, to_millionths
 from bertsmith.engine.devices import device_named
 from bertsmith.evaluation.metrics import percent
 from bertsmith.hub.models import model_folder
@@ -158,7 +158,7 @@ def _record(number: int, subject: Subject, found: Mapping[Method, Attribution]) 
     """Return an explanation as plain JSON values."""
     methods: dict[str, Any] = {}
     for method, each in found.items():
-        methods[method] = {"shares": [round(float(share), 6) for share in each.shares]}
+        methods[method] = {"shares": [to_millionths(float(share)) for share in each.shares]}
         if each.steps is not None:
             methods[method] |= {
                 "difference": each.difference, "gap": each.gap, "steps": each.steps
@@ -200,7 +200,7 @@ def _print(explained: Explained) -> None:
         print_line(f"{printable(subject.answer)}  {shown(' '.join(w.text for w in subject.words))}")
         for method, each in found.items():
             order = sorted(range(len(each.shares)), key=lambda n: -abs(each.shares[n]))[:_TOLD]
-            words = (f"{printable(subject.words[n].text)} {each.shares[n]:+.3f}" for n in order)
+            words = (f"{printable(subject.words[n].text)} {each.shares[n]:+z.3f}" for n in order)
             print_line(f"    {method}: {'  '.join(words)}")
 
 

@@ -161,7 +161,7 @@ def describe(outcome: ExtendOutcome) -> str:
         f"pieces a {before.unit} on held-out {outcome.held_out} "
         f"({counted(before.size.words, 'word')}): "
         f"{before.pieces_per_unit:.3f} before, {after.pieces_per_unit:.3f} after, "
-        f"{100 * saved:.1f} % fewer"
+        f"{100 * saved:z.1f} % fewer"
     )
     if before.unknown:
         line += (

@@ -256,7 +256,7 @@ def _show(found: Inspection) -> None:
 
 
 def _shown(value: float, *, share: bool) -> str:
-    return f"{100 * value:.1f} %" if share else f"{value:.2f}"
+    return f"{100 * value:z.1f} %" if share else f"{value:z.2f}"
 
 
 def _print_rows(names: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:

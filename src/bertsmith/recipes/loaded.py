@@ -192,9 +192,8 @@ class LoadedModel:
         `score` is the pseudo-log-likelihood of a masked model, in nats, or the log-likelihood of
         one that reads from left to right; of a pair, given as a tuple, `better` says which text has
         the higher one. `options` are those of `ScoringConfig`: ``masking="word-l2r"``. All is None
-        for a blank text. Raises `ModelFolderError`, `ConfigError` and `ExampleError`.
-
-        Where the precision is auto, it is fp32, for which the folder is opened again.
+        for a blank text. Where the precision is auto, it is fp32, for which the folder is opened
+        again. Raises `ModelFolderError`, `ConfigError` and `ExampleError`.
         """
         config = configured(ScoringConfig, options, spelled=in_python)
         engine = self._exact()
@@ -226,10 +225,9 @@ class LoadedModel:
         `explanations` are of one answer each, in order: the number of its `text` among the
         examples, from 0, the `answer`, its `words`, and the `shares` by each of the `methods`.
         Examples are those of `predict`; blank ones are left out. `options` are those of
-        `ExplainingConfig`: ``methods=["leave-one-out"]``, ``deletion=True``. Raises
+        `ExplainingConfig`: ``methods=["leave-one-out"]``, ``deletion=True``. Gradients need the
+        weights as they are, so the folder is opened again for the first call. Raises
         `ModelFolderError` for a model without a task's head, `ConfigError` and `ExampleError`.
-
-        Gradients need the weights as they are, so the folder is opened again for the first call.
         """
         # not above: who only predicts would wait 20 ms for it
         from bertsmith.recipes import explain
@@ -270,10 +268,9 @@ class LoadedModel:
         """Return the scores on labelled rows with their 95 % intervals, and show them.
 
         `rows` is a file that `bertsmith evaluate` reads, or dictionaries as the rows of a JSONL
-        file. `options` are those of `MeasuringConfig`, such as ``text_column="review"``. Raises
+        file. `options` are those of `MeasuringConfig`, such as ``text_column="review"``. Where the
+        precision is auto, it is measured in fp32, for which the folder is opened again. Raises
         `ExampleError`, `ConfigError` and `ModelFolderError`.
-
-        Where the precision is auto, it is measured in fp32, for which the folder is opened again.
         """
         config = configured(MeasuringConfig, options, spelled=in_python)
         answering = answering_of(self.model, self.tokenizer, config.answering, where=self.name)

@@ -129,7 +129,7 @@ def grouped_bars(
                 hatch=hatches[number % 3], edgecolor="white", linewidth=0,
             )  # fmt: skip
             axes.bar_label(
-                bars, [f"{100 * v:.1f}" for v in values], padding=3, fontsize=8, color=SOFT
+                bars, [f"{100 * v:z.1f}" for v in values], padding=3, fontsize=8, color=SOFT
             )
         axes.set_yticks(place, [_safe(label) for label in labels])
         axes.margins(y=0.01)
@@ -191,7 +191,7 @@ def heat_map(
         for row, own in enumerate(values):
             for column, value in enumerate(own):
                 axes.text(
-                    column, row, f"{value:.2f}", ha="center", va="center", fontsize=8,
+                    column, row, f"{value:z.2f}", ha="center", va="center", fontsize=8,
                     color="white" if value < middle else "black",
                 )  # fmt: skip
         axes.set_xticks(range(columns), [str(first[1] + each) for each in range(columns)])

@@ -251,7 +251,7 @@ class InspectionPage:
             values = self._found.statistics[name]
             layer, head = np.unravel_index(np.nanargmax(values), values.shape)
             value = values[layer, head]
-            shown = f"{100 * value:.1f} %" if name in SHARES else f"{value:.2f}"
+            shown = f"{100 * value:z.1f} %" if name in SHARES else f"{value:z.2f}"
             title = STATISTICS[name][0].lower() + STATISTICS[name][1:]
             parts.append(f"{title}: {layer + 1}-{head + 1} ({shown})")
         return "Most of each: " + "; ".join(parts) + "."
@@ -300,7 +300,7 @@ class InspectionPage:
         words = (
             f"The best of {2 * found.layers * found.heads} heads and directions beats the best "
             f"fixed offset for {len(above)} of the {len(shown) - 1} commonest relations, by most "
-            f"for {most.name} (head {most.best[1]}-{most.best[2]}, {gain:+.1f} points). A head "
+            f"for {most.name} (head {most.best[1]}-{most.best[2]}, {gain:+z.1f} points). A head "
             "finds a relation if the word attended to most, the word itself left out, is the "
             "right one. Clark et al. 2019, section 4.2; punctuation and the root are left out."
         )

@@ -15,7 +15,7 @@ from bertsmith.analysis.inspection import Inspection
 from bertsmith.analysis.layers.context import WordFigures
 from bertsmith.analysis.layers.probes import ProbeFigures, Score
 from bertsmith.analysis.layers.similarity import Similarity
-from bertsmith.core.printable import counted, printable
+from bertsmith.core.printable import counted, printable, to_millionths
 from bertsmith.reports.drawing import Drawing, grouped_bars, heat_map, layer_lines, use_map
 from bertsmith.reports.page import safe
 
@@ -57,7 +57,7 @@ def layer_sections(found: Inspection, placed: Placed) -> Iterator[tuple[str, str
 
 def plain(values: NDArray[np.float64], digits: int = 6) -> Any:  # noqa: ANN401
     """Return nested lists, with None for NaN."""
-    rounded = np.round(values, digits).astype(object)
+    rounded = (np.round(values, digits) + 0.0).astype(object)
     rounded[np.isnan(values)] = None
     return rounded.tolist()
 
@@ -84,7 +84,7 @@ def _use_numbers(each: WordFigures) -> dict[str, Any]:
     return {
         "word": printable(each.word),
         "layer": each.layer,
-        "silhouette": round(each.silhouette, 6),
+        "silhouette": to_millionths(each.silhouette),
         "self_similarity": plain(each.self_similarity),
         "map_share": round(each.map_share, 6),
         "uses": [
@@ -118,7 +118,7 @@ def _probes(probes: ProbeFigures, placed: Placed) -> str:
     name, best = max(probes.edges.items(), key=lambda item: item[1].task)
     words = (
         f"The head of each word, read by a linear probe from {name} best "
-        f"({100 * best.task:.1f} %, selectivity {100 * best.selectivity:+.1f} points; the "
+        f"({100 * best.task:.1f} %, selectivity {100 * best.selectivity:+z.1f} points; the "
         f"commonest offset finds {100 * probes.fixed_offset:.1f} %). In the control task each "
         "word of the vocabulary attaches to the first, last or next word, whatever the "
         f"sentence. {counted(probes.learned, 'sentence')} to learn from, "
@@ -197,7 +197,7 @@ def _uses(each: WordFigures, name: str, placed: Placed) -> str:
     count = int(each.clusters.max()) + 1
     words = (
         f"{counted(len(each.uses), 'use')} in layer {each.layer}, the layer whose "
-        f"{counted(count, 'cluster')} are best apart (silhouette {each.silhouette:.2f}; below 0.2 "
+        f"{counted(count, 'cluster')} are best apart (silhouette {each.silhouette:z.2f}; below 0.2 "
         f"they are hardly clusters). The map keeps {100 * each.map_share:.0f} % of the variance."
     )
     body = placed(f"{name}-map", drawing, f"uses of {each.word}", words)

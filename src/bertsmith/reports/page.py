@@ -171,13 +171,13 @@ def _draw(axes: Any, name: str, points: Points, number: int) -> None:  # noqa: A
 
 def _tick(value: float) -> str:
     """Format a tick label: plain below a thousand, shortened above."""
-    return short_number(value) if abs(value) >= 1000 else f"{value:.3g}"
+    return short_number(value) if abs(value) >= 1000 else f"{value:z.3g}"
 
 
 def _value(value: float, *, percent: bool) -> str:
     if percent:
-        return f"{100 * value:.1f} %"
-    return short_number(value) if abs(value) >= 1000 else f"{value:.4g}"
+        return f"{100 * value:z.1f} %"
+    return short_number(value) if abs(value) >= 1000 else f"{value:z.4g}"
 
 
 NAMED_ACROSS = 12

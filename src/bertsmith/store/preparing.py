@@ -255,9 +255,9 @@ def prepare_corpus(
     """Encode a corpus as `prepare_store` does, or go on where that was interrupted.
 
     What is done stays in a folder beside `out`, named `out`.partial, from which the same call goes
-    on; `fresh` begins anew. An `encoder` has so many `workers` of its own. Raises `StoreError` when
-    that folder is another corpus's, vocabulary's or was begun with other settings. Of a corpus of
-    pipes nothing is kept.
+    on; `fresh` begins anew. An `encoder` has so many `workers` of its own. Of a corpus of pipes
+    nothing is kept. Raises `StoreError` when that folder is another corpus's, vocabulary's or was
+    begun with other settings.
     """
     source = _source(corpus, tokenizer, held_out) if corpus.lasting else None
     with unfinished_store(out, source, total=corpus.total_bytes, fresh=fresh) as work:

@@ -105,6 +105,15 @@ class TokenStore:
         """Sentence numbers where documents begin, (documents + 1,)."""
         self._check_offsets()
 
+    def __repr__(self) -> str:
+        index = self.index
+        counts = (
+            counted(index.documents, "document"),
+            counted(index.sentences, "sentence"),
+            counted(index.tokens, "token"),
+        )
+        return f"<TokenStore {str(self.folder)!r}: {', '.join(counts)}>"
+
     def __reduce__(self) -> tuple[type[TokenStore], tuple[Path]]:
         # another process maps the files itself, in place of being sent their contents
         return TokenStore, (self.folder,)

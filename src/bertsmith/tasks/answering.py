@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from bertsmith.batches.examples import EncodedExamples, encode_examples
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
+from bertsmith.core.printable import counted, to_millionths
 from bertsmith.engine.answers import Forward, next_sentence_probabilities
 from bertsmith.engine.config import ContinuationConfig, FillingConfig
 from bertsmith.engine.continuation import Continuation, TextContinuation
@@ -72,6 +73,10 @@ class TaskAnswering:
     room: Room
     tuned: Tuned = UNTUNED
     top: int = 5
+
+    def __repr__(self) -> str:
+        labels = f", {counted(len(self.labels), 'label')}" if self.labels else ""
+        return f"<TaskAnswering: {self.task.name}{labels}>"
 
     def characters(self, example: Any) -> int:  # noqa: ANN401
         """Return the length of a row's texts."""
@@ -211,7 +216,7 @@ class PretrainedAnswering:
             "word": filling.piece,
             "pieces": len(filling.ids),
             "probability": float(f"{filling.probability:.6g}"),
-            "score": round(filling.score, 6),
+            "score": to_millionths(filling.score),
         }
 
     def lines(self, row: Example, record: Record, brief: Brief) -> Iterator[str]:
@@ -235,7 +240,7 @@ def _filling_words(filling: Record) -> str:
     """Return a piece with its probability, or a word with its score too."""
     if "piece" in filling:
         return f"{filling['piece']} {filling['probability']:.3f}"
-    return f"{filling['word']} {filling['probability']:.3g} ({filling['score']:.2f})"
+    return f"{filling['word']} {filling['probability']:.3g} ({filling['score']:z.2f})"
 
 
 class ContinuationAnswering(TextContinuation):

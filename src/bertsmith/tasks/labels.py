@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import ExampleError
-from bertsmith.tasks.task import UNTUNED, Evidence, Labels, R, Right, Tuned
+from bertsmith.tasks.task import UNTUNED, Evidence, Labels, R, Right, Task, Tuned
 from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.tagged import names_entities, parted
 
 Confidences = NDArray[np.float64]
 
@@ -115,6 +116,26 @@ def count_labels(found: Iterable[str], labels: tuple[str, ...]) -> str:
     counts = Counter(found)
     shown = ", ".join(f"{label} {counts[label]:,}" for label in labels[:10])
     return shown + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
+
+
+def absent_labels(task: Task[R], rows: Sequence[R], labels: Labels) -> str:
+    """Return the labels that no row has, the first ten, "" if there are none.
+
+    Of tags of entities, the types.
+    """
+    known, present = labels, {label for row in rows for label in task.labels.of_row(row)}
+    if task.measuring.by_type is not None and names_entities(labels):
+        known, present = _types_of(labels), set(_types_of(present))
+    elif not task.labels.has_classes:
+        return ""
+    absent = [label for label in known if label not in present]
+    shown = ", ".join(map(repr, absent[:10]))
+    return shown + (f" and {len(absent) - 10} more" if len(absent) > 10 else "")
+
+
+def _types_of(tags: Iterable[str]) -> Labels:
+    """Return the types of entities that tags are of, in their order."""
+    return tuple(dict.fromkeys(kind for tag in tags if (kind := parted(tag)[1])))
 
 
 def balanced_weights(classes: NDArray[np.int64], count: int) -> tuple[float, ...]:

@@ -140,7 +140,7 @@ def _lines(row: Example, record: Record, labels: Labels, brief: Brief) -> Iterat
 
 
 def _prediction(record: Record) -> str:
-    return f"{record['relevance']:.4f}"
+    return f"{record['relevance']:z.4f}"
 
 
 def _describe(rows: Sequence[Example], labels: Labels) -> str:

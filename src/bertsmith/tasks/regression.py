@@ -164,7 +164,7 @@ def _describe(rows: Sequence[Example], labels: Labels) -> str:
 def _figures(number: float, significant: int) -> str:
     """Return a number with so many significant figures, and all of those before the point."""
     whole = 10.0**significant <= abs(number) < _LONGEST
-    return f"{number:.0f}" if whole else f"{number:.{significant}g}"
+    return f"{number:z.0f}" if whole else f"{number:z.{significant}g}"
 
 
 REGRESSION = Task(

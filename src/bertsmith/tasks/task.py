@@ -220,6 +220,11 @@ class Labelling(Generic[R]):
     picked: Callable[[Sequence[R], Callable[[str], bool]], list[R]] | None = None
     """The rows with classes that are wanted; None where rows have no classes."""
 
+    @property
+    def has_classes(self) -> bool:
+        """Return whether rows have labels, of which there are several."""
+        return self.of_row is not _no_labels
+
 
 NO_LABELS = Labelling[Any]()
 

@@ -196,9 +196,9 @@ class TextFile:
     def lines(self, *, escaped: bool = False) -> Iterator[tuple[int, str]]:
         """Yield lines numbered from 1, without their ends (LF, CRLF or CR) and without a BOM.
 
-        Raises the file's error if it cannot be decoded, or a line has more than `LONGEST_LINE`
-        characters. With `escaped`, undecodable bytes are kept for `undecodable` to find, so that
-        one such line does not end the reading.
+        With `escaped`, undecodable bytes are kept for `undecodable` to find, so that one such line
+        does not end the reading. Raises the file's error if it cannot be decoded, or a line has
+        more than `LONGEST_LINE` characters.
         """
         number, rest = 1, ""
         for text in self._decoded("surrogateescape" if escaped else "strict"):

@@ -215,9 +215,10 @@ def first_keys(file: TextFile) -> set[str]:
 
 
 def json_records(file: TextFile) -> Iterator[Placed]:
-    """Yield the records of a JSON file, each with its line. Raises the file's error.
+    """Yield the records of a JSON file, each with its line.
 
     The records are in a list, in a list under a key of an object (`RECORDS`), or one per line.
+    Raises the file's error.
     """
     text = file.whole()
     decoder = json.JSONDecoder()

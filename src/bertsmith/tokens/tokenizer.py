@@ -258,6 +258,10 @@ class Tokenizer(TokenInventory):
         self._joined = kind.joined
         self._text = kind.encoder(pieces, rules, unknown)
 
+    def __repr__(self) -> str:
+        case = ", lower case" if self.lowercase else ""
+        return f"<Tokenizer: {self.kind}, {self.size:,} pieces{case}>"
+
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[tuple[str, ...], Rules]]:
         return Tokenizer, (self.vocabulary, self.rules)
 

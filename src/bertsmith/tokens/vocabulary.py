@@ -126,6 +126,9 @@ class TokenInventory:
     fingerprint: str
     """SHA-256 of all that determines the ids, recorded by a token store."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.size:,} ids>"
+
     @property
     def begin(self) -> tuple[int, ...]:
         """Ids before a text: the classification token, if there is one."""

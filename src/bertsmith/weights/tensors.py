@@ -174,9 +174,9 @@ _KINDS = {
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> Record:
-    """Write tensors, which must be on the CPU, as a safetensors file; raises `DiskError`.
+    """Write tensors, which must be on the CPU, as a safetensors file.
 
-    The bytes are a pure function of the names, the values and the metadata.
+    The bytes are a pure function of the names, the values and the metadata. Raises `DiskError`.
     """
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     end, ordered = 0, dict(sorted(tensors.items()))

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from bertsmith.cli.main import main
+from bertsmith.recipes.finetune.config import FinetuneConfig
+from bertsmith.recipes.finetune.recipe import dry_run
 from bertsmith.recipes.predict.rows import asked_of_task
 from bertsmith.tasks.choice import CHOICE
 from bertsmith.tasks.config import Reading
@@ -158,3 +160,39 @@ def test_a_record_with_several_questions(
     asked = list(asked_of_task(task, str(path), Reading(), pairs=None))
     assert [each.row for each in asked] == rows
     assert len(rows) > ROWS
+
+
+def test_classes_without_an_example_are_named(
+    base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train, dev = tmp_path / "train.csv", tmp_path / "dev.csv"
+    names = ["up", "down", "side"]
+    rows = [f"word{n % 30} word{n % 7},{names[n % 3]}" for n in range(60)]
+    train.write_text("text,label\n" + "\n".join(rows), encoding="utf-8")
+    dev.write_text("text,label\n" + "\n".join(rows[::3]) + "\nword1,down\n", encoding="utf-8")
+
+    def told(**files: Path) -> str:
+        dry_run(FinetuneConfig(model=base_folder, out=tmp_path / "run", **files))
+        return capsys.readouterr().err
+
+    assert "dev has no example of 'side', of which the scores say nothing" in told(
+        train=train, dev=dev
+    )
+    assert "no example of" not in told(train=train, dev=train)
+    # labels of texts that have several are not split alike
+    several = [f"word{n % 30} word{n % 7},{'a|b' if n % 2 else 'a'}" for n in range(60)]
+    train.write_text("text,labels\n" + "\n".join(several) + "\nword1,c\n", encoding="utf-8")
+    found = told(train=train)
+    assert ("train has no example of 'c'" in found) != ("dev has no example of 'c'" in found)
+
+
+def test_types_of_entities_without_an_example_are_named(
+    base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train, dev = tmp_path / "train.conll", tmp_path / "dev.conll"
+    sentence = "word{} B-PER\nword2 O\nword3 {}\nword4 O\n\n"
+    every = [sentence.format(n, "B-LOC" if n % 2 else "O") for n in range(20)]
+    train.write_text("".join(every) + "word1 B-LOC\nword2 I-LOC\n\n", encoding="utf-8")
+    dev.write_text("".join(every[::2]), encoding="utf-8")
+    dry_run(FinetuneConfig(model=base_folder, train=train, dev=dev, out=tmp_path / "run"))
+    assert "dev has no example of 'LOC', of which" in capsys.readouterr().err

@@ -243,7 +243,7 @@ def _class_subjects(
         logits = model.classify(hidden, batch)[0].tolist()
     labels = model.config.labels
     for label in _answered(logits, several=several):
-        shown = f"{labels[label]} {logits[label]:.3f}" if task.name in _NUMBERS else labels[label]
+        shown = f"{labels[label]} {logits[label]:z.3f}" if task.name in _NUMBERS else labels[label]
         yield Subject(
             ids=ids,
             segments=segments,

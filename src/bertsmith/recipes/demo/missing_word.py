@@ -311,7 +311,7 @@ class GapOutcome:
             mean_of(model), mean_of(other), len(model), resamples=_RESAMPLES
         )
         points = 100 * compared.difference
-        margin = f"({points:+.1f} points, 95 %: {_range(compared.interval)})"
+        margin = f"({points:+z.1f} points, 95 %: {_range(compared.interval)})"
         if compared.interval.low <= 0 <= compared.interval.high:
             return f"{question}: the model and {rival} are a draw {margin}"
         word = "beats" if points > 0 else "loses to"
@@ -466,4 +466,4 @@ def _in_percent(right: Right) -> str:
 
 
 def _range(interval: Interval) -> str:
-    return f"{100 * interval.low:.1f} to {100 * interval.high:.1f}"
+    return f"{100 * interval.low:z.1f} to {100 * interval.high:z.1f}"

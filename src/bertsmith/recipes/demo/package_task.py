@@ -83,7 +83,7 @@ class TaskOutcome:
         # the error of the difference of two means, from the binomial variance of the dev examples
         error = 100 * (2 * means[first] * (1 - means[first]) / len(self.task.dev)) ** 0.5
         sure = "" if lead > 2 * error else " (within the error of so few examples: a draw)"
-        return f"{first} leads {second} by {lead:.1f} points{sure}"
+        return f"{first} leads {second} by {lead:z.1f} points{sure}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain JSON values."""
@@ -97,7 +97,7 @@ class TaskOutcome:
 def format_mean(scores: list[float]) -> str:
     """Return mean and spread in per cent."""
     mean, spread = mean_and_spread(scores)
-    return f"{100 * mean:.1f}" if spread is None else f"{100 * mean:.1f} ± {100 * spread:.1f}"
+    return f"{100 * mean:z.1f}" if spread is None else f"{100 * mean:z.1f} ± {100 * spread:.1f}"
 
 
 def dev_modules(count: int) -> list[bool]:

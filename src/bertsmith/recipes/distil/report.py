@@ -110,7 +110,7 @@ def conclusions(
     for method, each in zip(methods, own, strict=True):
         points, difference = each.mean - plain.mean, differences[method]
         line = (
-            f"{method}: {100 * points:+.2f} points to the plain student (95 % over dev sets of "
+            f"{method}: {100 * points:+z.2f} points to the plain student (95 % over dev sets of "
             f"this size: {difference.interval()})"
         )
         if gap > 0 and points > 0:

@@ -41,6 +41,10 @@ class StaticOutcome:
     vectors: Tensor
     kept: float
 
+    def __repr__(self) -> str:
+        size, width = self.vectors.shape
+        return f"<StaticOutcome {str(self.folder)!r}: {size:,} vectors of {width}>"
+
 
 def distil_static(config: DistilConfig) -> StaticOutcome:
     """Make a static model of a teacher, by the frequencies of a store, and save it in `out`.

@@ -29,6 +29,7 @@ from bertsmith.core.log import say
 from bertsmith.core.printable import shell_word
 from bertsmith.core.signals import Interrupted
 from bertsmith.engine.devices import device_named, threads_of_torch, training_precision
+from bertsmith.evaluation.metrics import percent, score_label
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.encoded import NO_TAPS
@@ -112,6 +113,11 @@ class DistilOutcome:
     methods: tuple[str, ...]
     differences: dict[str, Difference]
     best: str
+
+    def __repr__(self) -> str:
+        name = score_label(next(iter(self.entrants[0].scores[0])))
+        scores = ", ".join(f"{each.name} {percent(each.mean)}" for each in self.entrants)
+        return f"<DistilOutcome {str(self.folder)!r}: {self.data.task.name}, {name} in %: {scores}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain JSON values."""

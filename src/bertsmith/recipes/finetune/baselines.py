@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ class Rival:
     seconds: float
     simpler: bool
     detail: str = ""
-    evidences: tuple[Evidence, ...] = ()
+    evidences: tuple[Evidence, ...] = field(default=(), repr=False)
     shares: tuple[float, ...] = ()
 
     def values(self, name: str) -> list[float]:

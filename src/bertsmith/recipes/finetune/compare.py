@@ -85,8 +85,8 @@ def compare(config: CompareConfig) -> dict[str, Any]:
     for score, result in scores.items():
         say(
             f"{score_label(score)} of the best seeds: {percent(result['first'])} and "
-            f"{percent(result['second'])}, difference {100 * result['difference']:+.2f} (95 %: "
-            f"{100 * result['low']:+.2f} to {100 * result['high']:+.2f}; p = {result['p']:.3g})"
+            f"{percent(result['second'])}, difference {100 * result['difference']:+z.2f} (95 %: "
+            f"{100 * result['low']:+z.2f} to {100 * result['high']:+z.2f}; p = {result['p']:.3g})"
         )
     p = scores[name]["p"]
     rights = [right_rows(run.task, run.evidence) for run in (one, other)]
@@ -132,7 +132,7 @@ def _of_all_seeds(one: _Ended, other: _Ended, name: str, figures: dict[str, Any]
         f"{better} recipe is better" if sure else "the recipes may well differ by luck alone"
     )
     return (
-        f"means of all seeds differ by {100 * difference.points:+.2f} points (95 %: "
+        f"means of all seeds differ by {100 * difference.points:+z.2f} points (95 %: "
         f"{difference.interval()}; two standard errors over the seeds: {100 * error:.2f}): "
         f"{conclusion}"
     )

@@ -44,6 +44,11 @@ class LabelledData(Generic[R]):
     dev_is_cut: bool
     """True if dev was split off the training file."""
 
+    def __repr__(self) -> str:
+        labels = f", {counted(len(self.labels), 'label')}" if self.labels else ""
+        rows = f"{len(self.train):,} and {len(self.dev):,} {self.task.unit}"
+        return f"<LabelledData: {self.task.name}, {rows} to train and measure{labels}>"
+
 
 def read_labelled(
     task: Task[Any],
@@ -254,6 +259,9 @@ class Prepared:
     dev: EncodedExamples
     tokenizer: Tokenizer
     room: Room
+
+    def __repr__(self) -> str:
+        return f"<Prepared: {self.data}, up to {counted(self.room.longest, 'token')} at once>"
 
     @property
     def task(self) -> Task[Any]:

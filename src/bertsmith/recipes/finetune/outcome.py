@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.log import console, say, table_of
+from bertsmith.core.printable import counted
 from bertsmith.evaluation.metrics import format_mean, mean_and_spread, percent, score_label
 from bertsmith.evaluation.significance import Interval, Statistic, mcnemar, paired_bootstrap
 from bertsmith.recipes.finetune.baselines import TF_IDF, Rival
@@ -49,7 +50,7 @@ class Difference:
     def interval(self, *, of_other: bool = False) -> str:
         """Return the interval in points, with the sign reversed for `of_other`."""
         low, high = (-self.high, -self.low) if of_other else (self.low, self.high)
-        return f"{100 * low:+.2f} to {100 * high:+.2f} points"
+        return f"{100 * low:+z.2f} to {100 * high:+z.2f} points"
 
 
 def difference_of(
@@ -196,6 +197,12 @@ class FinetuneOutcome:
     long: int
     cut: int
     longest: int
+
+    def __repr__(self) -> str:
+        name = self.names[0]
+        score = f"{score_label(name)} {format_mean(self.values(name))} %"
+        seeds = counted(len(self.seeds), "seed")
+        return f"<FinetuneOutcome {str(self.folder)!r}: {self.data.task.name}, {score}, {seeds}>"
 
     @property
     def best(self) -> TrialResult:

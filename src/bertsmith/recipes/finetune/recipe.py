@@ -50,6 +50,7 @@ from bertsmith.recipes.finetune.outcome import FinetuneOutcome, print_outcome
 from bertsmith.recipes.finetune.report import write_card, write_report
 from bertsmith.recipes.finetune.trials import ParallelTrials, Trials, plan_trials
 from bertsmith.recipes.finetune.workers import Workplace, trainers
+from bertsmith.tasks.labels import absent_labels
 from bertsmith.tasks.task import Task, counted_rows
 from bertsmith.training.run_folder import RunFolder, require_tensorboard, write_record
 from bertsmith.weights.folder import start_from
@@ -312,6 +313,10 @@ def describe(prepared: Prepared) -> list[str]:
         lines.append(f"{name}: {counted_rows(task, rows)}" + (f" ({held})" if held else ""))
     if data.dev_is_cut:
         lines[-1] += ", held out of the training file"
+    if absent := absent_labels(task, data.train, data.labels):
+        lines.append(f"train has no example of {absent}, which the model cannot learn")
+    if absent := absent_labels(task, data.dev, data.labels):
+        lines.append(f"dev has no example of {absent}, of which the scores say nothing")
     if shared := overlap(data):
         lines.append(f"{shared:,} of the dev {task.unit} have a text that is also in train")
     if line := truncation_note(prepared):

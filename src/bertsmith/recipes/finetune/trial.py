@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +73,9 @@ def trimmed_embeddings(model: Model, examples: EncodedExamples) -> Iterator[Enco
 
 
 def prepare_model(model: Model, config: FinetuneSettings, seed: int) -> None:
-    """Prepare a model for training; raises `ConfigError` for more layers than there are.
+    """Prepare a model for training; new weights are a pure function of the seed.
 
-    New weights are a pure function of the seed.
+    Raises `ConfigError` for more layers than there are.
     """
     check_layers(model, config)
     model.set_dropout(config.dropout)
@@ -118,7 +118,7 @@ class TrialResult:
     seed: int
     scores: Scores
     constant: bool
-    losses: list[tuple[int, float]]
+    losses: list[tuple[int, float]] = field(repr=False)
     seconds: float
     tokens: int
     elapsed: float = 0.0
@@ -373,9 +373,9 @@ def read_evidence(place: Path) -> Evidence:
 
 
 def read_result(place: RunFolder) -> TrialResult | None:
-    """Return the result of a training, None if it has not ended; raises `RunFolderError`.
+    """Return the result of a training, None if it has not ended.
 
-    A result of another run, copied in, is ignored with a message.
+    A result of another run, copied in, is ignored with a message. Raises `RunFolderError`.
     """
     path = place.path / RESULT
     if not path.exists():

@@ -20,7 +20,7 @@ from bertsmith.recipes.predict.rows import checked_pairs, reading_as_trained
 from bertsmith.tasks.answering import Presented, TaskAnswering, answering_of, measure
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.conformal import set_figures
-from bertsmith.tasks.labels import require_labels, unknown_label
+from bertsmith.tasks.labels import absent_labels, require_labels, unknown_label
 from bertsmith.tasks.rows import pick_classes, tell_rows
 from bertsmith.tasks.task import Task, interval_of
 from bertsmith.text.examples.tagged import names_entities
@@ -108,6 +108,8 @@ def labelled_rows(
     rows = list(pick_classes(task, rows, reading.columns, known=answering.labels))
     tell_rows(task, rows, file, reading)
     check_known(task, rows, answering.labels)
+    if absent := absent_labels(task, rows, answering.labels):
+        say(f"{file.name} has no example of {absent}, of which the scores say nothing")
     reading.bad_rows.tell()
     return rows
 

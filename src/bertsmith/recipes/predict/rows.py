@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -85,8 +86,14 @@ class Texts:
             raise ExampleError("holds no text", where=source, remedy="write one text a line")
 
 
-def standard_input(encoding: str) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines of standard input; raises `ExampleError` for what cannot be decoded."""
+def standard_input(encoding: str, holds: str = "a text") -> Iterator[tuple[int, str]]:
+    """Yield numbered lines of standard input, of which is said what each `holds`.
+
+    Raises `ExampleError` for what cannot be decoded.
+    """
+    # who gave no file would think that it hangs, or that a table is read as one
+    ends = "; Ctrl-D ends them" if sys.stdin.isatty() else ""
+    say(f"reading {STANDARD_INPUT}: each line is {holds}{ends}")
     codec = UTF8 if encoding == AUTO else codec_named(encoding)
     if is_wide(codec):
         yield from _wide_lines(codec)
@@ -366,7 +373,9 @@ def _lines(
     """Lines of a text, as pairs with a tab between; with `single` those without one too."""
     columns.check_read(file, "lines of text")
     if file == "-":
-        source, lines = STANDARD_INPUT, standard_input(columns.encoding)
+        two = "two texts with a tab between"
+        holds = f"a text, or {two}" if pairs and single else two if pairs else "a text"
+        source, lines = STANDARD_INPUT, standard_input(columns.encoding, holds)
     else:
         source = file
         lines = TextFile(Path(file), ExampleError, columns.encoding).lines()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.core.output import print_json
-from bertsmith.core.printable import counted
+from bertsmith.core.printable import counted, to_millionths
 from bertsmith.engine.config import Masking
 from bertsmith.engine.devices import device_named
 from bertsmith.engine.likelihood import TextScore, TextScoring
@@ -38,7 +38,7 @@ class ScoreAnswering(TextScoring):
 
     def record(self, answer: tuple[TextScore, ...]) -> Record:
         """Return the score of a text, or which text of a pair has the higher one."""
-        first, *rest = (round(each.total, 6) for each in answer)
+        first, *rest = (to_millionths(each.total) for each in answer)
         tokens = [len(each.pieces) for each in answer]
         if not rest:
             (score,) = answer
@@ -46,7 +46,7 @@ class ScoreAnswering(TextScoring):
                 "score": first,
                 "tokens": tokens[0],
                 "token_scores": [
-                    [piece, round(value, 6)]
+                    [piece, to_millionths(value)]
                     for piece, value in zip(
                         score.pieces, score.log_probabilities.tolist(), strict=True
                     )
@@ -56,7 +56,7 @@ class ScoreAnswering(TextScoring):
         better = "neither" if first == second else "first" if first > second else "second"
         return {
             "better": better,
-            "difference": round(first - second, 6),
+            "difference": to_millionths(first - second),
             "scores": [first, second],
             "tokens": tokens,
         }
@@ -64,12 +64,12 @@ class ScoreAnswering(TextScoring):
     def lines(self, row: Example, record: Record, brief: Brief) -> Iterator[str]:
         """Yield the score before a text, or both scores and the better one of a pair."""
         if "better" not in record:
-            yield f"{record['score']:>9.2f}  {brief(row.text)}"
+            yield f"{record['score']:>z9.2f}  {brief(row.text)}"
             return
         texts = (row.text, row.text_pair or "")
         for name, score, text in zip(("first", "second"), record["scores"], texts, strict=True):
             mark = ">" if record["better"] == name else " "
-            yield f"{mark}{score:>8.2f}  {brief(text)}"
+            yield f"{mark}{score:>z8.2f}  {brief(text)}"
         yield ""
 
 
@@ -133,7 +133,7 @@ def _tell(figures: dict[str, Any], *, causal: bool) -> None:
         told = "" if perplexity is None else f", {pseudo}perplexity {perplexity:.2f} a token"
         texts = counted(figures["texts"], "text")
         tokens = counted(figures["tokens"], "token")
-        say(f"{texts}, {tokens}: mean {pseudo}log-likelihood {figures['mean_score']:.2f}{told}")
+        say(f"{texts}, {tokens}: mean {pseudo}log-likelihood {figures['mean_score']:z.2f}{told}")
     if "pairs" in figures:
         value, low, high = (percent(figures["accuracy"][name]) for name in ("value", "low", "high"))
         pairs = counted(figures["pairs"], "pair")

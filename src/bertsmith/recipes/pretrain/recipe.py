@@ -82,6 +82,9 @@ class PretrainOutcome:
     held_out: dict[str, float]
     folder: Path
 
+    def __repr__(self) -> str:
+        return f"<PretrainOutcome {str(self.folder)!r}: {describe(self.state, self.held_out)}>"
+
 
 def pretrain(config: PretrainConfig, *, clock: Clock | None = None) -> PretrainOutcome:
     """Pre-train a BERT on a store, or resume the run in `out`.

@@ -161,10 +161,10 @@ class Gateway:
     async def ask(
         self, model: int, task: Kind, inputs: Sequence[Input], *, body: int = 0
     ) -> list[Outcome]:
-        """Return the outcomes of some inputs, in their order; raises `Refusal`.
+        """Return the outcomes of some inputs, in their order.
 
         They came in a body of so many bytes, by which others like it are refused unread. Where it
-        is cancelled, what was not computed yet will not be.
+        is cancelled, what was not computed yet will not be. Raises `Refusal`.
         """
         if self._refusing or not self._able:
             why = "is shutting down" if self._refusing else "has no model open at the moment"

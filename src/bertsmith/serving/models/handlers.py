@@ -132,9 +132,9 @@ def _sequences(example: Any) -> list[Sequence[str]]:  # noqa: ANN401
 
 
 def text_of(asked: Input, *, blank: bool = False, pairs: bool | None = None) -> Example:
-    """Return a text or pair as an example; raises `ExampleError` for a blank one, unless `blank`.
+    """Return a text or pair as an example; `pairs` says whether the model was trained on pairs.
 
-    `pairs` says whether the model was trained on pairs.
+    Raises `ExampleError` for a blank one, unless `blank`.
     """
     text = tidy(asked.text)
     second = None if asked.second is None else tidy(asked.second)

@@ -73,10 +73,10 @@ class Corpus:
     its line ends separate paragraphs. `layout` is the meaning of lines and blank lines in plain
     text: see `bertsmith.text.corpus.documents`. `encoding` applies to all files, "auto" detects
     that of each. A document of more than 4 million characters (bytes, in a .txt) is split into
-    several. Raises `CorpusError` if there are no files or, while iterating, if a file cannot be
-    read or changes after the corpus was opened, or if all are without text. `states` are the
-    states of the files when it was opened, `layouts` the layouts of the plain text read so far, by
-    the number of the file.
+    several. `states` are the states of the files when it was opened, `layouts` the layouts of the
+    plain text read so far, by the number of the file. Raises `CorpusError` if there are no files
+    or, while iterating, if a file cannot be read or changes after the corpus was opened, or if all
+    are without text.
     """
 
     def __init__(

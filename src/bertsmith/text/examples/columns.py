@@ -84,9 +84,10 @@ class Places:
 def place(
     head: Head, columns: Columns, file: TextFile, *, need_label: bool, grouped: bool = False
 ) -> Places:
-    """Find the columns in a table's head. Raises the file's error if they cannot be found.
+    """Find the columns in a table's head.
 
-    The column of the query's name is looked for only if rows are `grouped`.
+    The column of the query's name is looked for only if rows are `grouped`. Raises the file's error
+    if they cannot be found.
     """
     header = header_of(head, columns, file)
     given = {

@@ -59,9 +59,9 @@ def read_examples(
     .label file begin with their label. A folder contains a file per class, with a text per line, or
     a folder per class, with a text per file. A label is a string as written; whole numbers are
     written without fraction (``1.0`` in JSON is ``1``). Several labels are in a list, as ``a|b``,
-    or in columns of 0 and 1. Raises `ExampleError`, with file and line, for rows that cannot be
-    read as examples or fail `check`, unless `bad` takes the error; a label may be missing unless
-    `need_label`. `watch` is called with the table once it is open, to track how much was read.
+    or in columns of 0 and 1; it may be missing unless `need_label`. `watch` is called with the
+    table once it is open, to track how much was read. Raises `ExampleError`, with file and line,
+    for rows that cannot be read as examples or fail `check`, unless `bad` takes the error.
     """
     if columns.labels and kind != "classes":
         remedy = "name one label's column, or the task with several labels"

@@ -58,9 +58,9 @@ def read_compiled_bytes(
 ) -> tuple[tuple[str, ...], Merges, dict[str, Any]]:
     """Return the vocabulary, the merges and the settings of a parsed tokenizer.json.
 
-    Raises `ModelFolderError` unless it describes RoBERTa's own rules. Vocabulary and merges have
-    still to be checked against each other. The settings are whether a blank is prepended to a text
-    ("add_prefix_space") and the table of added tokens ("added").
+    Vocabulary and merges have still to be checked against each other. The settings are whether a
+    blank is prepended to a text ("add_prefix_space") and the table of added tokens ("added").
+    Raises `ModelFolderError` unless it describes RoBERTa's own rules.
     """
     model = part(data, "model", "BPE", where)
     if data.get("normalizer") is not None:

@@ -196,8 +196,8 @@ def read_compiled_unigram(
 ) -> tuple[tuple[str, ...], UnigramRules]:
     """Return the vocabulary and the rules, of a style, of a parsed tokenizer.json.
 
-    Raises `ModelFolderError` unless it describes the style's rules and unigram segmentation. It
-    splits commas off digits by its scores, without an exception, so the rules have none.
+    It splits commas off digits by its scores, without an exception, so the rules have none. Raises
+    `ModelFolderError` unless it describes the style's rules and unigram segmentation.
     """
     specials, splits = style.specials, data.get("pre_tokenizer")
     model = part(data, "model", "Unigram", where)

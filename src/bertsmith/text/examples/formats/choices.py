@@ -55,9 +55,10 @@ class Choice:
 def made_choice(
     file: TextFile, line: int, parts: Mapping[str, object], *, need_label: bool, start: int = 0
 ) -> Choice:
-    """Build a question of `context`, `question`, `options`, `label`. Raises the file's error.
+    """Build a question of `context`, `question`, `options`, `label`.
 
-    The part `begins` is a text that all options continue; numeric labels count from `start`.
+    The part `begins` is a text that all options continue; numeric labels count from `start`. Raises
+    the file's error.
     """
     question, texts, names = _question(file, line, parts)
     if parts.get("begins"):

@@ -191,10 +191,11 @@ def _texts_of_class(path: Path, label: str) -> list[Path]:
 
 
 def classes_of_folder(folder: Path) -> list[tuple[str, Path]]:
-    """Return class and path of each file or folder in it. Raises `ExampleError` if invalid.
+    """Return class and path of each file or folder in it.
 
     The class is the name of the folder or, of a file, its name without extension and without a
-    beginning or end that all share: ``pos`` of ``rt-polarity.pos``.
+    beginning or end that all share: ``pos`` of ``rt-polarity.pos``. Raises `ExampleError` if
+    invalid.
     """
     paths = sorted(_visible(folder))
     remedy = "give a file, or a folder with one file or folder per class"

@@ -132,9 +132,9 @@ def read_tagged(
     ``-DOCSTART-`` lines; .csv and .tsv are tables; .conllu is CoNLL-U; or a line is a sentence of
     ``word_TAG`` or ``word/TAG``. A .jsonl has a text with ``entities`` as ``[start, end, label]``
     in characters, or ``tokens`` with ``tags``, or the keys that `table` names. The tag scheme is
-    detected from all tags (`tag_scheme`) unless `columns` state it. Raises `ExampleError`, with
-    file and line, for a sentence that cannot be read, unless `bad` takes it. Words need no tags
-    unless `need_tags`.
+    detected from all tags (`tag_scheme`) unless `columns` state it. Words need no tags unless
+    `need_tags`. Raises `ExampleError`, with file and line, for a sentence that cannot be read,
+    unless `bad` takes it.
     """
     file = TextFile(path, ExampleError, table.encoding)
 
