@@ -20,6 +20,7 @@ def of_csv() -> Iterator[Bad]:
     yield Bad("label", csv(b"x,"), "class", "no label")
     yield Bad("label-blank", csv(b"x,  "), "class", "no label")
     yield Bad("label-nan", csv(b"x,nan"), "class", "no label")
+    yield Bad("label-NaN", csv(b"x,NaN"), "class", "no label")
     yield Bad("zero", csv(b"x\0y,a"), "class", "a zero byte in the text")
     yield Bad("quote", csv(b'"x"y,a'), "class", f"not CSV: {quote}")
     yield Bad("quote-open", csv(b'"x,a'), "class", "not CSV: unexpected end of data")

@@ -98,6 +98,27 @@ def test_columns_by_option(tmp_path: Path) -> None:
     assert read(path, need_label=False) == [("a", "b", None)]
 
 
+def test_keys_inside_objects_are_named_with_dots(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [
+        {"id": n, "review": {"body": f"text {n}", "by": {"stars": n}}, "a.b": "c"} for n in (1, 2)
+    ]
+    lacking = {"id": 3, "review": {"body": "text 3", "by": None}, "a.b": "c"}
+    path.write_text("\n".join(map(json.dumps, [*rows, lacking])), encoding="utf-8")
+    columns = Columns(text="review.body", label="review.by.stars", id="a.b")
+    with pytest.raises(ExampleError, match=r"the id 'c' is used"):
+        list(read_examples(path, columns, need_label=True))
+    columns = Columns(text="review.body", label="review.by.stars")
+    found = list(read_examples(path, columns, need_label=False))
+    assert [(row.text, row.label) for row in found] == [
+        ("text 1", "1"), ("text 2", "2"), ("text 3", None),
+    ]  # fmt: skip
+    with pytest.raises(ExampleError, match=r"a\.jsonl:3: no label"):
+        list(read_examples(path, columns, need_label=True))
+    with pytest.raises(ExampleError, match=r"no column 'review\.text'; name one of its columns:"):
+        list(read_examples(path, Columns(text="review.text"), need_label=True))
+
+
 def test_columns_by_number_say_that_there_is_no_header(tmp_path: Path) -> None:
     path = write(tmp_path, "a.tsv", "gj04\t1\t\tGood.\ngj05\t0\t*\tBad.\n")
     assert read(path, Columns(text="3", label="1")) == [("Good.", None, "1"), ("Bad.", None, "0")]

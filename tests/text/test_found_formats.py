@@ -186,7 +186,7 @@ BARE = [
 def test_answers_without_positions(tmp_path: Path, name: str, suffix: str, answer: object) -> None:
     path = tmp_path / f"a{suffix}"
     context = "Romeo is in Rome."
-    rows = [
+    rows: list[dict[str, object]] = [
         {"question": "Where?", "context": context, name: answer},
         {"question": "Why?", "context": context, name: [] if isinstance(answer, list) else ""},
     ]

@@ -50,6 +50,11 @@ WRONG = [
         table("text,labels", ['"a, b"', '"c, d"'] * 10),
         "several labels or one with a comma",
     ),
+    (
+        "a.csv",
+        b"text,rude,loud\nx,0,1\ny,1,1\n",
+        "if a label of 0 or 1 each has a column, pass --label-columns rude,loud; else name it",
+    ),
     ("a.csv", b"one,two,three\n" + b"a,b,c\n" * 3, "no column that looks like the text; name it"),
 ]
 

@@ -133,6 +133,13 @@ def absent_labels(task: Task[R], rows: Sequence[R], labels: Labels) -> str:
     return shown + (f" and {len(absent) - 10} more" if len(absent) > 10 else "")
 
 
+def alike_labels(labels: Labels) -> str:
+    """Return the labels that differ from another in case alone, the first ten, "" if none do."""
+    counts = Counter(map(str.casefold, labels))
+    alike = sorted((label for label in labels if counts[label.casefold()] > 1), key=str.casefold)
+    return ", ".join(map(repr, alike[:10])) + (", ..." if len(alike) > 10 else "")
+
+
 def _types_of(tags: Iterable[str]) -> Labels:
     """Return the types of entities that tags are of, in their order."""
     return tuple(dict.fromkeys(kind for tag in tags if (kind := parted(tag)[1])))

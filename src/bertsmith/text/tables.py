@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -119,6 +119,10 @@ TABLES = (*DELIMITED, *JSON, ".parquet")
 SAMPLE_ROWS = 1000
 PARQUET_ROWS = 256
 
+# objects inside an object whose keys are columns, too
+_LEVELS = 3
+_ABSENT = object()
+
 Cells = tuple[object, ...]
 
 
@@ -126,7 +130,8 @@ Cells = tuple[object, ...]
 class Head:
     """The head of a table, known before its rows are read.
 
-    `names` are the columns' names; in a CSV or TSV, the cells of the first row, header or not.
+    `names` are the columns' names; in a CSV or TSV, the cells of the first row, header or not; in
+    JSON also those of objects inside a record, as ``review.text``.
     `sample` holds the first rows, including that one.
     """
 
@@ -288,17 +293,18 @@ class Table:
                 self._refuse(row, text)
                 continue
             if not names:
-                names = tuple(row) or ("",)
+                names = (*row, *_inner_names(row)) or ("",)
                 picked = pick(Head(names=names))
                 keys = [names[index] for index in picked.columns]
                 wanted = {names[index] for index in picked.columns if index not in picked.optional}
-            if not wanted <= row.keys():
-                lacking = next(key for key in keys if key in wanted and key not in row)
+            values = {key: _value(row, key) for key in keys}
+            lacking = next((key for key in keys if key in wanted and values[key] is _ABSENT), None)
+            if lacking is not None:
                 remedy = "every line must hold the same keys"
                 self._refuse(self.file.fault(f"has no {lacking!r}", line, remedy), text)
                 continue
             self._record = row
-            yield line, tuple(map(row.get, keys))
+            yield line, tuple(None if values[key] is _ABSENT else values[key] for key in keys)
 
     def _objects(self) -> Iterator[tuple[int, str, dict[str, object] | UserError]]:
         """Yield line, text and object of every line of JSONL."""
@@ -363,6 +369,23 @@ class Table:
                 yield line, cells
                 line += 1
             self._share = line / (opened.metadata.num_rows + 1)
+
+
+def _inner_names(row: Mapping[str, object], levels: int = _LEVELS) -> Iterator[str]:
+    """Yield the keys of objects inside a record, with a dot after the key of each object."""
+    for key, value in row.items():
+        if levels and isinstance(value, dict):
+            inner = (*value, *_inner_names(value, levels - 1))
+            yield from (f"{key}.{name}" for name in inner)
+
+
+def _value(row: Mapping[str, object], name: str) -> object:
+    """Return the value of a key, or of keys of objects inside the record with dots between."""
+    if name in row:
+        return row[name]
+    key, dot, rest = name.partition(".")
+    inner = row.get(key)
+    return _value(inner, rest) if dot and isinstance(inner, dict) else _ABSENT
 
 
 def _plain_numbers(column: Any) -> list[object]:  # noqa: ANN401

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from bertsmith.cli.main import main
-from bertsmith.recipes.finetune.config import FinetuneConfig
+from bertsmith.recipes.finetune.config import FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.recipe import dry_run
 from bertsmith.recipes.predict.rows import asked_of_task
 from bertsmith.tasks.choice import CHOICE
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.task import Task
+from bertsmith.text.config import USUAL, Columns
 
 ROWS = 32
 
@@ -171,8 +172,8 @@ def test_classes_without_an_example_are_named(
     train.write_text("text,label\n" + "\n".join(rows), encoding="utf-8")
     dev.write_text("text,label\n" + "\n".join(rows[::3]) + "\nword1,down\n", encoding="utf-8")
 
-    def told(**files: Path) -> str:
-        dry_run(FinetuneConfig(model=base_folder, out=tmp_path / "run", **files))
+    def told(train: Path, dev: Path | None = None) -> str:
+        dry_run(FinetuneConfig(model=base_folder, train=train, dev=dev, out=tmp_path / "run"))
         return capsys.readouterr().err
 
     assert "dev has no example of 'side', of which the scores say nothing" in told(
@@ -184,6 +185,26 @@ def test_classes_without_an_example_are_named(
     train.write_text("text,labels\n" + "\n".join(several) + "\nword1,c\n", encoding="utf-8")
     found = told(train=train)
     assert ("train has no example of 'c'" in found) != ("dev has no example of 'c'" in found)
+
+
+def test_labels_that_say_less_than_they_seem_are_named(
+    base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = tmp_path / "train.csv"
+
+    def told(head: str, rows: list[str], columns: Columns = USUAL) -> str:
+        train.write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
+        settings = FinetuneSettings(reading=Reading(columns=columns))
+        run = tmp_path / "run"
+        dry_run(FinetuneConfig(model=base_folder, train=train, out=run, settings=settings))
+        return capsys.readouterr().err
+
+    texts = [f"word{n % 30} word{n % 7}" for n in range(60)]
+    cased = told("text,label", [f"{text},{'Aab'[n % 3]}" for n, text in enumerate(texts)])
+    assert "the labels 'A', 'a' differ in case alone, and are labels of their own" in cased
+    flags = [f"{text},{n % 2},{n % 3 % 2},0" for n, text in enumerate(texts)]
+    found = told("text,rude,loud,odd", flags, Columns(labels=("rude", "loud", "odd")))
+    assert "no example has the label 'odd', which the model will lack" in found
 
 
 def test_types_of_entities_without_an_example_are_named(

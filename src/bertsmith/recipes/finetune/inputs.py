@@ -27,6 +27,7 @@ from bertsmith.reports.model_card import note_on_format
 from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.rows import pick_classes, task_for, tell_rows
 from bertsmith.tasks.task import Room, Row, Task
+from bertsmith.text.headers import is_position
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 
@@ -70,6 +71,9 @@ def read_labelled(
     rows = list(pick_classes(task, rows, reading.columns))
     tell_rows(task, rows, train, reading)
     labels = task.labels.names(rows, known_labels)
+    columns = [name for name in reading.columns.labels if not is_position(name)]
+    if absent := [name for name in columns if name not in labels]:
+        say(f"no example has the label {', '.join(map(repr, absent))}, which the model will lack")
     if dev is None:
         kept, held_out = split(task, rows, dev_share, seed)
         task.labels.check(kept, held_out, labels)

@@ -50,7 +50,7 @@ from bertsmith.recipes.finetune.outcome import FinetuneOutcome, print_outcome
 from bertsmith.recipes.finetune.report import write_card, write_report
 from bertsmith.recipes.finetune.trials import ParallelTrials, Trials, plan_trials
 from bertsmith.recipes.finetune.workers import Workplace, trainers
-from bertsmith.tasks.labels import absent_labels
+from bertsmith.tasks.labels import absent_labels, alike_labels
 from bertsmith.tasks.task import Task, counted_rows
 from bertsmith.training.run_folder import RunFolder, require_tensorboard, write_record
 from bertsmith.weights.folder import start_from
@@ -313,6 +313,8 @@ def describe(prepared: Prepared) -> list[str]:
         lines.append(f"{name}: {counted_rows(task, rows)}" + (f" ({held})" if held else ""))
     if data.dev_is_cut:
         lines[-1] += ", held out of the training file"
+    if alike := alike_labels(data.labels):
+        lines.append(f"the labels {alike} differ in case alone, and are labels of their own")
     if absent := absent_labels(task, data.train, data.labels):
         lines.append(f"train has no example of {absent}, which the model cannot learn")
     if absent := absent_labels(task, data.dev, data.labels):

@@ -96,7 +96,7 @@ def class_of(value: object) -> str | None:
         return str(int(value))
     if value is None or isinstance(value, str | int | float):
         label = tidy("" if value is None else str(value))
-        return None if label in ("", "nan") else label
+        return None if label.lower() in ("", "nan") else label
     raise BadLabel("the label is neither string nor number", "name another column, or the task")
 
 

@@ -29,7 +29,7 @@ from bertsmith.text.examples.formats.xml_items import has_pairs
 from bertsmith.text.examples.glue import find_glue, task_of
 from bertsmith.text.examples.reading import has_labels, table_kind
 from bertsmith.text.examples.tagged import ENTITIES, TAGS, TEXTS, TOKENS, Words, recognise_scheme
-from bertsmith.text.headers import index_of
+from bertsmith.text.headers import index_of, is_number
 from bertsmith.text.opening import TextFile, kind_of, refuse_foreign
 from bertsmith.text.structured import first_keys
 from bertsmith.text.tables import TABLES, Head, Pick, Table
@@ -70,6 +70,9 @@ def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
         remedy = f"{error.remedy}, or pass --task: {', '.join(TASK_NAMES)}"
         if head.delimited and not columns.named() and looks_like_options(head):
             remedy = f"if it holds questions with options, {NEEDS_HEADER}; else {remedy}"
+        elif flags := _flag_columns(head, rows):
+            named = f"--label-columns {','.join(flags)}"
+            remedy = f"if a label of 0 or 1 each has a column, pass {named}; else {remedy}"
         raise file.fault(error.what, error.line, remedy) from error
     return _by_labels(file, head, places, rows)
 
@@ -123,6 +126,16 @@ def _by_names(
         beside = grouped or next(name for name in _PASSAGES if name in known)
         return "rank", f"it has 'query' and {beside!r}"
     return None
+
+
+def _flag_columns(head: Head, rows: Sequence[Sequence[object]]) -> list[str]:
+    """Return the names of the columns of 0 and 1 if there are several, of a table with a header."""
+    flags = [
+        name
+        for place, name in enumerate(head.names)
+        if rows and all(str(row[place]) in ("0", "1") for row in rows)
+    ]
+    return flags if len(flags) > 1 and not any(map(is_number, flags)) else []
 
 
 def _column(head: Head, rows: Sequence[Sequence[object]], name: str) -> list[object]:
