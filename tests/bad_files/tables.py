@@ -73,6 +73,7 @@ def of_tsv() -> Iterator[Bad]:
     yield Bad("query", tsv(b"\tp\t1", ranked, good), "rank", "the text is empty")
     yield Bad("relevance", tsv(b"q\tp\thigh", ranked, good), "rank", "not a number: 'high'")
     yield Bad("relevance-nan", tsv(b"q\tp\tnan", ranked, good), "rank", "not a finite number")
+    yield Bad("relevance-below", tsv(b"q\tp\t-1", ranked, good), "rank", "the relevance is -1.0")
     yield Bad("unranked", tsv(b"q\tp\t", ranked, good), "rank", "no label")
 
 
@@ -103,6 +104,8 @@ def of_jsonl() -> Iterator[Bad]:
     for name, text in {"null": "null", "empty": '""', "blank": '" \\n"'}.items():
         row = f'{{"text": {text}, "label": "a"}}'
         yield Bad(f"text-{name}", jsonl(row), "class", "the text is empty", 2)
+    row = '{"text": {"body": "x"}, "label": "a"}'
+    yield Bad("inner", jsonl(row), "class", "is not a string but an object", 2)
     yield Bad("zero", jsonl('{"text": "a\\u0000", "label": "a"}'), "class", "a zero byte", 2)
     yield Bad("key", jsonl('{"Text": "x", "label": "a"}'), "class", "has no 'text'", 2)
     yield Bad("latin", jsonl(b'{"text": "\xe9", "label": "a"}'), "class", "byte 0xE9", 2)

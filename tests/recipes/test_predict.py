@@ -432,3 +432,12 @@ def test_lengths_that_mean_nothing_are_refused(
     ):
         with pytest.raises(ConfigError, match=told):
             predict(PredictConfig(model=folder, file=str(asked), answering=options))
+
+
+def test_a_label_written_otherwise_is_named(classifier: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\nword1,spam\nword2,Ham\n", encoding="utf-8")
+    remedy = "'ham' is written otherwise: write both alike; name the label's column"
+    with pytest.raises(ExampleError) as caught:
+        evaluate(EvaluateConfig(model=classifier, file=path))
+    assert str(caught.value).endswith(f"{remedy} with --label-column, or rename")

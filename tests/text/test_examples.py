@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import get_args
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,7 @@ from pyarrow import parquet
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.text.config import Columns
-from bertsmith.text.examples.reading import Example, read_examples
+from bertsmith.text.examples.reading import Example, Kind, read_examples
 from bertsmith.text.examples.recognising import recognise
 
 Read = list[tuple[str, str | None, str | None]]
@@ -142,6 +143,16 @@ def test_an_unusual_header_is_not_taken_for_a_row(tmp_path: Path) -> None:
     with pytest.raises(ExampleError, match="'Urteil', 'Satz'"):
         read(path)
     assert len(read(path, Columns(text="Satz", label="Urteil"))) == 30
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_labels_that_are_not_needed_may_be_bad(tmp_path: Path, kind: Kind) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [{"query": "x", "passage": "y", "label": label} for label in ({"a": 1}, "-1", ["", 2])]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    assert len(list(read_examples(path, need_label=False, kind=kind))) == 3
+    with pytest.raises(ExampleError):
+        list(read_examples(path, need_label=True, kind=kind))
 
 
 def test_a_label_may_be_missing_unless_needed(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def checked_classes(rows: Sequence[Example], labels: Labels) -> Labels:
         raise ExampleError(
             f"has one class only, {labels[0]!r}",
             where=rows[0].source,
-            remedy="give examples of two classes or more, or name the label's column",
+            remedy="give examples of two classes or more, or another --label-column",
         )
     check_labels(list(map(class_of, rows)), rows[0].source)
     check_texts(rows, labels)

@@ -66,7 +66,7 @@ def check_labels(found: Sequence[str], where: str) -> None:
             if alone == len(found)
             else f"{alone:,} of {len(found):,} labels occur once only, such as {found[0][:40]!r}"
         )
-        remedy = "name the label's column: there must be several examples of a class"
+        remedy = "name the column with --label-column: there must be several examples of a class"
         raise ExampleError(what, where=where, remedy=remedy)
     spelled: dict[float, str] = {}
     for label in counts:
@@ -100,15 +100,15 @@ def check_texts(rows: Sequence[Example], labels: Sequence[str]) -> None:
         )
 
 
-def unknown_label(label: str, known: Sequence[str]) -> str:
-    """Return what is known in place of an unknown label, for a remedy."""
+def unknown_label(label: str, known: Sequence[str], knower: str) -> str:
+    """Return what is known in place of an unknown label, for a remedy; `knower` is with a verb."""
     same = [other for other in known if value_of(other) == value_of(label)]
     if same:
         return f"{same[0]!r} is the same number: write both alike"
     folded = [other for other in known if other.casefold() == label.casefold()]
     if folded:
         return f"{folded[0]!r} is written otherwise: write both alike"
-    return ", ".join(known[:10])
+    return f"{knower} {', '.join(known[:10])}" + (", ..." if len(known) > 10 else "")
 
 
 def count_labels(found: Iterable[str], labels: tuple[str, ...]) -> str:

@@ -72,7 +72,7 @@ def _names(rows: Sequence[Example], known: Sequence[str]) -> Labels:
         raise ExampleError(
             f"has one number only, {rows[0].number}",
             where=rows[0].source,
-            remedy="give examples of different numbers, or name the label's column",
+            remedy="give examples of different numbers, or another --label-column",
         )
     numbers = numbers_of(rows)
     # a model answers in float32, whose numbers lie so far apart at this size

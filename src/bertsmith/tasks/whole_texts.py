@@ -98,5 +98,4 @@ def check_rows(
 
 
 def _unknown(labels: Labels, label: str) -> tuple[str, str]:
-    known = unknown_label(label, labels)
-    return f"unknown label {label!r}", f"the training examples have {known}"
+    return f"unknown label {label!r}", unknown_label(label, labels, "the training examples have")

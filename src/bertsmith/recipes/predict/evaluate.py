@@ -139,8 +139,8 @@ def check_known(task: Task[Any], rows: Sequence[Any], labels: tuple[str, ...]) -
     """Raise `ExampleError` for a row with a label that is none of a model's."""
 
     def mistake(label: str) -> tuple[str, str]:
-        known = unknown_label(label, labels)
-        remedy = f"it knows {known}; name the label's column, or rename"
+        known = unknown_label(label, labels, "it knows")
+        remedy = f"{known}; name the label's column with --label-column, or rename"
         return f"the label {label!r} is none of the model's", remedy
 
     require_labels(rows, task.labels.of_row, labels, mistake)

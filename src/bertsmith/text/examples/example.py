@@ -56,6 +56,8 @@ def label_of(
     if kind == "classes":
         return None, None, classes_of(value, separator)
     number = number_of(value) if kind in ("number", "rank") else None
+    if kind == "rank" and number is not None and number < 0:
+        raise BadLabel(f"the relevance is {number}", "relevance is 0 or more")
     return class_of(value), number, None
 
 
@@ -66,6 +68,10 @@ def label_until(value: object, sign: str | None) -> object:
 
 def text_of(file: TextFile, line: int, role: str, value: object) -> str:
     """Return the tidy text of a cell. Raises the file's error if it is empty or not a string."""
+    if isinstance(value, dict) and value:
+        option = "--text-column" if role == "text" else "--text-pair-column"
+        remedy = f"name a key inside it, as in {option} KEY.{next(iter(value))}"
+        raise file.fault(f"the {role} is not a string but an object", line, remedy)
     if value is not None and not isinstance(value, str):
         raise file.fault(f"the {role} is not a string", line, "name a column of strings")
     if value and "\0" in value:
@@ -97,7 +103,10 @@ def class_of(value: object) -> str | None:
     if value is None or isinstance(value, str | int | float):
         label = tidy("" if value is None else str(value))
         return None if label.lower() in ("", "nan") else label
-    raise BadLabel("the label is neither string nor number", "name another column, or the task")
+    remedy = "name another column with --label-column"
+    if isinstance(value, dict) and value:
+        remedy = f"name a key inside it, as in --label-column KEY.{next(iter(value))}"
+    raise BadLabel("the label is neither string nor number", remedy)
 
 
 def number_of(value: object) -> float | None:

@@ -111,7 +111,7 @@ def _rows(
             grouped = kind == "rank"
             places = place(head, columns, table.file, need_label=need_label, grouped=grouped)
             if grouped and places.text_pair is None:
-                remedy = "name the columns of query and passage"
+                remedy = "name query and passage with --text-column and --text-pair-column"
                 raise table.file.fault("holds single texts, but ranking needs pairs", 1, remedy)
             roles = tuple(places.roles())
             builders.append(_ExampleBuilder(table.file, columns, places, kind, need_label, roles))
@@ -197,12 +197,18 @@ class _ExampleBuilder:
     def _label(
         self, value: object, flags: tuple[object, ...]
     ) -> tuple[str | None, float | None, tuple[str, ...] | None]:
-        if not flags:
-            separator = self.columns.label_separator
-            until = label_until(value, self.columns.label_until)
-            return label_of(self.kind, until, "|" if separator == "auto" else separator)
-        named = zip(self.places.label_names, flags, strict=True)
-        return None, None, tuple(name for name, flag in named if yes_or_no(flag, name))
+        """Return label, number and labels; a bad label is none where none is needed."""
+        try:
+            if not flags:
+                separator = self.columns.label_separator
+                until = label_until(value, self.columns.label_until)
+                return label_of(self.kind, until, "|" if separator == "auto" else separator)
+            named = zip(self.places.label_names, flags, strict=True)
+            return None, None, tuple(name for name, flag in named if yes_or_no(flag, name))
+        except BadLabel:
+            if self.need_label:
+                raise
+            return None, None, None
 
     def _check_id(self, line: int, name: str | None) -> None:
         remedy = "give every row a unique id"

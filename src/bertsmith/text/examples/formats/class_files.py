@@ -84,7 +84,7 @@ def _fasttext_value(file: TextFile, line: int, labels: list[str], text: str, kin
         return labels
     if len(labels) != 1:
         what = f"{counted(len(labels), 'label')} instead of one" if labels else "no label"
-        remedy = f"begin the line with one {FASTTEXT}x, or pass --task multi-label"
+        remedy = f"begin the line with one {FASTTEXT}x, or train with --task multi-label"
         raise file.fault(what, line, remedy)
     return labels[0]
 
