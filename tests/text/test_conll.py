@@ -205,6 +205,24 @@ def test_raw_text_with_places(tmp_path: Path) -> None:
     assert third.tags == ("B-LOC",)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["cafe\u0301", "nai\u0308ve", "\u00e9tude"],
+        ["\u0939\u093f\u0928\u094d\u0926\u0940", "\u0915\u094d\u200d\u0937", "\u0964"],
+        ["\u0645\u06cc\u200c\u0631\u0648\u0645", "co\u00adop", "\u05e9\u05b8\u05c1"],
+        ["\u738b|\u5c0f|\u660e", "\u308f|\u305f|\u3057", "\uff76\uff9e|\uff72", "B2"],
+        ["\u0e17\u0e35\u0e48|\u0e19\u0e35\u0e49", "\u1780\u17b6|\u179a", "\u1000\u103c\u1031"],
+        ["\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f44d\U0001f3fd", "\u2764\ufe0f|!"],
+        ["\u0301", "-\u0301", "1\ufe0f\u20e3", "a_1", "don|'|t"],
+    ],
+)  # fmt: skip
+def test_words_of_every_script(words: list[str]) -> None:
+    text = " ".join(words).replace("|", "")
+    found = [text[start:end] for start, end in words_of(text)]
+    assert found == [part for word in words for part in word.split("|")]
+
+
 def test_neighbours_and_two_in_a_word() -> None:
     words = words_of("Rome Paris ab")
     entities = [Entity(0, 4, "L"), Entity(5, 10, "L"), Entity(11, 12, "X"), Entity(12, 13, "Y")]

@@ -31,11 +31,11 @@ from bertsmith.recipes.finetune.baselines import (
 )
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.tagged import words_of
 
 SECONDS = 20.0
 """Approximate time limit; longer if the model took longer."""
 FORCE = "--baseline-seconds 0 tries it all the same"
-_WORDS = r"(?u)\b\w+\b|[^\w\s]"
 # with fewer texts rare character n-grams are kept, as there are few others
 _FEW_TEXTS = 1000
 # measured on one core (docs/experiments/fine-tuning.md): seconds per character to count words with
@@ -186,11 +186,17 @@ def _counted(train: Sequence[Example], dev: Sequence[Example], planned: Plan) ->
     return known, asked
 
 
+def _words(text: str) -> list[str]:
+    return [text[start:end] for start, end in words_of(text)]
+
+
 def _union(texts: int, planned: Plan) -> Any:  # noqa: ANN401
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import FeatureUnion
 
-    words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=_WORDS, sublinear_tf=True)
+    words = TfidfVectorizer(
+        ngram_range=(1, 2), tokenizer=_words, token_pattern=None, sublinear_tf=True
+    )
     if not planned.characters:
         return FeatureUnion([("words", words)])
     characters = TfidfVectorizer(

@@ -32,11 +32,12 @@ from bertsmith.text.config import Layout
 from bertsmith.text.opening import with_line_feeds
 
 # Thai, Lao, Tibetan, Burmese, Khmer, Tai scripts, Javanese, kana, Han
-_UNSPACED: Final = re.compile(
+UNSPACED: Final = re.compile(
     "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\ua980-\ua9df\uaa60-\uaa7f"
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9d"
     "\U00020000-\U0003134f]+"
 )
+"""Runs of characters of scripts without blanks between words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,7 @@ def size_of(text: str) -> TextSize:
     if not text:
         return TextSize()
     spaces = text.count(" ")
-    unspaced = 0 if text.isascii() else sum(map(len, _UNSPACED.findall(text)))
+    unspaced = 0 if text.isascii() else sum(map(len, UNSPACED.findall(text)))
     return TextSize(words=spaces + 1, characters=len(text) - spaces, unspaced=unspaced)
 
 

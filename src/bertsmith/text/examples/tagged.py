@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,7 +13,7 @@ from typing import Literal, NamedTuple
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.core.printable import counted
 from bertsmith.text.config import Columns
-from bertsmith.text.corpus.documents import tidy
+from bertsmith.text.corpus.documents import UNSPACED, tidy
 from bertsmith.text.examples.columns import first_of
 from bertsmith.text.headers import NAMED, column_of, listed
 from bertsmith.text.opening import TextFile
@@ -130,7 +131,12 @@ def _check_bioes(index: int, tag: str, before: tuple[str, str], *, follows: bool
         raise BadTag(index, f"{tag!r} follows an entity that has not ended; E ends it")
 
 
-_WORD = re.compile(r"\w+|[^\w\s]")
+_ASCII_WORD = re.compile(r"\w+|[^\w\s]")
+# of classes of characters: a word, a character that is one, signs joined to one, or marks alone
+_WORD = re.compile("l[lmj]*|u[mj]*|sm*(?:j+s?m*)*|[mj]+")
+_JOINED = frozenset("\u00ad\u200c\u200d\u2060")
+# marks by use that are letters or symbols by category: of half-width kana, skin tones
+_ALSO_MARKS = frozenset("\uff9e\uff9f\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff")
 
 Spans = tuple[tuple[int, int], ...]
 """Start and end of words in characters, the end exclusive."""
@@ -182,8 +188,37 @@ class BadSentence:
 
 
 def words_of(text: str) -> Spans:
-    """Return the spans of the words and punctuation marks of a raw text."""
-    return tuple(match.span() for match in _WORD.finditer(text))
+    """Return the spans of the words and punctuation marks of a raw text.
+
+    Combining marks and joiners belong to what they follow. In scripts without blanks between words,
+    such as Han, kana, Thai and Khmer, each character is a word.
+    """
+    if text.isascii():
+        return tuple(match.span() for match in _ASCII_WORD.finditer(text))
+    return tuple(match.span() for match in _WORD.finditer(text.translate(_CLASSES)))
+
+
+class _Classes(dict[int, str]):
+    """The class of each character as a letter, computed at its first use."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = found = _class_of(chr(code))
+        return found
+
+
+_CLASSES = _Classes()
+
+
+def _class_of(character: str) -> str:
+    if character in _JOINED:
+        return "j"
+    if character in _ALSO_MARKS or unicodedata.category(character).startswith("M"):
+        return "m"
+    if UNSPACED.match(character):
+        return "u"
+    if character.isalnum() or character == "_":
+        return "l"
+    return " " if character.isspace() else "s"
 
 
 def joined(words: Sequence[str]) -> tuple[str, Spans]:
