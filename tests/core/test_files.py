@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from bertsmith.core.files import (
     replaced_file,
     write_json,
     write_parts,
+    writing,
 )
 from bertsmith.core.ownership import new_file, new_folder
 
@@ -59,6 +61,50 @@ def test_a_file_is_replaced_whole_or_not_at_all(
         part.write_text("new")
     assert path.read_text() == "new"
     assert names(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        ("ENOSPC", "make room, or write elsewhere with --out"),
+        ("EACCES", "get permission, or write elsewhere with --out"),
+        ("EROFS", "make the file system writable, or write elsewhere with --out"),
+        ("EIO", "check the disk, or write elsewhere with --out"),
+        # another place would not help
+        ("EMFILE", "allow more open files (ulimit -n)"),
+        ("EISDIR", "a folder stands there: name a file in it"),
+        ("ENOTDIR", "a part of the path is a file: name a folder in its place"),
+        ("ENAMETOOLONG", "choose a shorter name"),
+        ("EEXIST", "choose another name, or remove what stands there"),
+    ],
+)
+def test_each_refusal_to_write_has_its_own_remedy(tmp_path: Path, code: str, remedy: str) -> None:
+    with pytest.raises(DiskError) as refused, writing(tmp_path / "file"):
+        raise OSError(getattr(errno, code), "no")
+    assert str(refused.value) == f"{tmp_path / 'file'}: cannot be written: no; {remedy}"
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        ("EACCES", "get permission to read it"),
+        ("EMFILE", "allow more open files (ulimit -n)"),
+        ("EISDIR", "a folder stands where a file belongs: check the path"),
+        ("ENOTDIR", "a file stands where the path has a folder: check the path"),
+        ("EIO", "check the disk, or read another copy"),
+        ("ENOENT", "usual"),
+    ],
+)
+def test_each_refusal_to_read_has_its_own_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, remedy: str
+) -> None:
+    def refuse(path: Path) -> None:
+        raise OSError(getattr(errno, code), "no", str(path))
+
+    monkeypatch.setattr("bertsmith.core.files.open_regular", refuse)
+    with pytest.raises(ConfigError) as refused:
+        read_json(tmp_path / "file", ConfigError, largest=9, remedy="usual")
+    assert str(refused.value) == f"{tmp_path / 'file'}: cannot be read: no; {remedy}"
 
 
 def test_files_take_their_names_together_the_first_of_them_last(tmp_path: Path) -> None:

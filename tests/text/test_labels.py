@@ -182,6 +182,6 @@ def test_a_folder_of_a_class_that_cannot_be_listed_is_named(
         return listed(path)
 
     monkeypatch.setattr(os, "listdir", listdir)
-    message = f"^{refused}: cannot be read: Permission denied; check its permissions$"
+    message = f"^{refused}: cannot be read: Permission denied; get permission to read it$"
     with pytest.raises(ExampleError, match=message):
         read(tmp_path, "class")

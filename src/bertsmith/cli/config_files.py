@@ -17,7 +17,7 @@ from typing import Any
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.files import parse_json
+from bertsmith.core.files import parse_json, reading_remedy
 from bertsmith.core.options import Option, flat, groups_of, nested_values
 
 _LARGEST = 2**20
@@ -73,7 +73,8 @@ def _text(file: Path) -> str:
             content = stream.read(_LARGEST + 1)
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
-        raise ConfigError(what, where=file, remedy="check the path") from error
+        remedy = reading_remedy(error, "check the path")
+        raise ConfigError(what, where=file, remedy=remedy) from error
     if len(content) > _LARGEST:
         raise ConfigError("is over 1 MiB", where=file, remedy="name a file of options")
     try:

@@ -56,9 +56,8 @@ def read_bytes(path: Path, error: type[UserError], *, largest: int, remedy: str 
             # also a file that grows meanwhile
             raw = b"" if size > largest else file.read(largest + 1)
     except OSError as refusal:
-        raise error(
-            f"cannot be read: {refusal.strerror or refusal}", where=path, remedy=remedy
-        ) from refusal
+        what = f"cannot be read: {refusal.strerror or refusal}"
+        raise error(what, where=path, remedy=reading_remedy(refusal, remedy)) from refusal
     if max(size, len(raw)) > largest:
         found = max(size, len(raw))
         raise error(f"is {_size(found)} long; at most {_size(largest)} are read", where=path)
@@ -78,6 +77,7 @@ def names_a_file_inside(name: str) -> bool:
 
 _ELSEWHERE = "write elsewhere with --out"
 _PERMISSION = "get permission"
+# refusals of a place: another one helps too
 _CURES = {
     errno.ENOSPC: "make room",
     errno.EDQUOT: "make room in your quota",
@@ -85,16 +85,32 @@ _CURES = {
     errno.EROFS: "make the file system writable",
     errno.EACCES: _PERMISSION,
     errno.EPERM: _PERMISSION,
-    errno.EEXIST: "",
-    errno.ENOTEMPTY: "",
-    errno.ELOOP: "",
-    errno.ESTALE: "",
+    errno.ESTALE: "mount the file system again",
+    errno.EIO: "check the disk",
+}
+_OPEN_FILES = {
     errno.EMFILE: "allow more open files (ulimit -n)",
     errno.ENFILE: "close other programs: the machine has too many open files",
-    errno.ENOTDIR: "",
-    errno.EISDIR: "",
-    errno.ENAMETOOLONG: "",
-    errno.EIO: "",
+}
+_ANOTHER_NAME = "choose another name, or remove what stands there"
+# refusals of a name, or of every place
+_ONLY_CURES = _OPEN_FILES | {
+    errno.EISDIR: "a folder stands there: name a file in it",
+    errno.ENOTDIR: "a part of the path is a file: name a folder in its place",
+    errno.EEXIST: _ANOTHER_NAME,
+    errno.ENOTEMPTY: _ANOTHER_NAME,
+    errno.ELOOP: "links of the path lead in a circle: name another",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+_READING = _OPEN_FILES | {
+    errno.EACCES: "get permission to read it",
+    errno.EPERM: "get permission to read it",
+    errno.EISDIR: "a folder stands where a file belongs: check the path",
+    errno.ENOTDIR: "a file stands where the path has a folder: check the path",
+    errno.ELOOP: "links of the path lead in a circle: check the path",
+    errno.ENAMETOOLONG: "the name is too long for a file: check the path",
+    errno.ESTALE: "mount the file system again",
+    errno.EIO: "check the disk, or read another copy",
 }
 
 
@@ -121,7 +137,12 @@ def user_cache() -> Path | None:
 
 def refused_by_disk(error: OSError) -> bool:
     """Return whether an error says that the disk or its owner refuses."""
-    return error.errno in _CURES
+    return error.errno in _CURES or error.errno in _ONLY_CURES
+
+
+def reading_remedy(error: OSError, usual: str = "") -> str:
+    """Return how to mend what keeps a file from being read; `usual` where nothing more is known."""
+    return _READING.get(error.errno or 0, usual)
 
 
 def refusal_of(error: OSError | DiskError, where: str | Path) -> OSError | None:
@@ -149,11 +170,11 @@ def disk_error(error: OSError, where: str | Path | None, *, then: str = "") -> D
         what = "is gone: it was deleted while it was needed"
         remedy = then or "give the same command again"
         return DiskError(what, where=error.filename or where, remedy=remedy)
-    cure = _CURES.get(error.errno or 0, "")
+    cure, only = _CURES.get(error.errno or 0, ""), _ONLY_CURES.get(error.errno or 0, "")
     if then:
-        remedy = f"{cure or 'mend that'}, then {then}"
+        remedy = f"{cure or only or 'mend that'}, then {then}"
     else:
-        remedy = f"{cure}, or {_ELSEWHERE}" if cure else _ELSEWHERE
+        remedy = only or (f"{cure}, or {_ELSEWHERE}" if cure else _ELSEWHERE)
     what = f"cannot be written: {error.strerror or error}"
     return DiskError(what, where=where, remedy=remedy)
 

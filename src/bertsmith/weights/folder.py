@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.core.errors import ConfigError, ModelFolderError, TrainingDiverged
-from bertsmith.core.files import read_json, write_json
+from bertsmith.core.files import read_json, reading_remedy, write_json
 from bertsmith.core.ownership import new_folder, place_aside
 from bertsmith.core.printable import shell_word
 from bertsmith.network.config import HEADS, ModelConfig, Predicts
@@ -165,7 +165,9 @@ def _files(folder: Path, *, heads: bool, tell: bool = True) -> ModelFiles:
         _check_place(folder)
     except (OSError, RuntimeError) as error:
         # links that lead in a circle are a RuntimeError before Python 3.13
-        raise ModelFolderError(f"cannot be read: {error}", where=folder) from error
+        reason = getattr(error, "strerror", None) or error
+        remedy = reading_remedy(error) if isinstance(error, OSError) else ""
+        raise ModelFolderError(f"cannot be read: {reason}", where=folder, remedy=remedy) from error
     return ModelFiles(folder, heads=heads, tell=tell)
 
 

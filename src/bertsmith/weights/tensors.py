@@ -22,6 +22,7 @@ from bertsmith.core.files import (
     open_regular,
     parse_json,
     read_json,
+    reading_remedy,
     text_hash,
     write_parts,
 )
@@ -63,7 +64,8 @@ class TensorFile:
                 self._data, header = _read_header(file, path)
                 size = os.fstat(file.fileno()).st_size - self._data
         except OSError as error:
-            raise ModelFolderError(f"cannot be read: {error.strerror}", where=path) from error
+            what, remedy = f"cannot be read: {error.strerror}", reading_remedy(error)
+            raise ModelFolderError(what, where=path, remedy=remedy) from error
         self.entries: dict[str, Entry] = {
             name: _entry(name, value, path)
             for name, value in header.items()

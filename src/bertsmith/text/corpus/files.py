@@ -14,6 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from bertsmith.core.errors import CorpusError
+from bertsmith.core.files import reading_remedy
 from bertsmith.core.printable import shell_word
 from bertsmith.text.config import AUTO, HeaderOption, Layout, check_encoding
 from bertsmith.text.corpus.documents import SAMPLE_CHARACTERS, Document, measure_start
@@ -166,7 +167,7 @@ class Corpus:
             now = FileState.of(file)
         except OSError as error:
             raise CorpusError(
-                f"cannot be read: {error.strerror}", where=file, remedy="check the path"
+                f"cannot be read: {error.strerror}", where=file, remedy=reading_remedy(error)
             ) from error
         if now != before:
             sizes = f": {before.size:,} bytes before, {now.size:,} now"
@@ -265,7 +266,10 @@ class Corpus:
                     files += self._walk(folder, skipped)
             else:
                 raise CorpusError("does not exist", where=location, remedy="check the path")
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            what, remedy = f"cannot be read: {error.strerror}", reading_remedy(error)
+            raise CorpusError(what, where=error.filename or path, remedy=remedy) from error
+        except ValueError as error:
             if isinstance(error, CorpusError):
                 raise
             raise CorpusError(f"cannot be read: {error}", where=str(path)) from error

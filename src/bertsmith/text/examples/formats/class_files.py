@@ -10,6 +10,7 @@ from os.path import commonprefix
 from pathlib import Path
 
 from bertsmith.core.errors import ExampleError, UserError
+from bertsmith.core.files import reading_remedy
 from bertsmith.core.printable import counted
 from bertsmith.text.bad_rows import BadRows, Refuse
 from bertsmith.text.config import Columns
@@ -260,9 +261,8 @@ def _visible(folder: Path) -> list[Path]:
         paths = [path for path in folder.iterdir() if not path.name.startswith(".")]
         return [path for path in paths if path.is_dir() or not _NOT_DATA.match(path.name)]
     except OSError as error:
-        remedy = "check its permissions" if isinstance(error, PermissionError) else ""
         what = f"cannot be read: {error.strerror}"
-        raise ExampleError(what, where=folder, remedy=remedy) from error
+        raise ExampleError(what, where=folder, remedy=reading_remedy(error)) from error
 
 
 def _lines(file: TextFile, refuse: Refuse) -> Iterator[tuple[int, str]]:
