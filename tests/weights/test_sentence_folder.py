@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
-from bertsmith.network.pooling import ACTIVATIONS, Dense, UnitLength
+from bertsmith.network.pooling import ACTIVATIONS, Dense, Truncation, UnitLength
 from bertsmith.tasks.opening import open_embedder
 from bertsmith.tasks.opening import vectors as our_vectors
 from bertsmith.tokens.basic import BasicRules
@@ -89,6 +89,8 @@ SETTINGS = [
         prompts={"query": "word3 word4: ", "document": ""},
         default_prompt="query",
     ),
+    SentenceSettings(network=HERE, after=(UnitLength(), Truncation(5))),
+    SentenceSettings(network=HERE, pool=("cls", "mean"), after=(Truncation(HIDDEN + 3),)),
 ]
 
 
@@ -280,6 +282,10 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no length": (
         lambda f: change(f / "sentence_bert_config.json", max_seq_length=-1),
         "max_seq_length is '-1'",
+    ),
+    "no features": (
+        lambda f: change(f / "config_sentence_transformers.json", truncate_dim=0),
+        "truncate_dim is '0'; it must be at least 1",
     ),
     "a default prompt that is not there": (
         lambda f: change(f / "config_sentence_transformers.json", default_prompt_name="query"),

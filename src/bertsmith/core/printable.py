@@ -46,6 +46,11 @@ def counted(count: float, noun: str, nouns: str = "") -> str:
     return f"{number} {noun if count == 1 else nouns or f'{noun}s'}"
 
 
+def some_were(part: int, whole: int, noun: str) -> str:
+    """Return a part of a count as a subject with its verb: ``1 of 4 texts was``."""
+    return f"{part:,} of {counted(whole, noun)} {'was' if part == 1 else 'were'}"
+
+
 def rounded(number: float) -> float:
     """Return a number of an answer: six decimals, or six significant figures of small ones."""
     shown = round(number, 6) if abs(number) >= _SMALL else float(f"{number:.6g}")

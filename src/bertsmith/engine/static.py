@@ -19,10 +19,11 @@ _NONE = np.zeros((0, 2), np.int64)
 
 @dataclass(frozen=True, kw_only=True)
 class StaticVectors:
-    """A static model that answers: `table` is (pieces, width)."""
+    """A static model that answers: `table` is (pieces, width), `prompt` stands before texts."""
 
     table: NDArray[np.float32]
     tokenizer: Tokenizer
+    prompt: str = ""
     normalize: bool = False
 
     @property
@@ -43,7 +44,7 @@ class StaticVectors:
                     line=pair.line,
                     remedy="name its column with --text-column",
                 )
-            texts = [each.text for each in window]
+            texts = [self.prompt + each.text for each in window]
             pieces = self.tokenizer.encode(texts)
             for example, ids, vector in zip(window, pieces, self.means(pieces), strict=True):
                 yield TextFeatures(

@@ -87,6 +87,22 @@ class UnitLength(nn.Module):
         return F.normalize(vectors, dim=-1)
 
 
+class Truncation(nn.Module):
+    """The first features alone, (sequences, outputs), as of Matryoshka vectors (Kusupati 2022)."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.outputs = outputs
+
+    def forward(self, vectors: Vectors) -> Tensor:
+        """The first `outputs` features of the vectors."""
+        return vectors[:, : self.outputs]
+
+
+AfterPooling = Dense | UnitLength | Truncation
+"""A layer on what is pooled."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LayerMix(Config):
     """A token's vector from several layers: their weighted sum, or their concatenation.
@@ -108,7 +124,7 @@ class LayerMix(Config):
             )
         if self.weights is not None and len(self.weights) != len(self.layers):
             raise ConfigError(
-                f"{len(self.weights)} weights for {counted(len(self.layers), 'layer')}",
+                f"{counted(len(self.weights), 'weight')} for {counted(len(self.layers), 'layer')}",
                 remedy="give one a layer",
             )
         if not all(map(math.isfinite, (*(self.weights or ()), self.scale))):

@@ -20,7 +20,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.files import committed, made_folder, writing
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed, unfinished
-from bertsmith.core.printable import counted
+from bertsmith.core.printable import counted, some_were
 from bertsmith.engine.config import Unit
 from bertsmith.engine.features import TextFeatures
 from bertsmith.engine.static import StaticVectors
@@ -309,10 +309,10 @@ def features_of(embedder: Embedder, window: list[Example]) -> list[TextFeatures]
 def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
     """Write the vectors of a static model, which has no layers to choose from."""
     asked = config.features
-    if asked.pool not in ("auto", "mean") or asked.layer != "last" or config.prompt is not None:
+    if asked.pool not in ("auto", "mean") or asked.layer != "last":
         raise ConfigError(
             "a static model gives the mean of its pieces' vectors",
-            remedy="leave --pool, --layer and --prompt out",
+            remedy="leave --pool and --layer out",
         )
     if asked.max_length is not None or asked.truncation != "cut":
         raise ConfigError(
@@ -324,8 +324,11 @@ def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
             "a static model looks its vectors up, in fp32 and on this machine",
             remedy="leave --ray and --precision out",
         )
-    table, tokenizer = read_static(folder)
-    static = StaticVectors(table=table.numpy(), tokenizer=tokenizer, normalize=asked.normalize)
+    table, tokenizer, settings = read_static(folder)
+    static = StaticVectors(
+        table=table.numpy(), tokenizer=tokenizer, prompt=settings.prompt(config.prompt),
+        normalize=asked.normalize,
+    )  # fmt: skip
     texts, began = Texts(config.file, columns), time.monotonic()
     if note := without_header(Path(config.file), columns):
         say(note)
@@ -400,8 +403,8 @@ class _Told:
             limit = min(config.max_length or encoder.longest, encoder.longest)
             share = self._left_out / (self._tokens + self._left_out)
             say(
-                f"{self._cut:,} of {counted(self._texts, 'text')} were longer than {limit} tokens "
-                f"and were cut, {100 * share:.1f} % of all tokens; "
+                f"{some_were(self._cut, self._texts, 'text')} longer than {limit} tokens and cut, "
+                f"{100 * share:.1f} % of all tokens; "
                 "--truncation windows reads them whole"
             )
         _tell_blank(out, texts)

@@ -20,7 +20,7 @@ from bertsmith.engine.predictor import ROWS, Predictor, windows
 from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.hub.models import model_folder
 from bertsmith.network.model import Model
-from bertsmith.network.pooling import Dense, UnitLength
+from bertsmith.network.pooling import AfterPooling, Dense
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, quantized_precision
@@ -47,7 +47,7 @@ class Embedder:
     engine: Prepared
     tokenizer: Tokenizer
     config: FeatureConfig
-    after: tuple[Dense | UnitLength, ...] = ()
+    after: tuple[AfterPooling, ...] = ()
 
     @property
     def width(self) -> int:
@@ -114,12 +114,12 @@ def folder_features(
     *,
     prompt: str | None = None,
     where: str | Path,
-) -> tuple[FeatureConfig, tuple[Dense | UnitLength, ...]]:
+) -> tuple[FeatureConfig, tuple[AfterPooling, ...]]:
     """Return the features of a folder and the layers after pooling, `settings` being its files'.
 
     Raises `ConfigError` for a prompt that there is not, and for a layer that does not fit.
     """
-    after: tuple[Dense | UnitLength, ...] = ()
+    after: tuple[AfterPooling, ...] = ()
     if settings is not None:
         after = settings.after if config.pool == "auto" else ()
         config = _by_folder(config, settings, prompt)
@@ -146,7 +146,7 @@ def _by_folder(
 def _check_width(
     model: Model,
     config: FeatureConfig,
-    after: tuple[Dense | UnitLength, ...],
+    after: tuple[AfterPooling, ...],
     folder: str | Path,
 ) -> None:
     found = width(model, config)

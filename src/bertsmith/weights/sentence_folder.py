@@ -4,7 +4,8 @@
     sentence_bert_config.json          the longest text in tokens, and whether it is lower-cased
     1_Pooling/config.json              how tokens become one vector
     2_Dense/config.json, .safetensors  a linear map of it
-    config_sentence_transformers.json  prompts that are written before texts
+    config_sentence_transformers.json  prompts that are written before texts, and how many features
+                                       of a vector are kept
 
 A static model has one module, StaticEmbedding: a vector for each piece of a vocabulary, of which
 that of a text is the mean, without special tokens.
@@ -32,7 +33,7 @@ from bertsmith.core.log import say
 from bertsmith.core.ownership import new_folder
 from bertsmith.network.config import VectorPooling
 from bertsmith.network.model import Model
-from bertsmith.network.pooling import ACTIVATIONS, Dense, UnitLength
+from bertsmith.network.pooling import ACTIVATIONS, AfterPooling, Dense, Truncation, UnitLength
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import CARD_FILE, check_file, save_model
 from bertsmith.weights.tensors import WEIGHTS_FILE, TensorFile, write_tensors
@@ -80,7 +81,7 @@ class SentenceSettings:
 
     network: Path
     pool: tuple[VectorPooling, ...] = ("mean",)
-    after: tuple[Dense | UnitLength, ...] = ()
+    after: tuple[AfterPooling, ...] = ()
     longest: int | None = None
     lowercase: bool = False
     prompts: dict[str, str] = field(default_factory=dict)
@@ -118,12 +119,14 @@ def read_sentence_folder(folder: Path) -> SentenceSettings | None:
         )
     places = [folder / place for _, place in modules]
     pool, width = _pooling(places[1] / "config.json", folder)
-    after: list[Dense | UnitLength] = []
+    after: list[AfterPooling] = []
     for kind, place in zip(kinds[2:], places[2:], strict=True):
         after.append(_dense(place, folder, width) if kind == "Dense" else _unit(place, folder))
         width = getattr(after[-1], "outputs", width)
     longest, lowercase = _transformer(places[0], folder)
-    prompts, default = _prompts(folder)
+    prompts, default, kept = _of_texts(folder)
+    if kept is not None and kept < width:
+        after.append(Truncation(kept))
     return SentenceSettings(
         network=places[0], pool=pool, after=tuple(after), longest=longest, lowercase=lowercase,
         prompts=prompts, default_prompt=default,
@@ -237,15 +240,18 @@ def _transformer(place: Path, folder: Path) -> tuple[int | None, bool]:
     return longest, lowercase
 
 
-def _prompts(folder: Path) -> tuple[dict[str, str], str | None]:
-    """The prompts by name, and the name of the one that is used where none is asked for."""
+def _of_texts(folder: Path) -> tuple[dict[str, str], str | None, int | None]:
+    """The prompts by name, the name of the usual one, and how many features of vectors are kept."""
     path = folder / PROMPTS_FILE
     config = _settings(_inside(path, folder)) if path.is_file() else {}
     prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
     fits = isinstance(prompts, dict) and all(isinstance(each, str) for each in prompts.values())
     if not fits or (default is not None and str(default) not in prompts):
         raise _refused("its prompts cannot be understood", path, "each must be a text with a name")
-    return prompts, default
+    kept = config.get("truncate_dim")
+    if kept is not None and (type(kept) is not int or kept < 1):
+        raise _refused(f"truncate_dim is {str(kept)[:80]!r}", path, "it must be at least 1")
+    return prompts, default, kept
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -309,13 +315,14 @@ def save_like(
 def write_sentence_files(folder: Path, settings: SentenceSettings, *, hidden: int) -> None:
     """Write what makes a model folder, whose vectors are `hidden` wide, one of the library's."""
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    for number, layer in enumerate(settings.after, start=2):
+    layers, kept = _without_truncation(settings.after)
+    for number, layer in enumerate(layers, start=2):
         kind = "Dense" if isinstance(layer, Dense) else "Normalize"
         modules.append((kind, f"{number}_{kind}"))
     for _, place in modules[1:]:
         (folder / place).mkdir()
     write_json(folder / modules[1][1] / "config.json", _pooling_settings(settings, hidden))
-    for (_, place), layer in zip(modules[2:], settings.after, strict=True):
+    for (_, place), layer in zip(modules[2:], layers, strict=True):
         if isinstance(layer, Dense):
             _write_dense(folder / place, layer)
     write_json(
@@ -324,7 +331,7 @@ def write_sentence_files(folder: Path, settings: SentenceSettings, *, hidden: in
     )
     write_json(
         folder / PROMPTS_FILE,
-        {"prompts": settings.prompts, "default_prompt_name": settings.default_prompt},
+        {"prompts": settings.prompts, "default_prompt_name": settings.default_prompt, **kept},
     )
     write_json(
         folder / MODULES_FILE,
@@ -333,6 +340,15 @@ def write_sentence_files(folder: Path, settings: SentenceSettings, *, hidden: in
             for number, (kind, place) in enumerate(modules)
         ],
     )
+
+
+def _without_truncation(
+    after: tuple[AfterPooling, ...],
+) -> tuple[tuple[AfterPooling, ...], dict[str, int]]:
+    """The layers that are modules of the library, and the setting of a truncation after them."""
+    if after and isinstance(last := after[-1], Truncation):
+        return after[:-1], {"truncate_dim": last.outputs}
+    return after, {}
 
 
 def _pooling_settings(settings: SentenceSettings, hidden: int) -> dict[str, Any]:
@@ -375,8 +391,8 @@ def is_static(folder: Path) -> bool:
     return _STATIC.fullmatch(str(first.get("type"))) is not None
 
 
-def read_static(folder: Path) -> tuple[Tensor, Tokenizer]:
-    """Return the vectors of a static model, (pieces, width), and its tokenizer.
+def read_static(folder: Path) -> tuple[Tensor, Tokenizer, SentenceSettings]:
+    """Return the vectors of a static model, (pieces, width), its tokenizer, and its prompts.
 
     Raises `ModelFolderError` for a folder that is damaged or has other modules, too.
     """
@@ -397,7 +413,9 @@ def read_static(folder: Path) -> tuple[Tensor, Tokenizer]:
         raise ModelFolderError(
             f"its vectors do not fit a vocabulary of {tokenizer.size} pieces", where=path
         )
-    return file.read(_WEIGHT).float(), tokenizer
+    prompts, default, kept = _of_texts(folder)
+    settings = SentenceSettings(network=folder, prompts=prompts, default_prompt=default)
+    return file.read(_WEIGHT)[:, :kept].float(), tokenizer, settings
 
 
 def save_static(folder: Path, vectors: Tensor, tokenizer: Tokenizer, *, card: str = "") -> None:

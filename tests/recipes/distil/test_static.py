@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +83,26 @@ def test_sentence_transformers_and_embed_open_the_folder(
     embed(EmbedConfig(model=made[2], file=str(file), out=tmp_path / "vectors.npy"))
     ours = np.load(tmp_path / "vectors.npy")
     close_unit_vectors(ours, theirs[[0, 1, 2, 4]])
+
+
+def test_prompt_and_width_of_a_static_folder_are_followed(
+    made: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    folder, out = tmp_path / "static", tmp_path / "vectors.npy"
+    shutil.copytree(made[2], folder)
+    said = {"prompts": {"q": "kolo "}, "default_prompt_name": "q", "truncate_dim": 5}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(said), encoding="utf-8")
+    theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS[:3])
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join(TEXTS[:3]), encoding="utf-8")
+    for prompt in (None, "q"):
+        embed(EmbedConfig(model=folder, file=str(file), out=out, prompt=prompt))
+        assert np.load(out).shape == (3, 5)
+        close_to_transformers(np.load(out), theirs)
+    with pytest.raises(UserError, match="there is no prompt 'x'; the folder has q"):
+        embed(EmbedConfig(model=folder, file=str(file), out=out, prompt="x"))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from torch import Tensor
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model, build_model
-from bertsmith.network.pooling import POOLINGS, Dense, UnitLength
+from bertsmith.network.pooling import POOLINGS, Dense, Truncation, UnitLength
 from bertsmith.recipes.export.checking import engine_outputs
 from bertsmith.recipes.export.graph import PaddedModel, input_names
 from bertsmith.recipes.export.runtimes import padded_inputs
@@ -97,7 +97,9 @@ def test_sentence_vectors_are_the_folders(kind: Any) -> None:  # noqa: ANN401
     generator = torch.Generator().manual_seed(1)
     weight, bias = torch.randn(17, 64, generator=generator), torch.randn(17, generator=generator)
     settings = SentenceSettings(
-        network=Path(), pool=(kind, "mean"), after=(Dense(weight, bias, "GELU"), UnitLength())
+        network=Path(),
+        pool=(kind, "mean"),
+        after=(Dense(weight, bias, "GELU"), UnitLength(), Truncation(7)),
     )
     model, batch = varied(MODELS["bert-none"]), sequences(*LENGTHS)
     graph = PaddedModel(model, settings)

@@ -20,7 +20,7 @@ from bertsmith.network.encoder import Block, Embeddings
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.heads import MaskedLMHead, Pooler, ReplacedTokensHead
 from bertsmith.network.model import Model
-from bertsmith.network.pooling import ACTIVATIONS, Dense, UnitLength
+from bertsmith.network.pooling import ACTIVATIONS, Dense, Truncation, UnitLength
 from bertsmith.weights.sentence_folder import SentenceSettings
 
 # added to the scores of what is not seen; finite, so that a row that is all padding has no NaN
@@ -314,7 +314,7 @@ def _replaced_tokens(head: nn.Module, hidden: Tensor) -> Tensor:
 
 
 class SentenceVectors(nn.Module):
-    """The steps of a sentence-transformers folder: pooling, maps, length 1."""
+    """The steps of a sentence-transformers folder: pooling, maps, length 1, truncation."""
 
     def __init__(self, settings: SentenceSettings) -> None:
         super().__init__()
@@ -328,6 +328,8 @@ class SentenceVectors(nn.Module):
             if isinstance(layer, Dense):
                 mapped = F.linear(vectors, layer.weight, layer.bias)
                 vectors = ACTIVATIONS[layer.activation](mapped)
+            elif isinstance(layer, Truncation):
+                vectors = vectors[:, : layer.outputs]
             else:
                 assert isinstance(layer, UnitLength)
                 vectors = F.normalize(vectors, dim=-1)
