@@ -100,6 +100,54 @@ def test_what_is_no_request_is_told(name: str) -> None:
     run(test)
 
 
+NEARLY: dict[str, tuple[str, Any, str]] = {
+    "another name": (
+        "/answer", {"input": ["a"]},
+        "inputs: is missing; did you mean 'inputs' by 'input'?; write {\"inputs\": [\"a text\"]}",
+    ),
+    "one text": ("/answer", {"inputs": "a"}, 'write {"inputs": ["a text"]}'),
+    "a list": ("/answer", ["a"], 'the body is no JSON object; write {"inputs": ["a text"]}'),
+    "a name of a text": (
+        "/answer", {"inputs": ["a", {"txt": "a"}]},
+        "inputs.1.text: is missing; did you mean 'text' by 'txt'?; write {\"inputs\": "
+        '[{"text": "a text"}]}',
+    ),
+    "a name of a question": (
+        "/answer", {"inputs": [{"question": "a", "contexts": "b"}]},
+        "inputs.0.context: is missing; did you mean 'context' by 'contexts'?",
+    ),
+    "one name too many": (
+        "/answer", {"inputs": ["a"], "truncated": True},
+        "truncated: there is no such field; did you mean 'truncate' by 'truncated'?",
+    ),
+    "a number": ("/answer", {"inputs": [7]}, "inputs.0: Input should be a valid string; write "),
+    "texts": ("/embed", {"texts": ["a"]}, 'inputs: is missing; write {"inputs": ["a text"]}'),
+    "inputs": ("/v1/embeddings", {"inputs": "a"}, "did you mean 'input' by 'inputs'?"),
+    "a text to rank": (
+        "/rerank", {"query": "a", "text": ["b"]},
+        "texts: is missing; did you mean 'texts' by 'text'?; write {\"query\": \"a query\"",
+    ),
+    "a sentence": (
+        "/similarity", {"inputs": {"source_sentence": "a", "sentence": ["b"]}},
+        "inputs.sentences: is missing; did you mean 'sentences' by 'sentence'?",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEARLY)
+def test_a_body_of_nearly_the_right_form_is_told_that(name: str) -> None:
+    path, body, said = NEARLY[name]
+
+    async def test() -> None:
+        async with running() as rig:
+            assert said in error_of(await rig.post(path, body))
+            secret = await rig.post("/answer", {"inputs": ["a"], SECRET: {"text": 1}})
+            assert "there is no such field" in error_of(secret)
+            assert SECRET not in secret.text
+
+    run(test)
+
+
 def test_a_key_that_is_there_twice_is_named_and_colons_in_texts_are_none() -> None:
     twice = [
         (b'{"inputs": ["a"], "inputs": ["b"]}', "'inputs' is there twice"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Annotated, Any, Literal, TypeVar
+from difflib import get_close_matches
+from itertools import islice
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -35,6 +37,8 @@ class Asked(BaseModel):
     """The body of a request; what it does not know is ignored, as other servers do."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
+    form: ClassVar[str] = ""
+    """An example of the least that it has."""
 
 
 class Strict(Asked):
@@ -49,6 +53,7 @@ class Strict(Asked):
 class TextInput(Strict):
     """A text, or a pair of texts, or with choices a question."""
 
+    form = '{"inputs": [{"text": "a text"}]}'
     text: Text
     text_pair: Text | None = None
     choices: Annotated[list[Text], Field(fail_fast=True, max_length=_MOST_CHOICES)] | None = None
@@ -57,6 +62,7 @@ class TextInput(Strict):
 class QuestionInput(Strict):
     """A question about a context."""
 
+    form = '{"inputs": [{"question": "a question", "context": "a text"}]}'
     question: Text
     context: Text
 
@@ -64,6 +70,7 @@ class QuestionInput(Strict):
 class RankingInput(Strict):
     """A query and the texts whose relevance to it is asked."""
 
+    form = '{"inputs": [{"query": "a query", "texts": ["a text"]}]}'
     query: Text
     texts: Texts
 
@@ -71,6 +78,7 @@ class RankingInput(Strict):
 class AnswerRequest(Strict):
     """The body of /answer."""
 
+    form = '{"inputs": ["a text"]}'
     model: str | None = None
     task: Task | None = None
     inputs: Annotated[
@@ -87,6 +95,7 @@ class AnswerRequest(Strict):
 class EmbeddingsRequest(Asked):
     """The body of /v1/embeddings."""
 
+    form = '{"input": ["a text"]}'
     input: Text | Texts
     model: str | None = None
     encoding_format: Literal["float", "base64"] = "float"
@@ -101,6 +110,7 @@ class EmbeddingsRequest(Asked):
 class EmbedRequest(Asked):
     """The body of /embed and /embed_all."""
 
+    form = '{"inputs": ["a text"]}'
     inputs: Text | Texts
     normalize: bool = True
     truncate: bool | None = False
@@ -116,6 +126,7 @@ Sequence = Annotated[list[Text], Field(fail_fast=True, min_length=1, max_length=
 class PredictRequest(Asked):
     """The body of /predict: a text, a pair, or several of them."""
 
+    form = '{"inputs": "a text"}, or of several {"inputs": [["a text"], ["one", "of a pair"]]}'
     inputs: Text | Annotated[list[Text | Sequence], Field(fail_fast=True, min_length=1)]
     raw_scores: bool = False
     truncate: bool | None = False
@@ -125,6 +136,7 @@ class PredictRequest(Asked):
 class RerankRequest(Asked):
     """The body of /rerank."""
 
+    form = '{"query": "a query", "texts": ["a text"]}'
     query: Text
     texts: Texts
     raw_scores: bool = False
@@ -149,6 +161,7 @@ class SimilarityParameters(Asked):
 class SimilarityRequest(Asked):
     """The body of /similarity."""
 
+    form = '{"inputs": {"source_sentence": "a text", "sentences": ["a text"]}}'
     inputs: SimilarityInputs
     parameters: SimilarityParameters | None = None
     model: str | None = None
@@ -157,6 +170,7 @@ class SimilarityRequest(Asked):
 class TokenizeRequest(Asked):
     """The body of /tokenize."""
 
+    form = '{"inputs": ["a text"]}'
     inputs: Text | Texts
     add_special_tokens: bool = True
     model: str | None = None
@@ -172,14 +186,14 @@ def parsed(body: bytes, kind: type[B], most: int) -> B:
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(f"the body is no JSON: {printable(error.msg)}") from None
     if not isinstance(content, Mapping):
-        raise InvalidRequest("the body is no JSON object")
+        raise InvalidRequest(f"the body is no JSON object; write {kind.form}")
     _check_counts(content, most)
     if _has_key_twice(body, content):
         raise _twice(body)
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        raise _malformed(error) from None
+        raise _malformed(error, kind, content) from None
 
 
 def _check_counts(content: Mapping[str, Any], most: int) -> None:
@@ -233,13 +247,75 @@ def _twice(body: bytes) -> InvalidRequest:
     )
 
 
-def _malformed(error: ValidationError) -> InvalidRequest:
-    """Return what is wrong, without the texts."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    # between the names of fields stand those of types that were tried
-    place = ".".join(str(each) for each in first["loc"] if _FIELD.fullmatch(str(each)))
-    message = f"{printable(place)}: {printable(first['msg'])}" if place else printable(first["msg"])
-    return InvalidRequest(message, parameter=printable(place) or None)
+_SAID = {"missing": "is missing", "extra_forbidden": "there is no such field"}
+_MOST_NAMES = 20
+_NAME = re.compile(r"[\w-]{1,40}", re.ASCII)
+
+
+def _malformed(
+    error: ValidationError, kind: type[Asked], content: Mapping[str, Any]
+) -> InvalidRequest:
+    """Return what is wrong, without the texts, and what the body may look like."""
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    first, form = errors[0], kind
+    if (meant := _meant(first["loc"], content)) is not None:
+        form = meant
+        first = next(each for each in errors if meant.__name__ in each["loc"])
+    missing = first["type"] == "missing"
+    names, holder = _place(first["loc"], content, missing=missing)
+    # a name that is no field's may be a text
+    place = ".".join(str(each) for each in names if _NAME.fullmatch(str(each)))
+    message = printable(_SAID.get(first["type"], first["msg"]))
+    message = f"{place}: {message}" if place else message
+    right = wrong = str(names[-1]) if names else ""
+    if missing:
+        wrong = _close(right, holder)
+    elif first["type"] == "extra_forbidden":
+        right = _close(wrong, (form if len(names) > 1 else kind).model_fields)
+    if right and wrong and right != wrong:
+        message += f"; did you mean {right!r} by {wrong!r}?"
+    return InvalidRequest(f"{message}; write {form.form}", parameter=place or None)
+
+
+def _meant(loc: tuple[int | str, ...], content: Mapping[str, Any]) -> type[Asked] | None:
+    """Return the form of an input that shares most names with one that has none of them all."""
+    given = content[loc[0]][loc[1]] if loc[0] == "inputs" and loc[2:3] == ("str",) else None
+    if not isinstance(given, dict):
+        return None
+
+    def shared(form: type[Asked]) -> int:
+        return sum(bool(_close(each, form.model_fields)) for each in islice(given, _MOST_NAMES))
+
+    forms: tuple[type[Asked], ...] = (TextInput, QuestionInput, RankingInput)
+    return max(forms, key=shared)
+
+
+def _place(
+    loc: tuple[int | str, ...],
+    content: Any,  # noqa: ANN401
+    *,
+    missing: bool,
+) -> tuple[list[int | str], Any]:
+    """Return the names of the place of a mistake, and the value that holds the last of them.
+
+    Between them stand those of types that were tried.
+    """
+    names: list[int | str] = []
+    holder = content
+    for last in loc:
+        inside = isinstance(content, list) and isinstance(last, int)
+        if inside or (isinstance(content, dict) and last in content):
+            names.append(last)
+            holder, content = content, content[last]
+    return ([*names, *loc[-1:]], content) if missing else (names, holder)
+
+
+def _close(name: str, others: Iterable[str]) -> str:
+    """Return the one of others that is nearly a name, "" without one."""
+    if not _NAME.fullmatch(name):
+        return ""
+    others = filter(_NAME.fullmatch, islice(others, _MOST_NAMES))
+    return next(iter(get_close_matches(name, others, n=1)), "")
 
 
 KINDS: tuple[Kind, ...] = Task.__args__  # type: ignore[attr-defined]
