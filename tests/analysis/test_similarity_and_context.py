@@ -90,6 +90,8 @@ def test_cosines_of_any_two_words() -> None:
         np.mean([a @ b for i, a in enumerate(u) for k, b in enumerate(u) if i != k]) for u in unit
     ]
     check(mean_cosines(vectors), expected, 1e-6)
+    alike = np.repeat(np.random.default_rng(1).normal(size=(40, 1, 7)), 3, 1).astype(np.float32)
+    assert 1 - 1e-12 < mean_cosines(alike).max() <= 1
 
 
 def test_uses_in_two_contexts_are_two_clusters(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,6 +211,8 @@ def test_texts_of_pairs_are_read_one_by_one(command: Callable[..., int]) -> None
 def test_vectors_that_are_no_numbers_are_near_nothing() -> None:
     first = np.array([[1.0, 2.0], [0.0, 0.0], [1.0, np.nan], [np.inf, 1.0]])
     np.testing.assert_allclose(cosines(first, np.ones((4, 2))), [3 / np.sqrt(10), 0, 0, 0])
+    vectors = np.random.default_rng(0).normal(size=(100, 7))
+    assert cosines(vectors, vectors).max() <= 1 <= cosines(vectors, vectors).min() + 1e-12
 
 
 @needs_kernels

@@ -221,7 +221,8 @@ def cosines(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[
     found: NDArray[np.float64] = np.divide(
         products, lengths, out=np.zeros(len(first)), where=usable
     )
-    return found
+    # rounding takes that of equal vectors beyond 1
+    return np.clip(found, -1, 1)
 
 
 def judged_answering(

@@ -94,7 +94,7 @@ def describe_uses(
         return None
     vectors = np.stack([own[:, use.place] for use, own in read], 1).astype(np.float64)
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
-    cosines = unit @ unit.transpose(0, 2, 1)
+    cosines = np.clip(unit @ unit.transpose(0, 2, 1), -1, 1)
     layers = range(1, len(vectors))
     found = [(*_clusters(cosines[layer]), layer) for layer in layers]
     clusters, silhouette, layer = max(found, key=lambda each: each[1])
@@ -133,7 +133,7 @@ def mean_cosines(vectors: States) -> NDArray[np.float64]:
     count = unit.shape[1]
     whole = (unit.sum(1) ** 2).sum(-1)
     own = (unit**2).sum((1, 2))
-    return np.asarray((whole - own) / (count * (count - 1)), np.float64)
+    return np.asarray(np.clip((whole - own) / (count * (count - 1)), -1, 1), np.float64)
 
 
 def _clusters(cosines: Vectors) -> tuple[NDArray[np.int64], float]:

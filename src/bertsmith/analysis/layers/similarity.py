@@ -74,7 +74,8 @@ def _between(rows: Sequence[Matrix], columns: Sequence[Matrix]) -> Matrix:
         return np.asarray(values / max(float(np.linalg.norm(values)), 1e-300))
 
     right = [unit(each) for each in columns]
-    return np.array([[float((unit(each) * other).sum()) for other in right] for each in rows])
+    found = [[float((unit(each) * other).sum()) for other in right] for each in rows]
+    return np.asarray(np.clip(found, -1, 1))
 
 
 def _centred_gram(vectors: Matrix) -> Matrix:

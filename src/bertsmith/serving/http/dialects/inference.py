@@ -133,7 +133,9 @@ async def similarity(service: Service, asked: SimilarityRequest) -> Response:
     texts = [asked.inputs.source_sentence, *asked.inputs.sentences]
     outcomes = await service.ask(chosen, [Input(text, truncate=truncate) for text in texts])
     source, *others = unit(np.stack([vector(outcome) for outcome in outcomes]))
-    return await service.reply_in_pieces(np.stack(others) @ source, outcomes)
+    # rounding takes that of equal texts beyond 1
+    cosines = np.clip(np.stack(others) @ source, -1, 1)
+    return await service.reply_in_pieces(cosines, outcomes)
 
 
 async def tokenize(service: Service, asked: TokenizeRequest) -> Response:
