@@ -76,7 +76,27 @@ def test_tables_are_read_by_their_columns_and_long_texts_are_told(
     )
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 2
-    assert "1 of 2 texts were longer than 40 tokens: --truncation says what is read" in printed.err
+    assert "1 of 2 texts was longer than 40 tokens: --truncation says what is read" in printed.err
+
+
+def test_a_question_of_which_not_all_is_read_is_named(
+    base_folder: Path,
+    tiny_tokenizer: Tokenizer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model, _ = start_from(base_folder, labels=(), seed=3, predicts="span")
+    save_model(tmp_path / "span", model, tiny_tokenizer)
+    answers = [{"text": "good", "answer_start": 6}]
+    whole = {"context": "word2 good word3", "answers": answers}
+    rows = [{"id": str(size), "question": "word1 " * size, **whole} for size in (3, 50, 4, 29, 30)]
+    file = tmp_path / "asked.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    said = "asked.jsonl:2: the question has 50 tokens, of which the first 29 are read"
+    predict(PredictConfig(model=tmp_path / "span", file=str(file)))
+    assert f"{said} (the first of 2 such rows)\n" in capsys.readouterr().err
+    evaluate(EvaluateConfig(model=tmp_path / "span", file=file))
+    assert f"{said} (the first of 2 such rows)\n" in capsys.readouterr().err
 
 
 def test_masks_are_filled_by_a_folder_without_classes(

@@ -203,6 +203,7 @@ def test_vectors_are_those_of_python(family: str, tmp_path: Path) -> None:
             asked = {"inputs": {"source_sentence": TEXT, "sentences": texts}}
             near = (await rig.post("/similarity", asked)).json()
             check(near, units @ units[0], 2e-6)
+            assert max(near) <= 1
             pieces = (await rig.post("/tokenize", {"inputs": TEXT})).json()[0]
             assert [TEXT[each["start"] : each["stop"]] for each in pieces[1:-1]] == TEXT.split()
 
@@ -369,6 +370,22 @@ def test_what_is_too_long_is_refused_or_truncated_and_marked(tmp_path: Path) -> 
                 if path == "/answer":
                     marks = [each["truncated"] for each in cut.json()["answers"]]
                     assert marks == [False, True]
+
+    asyncio.run(run())
+
+
+def test_a_question_that_is_too_long_is_told_what_would_be_read(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "it", MODELS["bert-span"])
+    asked = {"question": LONG, "context": "word3"}
+
+    async def run() -> None:
+        async with serving(folder) as rig:
+            refused = await rig.post("/answer", {"inputs": [asked]})
+            assert refused.status_code == 400
+            said = "the question has 40 tokens, of which the first 12 are read"
+            assert said in refused.json()["error"]["message"]
+            cut = await rig.post("/answer", {"inputs": [asked], "truncate": True})
+            assert cut.json()["answers"][0]["truncated"]
 
     asyncio.run(run())
 

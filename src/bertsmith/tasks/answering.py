@@ -6,13 +6,14 @@ JSON values, the same in the Python API, in CSV and in JSON lines; and `lines` f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from bertsmith.batches.examples import EncodedExamples, encode_examples
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
+from bertsmith.core.log import say
 from bertsmith.core.printable import counted, to_millionths
 from bertsmith.engine.answers import Forward, next_sentence_probabilities
 from bertsmith.engine.config import ContinuationConfig, FillingConfig
@@ -100,6 +101,15 @@ class TaskAnswering:
         """Return the answer to a row."""
         sidecar = next(iter(request.encoded.sidecar), None)
         return self.task.answers.decode(request.example, sidecar, output, self.labels)
+
+    def unread(self, requests: Iterable[Request[Any]]) -> list[str]:
+        """Return for each row that is not read whole, windows included, where it is and why."""
+        found = []
+        for request in requests:
+            if note := self.task.answers.unread(next(iter(request.encoded.sidecar), None)):
+                row = request.example
+                found.append(f"{Path(row.source).name}:{row.line}: {note}")
+        return found
 
     def record(self, answer: Any) -> Record:  # noqa: ANN401
         """Return an answer as plain JSON values."""
@@ -368,6 +378,11 @@ def task_predictor(
     labels = model.config.labels
     answering = TaskAnswering(task=task, tokenizer=tokenizer, labels=labels, room=room)
     return Predictor(model=model, answering=answering)
+
+
+def tell_unread(first: str, count: int) -> None:
+    """Say of which rows, the `first` of `count`, not all is read."""
+    say(first if count == 1 else f"{first} (the first of {count:,} such rows)")
 
 
 def measure(

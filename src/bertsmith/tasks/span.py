@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.batches.fitting import encode_pair, second_begins, window_of
 from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.core.printable import counted
 from bertsmith.engine.answers import Candidate, candidates, span_logits
 from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.spans import score_v1, score_v2
@@ -86,13 +87,16 @@ class ContextWindows:
     """The windows over a question's context, to read answers in them.
 
     The context's tokens stand from position `offset` in each window; `begins` are the numbers of
-    the first ones, `own` mark for each window those that are best seen there, (tokens,).
+    the first ones, `own` mark for each window those that are best seen there, (tokens,). The
+    question has `question` tokens, of which the first `asked` stand in each window.
     """
 
     context: Encoding
     offset: int
     begins: list[int]
     own: list[NDArray[np.bool_]]
+    question: int
+    asked: int
 
 
 def encode_questions(tokenizer: Tokenizer, rows: Sequence[Question], room: Room) -> EncodedExamples:
@@ -132,9 +136,20 @@ def encode_questions(tokenizer: Tokenizer, rows: Sequence[Question], room: Room)
                 offset=second_begins(tokenizer, len(question)),
                 begins=begins,
                 own=[window[part] == number for number, part in enumerate(parts)],
+                question=len(whole),
+                asked=len(question),
             )
         )
     return EncodedExamples.windows(windows, sidecar, cut=cut)
+
+
+def _unread(sidecar: Any) -> str:  # noqa: ANN401
+    """Return how much of a question is read, where that is not all."""
+    assert isinstance(sidecar, ContextWindows)
+    if sidecar.asked == sidecar.question:
+        return ""
+    tokens = counted(sidecar.question, "token")
+    return f"the question has {tokens}, of which the first {sidecar.asked:,} are read"
 
 
 # answers
@@ -349,7 +364,7 @@ def _notes(evidence: Evidence, tuned: Tuned) -> list[str]:
     f1, possible = with_threshold(evidence, threshold)[:, 1], evidence[:, 3] > 0
     kinds = ((possible, "with an answer"), (~possible, "without"))
     parts = [
-        f"{100 * f1[these].mean():.2f} % of {these.sum():,} questions {kind}"
+        f"{100 * f1[these].mean():.2f} % of {counted(int(these.sum()), 'question')} {kind}"
         for these, kind in kinds
         if these.any()
     ]
@@ -406,7 +421,7 @@ def _describe(rows: Sequence[Question], labels: Labels) -> str:
     """Return the numbers of contexts, and of questions without an answer."""
     contexts = len({row.context for row in rows})
     none = sum(not row.answers for row in rows)
-    return f"{contexts:,} contexts" + (f", {none:,} without an answer" if none else "")
+    return counted(contexts, "context") + (f", {none:,} without an answer" if none else "")
 
 
 SPAN = Task(
@@ -431,6 +446,7 @@ SPAN = Task(
         decode=_decode,
         record=_record,
         windowed=True,
+        unread=_unread,
         thresholds=("no_answer",),
     ),
     learning=Learning(targets=_targets, objective=_objective, longest=384, lengthens=False),

@@ -156,6 +156,10 @@ def _untuned(evidence: Evidence, target_accuracy: float | None = None) -> Tuned:
     return UNTUNED
 
 
+def _all_read(sidecar: object) -> str:
+    return ""
+
+
 def _nothing(*values: object) -> None:
     return None
 
@@ -244,6 +248,8 @@ class Answers(Generic[R]):
     """An answer as plain JSON values, with so many of the likeliest ones."""
     windowed: bool = False
     """True if long texts are always read whole, in windows."""
+    unread: Callable[[Any], str] = _all_read
+    """By a row's sidecar, what of it is in none of its windows; "" for nothing."""
     thresholds: tuple[Threshold, ...] = ()
     """The thresholds below or over which `record` withholds an answer."""
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
-from bertsmith.core.printable import printable
+from bertsmith.core.printable import counted, printable, some_were
 from bertsmith.engine.devices import device_named
+from bertsmith.engine.predictor import split_requests
 from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.evaluation.metrics import percent, score_label
 from bertsmith.evaluation.spans import EntityScores, macro_f1
@@ -17,7 +18,13 @@ from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.recipes.predict.config import EvaluateConfig
 from bertsmith.recipes.predict.rows import checked_pairs, reading_as_trained
-from bertsmith.tasks.answering import Presented, TaskAnswering, answering_of, measure
+from bertsmith.tasks.answering import (
+    Presented,
+    TaskAnswering,
+    answering_of,
+    measure,
+    tell_unread,
+)
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.conformal import set_figures
 from bertsmith.tasks.labels import absent_labels, require_labels, unknown_label
@@ -59,11 +66,12 @@ def evaluate_model(
     rows = labelled_rows(prepared.model.config, answering, file, reading)
     encoded = answering.encode(rows)
     measured = measure(prepared.predictor(answering), rows, encoded)
+    if unread := answering.unread(split_requests(rows, encoded)):
+        tell_unread(unread[0], len(unread))
     if long_ones := encoded.long_texts:
-        say(
-            f"{long_ones:,} of {len(rows):,} texts were longer than {answering.room.longest} tokens"
-        )
-    say(f"{len(rows):,} {task.unit}, {task.title.lower()}")
+        were = some_were(long_ones, len(rows), "text")
+        say(f"{were} longer than {answering.room.longest} tokens")
+    say(f"{counted(len(rows), task.unit.removesuffix('s'), task.unit)}, {task.title.lower()}")
     figures: dict[str, Any] = {"task": task.name, "rows": len(rows), "scores": {}}
     figures["engine"] = prepared.to_dict()
     for name, value in measured.scores.items():

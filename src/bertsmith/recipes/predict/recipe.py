@@ -22,7 +22,7 @@ from typing import Any, Literal, cast
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.log import say
 from bertsmith.core.output import flush, print_json, print_line
-from bertsmith.core.printable import printable
+from bertsmith.core.printable import counted, printable, some_were
 from bertsmith.engine.devices import device_named
 from bertsmith.engine.predictor import ROWS, Predictor, windows
 from bertsmith.engine.prepared import Prepared
@@ -37,7 +37,13 @@ from bertsmith.recipes.predict.rows import (
     in_the_text_as_written,
     reading_as_trained,
 )
-from bertsmith.tasks.answering import Presented, TaskAnswering, answering_of, continues
+from bertsmith.tasks.answering import (
+    Presented,
+    TaskAnswering,
+    answering_of,
+    continues,
+    tell_unread,
+)
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.opening import open_model
 from bertsmith.tasks.task import Record, Task
@@ -97,7 +103,7 @@ def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
             flush()
     written.end()
     if blank:
-        say(f"{blank:,} blank row{'s' * (blank != 1)}: a blank answer for each")
+        say(f"{counted(blank, 'blank row')}: a blank answer for each")
     reading.bad_rows.tell()
     say(f"engine: {prepared}")
 
@@ -138,16 +144,32 @@ class Window:
     rows: list[Any]
 
 
-Spread = Callable[[Iterable[Window]], Iterator[tuple[Window, tuple[list[Record], int]]]]
-"""Yields windows with the records of their answers and the number of long texts, in order."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """The records of the answers to a window.
+
+    `long` of its texts exceed a sequence; `unread` says of each that even windows leave out a part
+    of where it is.
+    """
+
+    records: list[Record]
+    long: int
+    unread: list[str]
 
 
-def answer_window(predictor: Predictor[Any, Any], window: Window) -> tuple[list[Record], int]:
-    """Return the records of the answers to a window, and how many of its texts were long."""
+Spread = Callable[[Iterable[Window]], Iterator[tuple[Window, Answered]]]
+"""Yields windows with their answers, in order."""
+
+
+def answer_window(predictor: Predictor[Any, Any], window: Window) -> Answered:
+    """Return the answers to a window."""
     requests = predictor.encode(window.rows, window.first)
     answering = cast("Presented[Any]", predictor.answering)
-    records = [answering.record(answer) for answer in predictor.answer(requests)]
-    return records, sum(request.long for request in requests)
+    return Answered(
+        records=[answering.record(answer) for answer in predictor.answer(requests)],
+        long=sum(request.long for request in requests),
+        unread=answering.unread(requests) if isinstance(answering, TaskAnswering) else [],
+    )
 
 
 def answered(
@@ -163,7 +185,8 @@ def answered(
     Windows are answered here, or by `spread` where that is given. The number of texts that were
     longer than what is read of them is printed at the end.
     """
-    count = long = 0
+    count = long = unread = 0
+    first = ""
     waiting: deque[list[Asked[Any]]] = deque()
 
     def length(each: Asked[Any]) -> int:
@@ -178,16 +201,19 @@ def answered(
             count += len(own)
 
     spread = spread or (lambda given: ((each, answer_window(predictor, each)) for each in given))
-    for _, (records, cut) in spread(numbered()):
-        long += cut
-        answers = iter(records)
+    for _, found in spread(numbered()):
+        long, unread = long + found.long, unread + len(found.unread)
+        first = first or next(iter(found.unread), "")
+        answers = iter(found.records)
         for each in waiting.popleft():
             yield each, None if each.row is None else _as_written(each, next(answers))
     if long and isinstance(answering, TaskAnswering):
         windowed = answering.task.answers.windowed
         became = "read in windows" if windowed else "--truncation says what is read of them"
         limit = answering.room.longest
-        say(f"{long:,} of {count:,} texts were longer than {limit} tokens: {became}")
+        say(f"{some_were(long, count, 'text')} longer than {limit} tokens: {became}")
+    if unread:
+        tell_unread(first, unread)
 
 
 def _as_written(asked: Asked[Any], record: Record) -> Record:

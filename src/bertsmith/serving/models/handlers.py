@@ -59,7 +59,7 @@ class TaskHandler:
             (request,) = self.predictor.encode([example])
             excess = self._excess(example, request)
             if excess and not asked.truncate:
-                message = f"the input has {excess:,} tokens, and the model reads {self.limit:,}"
+                message = self._too_long(request, excess)
                 return Outcome(number, problem="too_long", message=message, tokens=excess)
             while excess and self.windowed and request.tokens > self.limit:
                 shorter = self._shortened(example, request)
@@ -70,6 +70,12 @@ class TaskHandler:
         except ExampleError as error:
             return Outcome(number, problem="invalid", message=f"{error.what}; {error.remedy}")
         return request, excess > 0
+
+    def _too_long(self, request: Request[Any], excess: int) -> str:
+        answering, unread = self.predictor.answering, ""
+        if isinstance(answering, TaskAnswering) and request.tokens <= self.limit:
+            unread = answering.task.answers.unread(next(iter(request.encoded.sidecar), None))
+        return unread or f"the input has {excess:,} tokens, and the model reads {self.limit:,}"
 
     def _excess(self, example: Any, request: Request[Any]) -> int:  # noqa: ANN401
         """Return the tokens of an input of which not all are read; 0 of others."""
