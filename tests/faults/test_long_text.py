@@ -32,12 +32,12 @@ def test_a_long_example_is_cut_and_told(shell: Shell) -> None:
         "finetune {model} a.jsonl --out run --seeds 1 --epochs 1 --batch-size 8"
     )
     assert status == 0
-    assert "1 of 20 texts (5.0 %) were longer than 40 tokens: only their beginning was read" in told
+    assert "1 of 20 texts (5.0 %) was longer than 40 tokens: only their beginning was read" in told
     status, told = shell.run("predict run/model a.jsonl")
     assert status == 0
     assert (
         told.splitlines()[0]
-        == "1 of 20 texts were longer than 40 tokens: --truncation says what is read of them"
+        == "1 of 20 texts was longer than 40 tokens: --truncation says what is read of them"
     )
 
 

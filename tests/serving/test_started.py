@@ -212,7 +212,7 @@ def test_what_cannot_be_served_is_told_in_one_line(
 
     assert "no such folder" in complaint(str(tmp_path / "none"), "--check")
     assert "two models are called 'small'" in complaint(str(folder), str(folder))
-    assert "--name has 1 names for 2 models" in complaint(str(folder), "b", "--name", "a")
+    assert "--name has 1 name for 2 models" in complaint(str(folder), "b", "--name", "a")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert f"cannot listen at 127.0.0.1:{port}" in complaint(str(folder), "--port", port)

@@ -102,7 +102,7 @@ def _mix(value: str, layers: int) -> LayerMix:
         ) from error
     if len(weights) not in (layers, layers + 1):
         raise ConfigError(
-            f"{len(weights)} weights for {counted(layers, 'layer')}",
+            f"{counted(len(weights), 'weight')} for {counted(layers, 'layer')}",
             remedy=f"give {layers}, or {layers + 1} where the first is of the embeddings",
         )
     return LayerMix(layers=tuple(range(layers + 1 - len(weights), layers + 1)), weights=weights)

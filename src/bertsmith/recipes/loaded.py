@@ -30,6 +30,7 @@ from bertsmith.core.config import typed_value
 from bertsmith.core.errors import ConfigError, ModelFolderError, UserError
 from bertsmith.core.keywords import in_python, python_terms
 from bertsmith.core.options import configured
+from bertsmith.core.printable import counted
 from bertsmith.engine.config import EngineConfig, FeatureConfig, FillingConfig, WritingConfig
 from bertsmith.engine.devices import device_named
 from bertsmith.engine.prepared import Prepared
@@ -134,11 +135,11 @@ class LoadedModel:
         heads += ["fill-mask"] * (config.masked_lm and not encoder.causal)
         heads += ["continuation"] * (config.masked_lm and encoder.causal)
         heads += ["next-sentence"] * config.next_sentence
-        labels = f", {len(config.labels)} labels" if config.labels else ""
+        labels = f", {counted(len(config.labels), 'label')}" if config.labels else ""
         return (
             f"<LoadedModel {self.name!r}: {', '.join(heads) or 'no head'}{labels}; "
-            f"{encoder.layers} layers of {encoder.hidden}, up to {encoder.longest} tokens; "
-            f"engine: {self.engine}>"
+            f"{counted(encoder.layers, 'layer')} of {encoder.hidden}, "
+            f"up to {encoder.longest} tokens; engine: {self.engine}>"
         )
 
     @checked

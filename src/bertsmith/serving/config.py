@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.printable import model_name
+from bertsmith.core.printable import counted, model_name
 from bertsmith.engine.config import EngineConfig
 
 _HIGHEST_PORT = 65_535
@@ -87,7 +87,8 @@ class ServeConfig(Config):
             raise ConfigError("missing: MODELS", remedy="name a model folder")
         if self.name and len(self.name) != len(self.models):
             raise ConfigError(
-                f"--name has {len(self.name)} names for {len(self.models)} models",
+                f"--name has {counted(len(self.name), 'name')} for "
+                f"{counted(len(self.models), 'model')}",
                 remedy="give one for each model: --name one,other",
             )
         if not 0 <= self.port <= _HIGHEST_PORT:

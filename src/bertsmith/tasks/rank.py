@@ -10,7 +10,7 @@ import numpy as np
 
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.errors import ExampleError
-from bertsmith.core.printable import rounded
+from bertsmith.core.printable import counted, rounded
 from bertsmith.engine.answers import label_probabilities
 from bertsmith.evaluation.metrics import mean_average_precision, mean_reciprocal_rank, ndcg
 from bertsmith.objectives.objective import Objective
@@ -138,7 +138,8 @@ def _prediction(record: Record) -> str:
 def _describe(rows: Sequence[Example], labels: Labels) -> str:
     """Return the numbers of queries and of relevant pairs."""
     relevant = sum((row.number or 0) > 0 for row in rows)
-    return f"{len({row.group for row in rows}):,} queries, {relevant:,} pairs relevant"
+    queries = counted(len({row.group for row in rows}), "query", "queries")
+    return f"{queries}, {counted(relevant, 'pair')} relevant"
 
 
 def _parts(row: Example) -> dict[str, str]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.batches.fitting import encode_pair, window_of
 from bertsmith.core.errors import ExampleError
+from bertsmith.core.printable import counted
 from bertsmith.engine.answers import tag_probabilities
 from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.spans import EntityScores, score_entities, scores_by_type
@@ -440,10 +441,10 @@ def _describe(rows: Sequence[Tagged], labels: Labels) -> str:
     """Return the numbers of words, and of entities by label."""
     words = sum(len(row.words) for row in rows)
     if not names_entities(labels):
-        return f"{words:,} words, {len(labels)} tags"
+        return f"{counted(words, 'word')}, {counted(len(labels), 'tag')}"
     counts = Counter(entity.label for row in rows for entity in _true_entities(row))
     kinds = tuple(sorted(counts))
-    return f"{words:,} words; {count_labels(counts.elements(), kinds) or 'no entities'}"
+    return f"{counted(words, 'word')}; {count_labels(counts.elements(), kinds) or 'no entities'}"
 
 
 TAG = Task(

@@ -23,7 +23,7 @@ import torch
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ExampleError
-from bertsmith.core.files import file_hash, text_hash
+from bertsmith.core.files import file_hash, reading_remedy, text_hash
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted, shell_word
 from bertsmith.core.signals import Interrupted
@@ -229,7 +229,8 @@ def hash_of(path: Path) -> str:
         try:
             return file_hash(path)
         except OSError as error:
-            raise ExampleError(f"cannot be read: {error.strerror}", where=path) from error
+            what = f"cannot be read: {error.strerror}"
+            raise ExampleError(what, where=path, remedy=reading_remedy(error)) from error
     files = sorted(file for file in path.rglob("*") if file.is_file())
     listed = "".join(f"{file_hash(file)}  {file.relative_to(path)}\n" for file in files)
     return text_hash(listed)
@@ -335,9 +336,12 @@ def truncation_note(prepared: Prepared) -> str:
     if long:
         became = _LONG[room.long if cut and not task.answers.windowed else "windows"]
         share = f"{long:,} of {counted(total, 'text')} ({100 * long / total:.1f} %)"
-        lines.append(f"{share} were longer than {room.longest} tokens: {became}")
+        lines.append(
+            f"{share} {'was' if long == 1 else 'were'} longer than {room.longest} tokens: {became}"
+        )
         lines += ["--truncation says what is read"] * bool(cut and not task.answers.windowed)
     if cut and task.answers.windowed:
         questions = counted(cut, task.unit.removesuffix("s"), task.unit)
-        lines.append(f"of {questions} themselves only the beginning was read")
+        own = "itself" if cut == 1 else "themselves"
+        lines.append(f"of {questions} {own} only the beginning was read")
     return "; ".join(lines)
