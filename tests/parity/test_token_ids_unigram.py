@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer as CompiledTokenizer
 from tokenizers.models import Unigram as CompiledUnigram
@@ -54,6 +55,17 @@ def half(text: str) -> bool:
 
 
 LINES = tuple(line for line in (*HOSTILE_LINES, *MARKED) if not half(line))
+# characters that become a blank and others, such as U+00B4, at every place of a text
+BLANKS = tuple(
+    character
+    for character in map(chr, range(0xFFFF))
+    if " " in unicodedata.normalize("NFKC", character) and character != " "
+)
+OF_BLANKS = tuple(
+    f"{before}{character}{after}"
+    for character in BLANKS
+    for before, after in (("", ""), ("ba", ""), ("", "lo"), ("ba", "lo"), ("ba ", ""), ("", " lo"))
+)
 NEW_MARKS = ("\u0898", "\u08ca", "\u0c3c", "\u1ac0", "\U0001e2ae")
 SHORT_LINES = tuple(line for line in LINES if len(line) < 1000)
 
@@ -155,6 +167,20 @@ def test_places(tmp_path: Path) -> None:
     shown = [text[a:b] for a, b in zip(found.starts.tolist(), found.ends.tolist(), strict=True)]
     assert "[MASK]" in shown
     assert shown[-2:] == ["9", ","]
+
+
+@pytest.mark.parametrize("name", ["as ALBERT's", "nfkc_cf"])
+def test_characters_that_become_blanks(name: str, tmp_path: Path) -> None:
+    folder = saved(models()[name], tmp_path, do_lower_case=False, keep_accents=True)
+    ours = Tokenizer.load(folder)
+    assert len(BLANKS) > 60
+    assert_equal_ids(ours, AlbertTokenizer.from_pretrained(folder), OF_BLANKS)
+    for text in OF_BLANKS:
+        found = ours.encode_spans(text)
+        assert found.ids.tolist() == ours.encode([text])[0].tolist(), repr(text)
+        assert (found.starts <= found.ends).all()
+        assert (np.diff(found.starts) >= 0).all()
+        assert (found.ends <= len(text)).all()
 
 
 @pytest.mark.parametrize("lowercase", [True, False])

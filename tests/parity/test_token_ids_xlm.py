@@ -25,6 +25,7 @@ from goldens.inputs import HARD_PAGE, write_corpus
 from parity.other_process import Transformers
 from parity.test_token_ids_unigram import (
     LINES,
+    OF_BLANKS,
     SENTENCES,
     assert_equal_places,
     half,
@@ -88,7 +89,7 @@ def test_places(learned: Path) -> None:
 def test_version_5_reads_and_writes_it(
     learned: Path, transformers5: Transformers, tmp_path: Path
 ) -> None:
-    ours, texts = Tokenizer.load(learned), [*PAGE, *MARKED]
+    ours, texts = Tokenizer.load(learned), [*PAGE, *MARKED, *OF_BLANKS]
     for kind in ("XLMRobertaTokenizer", "AutoTokenizer"):
         answer = transformers5.ask("encode", folder=str(learned), kind=kind, texts=texts, pair="lo")
         assert answer["class"].startswith("XLMRoberta")
@@ -128,8 +129,10 @@ def test_models_of_sentencepiece(tmp_path: Path, rule: str) -> None:
     slow = XLMRobertaTokenizer(str(tmp_path / "sentencepiece.bpe.model"))
     slow.save_pretrained(tmp_path / "slow")
     ours = Tokenizer.load(tmp_path / "slow")
-    for text in (*LINES, *MARKED):
+    for text in (*LINES, *MARKED, *OF_BLANKS):
         assert ids(ours, [text]) == theirs(slow, [text]), text
+    for text in OF_BLANKS:
+        assert ours.encode_spans(text).ids.tolist() == ids(ours, [text])[0]
     # with both files the slow class is followed, as everywhere
     fast = XLMRobertaTokenizerFast.from_pretrained(tmp_path / "slow")
     fast.save_pretrained(tmp_path / "fast")
@@ -139,7 +142,7 @@ def test_models_of_sentencepiece(tmp_path: Path, rule: str) -> None:
     assert Tokenizer.load(tmp_path / "saved").fingerprint == ours.fingerprint
     (tmp_path / "fast" / "sentencepiece.bpe.model").unlink()
     same = Tokenizer.load(tmp_path / "fast")
-    for text in (*LINES, *MARKED):
+    for text in (*LINES, *MARKED, *OF_BLANKS):
         assert ids(same, [text]) == theirs(fast, [text]), text
     same.save(tmp_path / "ours")
     assert not (tmp_path / "ours" / "sentencepiece.bpe.model").exists()

@@ -218,7 +218,9 @@ class Traced:
         first = start + (self.text[start] == SPACE)
         if first < end:
             return self.starts[first], self.ends[end - 1]
-        return self.ends[start], self.ends[start]
+        # a character may have become a blank and what follows it, such as U+00B4
+        at = min([self.ends[start], *self.starts[first : first + 1]])
+        return at, at
 
 
 def lowered(text: str) -> str:
