@@ -110,7 +110,7 @@ NEARLY: dict[str, tuple[str, Any, str]] = {
     "a name of a text": (
         "/answer", {"inputs": ["a", {"txt": "a"}]},
         "inputs.1.text: is missing; did you mean 'text' by 'txt'?; write {\"inputs\": "
-        '[{"text": "a text"}]}',
+        '[{"text": "a text", "text_pair": ',
     ),
     "a name of a question": (
         "/answer", {"inputs": [{"question": "a", "contexts": "b"}]},
@@ -121,6 +121,13 @@ NEARLY: dict[str, tuple[str, Any, str]] = {
         "truncated: there is no such field; did you mean 'truncate' by 'truncated'?",
     ),
     "a number": ("/answer", {"inputs": [7]}, "inputs.0: Input should be a valid string; write "),
+    "a pair as a list": (
+        "/answer", {"inputs": ["a", ["b", "c"]]},
+        'inputs.1: Input should be an object; write {"inputs": [{"text": "a text", "text_pair": ',
+    ),
+    "a number among texts": ("/v1/embeddings", {"input": ["a", 7]}, "input.1: Input should be a"),
+    "no texts": ("/embed", {"inputs": []}, "inputs: the list is empty; write "),
+    "another task": ("/rerank", {"query": "a", "texts": ["b"], "model": "one"}, "not answer with"),
     "texts": ("/embed", {"texts": ["a"]}, 'inputs: is missing; write {"inputs": ["a text"]}'),
     "inputs": ("/v1/embeddings", {"inputs": "a"}, "did you mean 'input' by 'inputs'?"),
     "a text to rank": (

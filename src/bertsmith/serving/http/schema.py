@@ -53,7 +53,7 @@ class Strict(Asked):
 class TextInput(Strict):
     """A text, or a pair of texts, or with choices a question."""
 
-    form = '{"inputs": [{"text": "a text"}]}'
+    form = '{"inputs": [{"text": "a text", "text_pair": "the other of a pair, or nothing"}]}'
     text: Text
     text_pair: Text | None = None
     choices: Annotated[list[Text], Field(fail_fast=True, max_length=_MOST_CHOICES)] | None = None
@@ -247,7 +247,12 @@ def _twice(body: bytes) -> InvalidRequest:
     )
 
 
-_SAID = {"missing": "is missing", "extra_forbidden": "there is no such field"}
+_SAID = {
+    "missing": "is missing",
+    "extra_forbidden": "there is no such field",
+    "model_type": "Input should be an object",
+    "too_short": "the list is empty",
+}
 _MOST_NAMES = 20
 _NAME = re.compile(r"[\w-]{1,40}", re.ASCII)
 
@@ -257,10 +262,10 @@ def _malformed(
 ) -> InvalidRequest:
     """Return what is wrong, without the texts, and what the body may look like."""
     errors = error.errors(include_url=False, include_context=False, include_input=False)
-    first, form = errors[0], kind
-    if (meant := _meant(first["loc"], content)) is not None:
-        form = meant
-        first = next(each for each in errors if meant.__name__ in each["loc"])
+    form = _meant(errors[0]["loc"], content) or kind
+    # of the forms that were tried, the one that was meant, or that of which most is right
+    tried = [each for each in errors if form.__name__ in each["loc"]] or errors
+    first = max(tried, key=lambda each: _depth(each, content))
     missing = first["type"] == "missing"
     names, holder = _place(first["loc"], content, missing=missing)
     # a name that is no field's may be a text
@@ -280,6 +285,8 @@ def _malformed(
 def _meant(loc: tuple[int | str, ...], content: Mapping[str, Any]) -> type[Asked] | None:
     """Return the form of an input that shares most names with one that has none of them all."""
     given = content[loc[0]][loc[1]] if loc[0] == "inputs" and loc[2:3] == ("str",) else None
+    if isinstance(given, list):
+        return TextInput
     if not isinstance(given, dict):
         return None
 
@@ -288,6 +295,12 @@ def _meant(loc: tuple[int | str, ...], content: Mapping[str, Any]) -> type[Asked
 
     forms: tuple[type[Asked], ...] = (TextInput, QuestionInput, RankingInput)
     return max(forms, key=shared)
+
+
+def _depth(error: Mapping[str, Any], content: Mapping[str, Any]) -> int:
+    """Return how far a body is right until an error, as far as that can be said."""
+    names, _ = _place(error["loc"], content, missing=error["type"] == "missing")
+    return 2 * len(names) + (error["type"] == "too_short")
 
 
 def _place(

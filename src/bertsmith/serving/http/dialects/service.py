@@ -70,8 +70,10 @@ class Service:
                 raise ModelNotFound(f"there is no model {printable(name)!r}; there is: {known}")
             able = [chosen for chosen in able if chosen.facts.name == name]
         if not able:
-            which = "no model" if name is None else f"not the model {printable(name)!r}"
-            raise InvalidRequest(f"{which} answers with {' or '.join(kinds)}", parameter="model")
+            message = f"no model answers with {' or '.join(kinds)}"
+            if name is not None:
+                message = f"the model {printable(name)!r} does not answer with {' or '.join(kinds)}"
+            raise InvalidRequest(message, parameter="model")
         return able[0]
 
     def check_size(self, items: int, numbers: int) -> None:
