@@ -239,6 +239,16 @@ def test_a_stream_is_asked_and_options_are_those_of_the_command(folders: dict[st
     assert drawn[0] == drawn[1] != drawn[2]
 
 
+def test_half_a_surrogate_is_read_in_dictionaries_too(folders: dict[str, Path]) -> None:
+    text = "word1 \ud800 word2"
+    for name in ("class", "tags"):
+        model = bertsmith.load(folders[name], threads=1)
+        (one,), (other,) = model.predict([text]), model.predict([{"text": text}])
+        assert one["probability"] == other["probability"]
+    (found,) = bertsmith.load(folders["span"]).predict([{"question": text, "context": "word3"}])
+    assert found["answer"] == "word3"
+
+
 def test_a_model_says_what_it_is(folders: dict[str, Path]) -> None:
     said = repr(bertsmith.load(folders["class"]))
     assert "class, 3 labels" in said

@@ -260,3 +260,13 @@ def test_half_characters_of_utf_7_are_mended(tmp_path: Path) -> None:
     path.write_bytes(b"half +2AA- of one\n")
     (document,) = Corpus([path], encoding="utf-7")
     assert document.paragraphs == ("half ? of one",)
+
+
+def test_a_file_that_is_deleted_may_be_closed(tmp_path: Path) -> None:
+    """Else whoever leaves off reading, as after a bad row, sees an error that nobody catches."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"one\ntwo\n")
+    blocks = TextFile(path, CorpusError).blocks()
+    assert next(blocks) == b"one\ntwo\n"
+    path.unlink()
+    blocks.close()

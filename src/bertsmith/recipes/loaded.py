@@ -381,7 +381,8 @@ def _line(row: object, number: int) -> bytes:
     if not isinstance(row, Mapping):
         raise ConfigError(what, remedy="give dictionaries only, or strings and tuples only")
     try:
-        return json.dumps(dict(row), ensure_ascii=False).encode() + b"\n"
+        # lone surrogates are read from escapes alone
+        return json.dumps(dict(row)).encode() + b"\n"
     except (TypeError, ValueError) as error:
         what = f"example {number} cannot be written as JSON: {error}"
         raise ConfigError(what, remedy="give strings, numbers and lists of these") from error

@@ -149,7 +149,8 @@ def _unread(sidecar: Any) -> str:  # noqa: ANN401
     if sidecar.asked == sidecar.question:
         return ""
     tokens = counted(sidecar.question, "token")
-    return f"the question has {tokens}, of which the first {sidecar.asked:,} are read"
+    read = "is" if sidecar.asked == 1 else f"{sidecar.asked:,} are"
+    return f"the question has {tokens}, of which the first {read} read"
 
 
 # answers

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import os
 import re
 import zlib
 from collections.abc import Callable, Generator, Iterator
@@ -101,7 +102,8 @@ class TextFile:
                 try:
                     yield _decompressed(raw, self.path.suffix.lower())
                 finally:
-                    self._raw, self._closed_at = None, self.path.stat().st_size
+                    # its name may be gone by now
+                    self._raw, self._closed_at = None, os.fstat(raw.fileno()).st_size
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise self._damaged(error) from error
         except OSError as error:
