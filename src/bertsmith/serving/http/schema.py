@@ -300,7 +300,7 @@ def _meant(loc: tuple[int | str, ...], content: Mapping[str, Any]) -> type[Asked
 def _depth(error: Mapping[str, Any], content: Mapping[str, Any]) -> int:
     """Return how far a body is right until an error, as far as that can be said."""
     names, _ = _place(error["loc"], content, missing=error["type"] == "missing")
-    return 2 * len(names) + (error["type"] == "too_short")
+    return 2 * len(names) + int(error["type"] == "too_short")
 
 
 def _place(
