@@ -1,0 +1,26 @@
+"""Estimates: what a body holds at least, by those that were read."""
+
+from __future__ import annotations
+
+from bertsmith.serving.dispatch.pace import BodyTokens
+
+
+def test_the_least_tokens_of_a_body_are_those_of_bodies_of_about_its_size() -> None:
+    found = BodyTokens()
+    assert found.least(100) is None
+    found.learn(100, 25)
+    found.learn(120, 18)
+    found.learn(200, 100)
+    assert [found.least(size) for size in (60, 100, 110, 140, 200, 300)] == [
+        None, 15, 16, 70, 100, None,
+    ]  # fmt: skip
+
+
+def test_an_odd_body_is_forgotten() -> None:
+    found = BodyTokens()
+    found.learn(100, 1)
+    found.learn(100, 25)
+    assert found.least(100) == 1
+    for _ in range(5000):
+        found.learn(100, 25)
+    assert found.least(100) == 24
