@@ -1,135 +1,377 @@
-"""Processes of bertsmith that need not import torch: they are forked from one that has.
+"""Processes of Python that need not import torch: they are forked from one that has.
 
-`python forking.py SOCKET` imports what commands need and waits for requests. A request comes
-from the program `bertsmith` in the folder that `started` makes, or from a program of ours that runs
-a script, with its arguments, working folder, environment and its three streams. What is asked for
-then runs in a process of its own, as if it had been started there. Nothing has used a thread of
-torch by then, so forking is safe.
+`Forked` and `run` are `subprocess.Popen` and `subprocess.run` for a command of this Python, given
+as `[sys.executable, "-c", code]`, with `-m module` or with a script. `programs` makes the program
+`bertsmith`, for commands of a shell.
+
+Both ask a server (`python forking.py ADDRESS ...`), which the first of them starts. It imports what
+commands need, and uses no thread of torch, so that forking is safe. A forked process becomes a
+child of the process that asked, and has its own arguments, folder, environment, streams and mask of
+signals. It differs from one that Python starts in what is read before the first line of a program:
+a test of that, of what is imported, of hashes' seeds or of memory takes `subprocess` itself.
 """
 
 from __future__ import annotations
 
+import atexit
+import ctypes
+import functools
+import gc
 import json
 import os
 import runpy
+import select
+import shutil
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+import threading
+import time
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from inspect import signature
 from pathlib import Path
+from typing import Any, AnyStr, NamedTuple, NoReturn
 
-from bertsmith.cli.main import main
+_IMPORTED = (
+    "bertsmith.cli.main",
+    "bertsmith.recipes.finetune.recipe", "bertsmith.recipes.pretrain.recipe",
+    "bertsmith.recipes.embed", "bertsmith.recipes.predict.recipe", "bertsmith.recipes.convert",
+    "bertsmith.training.local", "bertsmith.recipes.finetune.workers",
+    "tensorboard.compat.proto.event_pb2", "matplotlib.figure", "matplotlib.backends.backend_svg",
+)  # fmt: skip
+# what libraries read when they are loaded, and Python when it starts
+_READ_EARLY = (
+    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ONEDNN_", "DNNL_", "ATEN_", "TORCH_", "NPY_",
+    "LD_", "GLIBC_", "MALLOC_", "PYTHON",
+)  # fmt: skip
+_PATH = "PYTHONPATH"
+_SET_CHILD_SUBREAPER = 36
+_LENGTH_BYTES = 4
 
-# what the user's shell finds under the name bertsmith; -I and -S make it quick to start
+# what a shell finds under the name bertsmith; -I and -S make it quick to start
 _CLIENT = """#!{python} -IS
 import json, os, socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})
-asked = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
-socket.send_fds(server, [len(asked).to_bytes(4, "big")], [0, 1, 2])
-server.sendall(asked)
+asked = dict(
+    argv=[sys.argv[0], *sys.argv[1:]], place=os.getcwd(), environment=dict(os.environ),
+    kept=[0, 1, 2], blocked=[], session=False, group=-1, adopted=False,
+)
+text = json.dumps(asked).encode()
+socket.send_fds(server, [len(text).to_bytes({length}, "big")], [0, 1, 2])
+server.sendall(text)
 answer = server.recv(1)
 sys.exit(answer[0] if answer else 1)
 """
-_IMPORTED = (
-    "bertsmith.recipes.finetune.recipe", "bertsmith.recipes.pretrain.recipe",
-    "bertsmith.recipes.embed", "bertsmith.recipes.predict.recipe", "bertsmith.recipes.convert",
-    "tensorboard.compat.proto.event_pb2", "matplotlib.figure", "matplotlib.backends.backend_svg",
-)  # fmt: skip
+
+
+class Request(NamedTuple):
+    """A process that is asked for."""
+
+    argv: Sequence[str]
+    """What follows the name of the interpreter; the path of a program that `programs` made."""
+    place: str
+    environment: Mapping[str, str]
+    kept: Sequence[int]
+    """The numbers that the files sent along have in the process."""
+    blocked: Sequence[int]
+    """Signals that are blocked."""
+    session: bool
+    """True if it leads a session of its own."""
+    group: int
+    """The group of processes that it joins, 0 for one of its own, -1 for that of the server."""
+    adopted: bool
+    """True if it becomes a child of the process that asked, which is told its number; else that
+    process is told its status."""
+
+
+class Server:
+    """The process that others are forked from; it ends with this one."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="forking-"))
+        self.address = str(self._folder / "socket")
+        # a width that rich reads once
+        self.environment = {
+            name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
+        }
+        reading, self._open = os.pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, self.address, str(reading)],
+            env=self.environment,
+            pass_fds=(reading,),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+        )
+        os.close(reading)
+        assert self._process.stdout is not None
+        with self._process.stdout as ready:
+            assert ready.read(1), "the server of processes did not start"
+
+    def fork(self, asked: Request, files: Sequence[int]) -> int:
+        """Start a process with open files; return its number."""
+        libc = ctypes.CDLL(None)
+        with socket.socket(socket.AF_UNIX) as server:
+            server.connect(self.address)
+            text = json.dumps(asked._asdict()).encode()
+            # orphans of this process's children become its own
+            libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            try:
+                socket.send_fds(server, [len(text).to_bytes(_LENGTH_BYTES, "big")], files)
+                server.sendall(text)
+                number = server.recv(16)
+            finally:
+                libc.prctl(_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        assert number, "the server of processes has died"
+        return int(number)
+
+    def end(self) -> None:
+        """End it; what was forked goes on."""
+        os.close(self._open)
+        self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@functools.cache
+def server() -> Server:
+    """Return the server of this process, started if there is none."""
+    started = Server()
+    atexit.register(started.end)
+    return started
+
+
+class Forked(subprocess.Popen[AnyStr]):
+    """A process of this Python, forked where that makes no difference, and started where it does.
+
+    It takes the arguments of `subprocess.Popen`.
+    """
+
+    def _execute_child(self, *given: Any) -> None:  # noqa: ANN401
+        """Start the process; Popen has made the pipes."""
+        whole = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+        asked: dict[str, Any] = signature(whole).bind(self, *given).arguments
+        argv = [os.fsdecode(each) for each in asked["args"]]
+        environment = dict(os.environ if asked["env"] is None else asked["env"])
+        usual = not (asked["preexec_fn"] or asked["shell"] or asked["umask"] >= 0)
+        if not (usual and forkable(argv, environment)):
+            super()._execute_child(*given)  # type: ignore[misc]
+            return
+        ends = (asked["p2cread"], asked["c2pwrite"], asked["errwrite"])
+        streams: list[int] = [n if end == -1 else end for n, end in enumerate(ends)]
+        request = Request(
+            argv=argv[1:],
+            place=os.path.realpath(asked["cwd"] or os.curdir),
+            environment=environment,
+            kept=[0, 1, 2, *asked["pass_fds"]],
+            blocked=sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+            session=asked["start_new_session"],
+            group=asked["process_group"],
+            adopted=True,
+        )
+        try:
+            self.pid = server().fork(request, [*streams, *asked["pass_fds"]])
+            self._child_created = True
+        finally:
+            ours = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+            self._close_pipe_fds(*(asked[name] for name in ours))  # type: ignore[attr-defined]
+
+
+def forkable(argv: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Return whether a forked process does what one does that is started with this command."""
+    own = argv[0] == sys.executable and (argv[1] in ("-c", "-m") or argv[1].endswith(".py"))
+    if not own or sys.platform != "linux":
+        return False
+    before = server().environment
+    names = [each for each in {*environment, *before} if each.startswith(_READ_EARLY)]
+    return all(environment.get(each) == before.get(each) for each in names if each != _PATH) and (
+        not any(Path(path, "sitecustomize.py").exists() for path in _named(environment))
+    )
+
+
+def _named(environment: Mapping[str, str]) -> list[str]:
+    """Return the places of modules that an environment names."""
+    paths = environment.get(_PATH, "").split(os.pathsep)
+    return [os.path.abspath(each) for each in paths if each]
+
+
+def run(
+    command: Sequence[str],
+    *,
+    stdin: str | None = None,
+    check: bool = False,
+    **options: Any,  # noqa: ANN401
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of this Python as `subprocess.run` with text and its output captured does."""
+    pipe = subprocess.PIPE
+    options = {"stdout": pipe, "stderr": pipe} | options
+    entry = subprocess.DEVNULL if stdin is None else pipe
+    with Forked[str](command, stdin=entry, text=True, **options) as process:
+        out, err = process.communicate(stdin)
+    done = subprocess.CompletedProcess(command, process.returncode, out, err)
+    if check:
+        done.check_returncode()
+    return done
+
+
+class _Workers:
+    """What bertsmith.training.processes takes from `subprocess`."""
+
+    Popen = Forked
+    DEVNULL = subprocess.DEVNULL
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[Path]:
-    """A folder with a program `bertsmith`, and one `run-script` that runs a Python script."""
-    address = str(folder / "socket")
-    programs = folder / "programs"
-    programs.mkdir()
+def forked_workers() -> Iterator[None]:
+    """Fork the processes that load batches, compute parts of them or train beside others."""
+    # the server has no use for it
+    import pytest
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bertsmith.training.processes.subprocess", _Workers)
+        yield
+
+
+def programs(folder: Path) -> Path:
+    """Make a folder with a program `bertsmith`, and one `run-script` that runs a Python script."""
+    made = folder / "programs"
+    made.mkdir()
+    text = _CLIENT.format(python=sys.executable, address=server().address, length=_LENGTH_BYTES)
     for name in ("bertsmith", "run-script"):
-        program = programs / name
-        program.write_text(_CLIENT.format(python=sys.executable, address=address), "utf-8")
+        program = made / name
+        program.write_text(text, "utf-8")
         program.chmod(0o755)
-    reading, writing = os.pipe()
-    server = subprocess.Popen(
-        [sys.executable, __file__, address, str(writing)], pass_fds=(writing,)
-    )
-    os.close(writing)
-    try:
-        with os.fdopen(reading, "rb") as ready:
-            assert ready.read(1), "the server of processes did not start"
-        yield programs
-    finally:
-        server.kill()
-        server.wait()
+    return made
 
 
-def _serve(address: str, ready: int) -> None:
-    """Answer requests until a signal ends this."""
+def _serve(address: str, alive: int) -> Request:
+    """Answer requests until the other end of `alive` closes; return, in a new process, one."""
     for name in _IMPORTED:
         __import__(name)
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(address)
-        server.listen()
-        os.write(ready, b"1")
-        os.close(ready)
-        while True:
-            connection, _ = server.accept()
+    gc.collect()
+    # else the collector would write to all objects, and so copy them, in every process
+    gc.freeze()
+    # of Ctrl-C and of what ends a group, this one learns by `alive`; each request has its own mask
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen()
+        os.write(1, b"1")
+        files: list[Any] = [listening, alive]
+        while alive not in select.select(files, [], [])[0]:
+            connection, _ = listening.accept()
             if os.fork() == 0:
-                server.close()
-                _answer(connection)
+                listening.close()
+                os.close(alive)
+                return _answer(connection)
             connection.close()
-            _reap()
-
-
-def _reap() -> None:
-    """Bury the answering processes that have ended."""
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-
-
-def _answer(connection: socket.socket) -> None:
-    """Run what is asked for in a process of its own, and tell its status."""
-    length, streams, _, _ = socket.recv_fds(connection, 4, 3)
-    asked = b""
-    while len(asked) < int.from_bytes(length, "big"):
-        asked += connection.recv(1 << 16)
-    child = os.fork()
-    if child == 0:
-        connection.close()
-        for number, stream in enumerate(streams):
-            os.dup2(stream, number)
-            os.close(stream)
-        argv, place, environment = json.loads(asked)
-        os.chdir(place)
-        os.environ.clear()
-        os.environ.update(environment)
-        _run(argv)
-    _, status = os.waitpid(child, 0)
-    connection.sendall(bytes([os.waitstatus_to_exitcode(status) & 255]))
+            # bury those that have ended
+            with suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
     os._exit(0)
 
 
-def _run(argv: list[str]) -> None:
-    """Do what the program does, and end as Python would."""
-    program, *arguments = argv
-    code = 0
+def _answer(connection: socket.socket) -> Request:
+    """Fork the process that is asked for; returns there, as that process."""
+    length, files, _, _ = socket.recv_fds(connection, _LENGTH_BYTES, 64)
+    text = b""
+    while len(text) < int.from_bytes(length, "big"):
+        text += connection.recv(1 << 16)
+    asked = Request(**json.loads(text))
+    between = os.getpid()
+    child = os.fork()
+    if child:
+        if not asked.adopted:
+            _, status = os.waitpid(child, 0)
+            connection.sendall(bytes([os.waitstatus_to_exitcode(status) & 255]))
+        os._exit(0)
+    if asked.adopted:
+        while os.getppid() == between:
+            time.sleep(0.0002)
+        connection.sendall(str(os.getpid()).encode())
+    connection.close()
+    _become(asked, files)
+    return asked
+
+
+def _become(asked: Request, files: Sequence[int]) -> None:
+    """Let this process have what it was asked to have."""
+    # first away from the numbers that they may have to take
+    high = max(*asked.kept, *files) + 1
+    moved = [os.dup2(each, high + place) for place, each in enumerate(files)]
+    for number in {*files} - {*asked.kept}:
+        os.close(number)
+    for number, each in zip(asked.kept, moved, strict=True):
+        os.dup2(each, number)
+        os.close(each)
+    os.chdir(asked.place)
+    os.environ.clear()
+    os.environ.update(asked.environment)
+    if asked.session:
+        os.setsid()
+    elif asked.group >= 0:
+        os.setpgid(0, asked.group)
+    signal.pthread_sigmask(signal.SIG_SETMASK, asked.blocked)
+
+
+def _perform(asked: Request, base: Sequence[str]) -> None:
+    """Run the program of a request; `base` are the places of modules that every process has."""
+    first, *rest = asked.argv
+    own = {"-c": "", "-m": asked.place}.get(first, str(Path(first).resolve().parent))
+    sys.path[:] = [own, *_named(asked.environment), *base]
+    if first == "-c":
+        sys.argv[:] = ["-c", *rest[1:]]
+        main = types.ModuleType("__main__")
+        sys.modules["__main__"] = main
+        exec(compile(rest[0], "<string>", "exec"), main.__dict__)
+    elif first == "-m":
+        sys.argv[:] = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    elif Path(first).name == "bertsmith":
+        from bertsmith.cli.main import main as bertsmith
+
+        sys.argv[:] = asked.argv
+        sys.exit(bertsmith())
+    else:
+        sys.argv[:] = rest if Path(first).name == "run-script" else asked.argv
+        sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _end_after(asked: Request, base: Sequence[str]) -> NoReturn:
+    """Run a request, and end as Python does, but for freeing memory."""
+    status = 0
     try:
-        if Path(program).name == "run-script":
-            sys.argv, sys.path[0] = arguments, str(Path(arguments[0]).parent)
-            runpy.run_path(arguments[0], run_name="__main__")
-        else:
-            sys.argv = argv
-            code = main(arguments)
+        _perform(asked, base)
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if not isinstance(end.code, int | None):
+            print(end.code, file=sys.stderr)
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)
-        code = 1
+        status = 1
+        if isinstance(error, KeyboardInterrupt):
+            status = -signal.SIGINT
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(code)
+        with suppress(OSError, ValueError):
+            stream.flush()
+    if status < 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(status & 255)
+
+
+def _main() -> NoReturn:
+    named = set(_named(os.environ))
+    base = [each for each in sys.path[1:] if each not in named]
+    _end_after(_serve(sys.argv[1], int(sys.argv[2])), base)
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], int(sys.argv[2]))
+    _main()

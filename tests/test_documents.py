@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import forking
 from bertsmith.cli.command import read_arguments
 from bertsmith.cli.commands import COMMANDS
 from documents import ROOT, Block, RunningServer, blocks, commands, page
-from forking import started
 from invented import invented_documents
 
 README, TOUR = "README.md", "docs/tour.md"
@@ -128,10 +128,9 @@ class Follower:
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the shell finds bertsmith: it starts in no time."""
-    with started(tmp_path_factory.mktemp("programs")) as folder:
-        yield folder
+    return forking.programs(tmp_path_factory.mktemp("programs"))
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import save_model
+from forking import forked_workers
 
 WORDS = tuple(f"word{n}" for n in range(30))
 
@@ -27,6 +28,13 @@ def undrawn() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bertsmith.reports.page.curves_svg", lambda series, **_: "<svg></svg>")
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_workers() -> Iterator[None]:
+    """Fork workers: they start in no time."""
+    with forked_workers():
         yield
 
 

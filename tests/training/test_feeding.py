@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import forking
 from bertsmith.batches import DataPosition
 from bertsmith.batches.config import Phase, SampleConfig
 from bertsmith.batches.pretraining import PhasedBatches
@@ -125,6 +126,8 @@ def test_what_goes_wrong_elsewhere_is_raised_here(
 
 
 def children() -> list[int]:
+    # it stays, whichever test asks for it first
+    forking.server()
     path = Path(f"/proc/self/task/{os.getpid()}/children")
     return [int(number) for number in path.read_text().split()] if path.exists() else []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+import forking
 from bertsmith.batches import DataPosition
 from bertsmith.batches.config import SampleConfig, Text
 from bertsmith.batches.pretraining import PretrainingBatches
@@ -197,6 +197,8 @@ class Stopping:
 
 
 def children() -> list[int]:
+    # it stays, whichever test asks for it first
+    forking.server()
     text = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii")
     return [int(pid) for pid in text.split()]
 
@@ -235,10 +237,8 @@ def test_a_killed_run_goes_on_bit_for_bit_with_one_process(
     command = [sys.executable, "-c", _DYING, __file__, str(store), str(run)]
     tests = str(Path(__file__).parents[1])
     path = os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH", "")]))
-    died = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, check=False
-    )
-    assert died.returncode == -signal.SIGKILL, died.stderr.decode()
+    died = forking.run(command, env=os.environ | {"PYTHONPATH": path})
+    assert died.returncode == -signal.SIGKILL, died.stderr
     cores(1)
     _, weights, after = trained(batches, SAVING, batches, run)
     assert all(torch.equal(whole[name], weights[name]) for name in whole)
