@@ -1,16 +1,16 @@
 """The type checker that the tests put around every function of the package.
 
-jaxtyping's import hook writes its decorator above all of them. It binds the arguments and checks
-them twice, for shapes in signatures to agree with one another; most signatures hold no shape, and
-beartype alone checks those, at a tenth of the time.
+jaxtyping's import hook writes its decorator above all of them. Its own would bind the arguments and
+check them twice; here beartype checks them once, and a function with shapes in its signature runs
+in a context of jaxtyping, where they have to agree with one another.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing
 from collections.abc import Callable
-from functools import partial
 from inspect import isclass
 from typing import Any
 
@@ -42,17 +42,26 @@ def checked(thing: Any) -> Any:  # noqa: ANN401
 def _decorated(thing: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:  # noqa: ANN401
     """What stands above every function and class of the package instead of jaxtyping's own."""
     if thing is None:
-        return partial(_decorated, typechecker=typechecker)
+        return functools.partial(_decorated, typechecker=typechecker)
     if isclass(thing):
         own = vars(thing).get("__init__")
         if dataclasses.is_dataclass(thing) and own is not None:
             setattr(thing, "__init__", _decorated(own, typechecker=typechecker))  # noqa: B010
         return thing
-    hints = _hints(thing)
-    if any(map(_has_shape, hints.values())):
-        return _jaxtyped(thing, typechecker=typechecker)
-    thing.__annotations__ = hints
-    return typechecker(thing)
+    thing.__annotations__ = hints = _hints(thing)
+    found = typechecker(thing)
+    return _in_context(found) if any(map(_has_shape, hints.values())) else found
+
+
+def _in_context(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, whose axes have sizes of their own in each call."""
+
+    @functools.wraps(function)
+    def called(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+        with _jaxtyped("context"):
+            return function(*given, **named)
+
+    return called
 
 
 def _hints(function: Any) -> dict[str, Any]:  # noqa: ANN401

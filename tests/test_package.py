@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 from beartype.roar import BeartypeCallHintParamViolation
-from jaxtyping import TypeCheckError
 
 import bertsmith
 from bertsmith.core.log import short_number
@@ -150,7 +149,7 @@ def test_pins_fit_the_ranges_of_the_project() -> None:
 
 
 def test_shapes_are_checked_in_tests() -> None:
-    with pytest.raises(TypeCheckError):
+    with pytest.raises(BeartypeCallHintParamViolation):
         Batch(
             ids=torch.zeros(3, dtype=torch.long),
             segments=torch.zeros(4, dtype=torch.long),
