@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import functools
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -30,7 +30,7 @@ import tempfile
 import threading
 import time
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from inspect import signature
 from pathlib import Path
@@ -49,6 +49,7 @@ _READ_EARLY = (
     "LD_", "GLIBC_", "MALLOC_", "PYTHON",
 )  # fmt: skip
 _PATH = "PYTHONPATH"
+_PROGRAMS = ("bertsmith", "run-script")
 _SET_CHILD_SUBREAPER = 36
 _LENGTH_BYTES = 4
 
@@ -89,28 +90,13 @@ class Request(NamedTuple):
     process is told its status."""
 
 
-class Server:
-    """The process that others are forked from; it ends with this one."""
+class Server(NamedTuple):
+    """A process that others are forked from, as this one sees it."""
 
-    def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="forking-"))
-        self.address = str(self._folder / "socket")
-        # a width that rich reads once
-        self.environment = {
-            name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
-        }
-        reading, self._open = os.pipe()
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, self.address, str(reading)],
-            env=self.environment,
-            pass_fds=(reading,),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-        )
-        os.close(reading)
-        assert self._process.stdout is not None
-        with self._process.stdout as ready:
-            assert ready.read(1), "the server of processes did not start"
+    number: int
+    address: str
+    environment: Mapping[str, str]
+    """The environment in which libraries were loaded."""
 
     def fork(self, asked: Request, files: Sequence[int]) -> int:
         """Start a process with open files; return its number."""
@@ -129,19 +115,42 @@ class Server:
         assert number, "the server of processes has died"
         return int(number)
 
-    def end(self) -> None:
-        """End it; what was forked goes on."""
-        os.close(self._open)
-        self._process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+
+_servers: list[Server] = []
 
 
-@functools.cache
 def server() -> Server:
-    """Return the server of this process, started if there is none."""
-    started = Server()
-    atexit.register(started.end)
-    return started
+    """Return the server of this process, started if there is none; it ends with this process."""
+    if not _servers:
+        _servers.append(_started())
+    return _servers[0]
+
+
+def _started() -> Server:
+    folder = Path(tempfile.mkdtemp(prefix="forking-"))
+    # a width that rich reads once
+    environment = {n: value for n, value in os.environ.items() if n not in ("COLUMNS", "LINES")}
+    reading, writing = os.pipe()
+    address = str(folder / "socket")
+    process = subprocess.Popen(
+        [sys.executable, __file__, address, str(reading)],
+        env=environment,
+        pass_fds=(reading,),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )
+    os.close(reading)
+    assert process.stdout is not None
+    with process.stdout as ready:
+        assert ready.read(1), "the server of processes did not start"
+
+    def end() -> None:
+        os.close(writing)
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(end)
+    return Server(process.pid, address, environment)
 
 
 class Forked(subprocess.Popen[AnyStr]):
@@ -240,39 +249,37 @@ def programs(folder: Path) -> Path:
     made = folder / "programs"
     made.mkdir()
     text = _CLIENT.format(python=sys.executable, address=server().address, length=_LENGTH_BYTES)
-    for name in ("bertsmith", "run-script"):
+    for name in _PROGRAMS:
         program = made / name
         program.write_text(text, "utf-8")
         program.chmod(0o755)
     return made
 
 
-def _serve(address: str, alive: int) -> Request:
+def _serve(listening: socket.socket, alive: int) -> Request:
     """Answer requests until the other end of `alive` closes; return, in a new process, one."""
-    for name in _IMPORTED:
-        __import__(name)
-    gc.collect()
-    # else the collector would write to all objects, and so copy them, in every process
-    gc.freeze()
     # of Ctrl-C and of what ends a group, this one learns by `alive`; each request has its own mask
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(address)
-        listening.listen()
-        os.write(1, b"1")
-        files: list[Any] = [listening, alive]
-        while alive not in select.select(files, [], [])[0]:
-            connection, _ = listening.accept()
-            if os.fork() == 0:
-                listening.close()
-                os.close(alive)
-                return _answer(connection)
-            connection.close()
-            # bury those that have ended
-            with suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
+    files: list[Any] = [listening, alive]
+    while alive not in select.select(files, [], [])[0]:
+        connection, _ = listening.accept()
+        if os.fork() == 0:
+            listening.close()
+            os.close(alive)
+            return _answer(connection)
+        connection.close()
+        # bury those that have ended
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
     os._exit(0)
+
+
+def _listening(address: str) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    made.bind(address)
+    made.listen()
+    return made
 
 
 def _answer(connection: socket.socket) -> Request:
@@ -342,15 +349,15 @@ def _perform(asked: Request, base: Sequence[str]) -> None:
         runpy.run_path(sys.argv[0], run_name="__main__")
 
 
-def _end_after(asked: Request, base: Sequence[str]) -> NoReturn:
-    """Run a request, and end as Python does, but for freeing memory."""
+def _end_after(asked: Request, base: Sequence[str], end: Callable[[], None]) -> NoReturn:
+    """Run a request, and end as Python does, but for freeing memory; `end` is called last."""
     status = 0
     try:
         _perform(asked, base)
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if not isinstance(end.code, int | None):
-            print(end.code, file=sys.stderr)
+    except SystemExit as stop:
+        status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        if not isinstance(stop.code, int | None):
+            print(stop.code, file=sys.stderr)
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)
         status = 1
@@ -361,16 +368,59 @@ def _end_after(asked: Request, base: Sequence[str]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
+    end()
     if status < 0:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     os._exit(status & 255)
 
 
+def _with_server(asked: Request, before: Server) -> tuple[Request, Callable[[], None]]:
+    """Fork a server for the workers of a command, while this process has no thread yet.
+
+    Returns in the process of the command, with what ends the server, and in each worker, whose
+    request it is.
+    """
+    address = f"{before.address}.{os.getpid()}"
+    listening = _listening(address)
+    reading, writing = os.pipe()
+    number = os.fork()
+    if not number:
+        os.close(writing)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(nothing, stream)
+        os.close(nothing)
+        return _serve(listening, reading), lambda: None
+    listening.close()
+    os.close(reading)
+    _servers.append(Server(number, address, before.environment))
+    processes = importlib.import_module("bertsmith.training.processes")
+    processes.subprocess = _Workers  # type: ignore[attr-defined]
+
+    def end() -> None:
+        os.close(writing)
+        os.waitpid(number, 0)
+        Path(address).unlink(missing_ok=True)
+
+    return asked, end
+
+
 def _main() -> NoReturn:
+    before = Server(os.getpid(), sys.argv[1], dict(os.environ))
     named = set(_named(os.environ))
     base = [each for each in sys.path[1:] if each not in named]
-    _end_after(_serve(sys.argv[1], int(sys.argv[2])), base)
+    for name in _IMPORTED:
+        importlib.import_module(name)
+    gc.collect()
+    # else the collector would write to all objects, and so copy them, in every process
+    gc.freeze()
+    listening = _listening(before.address)
+    os.write(1, b"1")
+    asked, end = _serve(listening, int(sys.argv[2])), lambda: None
+    if Path(asked.argv[0]).name in _PROGRAMS:
+        asked, end = _with_server(asked, before)
+    _end_after(asked, base, end)
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ def test_what_is_read_early_needs_a_process_of_its_own(name: str, value: str, fo
 
 
 def test_nothing_runs_beside_the_server_and_it_keeps_no_file() -> None:
-    here = Path(f"/proc/{forking.server()._process.pid}")
+    here = Path(f"/proc/{forking.server().number}")
     assert len(list((here / "task").iterdir())) == 1
     # three streams, the socket, and the pipe by which it knows that we live
     assert len(list((here / "fd").iterdir())) == 5
