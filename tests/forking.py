@@ -41,6 +41,8 @@ _IMPORTED = (
     "bertsmith.recipes.finetune.recipe", "bertsmith.recipes.pretrain.recipe",
     "bertsmith.recipes.embed", "bertsmith.recipes.predict.recipe", "bertsmith.recipes.convert",
     "bertsmith.training.local", "bertsmith.recipes.finetune.workers",
+    # torch imports these when it is first asked for an optimiser and for an empty model
+    "torch._dynamo", "torch.fx.experimental.symbolic_shapes",
     "tensorboard.compat.proto.event_pb2", "matplotlib.figure", "matplotlib.backends.backend_svg",
 )  # fmt: skip
 # what libraries read when they are loaded, and Python when it starts
