@@ -43,6 +43,8 @@ _IMPORTED = (
     "bertsmith.training.local", "bertsmith.recipes.finetune.workers",
     # torch imports these when it is first asked for an optimiser and for an empty model
     "torch._dynamo", "torch.fx.experimental.symbolic_shapes",
+    # for the baselines of fine-tuning
+    "scipy.stats", "sklearn.feature_extraction.text", "sklearn.linear_model", "sklearn.pipeline",
     "tensorboard.compat.proto.event_pb2", "matplotlib.figure", "matplotlib.backends.backend_svg",
 )  # fmt: skip
 # what libraries read when they are loaded, and Python when it starts
