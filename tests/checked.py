@@ -11,7 +11,8 @@ import dataclasses
 import functools
 import typing
 from collections.abc import Callable
-from inspect import isclass
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_VARARGS, CO_VARKEYWORDS, isclass
+from types import CodeType
 from typing import Any
 
 import jaxtyping
@@ -48,8 +49,51 @@ def _decorated(thing: Any = None, *, typechecker: Callable[[Any], Any]) -> Any: 
         if dataclasses.is_dataclass(thing) and own is not None:
             setattr(thing, "__init__", _decorated(own, typechecker=typechecker))  # noqa: B010
         return thing
-    thing.__annotations__ = hints = _hints(thing)
-    found = typechecker(thing)
+    code = thing.__code__
+    if "<locals>" in thing.__qualname__ and _is_plain(thing):
+        if code not in _within:
+            _within[code] = _with_hints(_calling(thing), _hints(thing), typechecker)
+        check = _within[code]
+
+        # a function, as it may be a method
+        @functools.wraps(thing)
+        def called(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+            return check(thing, *given, **named)
+
+        return called
+    return _with_hints(thing, _hints(thing), typechecker)
+
+
+# a function within another is defined anew in every call, and a check takes a millisecond to make
+_within: dict[CodeType, Callable[..., Any]] = {}
+_NOT_PLAIN = CO_VARARGS | CO_VARKEYWORDS | CO_COROUTINE | CO_ASYNC_GENERATOR
+
+
+def _is_plain(function: Any) -> bool:  # noqa: ANN401
+    """Return whether a function takes its arguments without defaults, each by place or name."""
+    code = function.__code__
+    special = code.co_flags & _NOT_PLAIN or code.co_posonlyargcount or code.co_kwonlyargcount
+    return not (special or function.__defaults__)
+
+
+def _calling(function: Any) -> Any:  # noqa: ANN401
+    """A function that calls the one it is given first, with the names and arguments of another."""
+    code = function.__code__
+    names = ", ".join(code.co_varnames[: code.co_argcount])
+    made: dict[str, Any] = {}
+    exec(f"def called(_function, {names}): return _function({names})", made)
+    made["called"].__name__, made["called"].__qualname__ = code.co_name, function.__qualname__
+    made["called"].__module__ = function.__module__
+    return made["called"]
+
+
+def _with_hints(
+    function: Any,  # noqa: ANN401
+    hints: dict[str, Any],
+    typechecker: Callable[[Any], Any],
+) -> Callable[..., Any]:
+    function.__annotations__ = hints
+    found: Callable[..., Any] = typechecker(function)
     return _in_context(found) if any(map(_has_shape, hints.values())) else found
 
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 import torch
-from beartype.roar import BeartypeCallHintParamViolation
+from beartype.roar import BeartypeCallHintParamViolation, BeartypeCallHintReturnViolation
 
 import bertsmith
+import checked
 from bertsmith.core.log import short_number
 from bertsmith.network.batch import Batch
 
@@ -164,3 +165,21 @@ def test_types_are_checked_in_tests() -> None:
     wrong: Any = "12"
     with pytest.raises(BeartypeCallHintParamViolation):
         short_number(wrong)
+
+
+def test_types_are_checked_in_functions_within_others() -> None:
+    """Which are defined anew in every call: their checks are made once."""
+
+    def outer(first: int) -> Any:  # noqa: ANN401
+        def inner(second: int, third: str) -> str:
+            return third * (first + second) if first else second  # type: ignore[return-value]
+
+        return checked._decorated(inner, typechecker=checked.checked)
+
+    wrong: Any = "12"
+    for first in (1, 2):
+        assert outer(first)(1, third="a") == "a" * (first + 1)
+        with pytest.raises(BeartypeCallHintParamViolation):
+            outer(first)(wrong, "a")
+    with pytest.raises(BeartypeCallHintReturnViolation):
+        outer(0)(1, "a")
