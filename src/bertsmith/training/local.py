@@ -69,10 +69,11 @@ class DropoutKey(NamedTuple):
         The numbers are those of `torch.manual_seed`, which formats the stack of its caller for each
         kind of device that is not in use: at every batch, for nothing.
         """
-        key = int(stream(Purpose.DROPOUT, self.seed, self.step, self.number))
-        torch.default_generator.manual_seed(key)
+        torch.default_generator.manual_seed(
+            int(stream(Purpose.DROPOUT, self.seed, self.step, self.number))
+        )
         if torch.cuda.is_initialized():
-            torch.cuda.manual_seed_all(key)
+            torch.cuda.manual_seed_all(torch.initial_seed())
 
 
 class Work(NamedTuple):
