@@ -85,7 +85,7 @@ def of_marked_texts() -> Iterator[Bad]:
             '{"tokens": ["Ann", ""], "tags": ["O", "O"]}',
             "the tokens are empty, or",
         ),
-        ("numbers", '{"tokens": ["Ann"], "tags": [1]}', "the tags are not a list of strings"),
+        ("numbers", '{"tokens": ["Ann"], "tags": [1]}', "the tags are numbers"),
         ("text", '{"tokens": "Ann", "tags": ["O"]}', "the tokens are not a list of strings"),
         ("starts", '{"tokens": ["Ann"], "tags": ["I-PER"]}', "'I-PER' does not follow"),
     ):

@@ -41,6 +41,7 @@ WRONG = [
         table("text;score", [f"{n},5" for n in range(20)], ";"),
         "with a decimal comma",
     ),
+    ("a.csv", table("text;label", ["13,12", "18"] * 10, ";"), "decimal comma or several labels"),
     ("a.jsonl", b'[{"text": "a", "label": "b"}]', "a list, not a JSON object; each line must"),
     ("a.jsonl", b'{\n"text": "a"\n}\n', "a.jsonl:1: not JSON"),
     ("a.csv", table("text,score", ["1,5"] * 20), "3 columns where the first row has 2; put text"),
@@ -87,6 +88,12 @@ def test_excels_first_line_states_the_separator(tmp_path: Path, stated: str, bet
     assert [(row.text, row.label) for row in found] == list(zip(TEXTS, TWO, strict=True))
     # lines are those of the file
     assert found[0].line == 3
+
+
+def test_numbered_labels_between_commas(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_bytes(table("text\tlabels", ["13,12", "18", "12", "18,13"] * 5, "\t"))
+    assert recognise(path).task == "multi-label"
 
 
 def test_commas_between_several_labels(tmp_path: Path) -> None:

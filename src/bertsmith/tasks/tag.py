@@ -146,6 +146,9 @@ def _characters(row: Tagged) -> int:
 
 # labels
 
+# tags from which on most have to occur more than once
+_MANY_TAGS = 50
+
 
 def _names(rows: Sequence[Tagged], known: Sequence[str]) -> Labels:
     """Return the tags in the order that the model will keep."""
@@ -156,7 +159,20 @@ def _names(rows: Sequence[Tagged], known: Sequence[str]) -> Labels:
             where=rows[0].source,
             remedy="give sentences with two tags or more, or name their column: --tags.tag",
         )
+    _check_tags(rows, labels)
     return labels
+
+
+def _check_tags(rows: Sequence[Tagged], labels: Labels) -> None:
+    """Raise `ExampleError` for tags most of which occur once: these are words."""
+    counts = Counter(tag for row in rows for tag in tags_of(row))
+    once = [label for label in labels if counts[label] == 1]
+    if len(labels) >= _MANY_TAGS and 2 * len(once) > len(labels):
+        raise ExampleError(
+            f"has {len(labels):,} tags, most of them once only, such as {once[-1][:40]!r}",
+            where=rows[0].source,
+            remedy="name the columns of words and tags, from 0, as in --tags.word 1 --tags.tag 0",
+        )
 
 
 def _check(train: Sequence[Tagged], dev: Sequence[Tagged], labels: Labels) -> None:

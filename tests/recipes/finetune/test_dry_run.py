@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bertsmith.cli.main import main
+from bertsmith.core.errors import ExampleError
 from bertsmith.recipes.finetune.config import FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.recipe import dry_run
 from bertsmith.recipes.predict.rows import asked_of_task
@@ -18,7 +20,7 @@ from bertsmith.tasks.choice import CHOICE
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.task import Task
-from bertsmith.text.config import USUAL, Columns
+from bertsmith.text.config import USUAL, Columns, TagColumns
 
 ROWS = 32
 
@@ -205,6 +207,19 @@ def test_labels_that_say_less_than_they_seem_are_named(
     flags = [f"{text},{n % 2},{n % 3 % 2},0" for n, text in enumerate(texts)]
     found = told("text,rude,loud,odd", flags, Columns(labels=("rude", "loud", "odd")))
     assert "no example has the label 'odd', which the model will lack" in found
+
+
+def test_columns_of_words_and_tags_the_wrong_way_round_are_refused(
+    base_folder: Path, tmp_path: Path
+) -> None:
+    train = tmp_path / "train.conll"
+    train.write_text("".join(f"O other{n}\nB-PER word{n}\n\n" for n in range(40)))
+    config = FinetuneConfig(model=base_folder, train=train, out=tmp_path / "run")
+    with pytest.raises(ExampleError, match="has 80 tags, most of them once only") as caught:
+        dry_run(config)
+    assert "--tags.word 1 --tags.tag 0" in caught.value.remedy
+    reading = Reading(tags=TagColumns(word=1, tag=0))
+    dry_run(replace(config, settings=FinetuneSettings(reading=reading)))
 
 
 def test_types_of_entities_without_an_example_are_named(

@@ -190,10 +190,6 @@ def _by_labels(
         raise file.fault(f"no row has a label in {name}", remedy=remedy)
     if _holds_several(file, name, values):
         return "multi-label", f"{name} holds labels with commas between them"
-    decimal = [value for value in values if isinstance(value, str) and _COMMA.fullmatch(value)]
-    if decimal and len(set(decimal)) > _MANY_NUMBERS // 2 and 2 * len(decimal) > len(values):
-        what = f"{name} holds numbers with a decimal comma, such as {decimal[0]!r}"
-        raise file.fault(what, remedy="write a decimal point, as in 0.5, or pass --task")
     numbers = [_or_none(number_of, value) for value in values]
     finite = [number for number in numbers if number is not None]
     odd = len(values) - len(finite)
@@ -213,9 +209,15 @@ def _by_labels(
 
 def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> bool:
     """Return whether cells hold several labels separated by commas; raise if uncertain."""
-    if all(_COMMA.fullmatch(value) for value in values if isinstance(value, str) and "," in value):
-        return False
+    cells = [value for value in values if isinstance(value, str) and "," in value]
     shared, plural = shared_parts(values, ","), name.strip("'").casefold() in _PLURALS
+    if cells and all(map(_COMMA.fullmatch, cells)) and not (plural and (shared or 0.0) >= _SHARED):
+        what = f"{name} holds {cells[0]!r}, a number with a decimal comma or several labels"
+        remedy = (
+            "write a decimal point, as in 0.5, or pass --task multi-label --label-separator , or "
+            "--task classify"
+        )
+        raise file.fault(what, remedy=remedy)
     if shared is None or (shared < _SHARED and not plural):
         return False
     if shared < _SHARED or not plural:

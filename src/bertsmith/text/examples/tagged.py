@@ -335,6 +335,9 @@ def _tokens(file: TextFile, line: int, main: object, marks: object, row: str) ->
 
 
 def _strings(file: TextFile, line: int, role: str, value: object) -> list[str]:
+    if role == "tags" and isinstance(value, list) and any(type(item) is int for item in value):
+        remedy = f'write what they stand for, as in ["O", "B-PER"], in place of {value[:2]}'
+        raise file.fault("the tags are numbers", line, remedy)
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise file.fault(f"the {role} are not a list of strings", line, 'write ["O", "B-PER"]')
     strings = [tidy(item) for item in value]
