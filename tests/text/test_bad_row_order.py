@@ -54,3 +54,17 @@ def test_bad_rows_come_in_the_order_of_the_file(tmp_path: Path) -> None:
     assert lines == sorted(lines)
     assert lines[:2] == [7, 8]
     assert len(lines) > 2
+
+
+def test_rows_inside_quotes_are_not_taken_for_a_text(tmp_path: Path) -> None:
+    rows = [*ROWS[:5], '"a quote that nobody closes,1.5', *ROWS[5:25], 'a word",2.5', *ROWS[25:30]]
+    path = written(tmp_path, rows)
+    told = r"a\.csv:7: not CSV: a quote is closed 21 lines below, after rows; write a quote inside"
+    with pytest.raises(ExampleError, match=told):
+        list(read_examples(path, need_label=True, kind="number"))
+    bad = BadRows("skip")
+    found = list(read_examples(path, need_label=True, kind="number", bad=bad))
+    assert [row.text for row in found][:25] == [row.split(",")[0] for row in ROWS[:25]]
+    poem = "\n".join(f"line {n} of a poem, with a comma, or two" for n in range(30))
+    path = written(tmp_path, [*ROWS[:5], f'"{poem}",1.5'])
+    assert len(list(read_examples(path, need_label=True, kind="number"))) == 6

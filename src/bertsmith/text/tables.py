@@ -33,8 +33,13 @@ from bertsmith.text.headers import (
 from bertsmith.text.opening import COMPRESSED, LONGEST_LINE, TextFile, kind_of
 from bertsmith.text.structured import json_records
 
-# a bad row of more lines is skipped as a whole: reading them all again would take quadratic time
+# a bad row of more lines is skipped as a whole once so many have been read again: reading them all
+# again would take quadratic time
 _LINES_READ_AGAIN = 1000
+_MOST_READ_AGAIN = 500_000
+# lines of a row from which on they are looked at, and the share of them that look like rows
+_LINES_IN_QUOTES = 10
+_SHARE_IN_QUOTES = 0.9
 _SAMPLE = 20
 # Excel writes it, perhaps in quotes, and shows it as no row; it may be padded with delimiters
 _STATED_DELIMITER = re.compile(r'"?sep=(?P<delimiter>[,;|\t])"?(?P=delimiter)*', re.IGNORECASE)
@@ -47,6 +52,7 @@ class _Lines:
     def __init__(self, lines: Iterator[tuple[int, str]]) -> None:
         self._lines = lines
         self._again: deque[tuple[int, str]] = deque()
+        self._left = _MOST_READ_AGAIN
         self.row: list[tuple[int, str]] = []
 
     def __iter__(self) -> Iterator[str]:
@@ -59,7 +65,9 @@ class _Lines:
 
     def after_first(self) -> str:
         """Go back to the line after the first of a bad row; return the skipped text."""
-        skipped = self.row if len(self.row) > _LINES_READ_AGAIN else self.row[:1]
+        many = len(self.row) > _LINES_READ_AGAIN
+        self._left -= len(self.row) if many else 0
+        skipped = self.row if many and self._left < 0 else self.row[:1]
         self._again.extendleft(reversed(self.row[len(skipped) :]))
         self.row = []
         return "\n".join(text for _, text in skipped)
@@ -67,6 +75,8 @@ class _Lines:
 
 def comma_rows(file: TextFile) -> Iterator[tuple[int, list[str] | UserError, str]]:
     """Yield first line, cells and text of every row, with the error in place of bad cells.
+
+    A cell of many lines most of which look like rows is an error: a quote is missing or too many.
 
     The delimiter is the comma unless the first line is Excel's ``sep=;``, or the first lines make
     rows of one length only with semicolons, tabs or bars.
@@ -85,6 +95,9 @@ def comma_rows(file: TextFile) -> Iterator[tuple[int, list[str] | UserError, str
         try:
             for row in csv.reader(feed, delimiter=delimiter, strict=True):
                 line, text = feed.row[0]
+                if _encloses_rows([text for _, text in feed.row], len(row), delimiter):
+                    lines_below = len(feed.row) - 1
+                    raise csv.Error(f"a quote is closed {lines_below:,} lines below, after rows")
                 if error := _undecodable(file, feed.row):
                     yield line, error, text
                 else:
@@ -95,6 +108,15 @@ def comma_rows(file: TextFile) -> Iterator[tuple[int, list[str] | UserError, str
             line = feed.row[0][0]
             fault = file.fault(f"not CSV: {refusal}", line, _REMEDY)
             yield line, fault, feed.after_first()
+
+
+def _encloses_rows(lines: Sequence[str], columns: int, delimiter: str) -> bool:
+    """Return whether the lines inside a row look like rows: a quote is missing or too many."""
+    if len(lines) < _LINES_IN_QUOTES or columns < 2:
+        return False
+    inner = lines[1:-1]
+    alike = sum(line.count(delimiter) == columns - 1 for line in inner)
+    return alike >= _SHARE_IN_QUOTES * len(inner)
 
 
 def _delimiter(lines: list[str]) -> str:

@@ -204,6 +204,11 @@ def test_labels_that_say_less_than_they_seem_are_named(
     texts = [f"word{n % 30} word{n % 7}" for n in range(60)]
     cased = told("text,label", [f"{text},{'Aab'[n % 3]}" for n, text in enumerate(texts)])
     assert "the labels 'A', 'a' differ in case alone, and are labels of their own" in cased
+    twice = [f"word{n % 20} up,{'ab'[n % 2]}" for n in range(60)] + ["word1 up,a", "word3 up,a"]
+    assert "2 texts of train have copies of another label" in told("text,label", twice)
+    late = [f"{text} {n},{n % 5 + (n > 1005) / 2}" for n, text in enumerate(texts * 20)]
+    with pytest.raises(ExampleError, match=r"but a later one is 0\.5: classes or values"):
+        told("text,stars", late)
     flags = [f"{text},{n % 2},{n % 3 % 2},0" for n, text in enumerate(texts)]
     found = told("text,rude,loud,odd", flags, Columns(labels=("rude", "loud", "odd")))
     assert "no example has the label 'odd', which the model will lack" in found

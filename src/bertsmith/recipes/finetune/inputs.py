@@ -24,9 +24,12 @@ from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.resources import free_memory, layer_activations
 from bertsmith.reports.model_card import note_on_format
+from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.config import LabelLoss, Reading
+from bertsmith.tasks.labels import value_of
 from bertsmith.tasks.rows import pick_classes, task_for, tell_rows
 from bertsmith.tasks.task import Room, Row, Task
+from bertsmith.text.examples.example import Example
 from bertsmith.text.headers import is_position
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
@@ -121,6 +124,16 @@ def split(task: Task[R], rows: Sequence[R], share: float, seed: int) -> tuple[li
         )
     kept = [row for index, row in enumerate(rows) if index not in held_out]
     return kept, [rows[index] for index in sorted(held_out)]
+
+
+def contradictions(data: LabelledData[Any]) -> int:
+    """Return the number of texts in train that have copies with another label."""
+    if not data.task.labels.has_classes or not isinstance(data.train[0], Example):
+        return 0
+    truths: dict[Hashable, set[str]] = {}
+    for row in data.train:
+        truths.setdefault(data.task.identity(row), set()).add(data.task.present.truth(row))
+    return sum(len(each) > 1 for each in truths.values())
 
 
 def overlap(data: LabelledData[Any]) -> int:
@@ -243,9 +256,23 @@ def read_inputs(
         dev_share=settings.dev_share,
         seed=settings.seed,
     )
+    if why and chosen is CLASSIFY:
+        _check_no_numbers(train, data)
     if note := note_on_format(base.config.with_head(chosen.head, data.labels)):
         say(note)
     return Inputs(task=chosen, base=base, tokenizer=tokenizer, data=data)
+
+
+def _check_no_numbers(train: Path, data: LabelledData[Any]) -> None:
+    """Raise `ExampleError` for labels taken for classes by the first rows that are all numbers."""
+    values = list(map(value_of, data.labels))
+    if all(map(math.isfinite, values)) and not all(map(float.is_integer, values)):
+        odd = next(label for label in data.labels if not value_of(label).is_integer())
+        raise ExampleError(
+            f"its first labels are whole numbers, but a later one is {odd}: classes or values",
+            where=train,
+            remedy="pass --task regression or --task classify",
+        )
 
 
 def room_of(task: Task[Any], settings: FinetuneSettings, limit: int) -> Room:

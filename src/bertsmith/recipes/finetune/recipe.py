@@ -43,6 +43,7 @@ from bertsmith.recipes.finetune.inputs import (
     LabelledData,
     Prepared,
     ReadingLength,
+    contradictions,
     overlap,
     read_inputs,
 )
@@ -320,6 +321,9 @@ def describe(prepared: Prepared) -> list[str]:
         lines.append(f"train has no example of {absent}, which the model cannot learn")
     if absent := absent_labels(task, data.dev, data.labels):
         lines.append(f"dev has no example of {absent}, of which the scores say nothing")
+    if several := contradictions(data):
+        have = f"{counted(several, 'text')} of train {'has' if several == 1 else 'have'}"
+        lines.append(f"{have} copies of another label")
     if shared := overlap(data):
         lines.append(f"{shared:,} of the dev {task.unit} have a text that is also in train")
     if line := truncation_note(prepared):

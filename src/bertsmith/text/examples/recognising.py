@@ -201,7 +201,9 @@ def _by_labels(
             what = f"{name} holds {len(set(finite))} different whole numbers, classes or values"
             raise file.fault(what, remedy="pass --task classify or --task regression")
     classes = {_or_none(class_of, value) for value in values}
-    shown = f"{name} holds {len(classes)} class{'es' * (len(classes) != 1)}"
+    shown = f"{name} holds {counted(len(classes), 'class', 'classes')}"
+    if len(rows) == _ROWS:
+        shown += f" in its first {_ROWS:,} rows"
     if places.text_pair is not None:
         return "pair", f"it has two texts, and {shown}"
     return "classify", f"it has one text, and {shown}"
