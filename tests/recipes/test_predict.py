@@ -13,7 +13,7 @@ import transformers
 
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
 from bertsmith.engine.config import FULL_PRECISION
-from bertsmith.network.config import ModelConfig, Preprocessing
+from bertsmith.network.config import ModelConfig, Predicts, Preprocessing
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
 from bertsmith.recipes.predict.evaluate import evaluate
@@ -461,3 +461,27 @@ def test_a_label_written_otherwise_is_named(classifier: Path, tmp_path: Path) ->
     with pytest.raises(ExampleError) as caught:
         evaluate(EvaluateConfig(model=classifier, file=path))
     assert str(caught.value).endswith(f"{remedy} with --label-column, or rename")
+
+
+def test_columns_of_words_are_not_shown_as_texts_and_labels(
+    base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    model, _ = start_from(base_folder, predicts="tags", labels=("B-X", "O"), seed=3)
+    save_model(tmp_path / "model", model, tiny_tokenizer)
+    file = tmp_path / "a.conll"
+    file.write_text("word1\tO\nword2\tB-X\n\nword1\tO\n\n" * 9, encoding="utf-8")
+    predict(PredictConfig(model=tmp_path / "model", file=str(file), format="jsonl"))
+    assert "without header" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("predicts", ["span", "choice"])
+def test_what_is_no_line_of_text_is_not_read_from_standard_input(
+    base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path, predicts: Predicts
+) -> None:
+    model, _ = start_from(base_folder, predicts=predicts, labels=(), seed=3)
+    save_model(tmp_path / "model", model, tiny_tokenizer)
+    with pytest.raises(ExampleError) as caught:
+        predict(PredictConfig(model=tmp_path / "model"))
+    assert str(caught.value).startswith("standard input: lines of text are read, and the model is")
+    assert caught.value.remedy == "name a file of questions: bertsmith predict MODEL FILE"

@@ -148,7 +148,8 @@ def check_known(task: Task[Any], rows: Sequence[Any], labels: tuple[str, ...]) -
 
     def mistake(label: str) -> tuple[str, str]:
         known = unknown_label(label, labels, "it knows")
-        remedy = f"{known}; name the label's column with --label-column, or rename"
+        option = "--label-column" if task.measuring.by_type is None else "--tags.tag"
+        remedy = f"{known}; name the label's column with {option}, or rename"
         return f"the label {label!r} is none of the model's", remedy
 
     require_labels(rows, task.labels.of_row, labels, mistake)

@@ -49,6 +49,8 @@ from bertsmith.tasks.opening import open_model
 from bertsmith.tasks.task import Record, Task
 from bertsmith.text.examples.reading import without_header
 from bertsmith.text.examples.tagged import Tagged
+from bertsmith.text.opening import kind_of
+from bertsmith.text.tables import TABLES
 
 Format = Literal["table", "csv", "jsonl"]
 Columns = Mapping[str, Any]
@@ -225,6 +227,8 @@ def _as_written(asked: Asked[Any], record: Record) -> Record:
 
 def _without_header(task: Task[Any] | None, file: Path, reading: Reading) -> str | None:
     """Return the description of a table that has no names of columns; None of other files."""
+    if task is not None and not task.reader.pairs and kind_of(file) not in TABLES:
+        return None  # columns of words are no table of texts
     if task is None or not file.is_file() or task.reader.row_a_record(file, reading):
         return without_header(file, reading.columns)
     layout = task.reader.layout(file, reading)

@@ -167,6 +167,12 @@ def asked_of_task(
     path = Path(file)
     # a .txt of labels and texts with tabs, as was trained on, is a table here too
     reader = task.reader
+    if file == "-" and reader.of_text is None:
+        raise ExampleError(
+            f"lines of text are read, and the model is for {task.title.lower()}",
+            where=STANDARD_INPUT,
+            remedy=f"name a file of {task.unit}: bertsmith predict MODEL FILE",
+        )
     whole = reader.pairs and pairs is not None and file != "-"
     cells = whole and has_cells(path, reading.columns, texts=2 if pairs else 1)
     if reader.of_text is not None and reader.reads_lines(file, reading) and not cells:
