@@ -485,3 +485,17 @@ def test_what_is_no_line_of_text_is_not_read_from_standard_input(
         predict(PredictConfig(model=tmp_path / "model"))
     assert str(caught.value).startswith("standard input: lines of text are read, and the model is")
     assert caught.value.remedy == "name a file of questions: bertsmith predict MODEL FILE"
+
+
+def test_a_correlation_that_cannot_be_measured_is_named(
+    base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    model, _ = start_from(base_folder, predicts="number", labels=("number",), seed=3)
+    save_model(tmp_path / "model", model, tiny_tokenizer)
+    file = tmp_path / "a.csv"
+    for last, named in (("2.5", True), ("3.5", False)):
+        rows = [f"word{n},2.5" for n in range(5)]
+        file.write_text("\n".join(["text,score", *rows, f"word9,{last}"]), encoding="utf-8")
+        evaluate(EvaluateConfig(model=tmp_path / "model", file=file))
+        assert ("a correlation is shown as 0" in capsys.readouterr().err) is named

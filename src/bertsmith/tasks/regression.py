@@ -142,6 +142,13 @@ def _constant(rows: Sequence[Example], answers: Sequence[Any]) -> bool:
     return bool(np.ptp(predicted) <= max(1e-4 * np.ptp(numbers_of(rows)), float(step)))
 
 
+def _notes(evidence: Evidence, tuned: Tuned) -> list[str]:
+    """Return that nothing was measured, if all true numbers are the same."""
+    if np.ptp(evidence[:, 0]) > 0:
+        return []
+    return ["all numbers to be measured with are the same: a correlation is shown as 0 then"]
+
+
 # presentation
 
 
@@ -178,7 +185,7 @@ REGRESSION = Task(
         encode=encode_texts, outputs=text_outputs, decode=decode_number, record=_record
     ),
     learning=Learning(targets=_targets, objective=_objective, finish=_finish),
-    measuring=Measuring(evidence=_evidence, scores=_scores, constant=_constant),
+    measuring=Measuring(evidence=_evidence, scores=_scores, constant=_constant, notes=_notes),
     present=Presentation(
         lines=_lines,
         inputs=text_inputs,
