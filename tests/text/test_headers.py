@@ -162,6 +162,14 @@ def test_a_corpus_by_position(tmp_path: Path) -> None:
     assert len(list(Corpus([path], text_column="1", header="no"))) == 2
 
 
+def test_a_wrong_name_is_no_reason_to_name_the_task(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\nx,a\ny,b\n", encoding="utf-8")
+    with pytest.raises(ExampleError, match="no column 'body'") as caught:
+        recognise(path, Columns(text="body"))
+    assert caught.value.remedy == "name one of its columns: 'text', 'label'"
+
+
 def test_the_task_of_a_table_without_header(tmp_path: Path) -> None:
     found = recognise(table(tmp_path, *NEWS))
     assert (found.task, found.reason) == (

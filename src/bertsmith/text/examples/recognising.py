@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import Literal, TypeVar
 
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
 from bertsmith.core.printable import counted
@@ -37,7 +37,6 @@ from bertsmith.text.tables import TABLES, Head, Pick, Table
 TaskName = Literal[
     "classify", "pair", "multi-label", "regression", "tag", "span", "choice", "rank", "glue"
 ]
-TASK_NAMES: tuple[str, ...] = get_args(TaskName)
 Parsed = TypeVar("Parsed")
 
 _ROWS = 1000
@@ -67,7 +66,9 @@ def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
     except ConfigError:
         raise
     except UserError as error:
-        remedy = f"{error.remedy}, or pass --task: {', '.join(TASK_NAMES)}"
+        remedy = error.remedy
+        if not columns.named():
+            remedy += "; if its rows are no texts with a label, pass --task tag, span or choice"
         if head.delimited and not columns.named() and looks_like_options(head):
             remedy = f"if it holds questions with options, {NEEDS_HEADER}; else {remedy}"
         elif flags := _flag_columns(head, rows):
@@ -319,8 +320,8 @@ def recognise(path: Path, columns: Columns = USUAL, tags: TagColumns = USUAL_TAG
     file = TextFile(path, ExampleError, columns.encoding)
     if kind not in TABLES and "\t" not in next(file.lines(escaped=True), (1, ""))[1]:
         remedy = (
-            "pass --layout label-first for lines of a label and a text, "
-            f"or --task: {', '.join(TASK_NAMES)}"
+            "pass --layout label-first for lines of a label and a text, or --task tag for words "
+            "and their tags"
         )
         raise file.fault("is neither a table nor columns of tags", 1, remedy)
     task_name, reason = recognise_table(path, columns)
