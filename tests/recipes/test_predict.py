@@ -80,23 +80,67 @@ def test_tables_are_read_by_their_columns_and_long_texts_are_told(
 
 
 def test_a_question_of_which_not_all_is_read_is_named(
-    base_folder: Path,
-    tiny_tokenizer: Tokenizer,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    reader: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model, _ = start_from(base_folder, labels=(), seed=3, predicts="span")
-    save_model(tmp_path / "span", model, tiny_tokenizer)
     answers = [{"text": "good", "answer_start": 6}]
     whole = {"context": "word2 good word3", "answers": answers}
     rows = [{"id": str(size), "question": "word1 " * size, **whole} for size in (3, 50, 4, 29, 30)]
     file = tmp_path / "asked.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     said = "asked.jsonl:2: the question has 50 tokens, of which the first 29 are read"
-    predict(PredictConfig(model=tmp_path / "span", file=str(file)))
+    predict(PredictConfig(model=reader, file=str(file)))
     assert f"{said} (the first of 2 such rows)\n" in capsys.readouterr().err
-    evaluate(EvaluateConfig(model=tmp_path / "span", file=file))
+    evaluate(EvaluateConfig(model=reader, file=file))
     assert f"{said} (the first of 2 such rows)\n" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def reader(
+    tmp_path_factory: pytest.TempPathFactory, base_folder: Path, tiny_tokenizer: Tokenizer
+) -> Path:
+    model, _ = start_from(base_folder, labels=(), seed=3, predicts="span")
+    folder = tmp_path_factory.mktemp("reader") / "model"
+    save_model(folder, model, tiny_tokenizer)
+    return folder
+
+
+def test_blank_questions_have_blank_answers(
+    reader: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"question": "", "context": "word1"}, {"question": "word2", "context": None}]
+    file = tmp_path / "asked.jsonl"
+    for asked in (rows, [*rows, {"question": "word1", "context": "word2"}]):
+        file.write_text("\n".join(map(json.dumps, asked)), encoding="utf-8")
+        predict(PredictConfig(model=reader, file=str(file), format="jsonl"))
+        found = objects(capsys)
+        assert [each["question"] for each in found] == [each["question"] for each in asked]
+    assert [each["answer"] for each in found] == [None, None, "word2"]
+
+
+def test_blank_texts_have_blank_tags(
+    base_folder: Path,
+    tiny_tokenizer: Tokenizer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model, _ = start_from(base_folder, labels=("O", "B-A"), seed=3, predicts="tags")
+    save_model(tmp_path / "tags", model, tiny_tokenizer)
+    file = tmp_path / "asked.jsonl"
+    file.write_text('{"text": " "}\n{"text": "word1"}\n', encoding="utf-8")
+    predict(PredictConfig(model=tmp_path / "tags", file=str(file), format="jsonl"))
+    assert [each["entities"] is None for each in objects(capsys)] == [True, False]
+
+
+def test_who_asks_a_reader_with_plain_text_is_told_what_it_reads(
+    reader: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "asked.txt"
+    file.write_text("word1?\n", encoding="utf-8")
+    with pytest.raises(ExampleError, match=r"holds no questions; give rows of question and cont"):
+        predict(PredictConfig(model=reader, file=str(file)))
+    typed(monkeypatch, b"word1?\n")
+    with pytest.raises(ExampleError, match="standard input: lines of text are not enough for q"):
+        predict(PredictConfig(model=reader))
 
 
 def test_masks_are_filled_by_a_folder_without_classes(

@@ -315,7 +315,8 @@ def answering_of(
     raise ModelFolderError(
         "has neither a head for a task nor a masked-LM head",
         where=where,
-        remedy="fine-tune it first: bertsmith finetune MODEL TRAIN --out RUN",
+        remedy="fine-tune it first (bertsmith finetune MODEL TRAIN --out RUN), or ask for vectors "
+        "(bertsmith embed MODEL TEXTS --out VECTORS.npy)",
     )
 
 

@@ -74,16 +74,16 @@ class BadRows:
                     file.close()
 
     def read(self, file: TextFile, rows: Callable[[Refuse], Iterator[Row]]) -> Iterator[Row]:
-        """Yield the examples of a file; raise its error if there are none.
+        """Yield the examples of a file; raise its error if there are none, nor blank ones.
 
         `rows` yields them, and gives the bad rows to the function that it is called with.
         """
-        before, empty = self.count, True
+        before, blank, empty = self.count, self.blank, True
         with self.of(file.path) as refuse:
             for example in rows(refuse):
                 empty = False
                 yield example
-        if empty:
+        if empty and self.blank == blank:
             raise self.examples_missing(file, before)
 
     def examples_missing(self, file: TextFile, before: int) -> UserError:

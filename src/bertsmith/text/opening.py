@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import os
 import re
 import zlib
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast, runtime_checkable
 
@@ -102,8 +101,10 @@ class TextFile:
                 try:
                     yield _decompressed(raw, self.path.suffix.lower())
                 finally:
-                    # its name may be gone by now
-                    self._raw, self._closed_at = None, os.fstat(raw.fileno()).st_size
+                    self._raw = None
+                    # it may have been deleted by now
+                    with suppress(OSError):
+                        self._closed_at = self.path.stat().st_size
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise self._damaged(error) from error
         except OSError as error:

@@ -180,6 +180,12 @@ def asked_of_task(
             row = None if asked.row is None else reader.of_text(asked.row)
             yield Asked(columns=asked.columns, row=row)
         return
+    if file == "-":
+        raise ExampleError(
+            f"lines of text are not enough for {task.title.lower()}",
+            where=STANDARD_INPUT,
+            remedy="name a file of rows: .jsonl, .csv, .tsv or .parquet",
+        )
     rows = checked_pairs(reader.unlabelled(path, reading), pairs)
     table = kind_of(path) in TABLES and not path.is_dir() and reader.row_a_record(path, reading)
     if table or (cells and not has_labels(path, reading.columns)):

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from bertsmith.core.errors import ExampleError, UserError
+from bertsmith.core.errors import BlankText, ExampleError, UserError
 from bertsmith.core.printable import counted
 from bertsmith.text.config import Columns
 from bertsmith.text.corpus.documents import UNSPACED, tidy
@@ -349,7 +349,10 @@ def _strings(file: TextFile, line: int, role: str, value: object) -> list[str]:
 def _marked_text(file: TextFile, line: int, main: object, marks: object, row: str) -> Tagged:
     del row
     if not isinstance(main, str) or not main.strip():
-        raise file.fault("the text is empty or not a string", line, "remove the line or fill it in")
+        what, remedy = "the text is empty or not a string", "remove the line or fill it in"
+        if main is None or isinstance(main, str):
+            raise BlankText(what, where=file.path, line=line, remedy=remedy)
+        raise file.fault(what, line, remedy)
     if "\0" in main:
         raise file.fault("a zero byte in the text", line, "remove it")
     # replace each lone surrogate by one character, so that positions stay the same

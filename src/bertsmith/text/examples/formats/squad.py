@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from bertsmith.core.errors import ExampleError, UserError
+from bertsmith.core.errors import BlankText, ExampleError, UserError
 from bertsmith.text.bad_rows import FAIL, BadRows, Refuse
 from bertsmith.text.config import USUAL, Columns
 from bertsmith.text.corpus.documents import tidy
@@ -77,9 +77,19 @@ def read_questions(
             columns.check_read(path, "questions about texts", *_READ)
             return builder.of_table(path, columns)
         columns.check_read(path, "SQuAD's JSON")
+        if kind_of(path) != ".json":
+            _check_begins_as_json(file)
         return builder.of_articles()
 
     return bad.read(file, rows)
+
+
+def _check_begins_as_json(file: TextFile) -> None:
+    """Raise the file's error for plain text."""
+    first = next((line for _, line in file.lines(escaped=True) if line.strip()), "")
+    if not first.lstrip().startswith("{"):
+        remedy = "give rows of question and context in a .jsonl or .csv, or SQuAD's JSON"
+        raise file.fault("holds no questions", 1, remedy)
 
 
 class _QuestionBuilder:
@@ -91,6 +101,7 @@ class _QuestionBuilder:
         self._need_answers = need_answers
         self._ids: set[str] = set()
         self._of_line: Counter[int] = Counter()
+        self._in_table = False
 
     def of_articles(self) -> Iterator[Question]:
         for article in PlacedJson(self._file).elements(("data", "paragraphs", "qas")):
@@ -106,6 +117,7 @@ class _QuestionBuilder:
     def of_table(self, path: Path, columns: Columns) -> Iterator[Question]:
         table = Table(path, ExampleError, encoding=self._file.encoding, refuse=self._refuse)
         roles: list[str] = []
+        self._in_table = True
 
         def pick(head: Head) -> Pick:
             positions = _places(head, columns, self._file)
@@ -178,7 +190,11 @@ class _QuestionBuilder:
 
     def _text(self, line: int, role: str, value: object) -> str:
         if not isinstance(value, str) or not value.strip():
-            raise self._file.fault(f"the {role} is empty or not a string", line, "fill it in")
+            what = f"the {role} is empty or not a string"
+            # in a table the row of an empty one is known, so that an answer can be left blank
+            if self._in_table and (value is None or isinstance(value, str)):
+                raise BlankText(what, where=self._file.path, line=line, remedy="fill it in")
+            raise self._file.fault(what, line, "fill it in")
         if "\0" in value:
             raise self._file.fault(f"a zero byte in the {role}", line, "remove it")
         # replace each lone surrogate by one character, so that positions stay the same
