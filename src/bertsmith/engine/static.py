@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.engine.features import TextFeatures
@@ -19,17 +21,25 @@ _NONE = np.zeros((0, 2), np.int64)
 
 @dataclass(frozen=True, kw_only=True)
 class StaticVectors:
-    """A static model that answers: `table` is (pieces, width), `prompt` stands before texts."""
+    """A static model that answers: `table` is (pieces, width), `prompt` stands before texts.
+
+    `longest` pieces of a text are read, None for all; `after` are layers on the means.
+    """
 
     table: NDArray[np.float32]
     tokenizer: Tokenizer
     prompt: str = ""
+    longest: int | None = None
+    after: Sequence[nn.Module] = ()
     normalize: bool = False
 
     @property
     def width(self) -> int:
         """The length of its vectors."""
-        return int(self.table.shape[1])
+        size = int(self.table.shape[1])
+        for layer in self.after:
+            size = getattr(layer, "outputs", size)
+        return size
 
     def features(self, examples: Iterable[Example]) -> Iterator[TextFeatures]:
         """Yield the vectors of a stream of examples, in their order and in constant memory.
@@ -45,22 +55,26 @@ class StaticVectors:
                     remedy="name its column with --text-column",
                 )
             texts = [self.prompt + each.text for each in window]
-            pieces = self.tokenizer.encode(texts)
-            for example, ids, vector in zip(window, pieces, self.means(pieces), strict=True):
+            whole = self.tokenizer.encode(texts)
+            read = [ids[: self.longest] for ids in whole]
+            every = zip(window, whole, read, self.means(read), strict=True)
+            for example, ids, own, vector in every:
                 yield TextFeatures(
-                    example=example, vectors=vector, spans=_NONE, names=(), tokens=len(ids),
-                    left_out=0,
+                    example=example, vectors=vector, spans=_NONE, names=(), tokens=len(own),
+                    left_out=len(ids) - len(own),
                 )  # fmt: skip
 
     def means(self, pieces: Sequence[NDArray[np.integer]]) -> NDArray[np.float32]:
-        """Return the mean of the vectors of each text's pieces, (texts, width); 0 for no piece."""
-        found = np.zeros((len(pieces), self.width), np.float32)
+        """Return the means of the vectors of texts' pieces after all layers, (texts, width)."""
+        found = np.zeros((len(pieces), self.table.shape[1]), np.float32)
         sizes = np.array([len(ids) for ids in pieces], np.int64)
         held = np.flatnonzero(sizes)
         if len(held):
             rows = self.table[np.concatenate([pieces[number] for number in held.tolist()])]
             begins = np.cumsum(sizes[held]) - sizes[held]
             found[held] = np.add.reduceat(rows, begins, axis=0) / sizes[held, None]
+        for layer in self.after:
+            found = layer(torch.from_numpy(found)).numpy()
         if self.normalize:
             lengths = np.linalg.norm(found, axis=1, keepdims=True)
             found /= np.where(lengths > 0, lengths, 1)

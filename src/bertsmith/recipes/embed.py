@@ -327,24 +327,26 @@ def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
     table, tokenizer, settings = read_static(folder)
     static = StaticVectors(
         table=table.numpy(), tokenizer=tokenizer, prompt=settings.prompt(config.prompt),
-        normalize=asked.normalize,
+        longest=settings.longest, after=settings.after, normalize=asked.normalize,
     )  # fmt: skip
     texts, began = Texts(config.file, columns), time.monotonic()
     if note := without_header(Path(config.file), columns):
         say(note)
-    count = tokens = 0
+    count = tokens = cut = 0
     with (
         vector_file(config.out, static.width, "text") as vectors,
         progress("embedding", texts.total_bytes, "B"),
     ):
         for each in static.features(texts):
             vectors.add(each)
-            count, tokens = count + 1, tokens + each.tokens
+            count, tokens, cut = count + 1, tokens + each.tokens, cut + (each.left_out > 0)
     seconds = time.monotonic() - began
     say(
         f"{config.out}: {counted(count, 'text')}, static vectors of {static.width}; "
         f"{counted(tokens, 'token')} in {seconds:.1f} s"
     )
+    if cut:
+        say(f"{some_were(cut, count, 'text')} longer than {settings.longest} tokens and cut")
     _tell_blank(config.out, texts)
 
 

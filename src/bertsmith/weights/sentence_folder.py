@@ -7,12 +7,13 @@
     config_sentence_transformers.json  prompts that are written before texts, and how many features
                                        of a vector are kept
 
-A static model has one module, StaticEmbedding: a vector for each piece of a vocabulary, of which
-that of a text is the mean, without special tokens.
+A static model has the module StaticEmbedding, in the folder itself or in one of its own: a vector
+for each piece of a vocabulary, of which that of a text is the mean, without special tokens. Modules
+that bring it to length 1 may follow.
 
-    modules.json        the module
+    modules.json        the modules
     model.safetensors   embedding.weight, (pieces, width)
-    tokenizer.json      and the tokenizer's other files
+    tokenizer.json      and the tokenizer's other files; the longest text, in its truncation
 
 A module that we do not know is refused by its name; nothing that a file names is imported.
 """
@@ -68,6 +69,7 @@ _TRANSFORMER_FILES = (
 _KNOWN = re.compile(r"sentence_transformers(\.\w+)*\.(Transformer|Pooling|Normalize|Dense)")
 _PLACE = re.compile(r"\w[\w.-]{0,100}")
 _LARGEST_FILE = 2**20
+_LARGEST_TOKENIZER = 2**28
 _LARGEST_SIDE = 2**16
 
 
@@ -392,30 +394,62 @@ def is_static(folder: Path) -> bool:
 
 
 def read_static(folder: Path) -> tuple[Tensor, Tokenizer, SentenceSettings]:
-    """Return the vectors of a static model, (pieces, width), its tokenizer, and its prompts.
+    """Return the vectors of a static model, (pieces, width), its tokenizer, and its other settings.
 
-    Raises `ModelFolderError` for a folder that is damaged or has other modules, too.
+    Raises `ModelFolderError` for a folder that is damaged or has modules that we do not follow.
     """
-    modules = read_json(folder / MODULES_FILE, ModelFolderError, kind=list, largest=_LARGEST_FILE)
-    if len(modules) != 1 or modules[0].get("path") != "":
-        raise ModelFolderError(
-            "has more than a StaticEmbedding, or one in a folder of its own",
-            where=folder / MODULES_FILE,
-            remedy="open it with sentence-transformers",
-        )
-    path = folder / WEIGHTS_FILE
+    place, after = _static_modules(folder)
+    path = place / WEIGHTS_FILE
     if not path.is_file():
-        raise ModelFolderError(f"has no {WEIGHTS_FILE}", where=folder)
+        raise ModelFolderError(f"has no {WEIGHTS_FILE}", where=place)
     check_file(path, folder.resolve())
-    file, tokenizer = TensorFile(path), Tokenizer.load(folder)
+    file, tokenizer = TensorFile(path), Tokenizer.load(place)
     shape = file.entries[_WEIGHT].shape if _WEIGHT in file.entries else ()
     if len(shape) != 2 or shape[0] != tokenizer.size or not shape[1]:
         raise ModelFolderError(
             f"its vectors do not fit a vocabulary of {tokenizer.size} pieces", where=path
         )
     prompts, default, kept = _of_texts(folder)
-    settings = SentenceSettings(network=folder, prompts=prompts, default_prompt=default)
-    return file.read(_WEIGHT)[:, :kept].float(), tokenizer, settings
+    if kept is not None and kept < shape[1]:
+        after.append(Truncation(kept))
+    settings = SentenceSettings(
+        network=place, after=tuple(after), longest=_static_limit(place, folder), prompts=prompts,
+        default_prompt=default,
+    )  # fmt: skip
+    return file.read(_WEIGHT).float(), tokenizer, settings
+
+
+def _static_modules(folder: Path) -> tuple[Path, list[AfterPooling]]:
+    """The folder of the StaticEmbedding, and the layers after it."""
+    path = folder / MODULES_FILE
+    first, *rest = read_json(path, ModelFolderError, kind=list, largest=_LARGEST_FILE)
+    place = first.get("path")
+    if place != "" and not (isinstance(place, str) and _PLACE.fullmatch(place)):
+        raise _refused(f"a module's path is {str(place)[:80]!r}", path, "it must be a plain name")
+    kinds = [_module(each, path) for each in rest]
+    if not {kind for kind, _ in kinds} <= {"Normalize"}:
+        names = ", ".join(kind for kind, _ in kinds)
+        raise _refused(
+            f"its modules are StaticEmbedding, {names}",
+            path,
+            "after a StaticEmbedding only Normalize can be followed",
+        )
+    return folder / place, [_unit(folder / each, folder) for _, each in kinds]
+
+
+def _static_limit(place: Path, folder: Path) -> int | None:
+    """The longest text in tokens, by the truncation of the tokenizer's file."""
+    path = place / "tokenizer.json"
+    if not path.is_file():
+        return None
+    check_file(path, folder.resolve())
+    config = read_json(path, ModelFolderError, largest=_LARGEST_TOKENIZER).get("truncation")
+    longest = config.get("max_length") if isinstance(config, dict) else None
+    if longest is not None and (type(longest) is not int or longest < 1):
+        raise _refused(f"max_length is {str(longest)[:80]!r}", path, "it must be at least 1")
+    if isinstance(config, dict) and config.get("direction", "Right") not in ("Right", "right"):
+        raise _refused("truncates texts at their beginning", path, "only their end can be cut off")
+    return longest
 
 
 def save_static(folder: Path, vectors: Tensor, tokenizer: Tokenizer, *, card: str = "") -> None:

@@ -85,8 +85,8 @@ def test_sentence_transformers_and_embed_open_the_folder(
     close_unit_vectors(ours, theirs[[0, 1, 2, 4]])
 
 
-def test_prompt_and_width_of_a_static_folder_are_followed(
-    made: tuple[Path, Path, Path], tmp_path: Path
+def test_static_folders_of_the_library_are_followed(
+    made: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from sentence_transformers import SentenceTransformer
 
@@ -101,6 +101,27 @@ def test_prompt_and_width_of_a_static_folder_are_followed(
         embed(EmbedConfig(model=folder, file=str(file), out=out, prompt=prompt))
         assert np.load(out).shape == (3, 5)
         close_to_transformers(np.load(out), theirs)
+    # as the library writes others: in a folder of its own, brought to length 1, texts cut
+    (folder / "0_StaticEmbedding").mkdir()
+    for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        (folder / name).rename(folder / "0_StaticEmbedding" / name)
+    tokens = json.loads((folder / "0_StaticEmbedding" / "tokenizer.json").read_text())
+    tokens["truncation"] = {
+        "max_length": 4, "stride": 0, "strategy": "LongestFirst", "direction": "Right",
+    }  # fmt: skip
+    (folder / "0_StaticEmbedding" / "tokenizer.json").write_text(json.dumps(tokens))
+    modules = [
+        {"idx": 0, "name": "0", "path": "0_StaticEmbedding",
+         "type": "sentence_transformers.models.StaticEmbedding"},
+        {"idx": 1, "name": "1", "path": "1_Normalize",
+         "type": "sentence_transformers.models.Normalize"},
+    ]  # fmt: skip
+    (folder / "1_Normalize").mkdir()
+    (folder / "modules.json").write_text(json.dumps(modules))
+    theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS[:3])
+    embed(EmbedConfig(model=folder, file=str(file), out=out))
+    close_to_transformers(np.load(out), theirs)
+    assert "2 of 3 texts were longer than 4 tokens and cut" in capsys.readouterr().err
     with pytest.raises(UserError, match="there is no prompt 'x'; the folder has q"):
         embed(EmbedConfig(model=folder, file=str(file), out=out, prompt="x"))
 
