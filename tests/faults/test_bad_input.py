@@ -224,7 +224,7 @@ def test_an_output_that_is_there_already_is_never_touched(shell: Shell) -> None:
         # a file stands where a folder would have to be
         line = shell.refused(command.replace("--out made", "--out made/thesis.txt/below/it"))
         assert line.startswith("bertsmith: made/thesis.txt/below")
-        assert "Not a directory; write elsewhere with --out" in line
+        assert "Not a directory; a part of the path is a file: name a folder in its place" in line
 
 
 def test_settings_that_do_not_fit_leave_no_run(shell: Shell) -> None:

@@ -148,7 +148,9 @@ def test_a_folder_that_comes_to_be_meanwhile_is_not_replaced(tmp_path: Path) -> 
             out.mkdir()
             (out / "thesis.txt").touch()
 
-    with pytest.raises(DiskError, match=r"out: cannot be written: .*not empty; write elsewhere"):
+    with pytest.raises(
+        DiskError, match=r"out: cannot be written: .*not empty; choose another name"
+    ):
         made_by_two()
     assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == [
         "out", "out/thesis.txt",
