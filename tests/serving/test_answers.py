@@ -22,6 +22,7 @@ from bertsmith.engine.fill_mask import Fillings
 from bertsmith.engine.words import Filling
 from bertsmith.network.config import Conformal, ModelConfig
 from bertsmith.network.model import build_model
+from bertsmith.network.pooling import Truncation
 from bertsmith.serving.messages import Input
 from bertsmith.serving.models.handlers import present_fillings
 from bertsmith.text.examples.example import Example
@@ -206,6 +207,25 @@ def test_vectors_are_those_of_python(family: str, tmp_path: Path) -> None:
             assert max(near) <= 1
             pieces = (await rig.post("/tokenize", {"inputs": TEXT})).json()[0]
             assert [TEXT[each["start"] : each["stop"]] for each in pieces[1:-1]] == TEXT.split()
+
+    asyncio.run(run())
+
+
+def test_vectors_are_as_wide_as_the_folder_says(tmp_path: Path) -> None:
+    network = MODELS["bert-none"]
+    settings = SentenceSettings(network=tmp_path, after=(Truncation(5),))
+    tokenizer = TOKENIZERS[network.encoder.family]
+    save_sentence_folder(tmp_path / "it", build_model(network, seed=7), tokenizer, settings)
+    expected = load(tmp_path / "it", precision="fp32", threads=1, device="cpu").embed([TEXT])
+    assert expected.shape == (1, 5)
+
+    async def run() -> None:
+        async with serving(tmp_path / "it") as rig:
+            plain = await rig.post("/embed", {"inputs": [TEXT], "normalize": False})
+            check(plain.json(), expected, 2e-6)
+            body = {"input": TEXT, "dimensions": 5}
+            (found,) = (await rig.post("/v1/embeddings", body)).json()["data"]
+            close_unit_vectors(np.array([found["embedding"]]), expected / np.linalg.norm(expected))
 
     asyncio.run(run())
 
