@@ -249,6 +249,7 @@ def test_answers_that_nobody_can_keep(shared: dict[str, str]) -> None:
         )
     assert done.returncode == 2
     assert done.stderr == (
+        "reading standard input: each line is a text\n"
         "bertsmith: standard output: cannot be written: No space left on device; "
         "make room, then give the same command again\n"
     )

@@ -70,7 +70,7 @@ def test_a_learned_mix_is_kept_in_a_file(tmp_path: Path) -> None:
         ({"layers": [1, 1], "weights": [1, 1]}, "name each once, in order"),
         ({"layers": [-1]}, "name each once, in order"),
         ({"layers": []}, "name each once, in order"),
-        ({"layers": [0, 1], "weights": [1]}, "1 weights for 2 layers"),
+        ({"layers": [0, 1], "weights": [1]}, "1 weight for 2 layers"),
         ({"layers": [0], "weights": [float("inf")]}, "is no number"),
         ({"layers": [0], "scale": float("nan")}, "is no number"),
         ({"layers": "all"}, "must be"),

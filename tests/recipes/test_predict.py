@@ -107,7 +107,10 @@ def reader(
 def test_blank_questions_have_blank_answers(
     reader: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [{"question": "", "context": "word1"}, {"question": "word2", "context": None}]
+    rows: list[dict[str, str | None]] = [
+        {"question": "", "context": "word1"},
+        {"question": "word2", "context": None},
+    ]
     file = tmp_path / "asked.jsonl"
     for asked in (rows, [*rows, {"question": "word1", "context": "word2"}]):
         file.write_text("\n".join(map(json.dumps, asked)), encoding="utf-8")
