@@ -107,7 +107,7 @@ def reader(
 def test_blank_questions_have_blank_answers(
     reader: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows: list[dict[str, str | None]] = [
+    rows: list[dict[str, Any]] = [
         {"question": "", "context": "word1"},
         {"question": "word2", "context": None},
     ]
@@ -530,8 +530,8 @@ def test_what_is_no_line_of_text_is_not_read_from_standard_input(
     save_model(tmp_path / "model", model, tiny_tokenizer)
     with pytest.raises(ExampleError) as caught:
         predict(PredictConfig(model=tmp_path / "model"))
-    assert str(caught.value).startswith("standard input: lines of text are read, and the model is")
-    assert caught.value.remedy == "name a file of questions: bertsmith predict MODEL FILE"
+    assert str(caught.value).startswith("standard input: lines of text are not enough for")
+    assert "bertsmith predict MODEL FILE" in caught.value.remedy
 
 
 def test_a_correlation_that_cannot_be_measured_is_named(

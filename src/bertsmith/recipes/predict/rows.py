@@ -167,12 +167,6 @@ def asked_of_task(
     path = Path(file)
     # a .txt of labels and texts with tabs, as was trained on, is a table here too
     reader = task.reader
-    if file == "-" and reader.of_text is None:
-        raise ExampleError(
-            f"lines of text are read, and the model is for {task.title.lower()}",
-            where=STANDARD_INPUT,
-            remedy=f"name a file of {task.unit}: bertsmith predict MODEL FILE",
-        )
     whole = reader.pairs and pairs is not None and file != "-"
     cells = whole and has_cells(path, reading.columns, texts=2 if pairs else 1)
     if reader.of_text is not None and reader.reads_lines(file, reading) and not cells:
@@ -184,7 +178,7 @@ def asked_of_task(
         raise ExampleError(
             f"lines of text are not enough for {task.title.lower()}",
             where=STANDARD_INPUT,
-            remedy="name a file of rows: .jsonl, .csv, .tsv or .parquet",
+            remedy="name a file of rows (.jsonl, .csv...): bertsmith predict MODEL FILE",
         )
     rows = checked_pairs(reader.unlabelled(path, reading), pairs)
     table = kind_of(path) in TABLES and not path.is_dir() and reader.row_a_record(path, reading)
