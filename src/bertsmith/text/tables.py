@@ -95,7 +95,7 @@ def comma_rows(file: TextFile) -> Iterator[tuple[int, list[str] | UserError, str
         try:
             for row in csv.reader(feed, delimiter=delimiter, strict=True):
                 line, text = feed.row[0]
-                if _encloses_rows([text for _, text in feed.row], len(row), delimiter):
+                if _encloses_rows(feed.row, len(row), delimiter):
                     lines_below = len(feed.row) - 1
                     raise csv.Error(f"a quote is closed {lines_below:,} lines below, after rows")
                 if error := _undecodable(file, feed.row):
@@ -110,12 +110,12 @@ def comma_rows(file: TextFile) -> Iterator[tuple[int, list[str] | UserError, str
             yield line, fault, feed.after_first()
 
 
-def _encloses_rows(lines: Sequence[str], columns: int, delimiter: str) -> bool:
+def _encloses_rows(lines: Sequence[tuple[int, str]], columns: int, delimiter: str) -> bool:
     """Return whether the lines inside a row look like rows: a quote is missing or too many."""
     if len(lines) < _LINES_IN_QUOTES or columns < 2:
         return False
     inner = lines[1:-1]
-    alike = sum(line.count(delimiter) == columns - 1 for line in inner)
+    alike = sum(text.count(delimiter) == columns - 1 for _, text in inner)
     return alike >= _SHARE_IN_QUOTES * len(inner)
 
 
