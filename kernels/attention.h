@@ -169,7 +169,7 @@ INLINE void attend(const Sequence<T>& s, int width, const Scratch<T>& scratch) {
     pack_values(s, width, scratch);
     const long depth = up_to(words<T>(width), WORDS_TOGETHER<T>);
     alignas(64) float out[TILE_ROWS<T> * PANEL];
-    const Tiles<T> tiles(s.queries);
+    const Tiles<T> tiles(s.queries, TILE_ROWS<T>);
     for (int t = 0; t < tiles.count; t++) {
         const int begin = tiles.begin(t), rows = tiles.begin(t + 1) - begin;
         const int first = s.seen(begin).begin / KEYS_BEGIN<T> * KEYS_BEGIN<T>;

@@ -84,11 +84,16 @@ constexpr long words(long values) {
     return (values + PER_WORD<T> - 1) / PER_WORD<T>;
 }
 
+// Bytes that are asked for, for later, with each word: an eighth of a panel for each step through one.
+constexpr long SOON = 16;
+
 // Writes the product of R rows of a (`stride` values apart) and V vectors of columns of b (its rows
-// of words `columns` apart) to `to`. Each sum runs over the words in order, whatever R and V are.
+// of words `columns` apart) to `to`. Each sum runs over the words in order, whatever R and V are. A
+// line of what comes after `soon` is asked for at every fourth word, to be in the L2 cache later; not
+// with int8, which gained nothing by it.
 template <class T, int R, int V>
 __attribute__((noinline)) void tile(
-    const T* a, long stride, const void* b, long columns, long words, void* to, long to_columns
+    const T* a, long stride, const void* b, long columns, long words, void* to, long to_columns, const char* soon
 ) {
     using P = Product<T>;
     typename P::Sums sums[R][V];
@@ -106,6 +111,7 @@ __attribute__((noinline)) void tile(
 #pragma GCC unroll 4
         for (int v = 0; v < V; v++) column[v] = load_columns<T>(right + v * LANES * WORD<T>);
         read_ahead(right);
+        if (!P::whole_numbers && word % 4 == 0) _mm_prefetch(soon + word * SOON, _MM_HINT_T1);
         right += columns * WORD<T>;
 #pragma GCC unroll 12
         for (int r = 0; r < R; r++) {
@@ -124,7 +130,7 @@ __attribute__((noinline)) void tile(
 }
 
 template <class T>
-using Tile = void (*)(const T*, long, const void*, long, long, void*, long);
+using Tile = void (*)(const T*, long, const void*, long, long, void*, long, const char*);
 
 #ifdef __AVX512F__
 #define TILES(V)                                                                              \
@@ -178,15 +184,19 @@ INLINE void compute_tile(
         return;
     }
 #endif
-    (V == 1 ? SINGLE<T> : DOUBLE<T>)[rows - 1](a, stride, b, columns, words, to, to_columns);
+    const auto* own = V == 1 ? SINGLE<T> : DOUBLE<T>;
+    own[rows - 1](a, stride, b, columns, words, to, to_columns, static_cast<const char*>(b));
 }
 
-// Rows cut into tiles of about equal height.
+// Rows cut into tiles of up to `most`: of about equal height, with AMX as many whole ones as there are.
 template <class T>
 struct Tiles {
-    int rows, count;
-    explicit Tiles(int n) : rows(n), count((n + TILE_ROWS<T> - 1) / TILE_ROWS<T>) {}
-    int begin(int tile) const { return static_cast<int>(static_cast<long>(rows) * tile / count); }
+    int rows, most, count;
+    Tiles(int rows, int most) : rows(rows), most(most), count((rows + most - 1) / most) {}
+    int begin(int tile) const {
+        if (BY_AMX<T>) return tile < count ? tile * most : rows;
+        return static_cast<int>(static_cast<long>(rows) * tile / count);
+    }
 };
 
 // A product of up to TILE_ROWS rows with any multiple of LANES columns of a matrix in words.
@@ -246,64 +256,65 @@ INLINE void finish(
     }
 }
 
-#ifdef HAS_AMX
-// Words of a panel that are multiplied with all rows before the next: they stay in the L1 cache.
-constexpr long AMX_BLOCK = 192;
-// Rows whose sums are kept meanwhile.
-constexpr int AMX_GROUP = 128;
+// Rows that a panel is multiplied with at once.
+template <class T>
+constexpr int STEP = BY_AMX<T> ? 2 * TILE_ROWS<T> : TILE_ROWS<T>;
+// Steps that go together through a panel, block by block.
+constexpr int GROUP = 4;
+// Words of a block: with AMX so many that it stays in the L1 cache. Others gained nothing by it.
+template <class T>
+constexpr long PANEL_BLOCK = BY_AMX<T> ? 192 : long{1} << 40;
 
-// Rows of up to AMX_GROUP with a panel. While tiles are multiplied, what is done to the sums of those
-// before can go on: neither waits for the other.
-template <class T, class Use>
-INLINE void product_of_group(const Rows<T>& in, Range rows, const Weights& w, int panel, Use&& use) {
-    alignas(64) typename Product<T>::Sum sums[AMX_GROUP * PANEL];
-    const char* right = static_cast<const char*>(w.values) + panel * w.words * PANEL * WORD<T>;
-    const long column = static_cast<long>(panel) * PANEL;
-    for (long word = 0; word < w.words; word += AMX_BLOCK) {
-        const bool last = word + AMX_BLOCK >= w.words;
-        const long count = last ? w.words - word : AMX_BLOCK;
-        const char* block = right + word * PANEL * WORD<T>;
-        Range before = {rows.begin, rows.begin};
-        for (int r = rows.begin; r < rows.end; r += 2 * AMX_ROWS) {
-            const T* left = in.values + r * in.stride + word * PER_WORD<T>;
-            auto* own = sums + (r - rows.begin) * PANEL;
-            // all groups of rows together ask for the next block
-            const char* soon = block + (AMX_BLOCK + (r - rows.begin) / (2 * AMX_ROWS) * count / 4) * PANEL * WORD<T>;
-            if (rows.end - r > AMX_ROWS) multiply_tiles<T, 2, 2>(left, in.stride, block, PANEL, count, own, PANEL, word, soon);
-            else multiply_tiles<T, 1, 2>(left, in.stride, block, PANEL, count, own, PANEL, word, soon);
-            if (!last) continue;
-            finish(in, before, w, column, sums + (before.begin - rows.begin) * PANEL, use);
-            before = {r, r + 2 * AMX_ROWS < rows.end ? r + 2 * AMX_ROWS : rows.end};
-        }
-        if (last) finish(in, before, w, column, sums + (before.begin - rows.begin) * PANEL, use);
-    }
-}
-#endif
-
-// Multiplies rows with some panels; `use(row, column, low, high)` gets each row of each panel, biases
-// added, as two vectors.
-template <class T, class Use>
-INLINE void product(const Rows<T>& in, int rows, const Weights& w, Range panels, Use&& use) {
+// Multiplies up to STEP rows with a block of a panel; adds to the sums of the blocks before, or writes
+// them. Meanwhile some of what comes after `soon` is moved to the L2 cache.
+template <class T>
+INLINE void compute_step(
+    int rows, const T* a, long stride, const char* b, long words, typename Product<T>::Sum* to, bool add,
+    const char* soon
+) {
 #ifdef HAS_AMX
     if constexpr (BY_AMX<T>) {
-        for (int begin = 0; begin < rows; begin += AMX_GROUP) {
-            const Range group = {begin, begin + AMX_GROUP < rows ? begin + AMX_GROUP : rows};
-            for (int panel = panels.begin; panel < panels.end; panel++)
-                product_of_group(in, group, w, panel, use);
-        }
+        if (rows > AMX_ROWS) multiply_tiles<T, 2, 2>(a, stride, b, PANEL, words, to, PANEL, add, soon);
+        else multiply_tiles<T, 1, 2>(a, stride, b, PANEL, words, to, PANEL, add, soon);
         return;
     }
 #endif
-    alignas(64) typename Product<T>::Sum sums[TILE_ROWS<T> * PANEL];
-    const Tiles<T> tiles(rows);
-    for (int panel = panels.begin; panel < panels.end; panel++) {
-        const char* right = static_cast<const char*>(w.values) + panel * w.words * PANEL * WORD<T>;
-        const long column = static_cast<long>(panel) * PANEL;
-        for (int t = 0; t < tiles.count; t++) {
-            const int begin = tiles.begin(t), height = tiles.begin(t + 1) - begin;
-            const T* left = in.values + begin * in.stride;
-            compute_tile<T, 2>(height, left, in.stride, right, PANEL, w.words, sums, PANEL);
-            finish(in, {begin, begin + height}, w, column, sums, use);
+    (void)add;  // there is one block
+    DOUBLE<T>[rows - 1](a, stride, b, PANEL, words, to, PANEL, soon);
+}
+
+// Multiplies rows with some panels; `use(row, column, low, high)` gets each row of each panel, biases
+// added, as two vectors. While a step is multiplied by AMX, what is done to the sums of the one before
+// goes on: neither waits for the other.
+template <class T, class Use>
+INLINE void product(const Rows<T>& in, int rows, const Weights& w, Range panels, Use&& use) {
+    alignas(64) typename Product<T>::Sum sums[GROUP * STEP<T> * PANEL];
+    const Tiles<T> steps(rows, STEP<T>);
+    const long groups = (steps.count + GROUP - 1) / GROUP;
+    const long most = steps.count > 1 ? PANEL_BLOCK<T> : w.words;
+    for (long task = panels.begin * groups; task < panels.end * groups; task++) {
+        const long panel = task / groups, column = panel * PANEL;
+        const char* right = static_cast<const char*>(w.values) + column * w.words * WORD<T>;
+        const int first = static_cast<int>(task % groups) * GROUP;
+        const int behind = first + GROUP < steps.count ? first + GROUP : steps.count;
+        for (long word = 0; word < w.words; word += most) {
+            const bool last = word + most >= w.words;
+            const long count = last ? w.words - word : most;
+            const char* block = right + word * PANEL * WORD<T>;
+            const auto sums_of = [&](int row) { return sums + (row - steps.begin(first)) * PANEL; };
+            Range before = {steps.begin(first), steps.begin(first)};
+            for (int s = first; s < behind; s++) {
+                const Range own = {steps.begin(s), steps.begin(s + 1)};
+                const T* left = in.values + own.begin * in.stride + word * PER_WORD<T>;
+                // each step asks for a part of the block, or the panel, that is next
+                const char* soon = BY_AMX<T> ? block + (most + (s - first) * count / GROUP) * PANEL * WORD<T>
+                                             : right + w.words * (PANEL * WORD<T> + s * SOON);
+                compute_step(own.end - own.begin, left, in.stride, block, count, sums_of(own.begin), word, soon);
+                if (!last) continue;
+                finish(in, before, w, column, sums_of(before.begin), use);
+                before = own;
+            }
+            finish(in, before, w, column, sums_of(before.begin), use);
         }
     }
 }
