@@ -92,7 +92,7 @@ def test_a_discriminator_says_what_it_is_for(
 ) -> None:
     folder = saved(tmp_path / "model", MODELS["electra-replaced_tokens"], tiny_tokenizer)
     assert main(["predict", str(folder), "word3 [MASK] word4"]) == 2
-    assert "fine-tune it first: bertsmith finetune" in capsys.readouterr().err
+    assert "fine-tune it first (bertsmith finetune" in capsys.readouterr().err
 
 
 def test_a_folder_with_a_sentencepiece_model_is_replaced(

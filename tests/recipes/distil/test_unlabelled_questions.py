@@ -239,6 +239,7 @@ LAYOUTS = {
     ),
     "SQuAD's JSON beside named columns": ("more.json", squad(QUESTIONS)),
     "named columns": ("more.csv", table(QUESTIONS, ("asked", "passage of text"))),
+    "a blank question": ("more.csv", table([("", "word2"), *QUESTIONS], ("question", "context"))),
 }  # fmt: skip
 
 
@@ -272,9 +273,6 @@ BAD = {
     "no context": ("more.jsonl", '{"question": "word1"}\n', "has no 'context'"),
     "not JSON": ("more.json", '{"data": [', "more.json"),
     "lines": ("more.txt", "word1 word2\n", "more.txt"),
-    "an empty question": (
-        "more.csv", "question,context\nword1,word2\n,word2\n", "more.csv:3: the question is empty"
-    ),
     "a second id": (
         "more.csv", "id,question,context\n1,word1,word2\n1,word2,word2\n", "used by an earlier"
     ),
