@@ -1,5 +1,6 @@
 // The C functions: the choice of instruction set, the cutting of batches into chunks, and threads.
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,29 +20,58 @@
 #include "threads.h"
 
 namespace bertsmith {
+namespace {
 
-void* allocate(size_t bytes) {
+constexpr size_t LINE = 64;
+#ifdef __SANITIZE_ADDRESS__
+// each block by itself, so that what is read beyond it is found
+constexpr size_t PAGE = LINE;
+#else
+constexpr size_t PAGE = size_t{1} << 21;
+#endif
+constexpr size_t CHUNK = 4 * PAGE;
+
+size_t rounded_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+
+// Memory from the start of a cache line or page, or null.
+void* allocate(size_t bytes, size_t to = LINE) {
     void* memory = nullptr;
-    return posix_memalign(&memory, 64, std::max<size_t>(bytes, 64)) ? nullptr : memory;
+    return posix_memalign(&memory, to, std::max(bytes, LINE)) ? nullptr : memory;
 }
 
-void release(void* memory) { free(memory); }
+}  // namespace
 
+// Weights lie in large pages, since each text reads all of them from end to end: pages of 4 KiB are
+// too many for the processor to keep their addresses at hand. Linux gives small ones where it has
+// no large one left.
 void* Arena::block(size_t bytes) {
-    // the link lies before the block, in a cache line of its own
-    char* memory = bytes < (size_t{1} << 46) ? static_cast<char*>(allocate(bytes + 64)) : nullptr;
-    if (!memory) {
-        failed = true;
-        return nullptr;
+    constexpr size_t MOST = size_t{1} << 46;
+    if (bytes < MOST) bytes = rounded_up(bytes, LINE);
+    if (bytes > left_) {
+        // the link lies before the first block, in a cache line of its own
+        const size_t size = rounded_up(std::max(bytes + LINE, CHUNK), PAGE);
+        char* memory = bytes < MOST ? static_cast<char*>(allocate(size, PAGE)) : nullptr;
+        if (!memory) {
+            failed = true;
+            return nullptr;
+        }
+#ifdef MADV_HUGEPAGE
+        if (PAGE > LINE) madvise(memory, size, MADV_HUGEPAGE);
+#endif
+        last_ = new (memory) Link{last_};
+        next_ = memory + LINE;
+        left_ = size - LINE;
     }
-    last_ = new (memory) Link{last_};
-    return memory + 64;
+    void* block = next_;
+    next_ += bytes;
+    left_ -= bytes;
+    return block;
 }
 
 Arena::~Arena() {
     while (last_) {
         Link* before = last_->before;
-        release(last_);
+        free(last_);
         last_ = before;
     }
 }
@@ -51,10 +81,10 @@ namespace {
 // Memory of a thread, kept from call to call.
 class Workspace {
 public:
-    ~Workspace() { release(memory_); }
+    ~Workspace() { free(memory_); }
     void* of_size(size_t bytes) {
         if (bytes > size_) {
-            release(memory_);
+            free(memory_);
             memory_ = allocate(bytes);
             size_ = memory_ ? bytes : 0;
         }

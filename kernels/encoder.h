@@ -8,10 +8,6 @@
 
 namespace bertsmith {
 
-// Memory from the start of a cache line, or null.
-void* allocate(size_t bytes);
-void release(void* memory);
-
 // Blocks of memory that are released together. Once one cannot be had, `failed` is true.
 class Arena {
 public:
@@ -28,6 +24,8 @@ private:
         Link* before;
     };
     Link* last_ = nullptr;
+    char* next_ = nullptr;  // in the last chunk
+    size_t left_ = 0;
 };
 
 // A packed matrix: panels of columns, in each the words of a column below each other; for int8 the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,56 @@ def test_types_and_values_that_are_no_weights_are_told(tmp_path: Path) -> None:
         file.read("i")
     with pytest.raises(ModelFolderError, match="no numbers"):
         file.read("n")
+
+
+def test_all_tensors_are_read_whatever_lies_between_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = (torch.float32, torch.bfloat16, torch.float64, torch.float16, torch.int64)
+    tensors = {f"{n:04}": torch.arange(n % 7 + n % 3).to(kinds[n % 5]) for n in range(1300)}
+    save_file(tensors | {"bool": torch.ones(3, dtype=torch.bool)}, tmp_path / "x")
+    file = TensorFile(tmp_path / "x")
+    wanted = [name for name, each in tensors.items() if each.dtype != torch.int64]
+    for _ in range(2):
+        found = dict(file.read_many(wanted))
+        assert list(found) == sorted(found, key=lambda name: file.entries[name].begin)
+        assert sorted(found) == wanted
+        assert all(torch.equal(each, tensors[name].float()) for name, each in found.items())
+        # as where the system has no such call
+        monkeypatch.delattr(os, "preadv", raising=False)
+
+
+def test_a_read_that_stops_early_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = {"a": torch.randn(7, 3), "b": torch.randn(0), "c": torch.randn(13)}
+    save_file(tensors, tmp_path / "x")
+    whole = os.preadv
+
+    def some(handle: int, buffers: list[memoryview], begin: int) -> int:
+        return whole(handle, [buffers[0][:10]], begin)
+
+    monkeypatch.setattr(os, "preadv", some)
+    found = dict(TensorFile(tmp_path / "x").read_many(tensors))
+    assert all(torch.equal(found[name], each) for name, each in tensors.items())
+
+
+def test_a_file_that_becomes_shorter_is_told(tmp_path: Path) -> None:
+    save_file({"a": torch.randn(7), "b": torch.randn(13)}, tmp_path / "x")
+    file = TensorFile(tmp_path / "x")
+    with (tmp_path / "x").open("r+b") as written:
+        written.truncate(written.seek(0, 2) - 4)
+    with pytest.raises(ModelFolderError, match="became shorter"):
+        dict(file.read_many(["a", "b"]))
+
+
+def test_the_tensor_that_is_not_finite_is_named_and_the_largest_numbers_are_read(
+    tmp_path: Path,
+) -> None:
+    largest = torch.full((3,), torch.finfo(torch.float32).max)
+    save_file({"a": largest, "b": largest.clone(), "c": torch.tensor([1.0, -torch.inf])}, tmp_path / "x")
+    file = TensorFile(tmp_path / "x")
+    assert all(torch.equal(each, largest) for _, each in file.read_many(["a", "b"]))
+    with pytest.raises(ModelFolderError, match="tensor c holds values that are no numbers"):
+        dict(file.read_many("abc"))
 
 
 def test_what_the_disk_refuses_is_told(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from bertsmith.network.model import Model
 from bertsmith.network.pooling import AfterPooling, Dense
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights.folder import load_model, quantized_precision
+from bertsmith.weights.folder import load_prepared, quantized_precision
 from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder
 
 
@@ -32,12 +32,14 @@ def open_model(
 ) -> tuple[Prepared, Tokenizer]:
     """Return the model of a folder, made ready to answer, and its tokenizer.
 
-    Raises what `load_model` and `prepare_model` raise.
+    Raises what `load_prepared` and `prepare_model` raise.
     """
     sentences = read_sentence_folder(folder)
-    loaded, tokenizer = load_model(folder if sentences is None else sentences.network)
     quantized = quantized_precision(folder)
-    return prepare_model(loaded.to(device), config, automatic=quantized), tokenizer
+    return load_prepared(
+        folder if sentences is None else sentences.network,
+        lambda model: prepare_model(model.to(device), config, automatic=quantized),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -30,14 +30,21 @@ class WordPiece:
 
     def __init__(self, vocabulary: Sequence[str], unknown_id: int) -> None:
         self._unknown = [unknown_id]
-        self._first: dict[str, int] = {}
-        self._later: dict[str, int] = {}
-        for number, piece in enumerate(vocabulary):
-            self._first[piece] = number
-            if piece.startswith(CONTINUES):
-                self._later[piece.removeprefix(CONTINUES)] = number
-        self._first_sizes = _sizes(self._first)
-        self._later_sizes = _sizes(self._later)
+        self._first = dict(zip(vocabulary, range(len(vocabulary)), strict=True))
+        self._later = {
+            piece[len(CONTINUES) :]: number
+            for piece, number in self._first.items()
+            if piece.startswith(CONTINUES)
+        }
+
+    # made for the first word that is split, as many questions have none
+    @cached_property
+    def _first_sizes(self) -> dict[str, tuple[int, ...]]:
+        return _sizes(self._first)
+
+    @cached_property
+    def _later_sizes(self) -> dict[str, tuple[int, ...]]:
+        return _sizes(self._later)
 
     def ids(self, word: str) -> list[int]:
         """Return a word's ids; one [UNK] if no pieces match or it has over 100 characters."""
@@ -71,10 +78,12 @@ def _sizes(pieces: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """
     # sets of sizes as bits of a number, since thousands of containers would set off the collector
     found: dict[str, int] = {}
+    bits_of = found.get
     for piece in pieces:
-        if len(piece) <= LONGEST_WORD:
+        size = len(piece)
+        if size <= LONGEST_WORD:
             prefix = piece[:_PREFIX]
-            found[prefix] = found.get(prefix, 0b110) | 1 << len(piece)
+            found[prefix] = bits_of(prefix, 0b110) | 1 << size
     sizes = {
         bits: tuple(size for size in range(LONGEST_WORD, 0, -1) if bits >> size & 1)
         for bits in set(found.values())

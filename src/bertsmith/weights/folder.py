@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -33,6 +34,8 @@ from bertsmith.weights.tensors import (
     shard_names,
     write_tensors,
 )
+
+P = TypeVar("P")
 
 
 def _check_replaceable(folder: Path) -> None:
@@ -102,12 +105,21 @@ def load_model(folder: Path) -> tuple[Model, Tokenizer]:
     The heads are those the file holds. Raises `ModelFolderError` for a folder that is no model, is
     damaged, is pickled or describes what we cannot compute; `VocabularyError` for its vocabulary.
     """
+    return load_prepared(folder, lambda model: model)
+
+
+def load_prepared(folder: Path, prepare: Callable[[Model], P]) -> tuple[P, Tokenizer]:
+    """Return what `prepare` makes of the model that `load_model` loads, and the tokenizer.
+
+    The tokenizer is read beside that: reading and packing weights are waits for the disk and for
+    native code. Raises what `load_model` and `prepare` raise.
+    """
     files = _files(folder, heads=True)
     config = files.config
     with ThreadPoolExecutor(max_workers=1) as beside:
-        state = beside.submit(files.state, config, names.parts(config))
-        tokenizer = _tokenizer(folder, config)
-    return _assemble(config, state.result()), tokenizer
+        tokenizer = beside.submit(copy_context().run, _tokenizer, folder, config)
+        prepared = prepare(_assemble(config, files.state(config, names.parts(config))))
+    return prepared, tokenizer.result()
 
 
 def start_from(

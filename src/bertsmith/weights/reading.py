@@ -81,7 +81,13 @@ class ModelFiles:
             self._check_shape(row, config)
         self._check_memory(sum(math.prod(names.shape(row, config)) for row in rows))
         self._tell_rounded(rows)
-        return {row.ours: self._read(row) for row in rows}
+        wanted: dict[str, list[Row]] = {}
+        for row in rows:
+            wanted.setdefault(self._stored[row.hub], []).append(row)
+        state: dict[str, Tensor] = {}
+        for name, whole in self._weights.read_many(wanted):
+            state |= {row.ours: _part(row, whole) for row in wanted[name]}
+        return {row.ours: state[row.ours] for row in rows}
 
     def _tell_first_token(self) -> None:
         """Tell of a head that can say nothing but the same, as `transformers` computes it."""
@@ -107,12 +113,6 @@ class ModelFiles:
                 f"needs {4 * values / 2**30:,.1f} GiB of memory where this machine has "
                 f"{room / 2**30:,.1f}"
             )
-
-    def _read(self, row: Row) -> Tensor:
-        """The tensor of a row, a copy where it is a part of one in the file."""
-        number, count = row.place
-        whole = self._weights.read(self._stored[row.hub])
-        return whole if count == 1 else whole.chunk(count)[number].clone()
 
     def _config(self, parts: Set[Part]) -> ModelConfig:
         """The config of a model of these parts."""
@@ -268,3 +268,9 @@ class ModelFiles:
         raise ModelFolderError(
             what, where=self._weights.path, remedy="weights and config.json must be of one model"
         )
+
+
+def _part(row: Row, whole: Tensor) -> Tensor:
+    """Return the tensor of a row, a copy where it is a part of one in the file."""
+    number, count = row.place
+    return whole if count == 1 else whole.chunk(count)[number].clone()

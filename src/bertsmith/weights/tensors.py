@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.files import (
@@ -39,6 +41,9 @@ READABLE = {
     "F64": torch.float64,
 }
 """Types that weights can have."""
+
+# what is read by one call: the system takes 1,024 pieces of memory at once
+_MOST_NEIGHBOURS, _NEIGHBOURING_BYTES = 1000, 2**28
 
 
 class Entry(NamedTuple):
@@ -78,6 +83,45 @@ class TensorFile:
 
         `ModelFolderError` if it is of a type that weights do not have, or is not finite.
         """
+        return dict(self.read_many([name]))[name]
+
+    def read_many(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+        """Yield tensors as `read` returns them, with their names, in the order of the file.
+
+        Neighbours are read by one call: where other threads run Python, each call waits for them.
+        """
+        for group in self._neighbours(names):
+            raw = [self._empty(name) for name in group]
+            with open_regular(self.path) as file:
+                if not _fill(file, self._data + self.entries[group[0]].begin, raw):
+                    raise ModelFolderError("became shorter while it was read", where=self.path)
+            tensors: dict[str, Tensor] = {}
+            while raw:
+                name = group[len(raw) - 1]
+                entry, values = self.entries[name], raw.pop()
+                tensors[name] = values.view(READABLE[entry.kind]).reshape(entry.shape).float()
+            self._check_finite(tensors)
+            for name in group:
+                yield name, tensors.pop(name)
+
+    def _neighbours(self, names: Collection[str]) -> Iterator[list[str]]:
+        """Yield names of tensors that follow one another in the file and are read by one call."""
+        group: list[str] = []
+        begin = end = 0
+        for name in sorted(names, key=lambda name: self.entries[name].begin):
+            entry = self.entries[name]
+            full = len(group) == _MOST_NEIGHBOURS or entry.end - begin > _NEIGHBOURING_BYTES
+            if group and (entry.begin != end or full):
+                yield group
+                group = []
+            if not group:
+                begin = entry.begin
+            group.append(name)
+            end = entry.end
+        if group:
+            yield group
+
+    def _empty(self, name: str) -> Tensor:
         entry = self.entries[name]
         if entry.kind not in READABLE:
             raise ModelFolderError(
@@ -85,19 +129,40 @@ class TensorFile:
                 where=self.path,
                 remedy=f"weights can be {', '.join(READABLE)}",
             )
-        raw = torch.empty(entry.end - entry.begin, dtype=torch.uint8)
-        with open_regular(self.path) as file:
-            file.seek(self._data + entry.begin)
-            if file.readinto(raw.numpy().data) < len(raw):
-                raise ModelFolderError("became shorter while it was read", where=self.path)
-        tensor = raw.view(READABLE[entry.kind]).reshape(entry.shape).float()
-        if not all_finite(tensor):
-            raise ModelFolderError(
-                f"tensor {name} holds values that are no numbers",
-                where=self.path,
-                remedy="the training that made it has failed; use an earlier model",
-            )
-        return tensor
+        return torch.empty(entry.end - entry.begin, dtype=torch.uint8)
+
+    def _check_finite(self, tensors: Mapping[str, Tensor]) -> None:
+        # one number for all of them; what is squared may overflow where all are finite
+        if math.isfinite(get_total_norm(tensors.values())):
+            return
+        for name, tensor in tensors.items():
+            if not all_finite(tensor):
+                raise ModelFolderError(
+                    f"tensor {name} holds values that are no numbers",
+                    where=self.path,
+                    remedy="the training that made it has failed; use an earlier model",
+                )
+
+
+def _fill(file: BufferedReader, begin: int, tensors: Sequence[Tensor]) -> bool:
+    """Fill tensors of bytes, one after the other, from an offset of a file; False at its end."""
+    buffers = [memoryview(each.numpy().data) for each in tensors if len(each)]
+    # Windows has no call that fills several
+    fill = getattr(os, "preadv", None)
+    while buffers:
+        if fill:
+            count = fill(file.fileno(), buffers, begin)
+        else:
+            file.seek(begin)
+            count = file.readinto(buffers[0])
+        if not count:
+            return False
+        begin += count
+        while buffers and count >= len(buffers[0]):
+            count -= len(buffers.pop(0))
+        if count:
+            buffers[0] = buffers[0][count:]
+    return True
 
 
 def all_finite(tensor: Tensor) -> bool:
@@ -232,6 +297,11 @@ class Weights:
     def read(self, name: str) -> Tensor:
         """One tensor as float32; raises what `TensorFile.read` raises."""
         return self._homes[name].read(name)
+
+    def read_many(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+        """Yield tensors and their names, file by file; raises what `TensorFile.read` raises."""
+        for file in self._files:
+            yield from file.read_many([name for name in names if self._homes[name] is file])
 
     def _check_index(self, index: dict[str, str]) -> None:
         for name, home in index.items():

@@ -338,6 +338,10 @@ def dense(table: object, where: Path) -> tuple[str, ...]:
     """Return the pieces by id, which must be exactly 0 to n-1. Raises `ModelFolderError`."""
     if not isinstance(table, dict) or len(table) > MOST_PIECES:
         raise refused("its vocabulary is not a table of pieces", where, "save the tokenizer again")
+    numbers = list(table.values())
+    if numbers == list(range(len(table))) and set(map(type, numbers)) <= {int}:
+        # as nearly all are saved; below, what is wrong with others is named
+        return tuple(table)
     pieces: list[str | None] = [None] * len(table)
     for piece, number in table.items():
         if type(number) is not int or not 0 <= number < len(pieces) or pieces[number] is not None:
