@@ -23,17 +23,8 @@ INLINE void write(bf16* to, float value) {
     to->bits = static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-INLINE float largest_of(const Column& column, const int32_t* sources, long inputs) {
-    float most = 0.0f;
-    for (long k = 0; k < inputs; k++) {
-        if (sources[k] < 0) continue;
-        const float size = __builtin_fabsf(column.weight[sources[k]]);
-        if (size > most) most = size;
-    }
-    return most;
-}
-
-// A matrix that is packed: row k of it is input sources[k], -1 for zeros.
+// A matrix that is packed: row k of it is input sources[k], -1 for zeros. Sources count up but for
+// these.
 struct Packed {
     const Column* columns;
     const int32_t* sources;
@@ -41,13 +32,41 @@ struct Packed {
     const Weights* to;
 };
 
-// Packs a panel. A column's values lie a panel's width apart, so that short runs of all columns are
-// written in turn, while the lines of the panel that they share lie in the L1 cache.
+// Inputs that are packed together: of a whole panel they fit into the L1 cache.
+constexpr long RUN = 64;
+
+// The weights of a column for a run of inputs, zeros after the last.
+INLINE void read_run(const Packed& matrix, const Column& column, long begin, float* to) {
+    const int32_t* sources = matrix.sources + begin;
+    const long count = matrix.inputs - begin < RUN ? matrix.inputs - begin : RUN;
+    if (count == RUN && sources[0] >= 0 && sources[RUN - 1] == sources[0] + RUN - 1) {
+        std::memcpy(to, column.weight + sources[0], RUN * sizeof(float));
+        return;
+    }
+    for (long k = 0; k < RUN; k++)
+        to[k] = k < count && sources[k] >= 0 ? column.weight[sources[k]] : 0.0f;
+}
+
+INLINE float largest_of(const Packed& matrix, const Column& column) {
+    alignas(64) float values[RUN];
+    F most = splat(0.0f);
+    for (long begin = 0; begin < matrix.inputs; begin += RUN) {
+        read_run(matrix, column, begin, values);
+        for (long k = 0; k < RUN; k += LANES) {
+            const F value = load(values + k);
+            most = max(most, max(value, splat(0.0f) - value));
+        }
+    }
+    return largest(most);
+}
+
+// Packs a panel. A column's words lie a panel's width apart, so that runs of all columns are
+// converted, and then written word by word.
 template <class T>
 void pack_panel(const Packed& matrix, long panel) {
     using W = typename Product<T>::Weight;
     constexpr bool whole = Product<T>::whole_numbers;
-    constexpr long RUN = 64;
+    constexpr long WORD_BYTES = PER_WORD<T> * sizeof(W);
     const Weights& to = *matrix.to;
     const long filled = to.words * PER_WORD<T>;
     const Column* columns = matrix.columns + panel * PANEL;
@@ -60,24 +79,28 @@ void pack_panel(const Packed& matrix, long panel) {
         to.bias[panel * PANEL + c] = column.weight ? column.bias * column.factor : 0.0f;
         to.scale[panel * PANEL + c] = 0.0f;
         if (whole && column.weight) {
-            const float most = largest_of(column, matrix.sources, matrix.inputs);
+            const float most = largest_of(matrix, column);
             factors[c] = most > 0 ? 127.0f / most : 0.0f;
             to.scale[panel * PANEL + c] = most / 127.0f * column.factor;
         }
     }
+    alignas(64) float run[RUN] = {};
+    alignas(64) W converted[PANEL][RUN];
     for (long begin = 0; begin < filled; begin += RUN) {
-        const long end = begin + RUN < filled ? begin + RUN : filled;
         for (long c = 0; c < PANEL; c++) {
-            const float* weight = columns[c].weight;
-            W* out = values + c * PER_WORD<T>;
-            for (long k = begin; k < end; k++) {
-                float value = 0.0f;
-                if (weight && k < matrix.inputs && matrix.sources[k] >= 0)
-                    value = weight[matrix.sources[k]] * factors[c];
+            if (columns[c].weight) read_run(matrix, columns[c], begin, run);
+            else std::memset(run, 0, sizeof run);
+            for (long k = 0; k < RUN; k++) {
+                float value = run[k] * factors[c];
                 if (whole) value = __builtin_rintf(value), sums[c] += static_cast<int32_t>(value);
-                write(out + k / PER_WORD<T> * PANEL * PER_WORD<T> + k % PER_WORD<T>, value);
+                write(converted[c] + k, value);
             }
         }
+        const long end = begin + RUN < filled ? RUN : filled - begin;
+        W* out = values + begin * PANEL;
+        for (long k = 0; k < end; k += PER_WORD<T>)
+            for (long c = 0; c < PANEL; c++, out += PER_WORD<T>)
+                std::memcpy(out, converted[c] + k, WORD_BYTES);
     }
     for (long c = 0; c < PANEL; c++) to.sums[panel * PANEL + c] = sums[c];
 }

@@ -137,7 +137,8 @@ def test_the_tensor_that_is_not_finite_is_named_and_the_largest_numbers_are_read
     tmp_path: Path,
 ) -> None:
     largest = torch.full((3,), torch.finfo(torch.float32).max)
-    save_file({"a": largest, "b": largest.clone(), "c": torch.tensor([1.0, -torch.inf])}, tmp_path / "x")
+    wrong = torch.tensor([1.0, -torch.inf])
+    save_file({"a": largest, "b": largest.clone(), "c": wrong}, tmp_path / "x")
     file = TensorFile(tmp_path / "x")
     assert all(torch.equal(each, largest) for _, each in file.read_many(["a", "b"]))
     with pytest.raises(ModelFolderError, match="tensor c holds values that are no numbers"):

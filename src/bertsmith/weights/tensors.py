@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
-from torch.nn.utils import get_total_norm
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.files import (
@@ -95,14 +94,8 @@ class TensorFile:
             with open_regular(self.path) as file:
                 if not _fill(file, self._data + self.entries[group[0]].begin, raw):
                     raise ModelFolderError("became shorter while it was read", where=self.path)
-            tensors: dict[str, Tensor] = {}
-            while raw:
-                name = group[len(raw) - 1]
-                entry, values = self.entries[name], raw.pop()
-                tensors[name] = values.view(READABLE[entry.kind]).reshape(entry.shape).float()
-            self._check_finite(tensors)
             for name in group:
-                yield name, tensors.pop(name)
+                yield name, self._weights(name, raw.pop(0))
 
     def _neighbours(self, names: Collection[str]) -> Iterator[list[str]]:
         """Yield names of tensors that follow one another in the file and are read by one call."""
@@ -131,17 +124,16 @@ class TensorFile:
             )
         return torch.empty(entry.end - entry.begin, dtype=torch.uint8)
 
-    def _check_finite(self, tensors: Mapping[str, Tensor]) -> None:
-        # one number for all of them; what is squared may overflow where all are finite
-        if math.isfinite(get_total_norm(tensors.values())):
-            return
-        for name, tensor in tensors.items():
-            if not all_finite(tensor):
-                raise ModelFolderError(
-                    f"tensor {name} holds values that are no numbers",
-                    where=self.path,
-                    remedy="the training that made it has failed; use an earlier model",
-                )
+    def _weights(self, name: str, raw: Tensor) -> Tensor:
+        entry = self.entries[name]
+        tensor = raw.view(READABLE[entry.kind]).reshape(entry.shape).float()
+        if not all_finite(tensor):
+            raise ModelFolderError(
+                f"tensor {name} holds values that are no numbers",
+                where=self.path,
+                remedy="the training that made it has failed; use an earlier model",
+            )
+        return tensor
 
 
 def _fill(file: BufferedReader, begin: int, tensors: Sequence[Tensor]) -> bool:
