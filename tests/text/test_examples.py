@@ -12,6 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from bertsmith.core.errors import ExampleError
+from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.reading import Example, Kind, read_examples
 from bertsmith.text.examples.recognising import recognise
@@ -52,6 +53,17 @@ def test_jsonl_labels_keep_what_was_written(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress("\n".join(rows).encode()))
     assert [label for *_, label in read(path)] == ["pos", "1.0", "1", "2", "2.5", "true", "01"]
+
+
+def test_keys_that_the_first_record_lacks_are_columns(tmp_path: Path) -> None:
+    # exporters leave out what is null: the pair was ignored, and the label could not be found
+    rows = [{"id": 1, "sentence1": "x"}, {"sentence1": "y", "sentence2": "z", "label": "pos"}]
+    path = write(tmp_path, "a.jsonl", "\n".join(map(json.dumps, rows)))
+    found = list(read_examples(path, need_label=True, bad=BadRows("skip")))
+    assert [(each.text, each.text_pair, each.label) for each in found] == [("y", "z", "pos")]
+    with pytest.raises(ExampleError, match="no label; give every row a label") as caught:
+        read(write(tmp_path, "b.jsonl", '{"text": "x"}\n{"text": "y", "label": "a"}\n'))
+    assert caught.value.line == 1
 
 
 def test_parquet(tmp_path: Path) -> None:

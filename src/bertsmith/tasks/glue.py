@@ -39,7 +39,7 @@ def _variant(task: Task[Example], glue: GlueTask) -> Task[Example]:
     return replace(
         task,
         name=glue.name,
-        reader=replace(task.reader, labelled=read, unlabelled=read, layout=layout),
+        reader=replace(task.reader, labelled=read, measured=None, unlabelled=read, layout=layout),
         learning=replace(task.learning, lengthens=False),
     )
 

@@ -48,9 +48,15 @@ from bertsmith.tokens.vocabulary import Encoding
 # reading
 
 
-def _read(file: Path, reading: Reading, *, labelled: bool) -> Iterator[Question]:
+def _read(
+    file: Path, reading: Reading, *, labelled: bool, located: bool = True
+) -> Iterator[Question]:
     return read_questions(
-        file, need_answers=labelled, bad=reading.bad_rows, columns=reading.columns
+        file,
+        need_answers=labelled,
+        need_positions=located,
+        bad=reading.bad_rows,
+        columns=reading.columns,
     )
 
 
@@ -432,6 +438,7 @@ SPAN = Task(
     head="span",
     reader=Reader(
         labelled=partial(_read, labelled=True),
+        measured=partial(_read, labelled=True, located=False),
         unlabelled=partial(_read, labelled=False),
         characters=_characters,
         layout=_layout,

@@ -190,6 +190,8 @@ class Reader(Generic[R]):
 
     labelled: Callable[[Path, Reading], Iterator[R]]
     """The labelled rows of a file."""
+    measured: Callable[[Path, Reading], Iterator[R]] | None = None
+    """The labelled rows to measure with, where less is needed; None for those of `labelled`."""
     unlabelled: Callable[[Path, Reading], Iterator[R]]
     """The rows of a file to answer for, where they are no lines."""
     characters: Callable[[R], int]
@@ -206,6 +208,10 @@ class Reader(Generic[R]):
     """True if each line of a file, or of standard input (-), is a text to answer for."""
     row_a_record: Callable[[Path, Reading], bool] = _yes
     """True if each record of a table is one row, so that its columns can be kept."""
+
+    def to_measure(self, file: Path, reading: Reading) -> Iterator[R]:
+        """Return the labelled rows of a file that a model is measured with."""
+        return (self.measured or self.labelled)(file, reading)
 
 
 @dataclass(frozen=True, kw_only=True)

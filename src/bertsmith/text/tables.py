@@ -139,6 +139,7 @@ DELIMITED = (".csv", ".tsv")
 JSON = (".jsonl", ".json")
 TABLES = (*DELIMITED, *JSON, ".parquet")
 SAMPLE_ROWS = 1000
+_SAMPLE_CHARACTERS = 2**22
 PARQUET_ROWS = 256
 
 # objects inside an object whose keys are columns, too
@@ -153,7 +154,7 @@ class Head:
     """The head of a table, known before its rows are read.
 
     `names` are the columns' names; in a CSV or TSV, the cells of the first row, header or not; in
-    JSON also those of objects inside a record, as ``review.text``.
+    JSON those of the keys of the first rows, also of objects inside a record, as ``review.text``.
     `sample` holds the first rows, including that one.
     """
 
@@ -306,19 +307,19 @@ class Table:
             first = False
 
     def _json_lines(self, pick: Callable[[Head], Pick]) -> Iterator[tuple[int, Cells]]:
-        names: tuple[str, ...] = ()
-        keys: list[str] = []
-        wanted: set[str] = set()
-        for line, text, row in self._objects() if self._kind == ".jsonl" else self._records():
+        rows = self._objects() if self._kind == ".jsonl" else self._records()
+        sample = list(_sample(rows))
+        # exporters leave out keys without a value, in the first record as in any other
+        records = [row for _, _, row in sample if isinstance(row, dict)]
+        names = tuple(dict.fromkeys(name for row in records for name in _names(row))) or ("",)
+        picked = pick(Head(names=names)) if records else Pick(columns=())
+        keys = [names[index] for index in picked.columns]
+        wanted = {names[index] for index in picked.columns if index not in picked.optional}
+        for line, text, row in chain(sample, rows):
             self._row = text
             if isinstance(row, UserError):
                 self._refuse(row, text)
                 continue
-            if not names:
-                names = (*row, *_inner_names(row)) or ("",)
-                picked = pick(Head(names=names))
-                keys = [names[index] for index in picked.columns]
-                wanted = {names[index] for index in picked.columns if index not in picked.optional}
             values = {key: _value(row, key) for key in keys}
             lacking = next((key for key in keys if key in wanted and values[key] is _ABSENT), None)
             if lacking is not None:
@@ -391,6 +392,24 @@ class Table:
                 yield line, cells
                 line += 1
             self._share = line / (opened.metadata.num_rows + 1)
+
+
+def _sample(
+    rows: Iterator[tuple[int, str, dict[str, object] | UserError]],
+) -> Iterator[tuple[int, str, dict[str, object] | UserError]]:
+    """Yield the first rows, until they are many or long."""
+    characters = 0
+    for each in islice(rows, SAMPLE_ROWS):
+        yield each
+        characters += len(each[1])
+        if characters > _SAMPLE_CHARACTERS:
+            return
+
+
+def _names(row: Mapping[str, object]) -> Iterator[str]:
+    """Yield the names of a record's columns."""
+    yield from row
+    yield from _inner_names(row)
 
 
 def _inner_names(row: Mapping[str, object], levels: int = _LEVELS) -> Iterator[str]:

@@ -81,7 +81,7 @@ def read_labelled(
         kept, held_out = split(task, rows, dev_share, seed)
         task.labels.check(kept, held_out, labels)
         return LabelledData(task=task, labels=labels, train=kept, dev=held_out, dev_is_cut=True)
-    measured = list(task.reader.labelled(dev, reading))
+    measured = list(task.reader.to_measure(dev, reading))
     measured = list(pick_classes(task, measured, reading.columns, known=tuple(every)))
     task.labels.check(rows, measured, labels)
     return LabelledData(task=task, labels=labels, train=rows, dev=measured, dev_is_cut=False)

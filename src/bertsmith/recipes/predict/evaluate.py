@@ -112,7 +112,7 @@ def labelled_rows(
     pairs = None if trained is None else trained.pairs
     reading = reading_as_trained(reading, trained, str(file), labelled=True)
     reading = task.reader.settled(file, reading)
-    rows = list(checked_pairs(task.reader.labelled(file, reading), pairs))
+    rows = list(checked_pairs(task.reader.to_measure(file, reading), pairs))
     rows = list(pick_classes(task, rows, reading.columns, known=answering.labels))
     tell_rows(task, rows, file, reading)
     check_known(task, rows, answering.labels)

@@ -54,6 +54,7 @@ def read_questions(
     path: Path,
     *,
     need_answers: bool,
+    need_positions: bool = True,
     bad: BadRows = FAIL,
     columns: Columns = USUAL,
 ) -> Iterator[Question]:
@@ -64,7 +65,8 @@ def read_questions(
     lists if no answer is possible; or columns ``answer_text`` and ``answer_start``. Answers may be
     text alone, without positions: a string, a list of strings, or a column ``answer_text`` or
     ``answer``, empty if no answer is possible. Such a text is found in the context, as whole words
-    if it occurs as such; it is an error unless it occurs once. Of `columns`, the text is the
+    if it occurs as such; it is an error unless it occurs once or, without `need_positions`, as
+    scores compare texts alone, more often: then it is the first. Of `columns`, the text is the
     context, the second text the question and the label the answers. An answer that is not at its
     position is an error. Raises `ExampleError`, with file and line, unless `bad`
     takes the error; an unreadable paragraph or article counts as one.
@@ -72,7 +74,9 @@ def read_questions(
     file = TextFile(path, ExampleError, columns.encoding)
 
     def rows(refuse: Refuse) -> Iterator[Question]:
-        builder = _QuestionBuilder(file, refuse, need_answers=need_answers)
+        builder = _QuestionBuilder(
+            file, refuse, need_answers=need_answers, need_positions=need_positions
+        )
         if is_table(path, columns):
             columns.check_read(path, "questions about texts", *_READ)
             return builder.of_table(path, columns)
@@ -95,10 +99,13 @@ def _check_begins_as_json(file: TextFile) -> None:
 class _QuestionBuilder:
     """A builder of questions from the parts of one file."""
 
-    def __init__(self, file: TextFile, refuse: Refuse, *, need_answers: bool) -> None:
+    def __init__(
+        self, file: TextFile, refuse: Refuse, *, need_answers: bool, need_positions: bool
+    ) -> None:
         self._file = file
         self._refuse = refuse
         self._need_answers = need_answers
+        self._need_positions = need_positions
         self._ids: set[str] = set()
         self._of_line: Counter[int] = Counter()
         self._in_table = False
@@ -246,11 +253,14 @@ class _QuestionBuilder:
         raise self._file.fault(what, line, "correct answer_start")
 
     def _located(self, line: int, context: str, text: str) -> Answer:
-        """Return the only occurrence of a text, as whole words if it occurs as such."""
+        """Return the only occurrence of a text, as whole words if it occurs as such.
+
+        Where positions are not needed, it is the first of several.
+        """
         found = re.escape(text)
         for pattern in (rf"(?<!\w){found}(?!\w)", found):
             starts = [match.start() for match in re.finditer(pattern, context)]
-            if len(starts) == 1:
+            if len(starts) == 1 or (starts and not self._need_positions):
                 return Answer(text, starts[0])
             if starts:
                 what = f"the answer {text[:40]!r} occurs {len(starts)} times in the context"
