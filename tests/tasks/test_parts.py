@@ -210,7 +210,7 @@ def test_words_of_which_nothing_is_read_do_not_count() -> None:
         found = answered([dropped, "word1", dropped, "word2"])
         (entity,) = found["entities"]
         assert (entity["text"], entity["probability"], found["probability"]) == ("word1", 0.75, 0.5)
-        assert answered([dropped]) == {"entities": [], "probability": 1.0}
+        assert answered([dropped]) == {"entities": [], "probability": 0.0}
 
 
 def test_tags_that_are_read_as_they_are_have_entities_to_score() -> None:

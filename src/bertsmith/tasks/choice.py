@@ -35,6 +35,7 @@ from bertsmith.tasks.task import (
     Task,
     Tuned,
 )
+from bertsmith.text.examples.example import folded
 from bertsmith.text.examples.formats.choices import (
     Choice,
     describe_choices,
@@ -74,7 +75,7 @@ def _characters(row: Choice) -> int:
 
 def _identity(row: Choice) -> Hashable:
     """Return the text, whose questions stay on one side of a split."""
-    return row.context or row.text
+    return folded(row.context or row.text)
 
 
 def _right_options(rows: Sequence[Choice]) -> NDArray[np.int64]:

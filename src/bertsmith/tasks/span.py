@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -41,6 +41,7 @@ from bertsmith.tasks.task import (
     Task,
     Tuned,
 )
+from bertsmith.text.examples.example import folded
 from bertsmith.text.examples.formats.squad import Question, is_table, read_questions
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import Encoding
@@ -424,6 +425,11 @@ def _prediction(record: Record) -> str:
     return str(record["answer"])
 
 
+def _identity(row: Question) -> Hashable:
+    """Return the context, whose questions stay on one side of a split."""
+    return folded(row.context)
+
+
 def _describe(rows: Sequence[Question], labels: Labels) -> str:
     """Return the numbers of contexts, and of questions without an answer."""
     contexts = len({row.context for row in rows})
@@ -446,7 +452,7 @@ SPAN = Task(
     ),
     labels=Labelling(names=_names),
     # the questions of a context
-    identity=attrgetter("context"),
+    identity=_identity,
     asked=attrgetter("question", "context"),
     answers=Answers(
         encode=encode_questions,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ from bertsmith.tasks.task import (
     Task,
     Tuned,
 )
-from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.example import Example, folded
 from bertsmith.text.examples.formats.conll import joining_sign, read_tagged, tag_scheme
 from bertsmith.text.examples.formats.conll_columns import has_names
 from bertsmith.text.examples.formats.tag_tables import described_tag_table, recognise_tag_table
@@ -315,9 +314,9 @@ def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # n
 
 
 def _least(probabilities: NDArray[np.float32]) -> float:
-    """Return the smallest probability of the words that were read, 1 if there are none."""
+    """Return the smallest probability of the words that were read, 0 if there are none."""
     read = probabilities[~np.isnan(probabilities)]
-    return round(float(read.min(initial=1.0)), 6)
+    return round(float(read.min()), 6) if len(read) else 0.0
 
 
 # learning
@@ -453,6 +452,11 @@ def _prediction(record: Record) -> str:
     return ", ".join(f"{e['text']} {e['label']}" for e in record["entities"]) or "-"
 
 
+def _identity(row: Tagged) -> Hashable:
+    """Return the text, by which copies of a sentence stay on one side of a split."""
+    return folded(row.text)
+
+
 def _describe(rows: Sequence[Tagged], labels: Labels) -> str:
     """Return the numbers of words, and of entities by label."""
     words = sum(len(row.words) for row in rows)
@@ -479,8 +483,7 @@ TAG = Task(
         row_a_record=_row_a_record,
     ),
     labels=Labelling(names=_names, of_row=tags_of, check=_check),
-    # copies of a sentence
-    identity=attrgetter("text"),
+    identity=_identity,
     answers=Answers(
         encode=encode_words,
         outputs=tag_probabilities,

@@ -13,7 +13,7 @@ from bertsmith.engine.predictor import text_length
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.labels import require_labels, unknown_label
 from bertsmith.tasks.task import Labels, Reader, Room
-from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.example import Example, folded
 from bertsmith.text.examples.reading import Kind, describe_examples, has_labels, read_examples
 from bertsmith.text.opening import kind_of
 from bertsmith.text.tables import TABLES
@@ -57,7 +57,7 @@ def _reads_lines(file: str, reading: Reading) -> bool:
 
 def same_text(row: Example) -> Hashable:
     """Return the identity by which copies of a text stay on one side of a split."""
-    return row.text, row.text_pair
+    return folded(row.text), None if row.text_pair is None else folded(row.text_pair)
 
 
 def encode_texts(tokenizer: Tokenizer, rows: Sequence[Example], room: Room) -> EncodedExamples:

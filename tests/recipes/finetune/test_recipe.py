@@ -233,7 +233,9 @@ def test_pairs_with_a_dev_file_and_a_text_of_100_000_words(
     rows[5]["text"] = "word3 " * 100_000
     train, dev = tmp_path / "train.jsonl", tmp_path / "dev.jsonl"
     train.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    dev.write_text("\n".join(map(json.dumps, rows[:8])), encoding="utf-8")
+    # one of them an uncased model reads as the same
+    copies = [rows[0] | {"text": "WORD0 Good"}, *rows[1:8]]
+    dev.write_text("\n".join(map(json.dumps, copies)), encoding="utf-8")
     settings = replace(QUICK, epochs=1, max_length=20)
     found = finetune(
         FinetuneConfig(
@@ -246,7 +248,7 @@ def test_pairs_with_a_dev_file_and_a_text_of_100_000_words(
         )
     )
     told = capsys.readouterr().err
-    assert "8 of the dev examples have a text that is also in train" in told
+    assert "8 of the dev examples have a text that is also in train, capitals aside" in told
     assert "2 of 48 texts (4.2 %) were longer than 20 tokens: only their beginning was read" in told
     assert found.data.labels == ("0", "1")
     assert (len(found.data.train), len(found.data.dev), found.cut) == (40, 8, 2)

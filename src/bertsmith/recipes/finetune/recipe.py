@@ -325,7 +325,8 @@ def describe(prepared: Prepared) -> list[str]:
         have = f"{counted(several, 'text')} of train {'has' if several == 1 else 'have'}"
         lines.append(f"{have} copies of another label")
     if shared := overlap(data):
-        lines.append(f"{shared:,} of the dev {task.unit} have a text that is also in train")
+        of_dev = f"{shared:,} of the dev {task.unit}"
+        lines.append(f"{of_dev} have a text that is also in train, capitals aside")
     if line := truncation_note(prepared):
         lines.append(line)
     return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,14 @@ class Example:
     number: float | None = None
     id: str | None = None
     group: str | None = None
+
+
+def folded(text: str) -> str:
+    """Return what is the same of texts that differ in capitals or in how characters are written.
+
+    Copies of a text are found by it, as an uncased model reads them as one.
+    """
+    return unicodedata.normalize("NFKC", text).casefold()
 
 
 Check = Callable[[Example], str | None]
