@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -76,8 +77,12 @@ def overload(bench: Bench) -> dict[str, Any]:
         spent = {name: each - before[name] for name, each in server.seconds().items()}
     cores, elapsed = len(os.sched_getaffinity(0)), found["seconds"]
     goodput = found["answers_per_second"] / rate
+    elsewhere = goodput * undisturbed(found, cores) / undisturbed(capacity, cores)
     outcome(bench, "overload", found)
     bench.tell("overload", "capacity, then goodput", f"{rate:.0f}/s, {100 * goodput:.0f} % of it")
+    bench.tell(
+        "overload", "goodput, clients' processor time taken off both", f"{100 * elsewhere:.0f} %"
+    )
     spent_by = ", ".join(f"{name} {each:.1f} s" for name, each in spent.items())
     bench.tell(
         "overload", f"processor time in {elapsed:.0f} s on {cores} cores",
@@ -93,7 +98,13 @@ def overload(bench: Bench) -> dict[str, Any]:
         bench.tell("overload", name, f"{share:.2f}")
     bench.tell("overload", "memory", f"{watch.peak / MB:.0f} MB")
     figures = {"capacity": capacity, "goodput": goodput, "memory": watch.peak, "cpu_server": spent}
-    return found | figures
+    return found | figures | {"goodput_without_clients": elsewhere}
+
+
+def undisturbed(found: Mapping[str, Any], cores: int) -> float:
+    """Return how many times as much processor time servers have when clients run elsewhere."""
+    seconds = float(found["seconds"])
+    return seconds / (seconds - float(found["cpu"]) / cores)
 
 
 def long(bench: Bench, server: Server) -> dict[str, Any]:
