@@ -25,7 +25,8 @@ from documents import ROOT, Block, RunningServer, blocks, commands, page
 from invented import invented_documents
 
 README, TOUR = "README.md", "docs/tour.md"
-CONTINUED = ("docs/fine-tuning.md", "docs/folders.md")
+PRETRAINING = "docs/pretraining.md"
+CONTINUED = (PRETRAINING, "docs/command-line.md", "docs/fine-tuning.md", "docs/folders.md")
 PAGES = tuple(
     str(path.relative_to(ROOT))
     for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -157,11 +158,11 @@ def follower(tmp_path: Path, programs: Path) -> Iterator[Follower]:
 def test_the_readme_can_be_followed(follower: Follower, tmp_path: Path) -> None:
     follow(README, follower)
     assert (tmp_path / "answers.jsonl").read_text(encoding="utf-8").count("\n") == 3
-    missing = [name for name in files_of_runs() if not list(tmp_path.glob(f"*/{name}"))]
-    assert missing == []
     # these pages go on where that one ends
     for name in CONTINUED:
         follow(name, follower)
+    missing = [name for name in files_of_runs() if not list(tmp_path.glob(f"*/{name}"))]
+    assert missing == []
 
 
 def follow(name: str, follower: Follower) -> None:
@@ -187,8 +188,12 @@ def test_the_tour_can_be_walked(tmp_path: Path, programs: Path) -> None:
 
 
 def files_of_runs() -> Iterator[str]:
-    """The names in the first column of the README's table of a run folder."""
-    for row in re.findall(r"^\| (`.*?) \|", page(README), re.MULTILINE):
+    """The names in the first column of the table of a run folder."""
+    _, _, section = page(PRETRAINING).partition("\n## The run folder\n")
+    table, _, _ = section.partition("\n## ")
+    rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    assert rows
+    for row in rows:
         yield from re.findall(r"`([^`]+)`", row)
 
 
@@ -215,11 +220,40 @@ def test_a_wrong_snippet_is_noticed(follower: Follower, text: str) -> None:
         follower.snippets(README, [block])
 
 
+def anchors(text: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub and GitLab make them."""
+    headings = re.findall(r"^#+ (.*)$", prose(text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_links_lead_somewhere(name: str) -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", page(name)):
+    for link in re.findall(r"\]\(([^)]+)\)", prose(page(name))):
         if not link.startswith("https://"):
-            assert (ROOT / name).parent.joinpath(link).exists(), link
+            file, _, anchor = link.partition("#")
+            target = (ROOT / name).parent.joinpath(file) if file else ROOT / name
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target.read_text(encoding="utf-8")), link
+
+
+def test_pages_that_the_source_names_exist() -> None:
+    files = [
+        path for folder in ("src", "benchmarks", "deploy") for path in (ROOT / folder).rglob("*")
+    ]
+    named = {
+        page_name
+        for path in files
+        if path.suffix in {".py", ".service"}
+        for page_name in re.findall(r"docs/[\w/-]+\.md", path.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert [each for each in sorted(named) if not (ROOT / each).exists()] == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = page("docs/README.md")
+    own = [path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md"]
+    assert [name for name in own if f"({name})" not in index] == []
 
 
 @pytest.mark.parametrize("name", PAGES)
