@@ -23,18 +23,18 @@ class MaskingConfig(Config):
     probability: float = 0.15
     """Share of the tokens to predict."""
     as_mask: float = 0.8
-    """Share of these replaced by [MASK]."""
+    """Share of these that is replaced by [MASK]."""
     as_random: float = 0.1
-    """Share of these replaced by a random token; the rest stay as they are."""
+    """Share of these that is replaced by random tokens; the rest stays unchanged."""
     unit: Literal["token", "word", "ngram", "span"] = "token"
-    """Unit that is chosen: tokens, whole words, one to three words as ALBERT's (n of them with a
-    probability in proportion to 1/n), or spans of words as SpanBERT's."""
+    """Unit of masking: token; word, whole words; ngram, one to three words as in ALBERT (n words
+    with a probability in proportion to 1/n); span, spans of words as in SpanBERT."""
     span: float = 5.0
-    """Mean of the geometric lengths of spans, in words; lengths above ten are not drawn, so that
-    SpanBERT's 5 comes to spans of 3.8."""
+    """Mean of the geometric distribution of span lengths, in words; lengths above ten are not
+    drawn, so SpanBERT's 5 gives spans of 3.8 words on average."""
     smoothing: float = 0.0
-    """Choose rare tokens more often: by their count in the store to the power of minus this;
-    DistilBERT has 0.7, after XLM. 0 chooses all alike."""
+    """Choose rare tokens more often, in proportion to their count in the store to the power of
+    minus this; DistilBERT has 0.7, after XLM; 0 chooses all alike."""
 
     def __post_init__(self) -> None:
         check_range(self, ["probability"], "(0, 1)", group="masking.")
@@ -52,23 +52,23 @@ class SampleConfig(Config):
     """The composition of training sequences and batches."""
 
     max_length: int = 128
-    """Tokens a sequence at most, [CLS] and [SEP] included."""
+    """Maximum number of tokens in a sequence, [CLS] and [SEP] included."""
     tokens_per_batch: int = 8192
-    """Tokens a batch at most."""
+    """Maximum number of tokens in a batch."""
     text: Text = field(default="next_sentence", metadata=named("sequences"))
-    """Two segments with next_sentence or sentence_order as an objective; or one segment, from one
-    document (within_documents) or going on into the next (across_documents)."""
+    """Two segments, with next_sentence or sentence_order as an objective; or one segment, from one
+    document (within_documents) or continuing into the next (across_documents)."""
     left_to_right: bool = False
-    """Predict every token from those before it, instead of masked ones from both sides."""
+    """Predict every token from those before it, instead of masked tokens from both sides."""
     replaced_tokens: bool = False
-    """Predict of every token whether a small generator, trained beside the model, replaced it
-    (ELECTRA: Clark et al. 2020); the masked tokens are the generator's."""
+    """Predict for every token whether a small generator, trained beside the model, replaced it
+    (ELECTRA: Clark et al. 2020); the masks are for the generator."""
     short_sequences: float = 0.0
-    """Share of the sequences that end at a random earlier sentence, so that the model meets short
-    ones too; the rest of their text is left out of the epoch. ALBERT has 0.1."""
+    """Share of the sequences that end at a random earlier sentence, so that the model also reads
+    short ones; the rest of their text is left out of the epoch. ALBERT has 0.1."""
     copies: int = 0
-    """Copies of the text, each cut, paired and masked in its own way, that epochs take in turn;
-    0 makes a new one each epoch. The paper has 10."""
+    """Number of copies of the text, each cut, paired and masked in its own way, which epochs use in
+    turn; 0 makes a new one for each epoch. The paper has 10."""
     masking: MaskingConfig = field(default_factory=MaskingConfig)
     """The choice of the tokens that are masked."""
 

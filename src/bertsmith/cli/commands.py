@@ -8,11 +8,11 @@ from bertsmith.core.output import print_line
 
 
 def completion() -> Verb:
-    """Print the script by which a shell completes verbs, options and their values.
+    """Print a script with which a shell completes verbs, options and their values.
 
-    bash: add source <(bertsmith completion bash) to ~/.bashrc; zsh: add to ~/.zshrc, after
-    compinit, eval "$(bertsmith completion zsh)"; fish:
-    bertsmith completion fish > ~/.config/fish/completions/bertsmith.fish
+    bash: add this to ~/.bashrc: source <(bertsmith completion bash)
+    zsh: add this to ~/.zshrc, after compinit: eval "$(bertsmith completion zsh)"
+    fish: bertsmith completion fish > ~/.config/fish/completions/bertsmith.fish
     """
 
     def run(config: CompletionConfig) -> object:

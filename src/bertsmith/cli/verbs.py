@@ -1,8 +1,8 @@
-"""The verbs: each says what it does, names its options, and calls one recipe.
+"""The verbs of the command line: their descriptions, their options, and the recipes they call.
 
-A function is a verb: its docstring the description in the help, its result the config whose fields
-are the options, and a function that imports the recipe. The config is imported when the verb is
-asked for, the recipe when it runs, so that help comes at once.
+Each function is a verb. Its docstring is the description in the help; its result is the config
+whose fields are the options, and a function that imports the recipe. The config is imported when
+the verb is used, the recipe only when it runs, so that help is fast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bertsmith.core.output import print_json
 
 
 def demo() -> Verb:
-    """Train a small BERT on the documentation of this machine's Python, and use it."""
+    """Train a small BERT on the documentation of this machine's Python, and try it out."""
     from bertsmith.recipes.config import DemoConfig
 
     def load() -> Callable[[DemoConfig], object]:
@@ -39,9 +39,9 @@ def learn_vocabulary() -> Verb:
 
 
 def extend_vocabulary() -> Verb:
-    """Add to a model's vocabulary the pieces that save most on your text.
+    """Add word pieces to a model's vocabulary, those that shorten your text most.
 
-    New pieces start as the mean of those they replace; pretrain --from trains them.
+    The vector of a new piece starts as the mean of those it replaces; pretrain --from trains it.
     """
     from bertsmith.recipes.config import ExtendConfig
 
@@ -54,11 +54,10 @@ def extend_vocabulary() -> Verb:
 
 
 def prepare() -> Verb:
-    """Turn your text into a store of token ids, which pre-training reads.
+    """Convert your text to a store of token ids, which pre-training reads.
 
-    Memory stays the same whatever the size of the text, and the store whatever the number of
-    workers. After an interruption, or when the disk was full, the same command goes on with what is
-    in STORE.partial.
+    Memory does not grow with the text, and the store does not depend on the number of workers.
+    After an interruption, or when the disk was full, the same command resumes from STORE.partial.
     """
     from bertsmith.recipes.config import PrepareConfig
 
@@ -74,8 +73,8 @@ def prepare() -> Verb:
 def pretrain() -> Verb:
     """Pre-train a BERT on a store, or resume a run that was interrupted.
 
-    Recipes, whose settings --help shows (pretrain --recipe roberta --help):
-      quick    Ours, for minutes and hours: the most learned in a small budget
+    Recipes (to show the settings of one: pretrain --recipe roberta --help):
+      quick    Our own, which learns most in minutes or hours
       paper    BERT as published: Devlin et al. 2018
       roberta  RoBERTa as published, on your vocabulary: Liu et al. 2019
       albert   ALBERT as published, on your vocabulary: Lan et al. 2019
@@ -113,10 +112,10 @@ def recipe_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def list_models() -> Verb:
-    """List published models, with their parameters and the memory they take.
+    """List published models with their parameters and the memory they need.
 
-    The sizes are those of pretrain --model; the memory is that of a whole process, to run the
-    encoder on a batch of 4,096 tokens, or to pre-train it with such batches and AdamW.
+    The sizes are those of pretrain --model. The memory is that of a whole process that runs the
+    encoder on a batch of 4,096 tokens, or that pre-trains it with such batches and AdamW.
     """
     from bertsmith.recipes.config import ModelsConfig
 
@@ -129,11 +128,11 @@ def list_models() -> Verb:
 
 
 def finetune() -> Verb:
-    """Teach a model folder a task from labelled examples, with several seeds.
+    """Fine-tune a model on labelled examples, with several seeds.
 
-    The task is detected from the data: a class a text or pair, any number of classes, a number,
-    relevance to a query, one of several options, tags of words, answers in a text. A run that was
-    stopped goes on with the same command.
+    The task is detected from the data: one class or several classes for a text or pair, a number,
+    relevance to a query, one of several options, tags of words, or answers in a text. The same
+    command resumes a run that was stopped.
     """
     from bertsmith.recipes.finetune.config import FinetuneConfig
 
@@ -149,8 +148,8 @@ def finetune() -> Verb:
 def glue() -> Verb:
     """Fine-tune on GLUE's tasks, print the paper's table, and write the leaderboard's zip file.
 
-    Tasks whose files are not there are passed over. A run that was stopped goes on with the same
-    command; tasks of earlier calls with the same model and OUT stay in the table and the zip file.
+    Tasks whose files are missing are skipped. The same command resumes a run that was stopped.
+    Tasks of earlier calls with the same model and OUT stay in the table and the zip file.
     """
     from bertsmith.recipes.finetune.config import GlueConfig
 
@@ -163,11 +162,11 @@ def glue() -> Verb:
 
 
 def compare() -> Verb:
-    """Test whether one fine-tuning is better than another, or only luckier.
+    """Test whether one fine-tuning run is better than another, or only luckier.
 
-    Both must have been measured on the same dev examples. The best seeds' answers are compared
-    example by example: McNemar's test where they are right or wrong, and the difference of the
-    scores over dev sets drawn anew.
+    Both must have been evaluated on the same dev examples. The answers of their best seeds are
+    compared example by example, with McNemar's test if answers are right or wrong, and with a
+    paired bootstrap of the difference of the scores.
     """
     from bertsmith.recipes.finetune.config import CompareConfig
 
@@ -180,18 +179,19 @@ def compare() -> Verb:
 
 
 def distil() -> Verb:
-    """Teach a small student what a larger model, its teacher, knows.
+    """Distil a larger model, the teacher, into a small student.
 
     Methods:
       distilbert  soft targets, labels and cosine of hidden states: Sanh et al. 2019
       tinybert    attention scores and hidden states, then soft targets: Jiao et al. 2020
       minilm      relations of queries, keys, values, then targets and labels: Wang et al. 2021
-      static      no layers, a vector a piece, by the frequencies of a store: Arora et al. 2017
+      static      no layers, one vector for each piece, with the frequencies of a store: Arora et
+                  al. 2017
 
     On a token store the student learns before any task, for --minutes or --steps. On labelled
     examples of the teacher's task it is compared with the teacher, with the same student
-    fine-tuned plainly, and with TF-IDF: score, parameters, size, and speed in the engine. A run
-    that was stopped goes on with the same command.
+    fine-tuned plainly, and with TF-IDF, by score, parameters, size, and speed in the engine. The
+    same command resumes a run that was stopped.
     """
     from bertsmith.recipes.distil.config import DistilConfig
 
@@ -206,11 +206,12 @@ def distil() -> Verb:
 
 
 def predict() -> Verb:
-    """Answer for texts, by what the model folder was taught, or fill in [MASK].
+    """Predict labels, tags, answers or numbers with a fine-tuned model, or fill in [MASK].
 
-    One row out for each row in, blank ones too; csv and jsonl keep the columns of the input. A
-    pre-trained model also predicts whether the second text of a pair, written with a tab between,
-    follows the first; one pre-trained from left to right continues each text.
+    The output has one row for each row of the input, blank ones included; csv and jsonl keep the
+    columns of the input. A pre-trained model fills in [MASK], and predicts whether the second text
+    of a pair, separated by a tab, follows the first; if it was pre-trained from left to right, it
+    continues each text.
     """
     from bertsmith.recipes.predict.config import PredictConfig
 
@@ -225,7 +226,7 @@ def predict() -> Verb:
 def evaluate() -> Verb:
     """Score a fine-tuned model on labelled examples, with 95 % intervals.
 
-    Labels are compared by name, whatever the order in which the file has them.
+    Labels are compared by name, whatever their order in the file.
     """
     from bertsmith.recipes.predict.config import EvaluateConfig
 
@@ -240,10 +241,10 @@ def evaluate() -> Verb:
 def score() -> Verb:
     """Score texts by how well a pre-trained model predicts their tokens; compare pairs.
 
-    The score of a text is its pseudo-log-likelihood, each token masked in its turn (Salazar et al.
-    2020), or the log-likelihood of a model that reads from left to right. Of a pair, in two columns
-    or with a tab between, the better text comes first: the share of pairs is printed whose first
-    text scores higher.
+    The score of a text is its pseudo-log-likelihood, with each token masked in turn (Salazar et al.
+    2020), or the log-likelihood of a model that reads from left to right. In a pair, in two columns
+    or separated by a tab, the better text comes first; the output includes the share of pairs whose
+    first text scores higher.
     """
     from bertsmith.recipes.predict.config import ScoreConfig
 
@@ -258,8 +259,9 @@ def score() -> Verb:
 def write() -> Verb:
     """Write text with a pre-trained model, from a prompt or from nothing.
 
-    A masked model fills masks after the prompt, which takes a pass over the text for each token or
-    more; one that reads from left to right appends a token a pass. The passes are printed.
+    A masked model fills masks after the prompt; depending on --how this takes one or more passes
+    over the text for each token. A left-to-right model appends one token in each pass. The number
+    of passes is printed.
     """
     from bertsmith.recipes.predict.config import WriteConfig
 
@@ -272,11 +274,11 @@ def write() -> Verb:
 
 
 def explain() -> Verb:
-    """Share the answers of a fine-tuned model out among the words of the texts.
+    """Explain the answers of a fine-tuned model by the words of the texts.
 
-    For classes, numbers, tags and answers in texts. Shares of integrated gradients add up to the
-    difference of the answer's logit between the text and masks in place of all its words; those of
-    leave-one-out are what the logit loses without a word. With --deletion the shares are tested.
+    For classes, numbers, tags and answers in texts. The shares of integrated gradients add up to
+    the difference of the answer's logit between the text and a text of masks; the share of a word
+    in leave-one-out is the loss of the logit when the word is masked. --deletion tests the shares.
     """
     from bertsmith.recipes.config import ExplainConfig
 
@@ -289,13 +291,13 @@ def explain() -> Verb:
 
 
 def quantize() -> Verb:
-    """Let a model answer in int8, where that is faster here and as good.
+    """Make a copy of a model that answers in int8, if that is faster here and as good.
 
     Speed is measured on this processor at the lengths of your texts, the score on your labelled
-    examples. Refused, with the table, where int8 is not faster or costs more than half a point.
-    A model without a head gives vectors: their mean cosine with those of fp32 has to be 0.997, or,
-    with pairs of texts and a number as --dev, Spearman's correlation may lose half a point.
-    OUT keeps the original weights, and transformers loads it.
+    examples. The command refuses, and shows the table, if int8 is not faster or loses more than
+    half a point. A model without a head is judged by its vectors: their mean cosine with those of
+    fp32 must be at least 0.997, or, with pairs of texts and a number as --dev, Spearman's
+    correlation may lose half a point. OUT keeps the original weights, and transformers loads it.
     """
     from bertsmith.recipes.config import QuantizeConfig
 
@@ -308,11 +310,11 @@ def quantize() -> Verb:
 
 
 def export() -> Verb:
-    """Write a model for another runtime: ONNX, OpenVINO, torch.export, or transformers.js.
+    """Export a model for another runtime: ONNX, OpenVINO, torch.export, or transformers.js.
 
-    Every head of every family, for batches of any size and texts of any length, under the names of
-    inputs and outputs that transformers and optimum have. What was written is run beside the engine
-    before it takes its name, and refused where the two differ by more than 1e-5.
+    For every head of every family, batches of any size and texts of any length. Inputs and outputs
+    have the names that transformers and optimum use. The result is compared with the engine, and
+    refused if the two differ by more than 1e-5.
     """
     from bertsmith.recipes.export.config import ExportConfig
 
@@ -327,18 +329,20 @@ def export() -> Verb:
 def embed() -> Verb:
     """Write the vectors of texts, of their words or of their tokens, to a file.
 
-    A sentence-transformers folder pools and normalises as its files say; others give the mean, or
-    the last token if the model reads from left to right: only that one has seen the others.
+    A sentence-transformers folder pools and normalises as its files say. For other folders, the
+    vector of a text is the mean of its tokens, or its last token if the model reads from left to
+    right, since only this token has seen the others.
 
     Layers:
-      0 to L          by number; 0, or embeddings, is what the first layer reads
+      0 to L          by number; 0, or embeddings, is the input of the first layer
       first, last, second-to-last, sum-last-4, concat-last-4, sum-all
-      mix:W,W,...     a weight a layer; mix:FILE, learned ones as JSON (Peters et al. 2018)
+      mix:W,W,...     a weight for each layer; mix:FILE, learned ones as JSON (Peters et al. 2018)
 
     Pooling:
       cls, mean, max, mean-sqrt-length, weighted-mean, last-token, or several: cls+mean
-      pooler, the model's own, on the last layer; token, a vector a token
-      word-mean, word-first, word-sum, a vector a word, of its pieces
+      pooler          the model's own, on the last layer
+      token           a vector for each token
+      word-mean, word-first, word-sum    a vector for each word, from its pieces
     """
     from bertsmith.recipes.config import EmbedConfig
 
@@ -353,10 +357,10 @@ def embed() -> Verb:
 def serve() -> Verb:
     """Serve models over HTTP, to programs and on a page to try them.
 
-    /answer answers for every model, /v1/embeddings as OpenAI does, /embed, /predict, /rerank and
-    others as text-embeddings-inference does; /openapi.json describes them. SIGTERM lets what was
-    asked be answered first. It is not encrypted: put a proxy in front of it where it leaves this
-    machine.
+    /answer is for every model, /v1/embeddings follows OpenAI, and /embed, /predict, /rerank and
+    others follow text-embeddings-inference; /openapi.json describes them. After SIGTERM, requests
+    in progress are still answered. Connections are not encrypted: put a proxy in front of the
+    server if it is reachable from other machines.
     """
     from bertsmith.serving.config import ServeConfig
 
@@ -369,12 +373,12 @@ def serve() -> Verb:
 
 
 def inspect() -> Verb:
-    """Show what the attention heads of a model do over your text, as a page of figures.
+    """Show what the attention heads of a model do on your text, as a page of figures.
 
-    A dependency treebank (CoNLL-U) also shows which heads find which relations between words; words
-    with tags, which heads attend from tag to tag and within entities; documents with coreference,
-    which heads find antecedents. All are compared with simple rules and with random weights. Memory
-    does not grow with the text.
+    A dependency treebank (CoNLL-U) also shows which heads find which relations between words;
+    tagged words show which heads attend from tag to tag and within entities; documents with
+    coreference show which heads find antecedents. Simple rules and random weights stand beside
+    them for comparison. Memory does not grow with the text.
     """
     from bertsmith.recipes.config import InspectConfig
 
@@ -387,18 +391,18 @@ def inspect() -> Verb:
 
 
 def convert() -> Verb:
-    """Make a model folder of weights in another format, or Google's format of a model folder.
+    """Convert weights in another format to a model folder, or a model folder to Google's format.
 
     The format of SOURCE is detected from its files:
       pickled     pytorch_model.bin (or any .bin, .pt, .pth), one file or several with an index;
-                  opened in a process that has limits and runs nothing it reads
+                  opened in a process with limits, which runs no code from the file
       safetensors model.fp16.safetensors and the like, one file or several with an index, and
-                  model.safetensors whose vocabulary lies one folder up
+                  model.safetensors with its vocabulary one folder up
       fairseq     a RoBERTa's model.pt with dict.txt, encoder.json and vocab.bpe beside it
       TensorFlow  bert_model.ckpt.index and .data-... of google-research/bert or /albert with
                   bert_config.json and vocab.txt beside them; TensorFlow is not needed
-    config.json and the vocabulary lie beside the weights, or one folder up.
-    OUT/conversion.json lists what became of every tensor.
+    config.json and the vocabulary are beside the weights, or one folder up.
+    OUT/conversion.json lists for every tensor where it went.
     """
     from bertsmith.recipes.config import ConvertConfig
 
@@ -411,11 +415,11 @@ def convert() -> Verb:
 
 
 def push() -> Verb:
-    """Send a model folder to the hub, with a model card.
+    """Upload a model folder to the hub, with a model card.
 
-    The folder is loaded first, to see that it can be. Its README.md gets the head that the hub
-    reads, as far as it is missing; what you wrote there stays. Only the model's files are sent: no
-    checkpoints, logs or data. You must be signed in: set HF_TOKEN, or run: hf auth login.
+    The folder is loaded first, as a check. Missing fields are added to the header of its README.md,
+    which the hub reads; what you wrote there stays. Only the model's files are uploaded: no
+    checkpoints, logs or data. You must be signed in: set HF_TOKEN, or run hf auth login.
     """
     from bertsmith.recipes.config import PushConfig
 

@@ -33,11 +33,11 @@ class EngineConfig(Config):
 
     precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"
     """Number format of the matrix products. auto is bf16 where the processor multiplies it
-    natively, fp32 elsewhere, on GPUs and to measure; int8 for folders made by quantize."""
+    natively; fp32 elsewhere, on GPUs and for evaluation; int8 for folders made by quantize."""
     threads: int | None = None
-    """Processor threads; all that torch would use if not given."""
+    """Number of processor threads; as many as torch uses by default."""
     reproducible: bool = False
-    """Let no bit of an answer depend on the other texts, which is slower."""
+    """Make each answer independent of the other texts bit for bit; slower."""
 
     def __post_init__(self) -> None:
         check_least(self, {"threads": 1})
@@ -55,18 +55,19 @@ class FeatureConfig(Config):
     """The unit and the layers of vectors."""
 
     layer: str = "last"
-    """Hidden states that make a vector: a layer's number from 0 (embeddings), a name, a mix."""
+    """Hidden states from which vectors are made: a layer number from 0 (embeddings), a name, or a
+    mix."""
     pool: str = "auto"
-    """Unit of a vector: a text, each token or each word; auto is the folder's own, or else the
-    mean, or of a model that reads from left to right its last token."""
+    """Pooling of tokens into a vector for each text, token or word; auto is the folder's own, or
+    else the mean, or the last token if the model reads from left to right."""
     words: Words = "blanks"
-    """Words are separated by blanks, or marks are words too."""
+    """blanks: words are separated by white space; marks: punctuation marks are words too."""
     normalize: bool = False
-    """Bring every vector to length 1."""
+    """Scale every vector to length 1."""
     max_length: int | None = None
-    """Tokens of a text that are read, where that is less than the model can."""
+    """Maximum number of tokens read from a text, if less than the limit of the model."""
     truncation: Long = "cut"
-    """Cut what is longer, or read it in windows and average their vectors."""
+    """cut longer texts, or read them in windows and average the vectors of the windows."""
     lowercase: bool = field(default=False, metadata=NO_OPTION)
     """Lower-case texts before they are encoded, whatever the vocabulary."""
     prompt: str = field(default="", metadata=NO_OPTION)
@@ -102,13 +103,13 @@ class FillingConfig(Config):
     """Words for masks, by a model pre-trained to fill them."""
 
     choices: tuple[str, ...] = ()
-    """Words of any number of pieces to choose among; they are compared by the mean log-probability
-    of their pieces."""
+    """Words to choose among, of any number of pieces, separated by commas; they are compared by the
+    mean log-probability of their pieces."""
     most_pieces: int = 1
-    """Look for words of up to so many pieces too."""
+    """Also look for words of up to this many pieces."""
     joint: bool = False
-    """Also fill several masks of a text together: the most confident one first, the others given
-    it."""
+    """Also fill several masks of a text together: the most confident one first, then the others
+    given it."""
 
     def __post_init__(self) -> None:
         check_range(self, ["most_pieces"], "[1, 8]")
@@ -125,10 +126,10 @@ class ContinuationConfig(Config):
     """Continuation of texts by a left-to-right model."""
 
     max_new_tokens: int = 20
-    """Tokens to continue each text with, fewer where the model's positions end."""
+    """Number of tokens that continue each text; fewer where the model's positions end."""
     temperature: float = 0.0
-    """0 takes the most probable token each time; above, tokens are sampled, the rarer ones more
-    often the higher it is."""
+    """0 takes the most probable token each time; above 0, tokens are sampled, and rarer ones become
+    more frequent with higher values."""
     seed: int = 0
     """Seed of the samples."""
 
@@ -142,18 +143,18 @@ class WritingConfig(Config):
     """Generation of text by a pre-trained model."""
 
     length: int = 40
-    """Tokens to write after the prompt."""
+    """Number of tokens to write after the prompt."""
     how: Writing = "left-to-right"
-    """Fill masks from left to right, all at once and the least probable again (mask-predict:
-    Ghazvininejad et al. 2019), or one after another in random order, again and again (gibbs: Wang &
-    Cho 2019)."""
+    """Order in which masks are filled: left-to-right; mask-predict, all at once and then the least
+    probable ones again (Ghazvininejad et al. 2019); gibbs, repeatedly one after another in random
+    order (Wang & Cho 2019)."""
     passes: int | None = None
-    """Passes of the model over the text: 10 for mask-predict, four a token for gibbs if not given;
-    from left to right it is one a token."""
+    """Number of passes over the text; by default 10 for mask-predict and four for each token for
+    gibbs; left-to-right always takes one for each token."""
     temperature: float = 1.0
-    """0 takes the most probable token each time; the higher, the more often rarer ones."""
+    """0 takes the most probable token each time; higher values choose rarer ones more often."""
     top_k: int | None = None
-    """Draw among so many of the most probable tokens; among all if not given."""
+    """Draw among this many of the most probable tokens; among all by default."""
     seed: int = 0
     """Seed of the samples."""
 

@@ -50,18 +50,19 @@ class CorpusConfig(Config):
     """The corpus, and how its files are read."""
 
     corpus: tuple[Path, ...] = field(metadata=POSITIONAL)
-    """Files, folders or globs of .txt, .md, .rst, .log, .html, .xml, .jsonl, .parquet, .csv or
-    .tsv, or source code, also .gz or .zst."""
+    """Files, folders or globs: .txt, .md, .rst, .log, .html, .xml, .jsonl, .parquet, .csv, .tsv or
+    source code, also compressed as .gz or .zst."""
     text_column: str = "text"
     """Column of the text in tables: a name or, in a CSV or TSV, a position from 0."""
     header: HeaderOption = "auto"
-    """Header of a CSV or TSV, a first line that names its columns; auto looks at some lines."""
+    """Whether the first line of a CSV or TSV names its columns; auto decides from the lines."""
     layout: Layout = "auto"
-    """Meaning of lines and blank lines in plain text."""
+    """Layout of plain text: documents, separated by blank lines; prose, one paragraph a line;
+    wrapped, paragraphs wrapped into lines; auto detects it for each file."""
     encoding: str = AUTO
-    """Encoding of the files by name; auto detects it, file by file."""
+    """Encoding of the files, such as latin-1; auto detects it for each file."""
     text_files: tuple[str, ...] = ()
-    """Patterns of names, such as *.py, of files that are read as plain text."""
+    """Name patterns, such as *.py, of further files to read as plain text."""
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
@@ -72,18 +73,18 @@ class VocabularySettings(Config):
     """The kind of vocabulary to learn."""
 
     size: int = 30_000
-    """Entries, special tokens included."""
+    """Number of entries, special tokens included."""
     kind: KindName = "wordpiece"
-    """wordpiece as BERT's and DistilBERT's; byte-bpe as RoBERTa's, which spells everything and
-    knows no unknown words; unigram as ALBERT's (SentencePiece), the likeliest segmentation."""
+    """wordpiece, as in BERT and DistilBERT; byte-bpe, as in RoBERTa, which has no unknown words;
+    unigram, as in ALBERT (SentencePiece), which chooses the most probable segmentation."""
     cased: bool = False
-    """Keep capitals and accents; byte-bpe always does."""
+    """Keep capitals and accents; byte-bpe always keeps them."""
     strip_accents: StripAccents = "auto"
-    """Drop the combining marks of letters, which makes café cafe; auto does so for an uncased
-    vocabulary unless it would change the script, as in Hindi, Arabic or Japanese."""
+    """Drop accents, so that café becomes cafe; auto drops them for an uncased vocabulary unless
+    this would damage the script, as in Hindi, Arabic or Japanese."""
     character_coverage: float | None = None
-    """Share of the text's characters to know, the most frequent first; if not given 0.9995, and
-    rarer ones too that fit into a sixteenth of the size."""
+    """Share of the text that the characters of the vocabulary cover, the most frequent first; by
+    default 0.9995, and rarer characters as long as they fit into a sixteenth of --size."""
     specials: SpecialsName = "albert"
     """Special tokens and rules of a unigram vocabulary: albert, or xlm-roberta, which keeps
     capitals and accents."""
@@ -129,7 +130,7 @@ class ExtendConfig(Config):
     text: CorpusConfig = field(metadata=INLINE)
     """The corpus."""
     add: int
-    """Pieces to add."""
+    """Number of pieces to add."""
     out: Path
     """Folder for the model with the larger vocabulary."""
 
@@ -144,20 +145,20 @@ class PrepareConfig(Config):
     text: CorpusConfig = field(metadata=INLINE)
     """The corpus."""
     vocab: Path
-    """Folder made by vocab learn, or a model folder, or hub:owner/name."""
+    """Folder made by vocab learn, a model folder, or hub:owner/name."""
     out: Path
     """Folder for the store."""
     workers: int | None = None
-    """Processes that encode; one a core if not given."""
+    """Number of processes that encode; one for each core by default."""
     ray: str | None = None
-    """Encode on a Ray cluster whose machines see the same files: auto for the one that this machine
-    is part of, local for processes of this machine, or its host:port."""
+    """Encode on a Ray cluster whose machines see the same files: auto for the cluster of this
+    machine, local for processes on this machine, or the host:port of a cluster."""
     held_out: float = 0.05
-    """Share of the documents to measure with, never trained on."""
+    """Share of the documents that is held out for evaluation and never used for training."""
     fresh: bool = False
-    """Start anew, whatever an interrupted preparation has left in STORE.partial."""
+    """Start from the beginning and discard what an interrupted run left in STORE.partial."""
     dry_run: bool = False
-    """Show the files, how they are read, and the first documents with their tokens, and stop."""
+    """Show the files, how they are read, and the first documents with their tokens; then stop."""
 
     def __post_init__(self) -> None:
         check_least(self, {"workers": 1})
@@ -174,7 +175,7 @@ class ModelsConfig(Config):
     """The options of listing published models."""
 
     json: bool = False
-    """Print one JSON object on standard output, memory in bytes."""
+    """Print one JSON object to standard output, with memory in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,14 +183,14 @@ class ConvertConfig(Config):
     """The options of converting weights."""
 
     source: Path = field(metadata=POSITIONAL)
-    """Folder or file of the model; of a TensorFlow checkpoint also the files' prefix."""
+    """Folder or file of the model; for a TensorFlow checkpoint, also the prefix of its files."""
     out: Path = field(metadata=POSITIONAL)
-    """Folder to write, which must not exist."""
+    """Folder to write; it must not exist."""
     to: Format = "bertsmith"
-    """bertsmith for a model folder, which transformers reads too; tensorflow for a checkpoint that
-    google-research/bert reads, made of a model folder."""
+    """bertsmith writes a model folder, which transformers reads too; tensorflow writes a checkpoint
+    that google-research/bert reads, from a model folder."""
     reference: Path | None = None
-    """Folder of the same model, to compare the outputs of the two."""
+    """Folder of the same model, whose outputs are compared with those of the result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,23 +198,23 @@ class PushConfig(Config):
     """The options of sending a model to the hub."""
 
     model: Path = field(metadata=POSITIONAL)
-    """Folder of a model."""
+    """Model folder."""
     repository: str = field(metadata=POSITIONAL)
-    """Destination as owner/name; created if it does not exist."""
+    """Destination as owner/name; it is created if it does not exist."""
     private: bool = False
-    """Let nobody else see it."""
+    """Make the repository private."""
     revision: str | None = None
-    """Branch to send to, created if it does not exist; main if not given."""
+    """Branch to upload to, created if it does not exist; main by default."""
     message: str = ""
-    """Message of the commit."""
+    """Commit message."""
     license: str | None = None
-    """The license's name on the hub, as apache-2.0, mit or cc-by-4.0."""
+    """Name of the license on the hub, such as apache-2.0, mit or cc-by-4.0."""
     language: tuple[str, ...] = ()
-    """Language of its text, as en, or several with commas between."""
+    """Language of the text, such as en, or several separated by commas."""
     datasets: tuple[str, ...] = ()
-    """Data sets of the hub that it was trained on, with commas between."""
+    """Hub data sets on which the model was trained, separated by commas."""
     dry_run: bool = False
-    """Send and write nothing; list the files and print the card."""
+    """Upload and write nothing; list the files and print the model card."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,19 +222,19 @@ class EmbedConfig(Config):
     """The options of writing vectors."""
 
     model: Path = field(metadata=POSITIONAL)
-    """Folder of a model, or hub:owner/name, or with @revision."""
+    """Model folder, hub:owner/name or hub:owner/name@revision."""
     file: str = field(default="-", metadata=POSITIONAL)
     """Texts, one a line or in the columns of a table; - is standard input."""
     out: Path
-    """.npy, .parquet or .jsonl for the vectors; beside an .npy of tokens or words there are
-    OUT.offsets.npy (where a text's rows begin) and OUT.spans.npy (characters)."""
+    """File for the vectors: .npy, .parquet or .jsonl. For tokens or words, an .npy comes with
+    OUT.offsets.npy (first row of each text) and OUT.spans.npy (characters of each row)."""
     prompt: str | None = None
-    """Name of a prompt of a sentence-transformers folder, to be written before each text."""
+    """Name of a prompt in a sentence-transformers folder, which is written before each text."""
     device: str = "auto"
-    """cpu, cuda or cuda:1; auto is a GPU if there is one."""
+    """cpu, cuda or cuda:1; auto uses a GPU if there is one."""
     ray: str | None = None
-    """Compute on a Ray cluster whose machines see the same model folder: auto for the one that this
-    machine is part of, local for processes of this machine, or its host:port."""
+    """Compute on a Ray cluster whose machines see the same model folder: auto for the cluster of
+    this machine, local for processes on this machine, or the host:port of a cluster."""
     features: FeatureConfig = field(default=FeatureConfig(), metadata=INLINE)
     """The vectors."""
     engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)
@@ -250,19 +251,19 @@ class QuantizeConfig(Config):
     """The options of quantising."""
 
     model: Path = field(metadata=POSITIONAL)
-    """Folder of a fine-tuned model or of one that gives vectors, or hub:owner/name."""
+    """Folder of a fine-tuned model or of a model for vectors, or hub:owner/name."""
     calibrate: Path
-    """Texts as the model will be asked, one a line or in the columns of a table; speed is measured
-    at their lengths, and how near vectors are to those of fp32."""
+    """Typical texts, one a line or in the columns of a table. Their lengths decide the speed that
+    is measured; if the model is for vectors, theirs are compared with those of fp32."""
     dev: Path | None = None
-    """Labelled examples, to measure what int8 costs; for vectors pairs of texts with a number,
-    which may be left out."""
+    """Labelled examples on which the loss through int8 is measured; for vectors, pairs of texts
+    with a number (optional)."""
     out: Path
-    """Folder for the model that is opened in int8."""
+    """Folder for the model that answers in int8."""
     threads: int | None = None
     """Processor threads; all that torch would use if not given."""
     json: bool = False
-    """Print the figures as one JSON object on standard output."""
+    """Print the figures as one JSON object to standard output."""
     length: TextLength = field(default=TextLength(), metadata=INLINE)
     """The part of a text that is read."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
@@ -277,13 +278,13 @@ class DemoConfig(Config):
     """The options of the demo."""
 
     minutes: float = 3.0
-    """Time for pre-training; the rest takes two or three more."""
+    """Minutes of pre-training; the other steps take two or three more."""
     out: Path = Path("demo")
-    """Folder for everything made."""
+    """Folder for all results."""
     seed: int = 0
     """Seed of all random numbers."""
     json: bool = False
-    """Print the figures as one JSON object on standard output."""
+    """Print the figures as one JSON object to standard output."""
 
     def __post_init__(self) -> None:
         # before an earlier demo is cleared away
@@ -300,20 +301,20 @@ class ExplainingConfig(Config):
     """The ways of sharing out answers among words."""
 
     methods: tuple[Attributing, ...] = ("integrated-gradients",)
-    """Attribution of an answer to words: integrated-gradients, gradient-x-input,
+    """Attribution methods, separated by commas: integrated-gradients, gradient-x-input,
     leave-one-out, rollout."""
     baseline: Literal["mask", "pad"] = "mask"
-    """Token in place of all words where integrated gradients begin."""
+    """Token that replaces every word in the text from which integrated gradients start."""
     tolerance: float = 1e-3
-    """Largest gap between the sum of integrated gradients and the difference of the logits; more
-    steps are taken until they are nearer, up to 1,024."""
+    """Largest difference between the sum of integrated gradients and the difference of the logits;
+    the number of steps is doubled, up to 1,024, until it is reached."""
     deletion: bool = False
-    """Also test the shares: without the top words, answers must change more often than without
+    """Also test the shares: masking the top words must change answers more often than masking
     random ones."""
     answers: int = 3
-    """Answers of a text to explain at most, where it has several."""
+    """Maximum number of answers to explain in a text that has several."""
     seed: int = 0
-    """Seed of the words that are left out at random."""
+    """Seed of the random words that are masked."""
     length: TextLength = field(default=TextLength(), metadata=INLINE)
     """The part of a text that is read."""
 
@@ -329,18 +330,18 @@ class ExplainConfig(Config):
     """The options of explaining answers by the words of the texts."""
 
     model: Path = field(metadata=POSITIONAL)
-    """Folder of a fine-tuned model, or hub:owner/name, or with @revision."""
+    """Folder of a fine-tuned model, hub:owner/name or hub:owner/name@revision."""
     file: str = field(default="-", metadata=POSITIONAL)
     """Texts, one a line or in the columns of a table, or a file of the model's task; - is standard
     input."""
     out: Path | None = None
-    """Write a page with the words shaded to this .html file."""
+    """HTML file for a page with the words shaded."""
     json: bool = False
-    """Print everything as one JSON object on standard output."""
+    """Print everything as one JSON object to standard output."""
     limit: int = 100
-    """Texts to explain at most."""
+    """Maximum number of texts to explain."""
     device: str = "auto"
-    """cpu, cuda or cuda:1; auto is a GPU if there is one."""
+    """cpu, cuda or cuda:1; auto uses a GPU if there is one."""
     explaining: ExplainingConfig = field(default=ExplainingConfig(), metadata=INLINE)
     """The attribution of answers to words."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
@@ -357,39 +358,40 @@ class InspectConfig(Config):
     """The options of looking inside a model."""
 
     model: Path = field(metadata=POSITIONAL)
-    """Folder of a model, or hub:owner/name, or with @revision."""
+    """Model folder, hub:owner/name or hub:owner/name@revision."""
     file: str = field(default="-", metadata=POSITIONAL)
     """Texts, one a line or in the columns of a table; a dependency treebank (.conllu); words with
     tags, such as entities (.conll); documents with coreference (CoNLL-2012, or CoNLL-U with
     Entity=); - is standard input."""
     out: Path
-    """Page to write, an .html; OUT.json and OUT-*.png, without the .html, are written beside it."""
+    """HTML file for the page; a .json and several .png files with the same name are written beside
+    it."""
     limit: int | None = None
-    """Texts or sentences to read, the first ones; all if not given."""
+    """Number of texts or sentences to read from the beginning; all by default."""
     max_words: int | None = None
-    """Longest sentence of a treebank or of words with tags that is read, in words; any if not
-    given."""
+    """Maximum number of words in a sentence of a treebank or of tagged words; longer ones are left
+    out; unlimited by default."""
     max_length: int | None = None
-    """Tokens of a text, or of a passage with coreference, that are read; as many as the model takes
-    if not given."""
+    """Maximum number of tokens read from a text, or in a passage with coreference; the limit of the
+    model by default."""
     sample: int = 100
-    """Texts, drawn from all, of which distances between heads, gradients and examples are made."""
+    """Number of texts, drawn from all, for distances between heads, gradients and examples."""
     frequent: int = 20
-    """Most frequent tokens to show."""
+    """Number of most frequent tokens to show."""
     control: bool = True
-    """Compare what heads find, of relations, tags and coreference, with the same model with random
-    weights."""
+    """Compare the heads for relations, tags and coreference with those of the same model with
+    random weights."""
     probes: int = 0
-    """Sentences of a treebank, drawn from all, on which probes are trained and measured, 1000 say;
-    none if not given."""
+    """Number of sentences of a treebank, drawn from all, on which probes are trained and measured,
+    for example 1000; 0 for no probes."""
     against: Path | None = None
-    """Second model, to show what moved: how alike the layers of the two are on the same words."""
+    """Second model; shows how similar the layers of the two are on the same words."""
     words: tuple[str, ...] = ()
-    """Words whose uses are shown, with commas between: neighbours, clusters, a map."""
+    """Words whose uses are shown in neighbours, clusters and a map, separated by commas."""
     device: str = "auto"
-    """cpu, cuda or cuda:1; auto is a GPU if there is one."""
+    """cpu, cuda or cuda:1; auto uses a GPU if there is one."""
     json: bool = False
-    """Print the figures as one JSON object on standard output."""
+    """Print the figures as one JSON object to standard output."""
     tags: TagColumns = USUAL_TAGS
     """Columns of words and tags."""
     columns: TextColumns = field(default=TextColumns(), metadata=INLINE)

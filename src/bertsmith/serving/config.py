@@ -18,25 +18,27 @@ class LimitsConfig(Config):
     """Limits on what clients may ask."""
 
     max_body: int = 4_000_000
-    """Bytes of a request's body."""
+    """Maximum size of a request's body in bytes."""
     max_inputs: int = 1024
-    """Inputs of a request."""
+    """Maximum number of inputs in a request."""
     max_characters: int = 200_000
-    """Characters of a text."""
+    """Maximum number of characters in a text."""
     max_tokens: int = 16_384
-    """Tokens of a text that is read in windows, by a model for tags or spans say; other models read
-    as many as they were made for."""
+    """Maximum number of tokens in a text that is read in windows, for example by a model for tags
+    or spans; other models have the limit with which they were made."""
     queue_tokens: int = 200_000
-    """Tokens that may wait to be computed; requests beyond are refused with status 429."""
+    """Maximum number of tokens that wait in the queue; further requests are refused with status
+    429."""
     deadline: float = 30.0
-    """Seconds after which a request is given up with status 504."""
+    """Seconds after which a request fails with status 504."""
     body_deadline: float = 10.0
-    """Seconds in which a request's body has to arrive."""
+    """Seconds within which the body of a request must arrive."""
     header_deadline: float = 20.0
-    """Seconds in which the headers of a request have to arrive, on a connection kept open too."""
+    """Seconds within which the headers of a request must arrive, also on a connection that is kept
+    open."""
     connections: int = 2048
-    """Connections that are served at once, or as many as the system allows open files for; further
-    ones wait to be accepted."""
+    """Maximum number of simultaneous connections, limited by the open files that the system allows;
+    further ones wait to be accepted."""
 
     def __post_init__(self) -> None:
         check_least(
@@ -54,33 +56,34 @@ class ServeConfig(Config):
     """The options of serving models over HTTP."""
 
     models: tuple[str, ...] = field(metadata=POSITIONAL)
-    """Model folders, or hub:owner/name; the first one is asked where a request names none."""
+    """Model folders, or hub:owner/name; a request that names no model goes to the first one."""
     name: tuple[str, ...] = ()
-    """Names of the models in requests, in the same order, with commas between or each behind a
-    --name of its own; those of their folders if not given."""
+    """Names of the models in requests, in the same order, separated by commas or each after a
+    --name of its own; by default the names of their folders."""
     host: str = "127.0.0.1"
-    """Address to listen at; 0.0.0.0 for every network of this machine."""
+    """Address to listen on; 0.0.0.0 for every network of this machine."""
     port: int = 8080
-    """Port to listen at; 0 for a free one."""
+    """Port to listen on; 0 for any free one."""
     allowed_hosts: tuple[str, ...] = ()
-    """Host names that requests may be addressed to, beside localhost and --host; * for all."""
+    """Host names to which requests may be addressed, in addition to localhost and --host; * for
+    all."""
     api_keys: Path | None = None
-    """File of keys, one a line: requests must have the header Authorization: Bearer KEY."""
+    """File of keys, one a line; requests must have the header Authorization: Bearer KEY."""
     workers: int | None = None
-    """Processes that compute large requests, and as many again for small ones; 2 if not given, or 1
-    on a single core. On a GPU, and on systems other than Linux, each computes both, and on a GPU
-    there is 1."""
+    """Number of processes for large requests, and again for small ones; by default 2, or 1 on a
+    single core. On a GPU, and on systems other than Linux, each process computes both kinds; on a
+    GPU there is 1 by default."""
     device: str = "auto"
-    """auto (a GPU if there is one), cpu, cuda or cuda:1."""
+    """cpu, cuda or cuda:1; auto uses a GPU if there is one."""
     engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)
     """The computation."""
     limits: LimitsConfig = field(default=LimitsConfig(), metadata=INLINE)
     """The limits."""
     drain_delay: float = 0.0
-    """Seconds after SIGTERM in which requests are still accepted, while /ready says 503 already, so
-    that a load balancer notices."""
+    """Seconds after SIGTERM during which requests are still accepted while /ready already answers
+    503, so that a load balancer notices."""
     check: bool = False
-    """Open the models, let each answer one example, print a table, and end."""
+    """Load the models, let each answer one example, print a table, and end."""
 
     def __post_init__(self) -> None:
         if not self.models:

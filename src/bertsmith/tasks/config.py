@@ -24,7 +24,8 @@ class Reading(Config):
     tags: TagColumns = USUAL_TAGS
     """Columns of words and tags."""
     on_bad: OnBad = "fail"
-    """Treatment of bad rows: fail, skip, or quarantine, which puts them into FILE.bad.jsonl."""
+    """Treatment of bad rows: fail stops at the first one; skip leaves them out and counts them;
+    quarantine also writes them to FILE.bad.jsonl."""
 
     @cached_property
     def bad_rows(self) -> BadRows:
@@ -46,9 +47,9 @@ class LabelLoss(Config):
     """The loss over labels."""
 
     class_weights: Literal["none", "balanced"] = "none"
-    """Balanced weighs the classes so that rare ones count as much as common ones."""
+    """balanced weights the classes so that rare ones count as much as common ones."""
     label_smoothing: float = 0.0
-    """Share of each label that is spread over all labels."""
+    """Share of each label's weight that is spread over all labels."""
 
     def __post_init__(self) -> None:
         check_range(self, ["label_smoothing"], "[0, 1)")
@@ -56,16 +57,16 @@ class LabelLoss(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class TextLength(Config):
-    """Length of text that is read, if other than in training."""
+    """Length of the text that is read, if it differs from training."""
 
     max_length: int | None = None
-    """Tokens of a text that are read at once; as in training if not given."""
+    """Maximum number of tokens read at once; as in training by default."""
     truncation: Fit | None = None
-    """Part of longer texts that is read: head, tail, head+tail, or windows, all; as in training
-    if not given."""
+    """Part of a longer text that is read: head, tail, head+tail, or windows, which cover all of it;
+    as in training by default."""
     stride: int | None = None
-    """Tokens that two windows share, where words or answers are looked for; as in training if not
-    given."""
+    """Number of tokens that two successive windows share, for tags and spans; as in training by
+    default."""
 
     def __post_init__(self) -> None:
         check_least(self, {"max_length": 8})
@@ -73,18 +74,18 @@ class TextLength(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class AnsweringConfig(TextLength):
-    """Options of answering, as in training if not given."""
+    """Options of answers; as in training by default."""
 
     top: int = 5
-    """Answers to show for each text."""
+    """Number of answers to show for each text."""
     no_answer: float | None = None
-    """Give no answer to a question where the doubt is over this, in place of what was tuned when
-    the model was trained; 1e9 to always answer."""
+    """Doubt above which a question gets no answer, in place of the threshold tuned in training; 1e9
+    always gives an answer."""
     min_confidence: float | None = None
-    """Give no class or choice whose probability is below this, in place of what was chosen when the
-    model was trained; 0 to always answer."""
+    """Probability below which no class or choice is given, in place of the threshold chosen in
+    training; 0 always gives one."""
     conformal: float | None = None
-    """Also give the set of classes or choices that holds the right one for at least this share of
+    """Also give a set of classes or choices that contains the right one for at least this share of
     texts like those of dev (split conformal prediction); 0.5 to 0.999."""
     continuation: ContinuationConfig | None = field(default=None, metadata=INLINE)
     """The continuation of texts, by a model that continues them."""

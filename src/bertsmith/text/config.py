@@ -45,15 +45,16 @@ class TextColumns(Config):
     """The columns of texts."""
 
     text: str | None = field(default=None, metadata=named("text-column"))
-    """Column of the text, or of a pair's first: a name or, in CSV and TSV, a position from 0."""
+    """Column of the text, or of the first text of a pair: a name or, in CSV and TSV, a position
+    from 0."""
     text_pair: str | None = field(default=None, metadata=named("text-pair-column"))
     """Column of the second text of a pair."""
     header: HeaderOption = "auto"
-    """Header of a CSV or TSV, a first line with the names of its columns: yes, no, or auto, which
-    decides by the first lines and says what it found."""
+    """Whether the first line of a CSV or TSV names its columns: yes, no, or auto, which decides
+    from the first lines and reports its decision."""
     encoding: str = AUTO
-    """Of the file's text, such as latin-1, cp1252, utf-16 or gb18030; auto is UTF-8, what a byte
-    order mark says, or a guess that is said."""
+    """Encoding of the file, such as latin-1, cp1252, utf-16 or gb18030; auto is UTF-8, what a byte
+    order mark says, or a detected encoding, which is reported."""
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
@@ -70,27 +71,27 @@ class Columns(TextColumns):
     """
 
     label: str | None = field(default=None, metadata=named("label-column"))
-    """Column of the class, number or relevance."""
+    """Column of the class, the number or the relevance."""
     labels: tuple[str, ...] = field(default=(), metadata=named("label-columns"))
-    """Several columns of 0 and 1, each named for its class (multi-label)."""
+    """Columns of 0 and 1, one for each class and named for it, separated by commas
+    (multi-label)."""
     id: str | None = field(default=None, metadata=named("id-column"))
-    """Column of a name for each row; no two rows may have the same."""
+    """Column with a unique name for each row."""
     group: str | None = field(default=None, metadata=named("group-column"))
-    """Of pairs to be ranked, what names the query; without it, the query's text; of words
-    with tags, what names the sentence."""
+    """Column that identifies the query of a pair to be ranked (by default its text), or the
+    sentence of a tagged word."""
     layout: Literal["table", "label-first"] = "table"
-    """label-first: lines of a label, a blank and a text, as in TREC and any .label file."""
+    """label-first: each line is a label, a space and a text, as in TREC and any .label file."""
     label_until: str | None = None
-    """Keep the label up to this sign only, as the colon in ENTY:animal."""
+    """Keep only the part of a label before this sign, such as the colon in ENTY:animal."""
     label_separator: Literal["auto", "|", ",", ";"] = "auto"
-    """Separator of several labels in a cell; auto is |, or commas if labels recur."""
+    """Separator of several labels in a cell; auto is |, or a comma if the labels recur."""
     label_start: LabelStart = "auto"
-    """Of multiple choice, what numeric labels count from: 0, 1, or auto, as all labels show."""
+    """Number of the first option in multiple choice, 0 or 1; auto decides from all labels."""
     classes: tuple[str, ...] = ()
-    """The only classes to read examples of, with commas between; of several labels, the only
-    labels."""
+    """Classes to keep, separated by commas; with several labels for a text, the labels to keep."""
     exclude: tuple[str, ...] = ()
-    """Classes to leave out, with commas between."""
+    """Classes to leave out, separated by commas."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -147,15 +148,16 @@ class TagColumns(Config):
     """
 
     word: int = 0
-    """The word."""
+    """Column of the word."""
     tag: int = -1
-    """Its tag."""
+    """Column of the tag."""
     scheme: Literal["auto", "bio1", "bio2", "bioes", "plain"] = "auto"
-    """Scheme of tags that says where an entity begins; auto looks at all of them."""
+    """Tag scheme, which marks where an entity begins; auto detects it from all tags."""
     layout: Literal["auto", "columns", "joined"] = "auto"
-    """Of text files: columns, a word a line; joined, sentences of word_TAG; auto looks at them."""
+    """Layout of text files: columns, one word a line; joined, sentences of word_TAG; auto detects
+    it."""
     sign: str | None = None
-    """Of joined words and tags, what stands between them, such as _ or /; else found."""
+    """Sign between joined words and tags, such as _ or /; detected by default."""
 
     def __post_init__(self) -> None:
         if self.sign is not None and (

@@ -42,15 +42,15 @@ class ScheduleConfig(Config):
     """Warm-up and decay of the learning rate, as shares of the budget."""
 
     warmup: float = 0.1
-    """Share of the budget in which the rate rises linearly from zero to its peak."""
+    """Share of the budget during which the learning rate rises linearly from zero to its peak."""
     decay: Literal["linear", "cosine", "root", "none"] = "linear"
-    """Shape of the rate's decay to zero: root is 1 less the root of the share of the decay that is
-    over (Hägele et al. 2024); none keeps it."""
+    """Decay of the learning rate to zero: linear; cosine; root, 1 minus the square root of the
+    elapsed share of the decay (Hägele et al. 2024); none keeps it at its peak."""
     hold: float = 0.0
-    """Share of the budget, after the warm-up, in which the rate stays at its peak."""
+    """Share of the budget, after the warm-up, during which the learning rate stays at its peak."""
     floor: float = 0.0
-    """Share of the peak that the rate starts from and falls to; 1/32 with a warm-up of 0.1 is the
-    slanted triangle of Howard & Ruder 2018 (ULMFiT), section 3.2."""
+    """Share of the peak at which the learning rate starts and ends; 1/32 with a warm-up of 0.1 is
+    the slanted triangle of Howard & Ruder 2018 (ULMFiT), section 3.2."""
 
     def __post_init__(self) -> None:
         check_range(self, ["warmup", "hold"], "[0, 1]")
@@ -79,28 +79,28 @@ class OptimiserConfig(Config):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019), alone or beside Muon."""
 
     algorithm: Literal["adamw", "lamb"] = field(default="adamw", metadata=named("optimiser"))
-    """AdamW, or LAMB (You et al. 2020) where thousands of sequences make one step."""
+    """adamw, or lamb (You et al. 2020) for steps of thousands of sequences."""
     learning_rate: float = 1e-4
     """Peak learning rate of AdamW or LAMB."""
     weight_decay: float = 0.01
-    """Decay of matrices; biases and norms are never decayed."""
+    """Weight decay of matrices; biases and norms are never decayed."""
     beta_1: float = 0.9
-    """Decay of the first moment."""
+    """Decay rate of the first moment."""
     beta_2: float = 0.999
-    """Decay of the second moment."""
+    """Decay rate of the second moment."""
     epsilon: float = 1e-6
-    """Added to the root of the second moment."""
+    """Term added to the square root of the second moment."""
     matrices: Literal["same", "muon"] = "same"
-    """Optimiser of the matrices of the encoder's layers: the same as all else, or Muon (Jordan
-    2024)."""
+    """Optimiser of the matrices in the encoder's layers: the same as for all other weights, or Muon
+    (Jordan 2024)."""
     muon_learning_rate: float = 0.02
     """Peak learning rate of Muon."""
     muon_momentum: float = 0.95
     """Momentum of Muon."""
 
     layer_decay: float = 1.0
-    """Factor of a layer's rate to that of the layer above it, embeddings lowest (Howard & Ruder
-    2018, section 3.2; Clark et al. 2020, appendix B); 1 for one rate."""
+    """Learning rate of a layer, as a factor of that of the layer above; the embeddings are lowest
+    (Howard & Ruder 2018, section 3.2; Clark et al. 2020, appendix B); 1 for one rate."""
 
     def __post_init__(self) -> None:
         # with an epsilon of 0, weights without a gradient would become 0 / 0

@@ -22,23 +22,26 @@ _TIMES = re.compile(r"(\d+(\.\d+)?)x")
 
 @dataclass(frozen=True, kw_only=True)
 class StudentConfig(Config):
-    """The student's size, and what it starts from."""
+    """The student's size, and its initial weights."""
 
     student: str
-    """Layers and width, as 4/312; or the folder of a student that was distilled from a store; or
-    auto, the largest one that is as fast as --target asks. Of static vectors the width alone."""
+    """Layers and width, such as 4/312; or the folder of a student that was distilled from a store;
+    or auto, the largest student that is as fast as --target. For static vectors, the width
+    alone."""
     target: str = "5x"
-    """For auto: how many times as fast as the teacher the student shall answer many texts, measured
-    in the engine on this machine."""
+    """For --student auto: how many times as fast as the teacher the student answers many texts,
+    measured in the engine on this machine."""
     heads: int | None = None
-    """Attention heads; as many as the teacher's where the width allows, else of their width."""
+    """Number of attention heads; by default as many as the teacher's if the width allows it,
+    otherwise heads of the same width."""
     feed_forward: int | None = None
-    """Inner width of the feed-forward networks; 4 times the width, or the teacher's where the
-    student is as wide as it."""
+    """Inner width of the feed-forward networks; by default 4 times the width, or the teacher's if
+    the student is as wide."""
     start: StartLayers = "alternate"
-    """The teacher's layers that the student starts from, where it is as wide: alternate is every
-    other one, the first and the last among them; uniform the last of every few; bottom the lowest.
-    Another student starts from the teacher's token table, made narrower. new is random weights."""
+    """Layers of the teacher from which a student of the same width starts: alternate, every other
+    one, including the first and the last; uniform, the last of every few; bottom, the lowest. Other
+    students start from the teacher's token table, reduced to their width. new is for random
+    weights."""
 
     def __post_init__(self) -> None:
         check_least(self, {"heads": 1, "feed_forward": 1})
@@ -76,28 +79,31 @@ class TeachingConfig(Config):
     """The objectives of the student, and the cache of the teacher's outputs."""
 
     temperature: float = 2.0
-    """Temperature of distilbert's soft targets; those of the other methods are at 1."""
+    """Temperature of distilbert's soft targets; the other methods use 1."""
     intermediate: float = 0.5
-    """Share of the steps in which tinybert and minilm teach what is inside, before predictions."""
+    """Share of the steps in which tinybert and minilm teach hidden values, before predictions."""
     teacher_layer: int | None = None
-    """The layer whose relations minilm teaches, from 1; the last if not given."""
+    """Layer whose relations minilm teaches, counted from 1; the last by default."""
     relation_heads: int | None = None
-    """Relation heads of minilm; if not given 48, or the most below that divide both widths."""
+    """Number of relation heads of minilm; by default 48, or the largest number below that divides
+    both widths."""
     augment: int = 0
-    """Copies of each text in which some words are replaced, to teach with beside it; TinyBERT has
-    20. The plain student learns from the texts as they are."""
+    """Number of copies of each text, with some words replaced, from which the student also learns;
+    TinyBERT has 20. The plain student learns from the texts as they are."""
     augment_with: Path | None = None
     """Folder of a pre-trained model, or hub:owner/name, whose masked LM replaces words of one
-    piece; other words, and all without it, by those with the nearest vectors."""
+    piece; other words, and all words without this option, are replaced by those with the nearest
+    vectors."""
     unlabelled: Path | None = None
-    """Texts or pairs without labels, sentences without tags, or questions without answers, in a
-    file or folder that predict reads, for the student to learn the teacher's answers to, beside the
-    labelled ones. The plain student has labels alone."""
+    """File or folder of texts or pairs without labels, sentences without tags, or questions without
+    answers, as predict reads them. The student also learns the teacher's answers to these; the
+    plain student does not."""
     cache: Path | None = None
-    """Folder for the teacher's outputs, which runs with the same teacher and data may share; if not
-    given they are in OUT until the run has ended."""
+    """Folder for the teacher's outputs, which runs with the same teacher and data can share; by
+    default they are in OUT until the run has ended."""
     cache_gigabytes: float = 4.0
-    """Disk that they may take; what has no room is computed anew for every batch. 0 keeps none."""
+    """Maximum disk space for the teacher's outputs; those beyond it are computed again for every
+    batch. 0 keeps none."""
 
     def __post_init__(self) -> None:
         check_least(self, {"teacher_layer": 1, "relation_heads": 1, "augment": 0})
@@ -113,28 +119,30 @@ class GeneralSettings(Config):
     """The settings of distillation from a store."""
 
     max_length: int = 128
-    """Tokens a sequence at most."""
+    """Maximum number of tokens in a sequence."""
     tokens_per_batch: int = 4096
-    """Tokens a batch at most."""
+    """Maximum number of tokens in a batch."""
     recipe: GeneralRecipe = "quick"
-    """quick is that of pretrain: Muon for the matrices of the layers, no dropout, and for a student
-    that cannot take the teacher's layers, its token table and positions as sinusoids; paper is
-    AdamW alone with dropout, and random weights for such a student."""
+    """quick trains as in pretrain: Muon for the matrices of the layers and no dropout; a student
+    that cannot take the teacher's layers starts from its token table, with positions as sinusoids.
+    paper is AdamW alone with dropout, and random weights for such a student."""
     learning_rate: float | None = None
-    """Peak learning rate of AdamW, by default the recipe's: 1e-3 for quick, 5e-4 for paper."""
+    """Peak learning rate of AdamW; by default 1e-3 for quick and 5e-4 for paper."""
     muon_learning_rate: float | None = None
-    """Peak learning rate of Muon, which is for quick; by default 0.03."""
+    """Peak learning rate of Muon, which quick uses; by default 0.03."""
     warmup: float | None = None
-    """Share of the budget in which the rate rises, by default 0.02 for quick, 0.05 for paper."""
+    """Share of the budget during which the learning rate rises; by default 0.02 for quick and 0.05
+    for paper."""
     smoothing: float = 0.7
-    """Distilbert's masks favour rare tokens: by their count to the power of minus this."""
+    """Choose rare tokens more often for distilbert's masks, in proportion to their count to the
+    power of minus this."""
     precision: TrainingPrecision = "auto"
-    """bf16 (autocast, float32 weights) or fp32; auto is bf16 where the device multiplies it
-    natively, and that of a run that is resumed."""
+    """Number format: bf16 (autocast, float32 weights) or fp32; auto is bf16 where the device
+    multiplies it natively, and the format of a run that is resumed."""
     checkpoint_minutes: float = 10.0
     """Minutes of training between two checkpoints."""
     measurements: int = 5
-    """Measurements on held-out text during the run."""
+    """Number of evaluations on held-out text during the run."""
 
     def __post_init__(self) -> None:
         check_least(
@@ -158,30 +166,32 @@ class DistilConfig(Config):
     """The options of distillation."""
 
     teacher: Path = field(metadata=POSITIONAL)
-    """Folder of the teacher, fine-tuned where DATA are labelled; or hub:owner/name."""
+    """Folder of the teacher, or hub:owner/name; fine-tuned for the task if DATA is labelled."""
     data: Path = field(metadata=POSITIONAL)
-    """Labelled examples of the teacher's task, or a token store, made with its vocabulary."""
+    """Labelled examples of the teacher's task, or a token store made with its vocabulary."""
     out: Path
     """Folder of the run, and of the student in it."""
     method: tuple[Method, ...] = ("distilbert",)
-    """Method of distillation; several, with commas between, are compared on labelled data."""
+    """Methods of distillation, separated by commas; on labelled data they are compared."""
     minutes: float | None = None
-    """For a store: time on the clock from this command, or its resumption, to the saved student."""
+    """For a store: wall-clock minutes from this command, or from its resumption, to the saved
+    student."""
     steps: int | None = None
-    """For a store: updates, in place of minutes."""
+    """For a store: number of updates, in place of --minutes."""
     dev: Path | None = None
-    """Labelled examples to measure with; a tenth of the others if not given."""
+    """Labelled examples for evaluation; by default a tenth of DATA is held out."""
     task: str | None = None
-    """The task, where the data do not tell; as for finetune."""
+    """Task, if it cannot be detected from the data; as in finetune."""
     plain: bool = True
-    """Also fine-tune the same student plainly, on the labels alone, with as many steps; with
-    --augment or --unlabelled these are more epochs."""
+    """Also fine-tune the same student plainly, on the labels alone, with as many steps, which are
+    more epochs with --augment or --unlabelled."""
     seeds: int = 3
-    """Number of trainings of each method; a run that is given again with more adds them."""
+    """Number of trainings of each method; the same command with a larger number adds seeds to a
+    finished run."""
     device: str = "auto"
-    """cpu, cuda or cuda:1; auto is a GPU if there is one."""
+    """cpu, cuda or cuda:1; auto uses a GPU if there is one."""
     side_by_side: AtOnce = "auto"
-    """Number of trainings at once, as for finetune."""
+    """Number of simultaneous trainings, as in finetune."""
     student: StudentConfig = field(metadata=INLINE)
     """The student."""
     teaching: TeachingConfig = field(default=TeachingConfig(), metadata=INLINE)

@@ -18,25 +18,25 @@ class ExportConfig(Config):
     """The options of exporting a model."""
 
     model: Path = field(metadata=POSITIONAL)
-    """Folder of a model, or hub:owner/name, or with @revision."""
+    """Model folder, hub:owner/name or hub:owner/name@revision."""
     to: Target
-    """onnx for ONNX Runtime and others, openvino, torch-export for a program of torch.export, or
-    transformers.js, a folder for browsers and node."""
+    """onnx for ONNX Runtime and others; openvino; torch-export for a program of torch.export;
+    transformers.js for a folder for browsers and node."""
     out: Path
-    """Folder to write, which must not exist."""
+    """Folder to write; it must not exist."""
     precision: Literal["fp32", "int8"] = "fp32"
-    """int8 writes a second file with int8 products, where that is faster on this processor and as
-    good; for onnx and transformers.js."""
+    """int8 also writes a file with int8 products if it is faster on this processor and as good; for
+    onnx and transformers.js."""
     calibrate: Path | None = None
-    """With int8: texts as the model will be asked, one a line or in the columns of a table; speed
-    is measured at their lengths, and how near vectors are to those of fp32."""
+    """With int8: typical texts, one a line or in the columns of a table. Their lengths decide the
+    speed that is measured; if the model is for vectors, theirs are compared with those of fp32."""
     dev: Path | None = None
-    """With int8: labelled examples, to measure what it costs; for vectors pairs of texts with a
-    number, which may be left out."""
+    """With int8: labelled examples on which its loss is measured; for vectors, pairs of texts with
+    a number (optional)."""
     threads: int | None = None
-    """With int8: processor threads of the measurement; one a core if not given."""
+    """With int8: number of processor threads in the measurement; one for each core by default."""
     json: bool = False
-    """Print the figures as one JSON object on standard output."""
+    """Print the figures as one JSON object to standard output."""
     length: TextLength = field(default=TextLength(), metadata=INLINE)
     """With int8: how much of a text is read."""
     reading: Reading = field(default=Reading(), metadata=INLINE)

@@ -26,11 +26,11 @@ class SearchConfig(Config):
     """
 
     learning_rates: tuple[float, ...] = (2e-5, 3e-5, 5e-5)
-    """Peak learning rates that --grid tries."""
+    """Peak learning rates that --grid tries, separated by commas."""
     batch_sizes: tuple[int, ...] = (16, 32)
-    """Examples a step that it tries."""
+    """Batch sizes that --grid tries."""
     epochs: tuple[int, ...] = (2, 3, 4)
-    """Numbers of epochs that it tries."""
+    """Numbers of epochs that --grid tries."""
 
     def __post_init__(self) -> None:
         for name in ("learning_rates", "batch_sizes", "epochs"):
@@ -45,59 +45,65 @@ class SearchConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneSettings(Config):
-    """Settings of each training; the defaults are within what BERT's authors recommend."""
+    """Settings of each training; the defaults are within the range that BERT's authors
+    recommend."""
 
     epochs: int = 3
-    """Times the examples are gone through."""
+    """Number of passes over the examples."""
     batch_size: int = 32
-    """Examples a step; windows, where words or answers are looked for in long texts."""
+    """Number of examples in a step; for tags and spans, number of windows of text."""
     learning_rate: float = 5e-5
-    """Peak learning rate; published are 2e-5 to 5e-5."""
+    """Peak learning rate; published values are 2e-5 to 5e-5, and smaller models need more."""
     schedule: Literal["linear", "slanted", "triangular", "cosine", "constant"] = "linear"
-    """Shape of the rate after the warm-up: linear and cosine fall to zero; slanted is ULMFiT's,
-    which begins and ends at a 32nd of the peak; triangular rises for half of the steps."""
+    """Course of the learning rate after the warm-up: linear and cosine fall to zero; slanted, as in
+    ULMFiT, begins and ends at a 32nd of the peak; triangular rises for half of the steps; constant
+    stays."""
     warmup: float = 0.1
-    """Share of the steps in which the rate rises."""
+    """Share of the steps during which the learning rate rises."""
     weight_decay: float = 0.01
-    """Decay of matrices."""
+    """Weight decay of matrices."""
     layer_decay: float = 1.0
-    """Factor of a layer's rate to that of the layer above; 0.95 and 0.9 are usual, 1 is off."""
+    """Learning rate of a layer, as a factor of that of the layer above; 0.95 and 0.9 are usual, 1
+    is off."""
     reinitialise_layers: int = 0
-    """Top layers that start from random weights, and the pooler with them (Zhang et al. 2021)."""
+    """Number of top layers that start from random weights, together with the pooler (Zhang et al.
+    2021)."""
     freeze_layers: int = 0
-    """Layers from the bottom that are not trained, and the embeddings with them; -1 freezes the
-    embeddings alone."""
+    """Number of bottom layers that are not trained, together with the embeddings; -1 freezes only
+    the embeddings."""
     patience: int = 0
-    """Epochs in a row without a better score on dev that end the training, the best epoch's weights
-    being kept; 0 trains to the end."""
+    """Number of successive epochs without a better score on dev that end the training, which keeps
+    the best epoch's weights; 0 trains to the end."""
     max_length: int | None = None
-    """Tokens a sequence at most, or the model's limit where that is less. Where none are named, as
-    many as 95 % of the texts have, 128 at least and 512 at most, fewer where that would take hours;
-    384 to look for answers, 128 for words and GLUE's tasks."""
+    """Maximum number of tokens in a sequence, up to the model's limit. By default enough for 95 %
+    of the texts, at least 128, at most 512, and fewer if that would take hours; 384 for spans, 128
+    for tags and for GLUE's tasks."""
     truncation: Fit = "head"
-    """Part of longer texts that is read: head, tail, head+tail, or windows, all of it; words and
-    answers are always looked for in windows."""
+    """Part of a longer text that is read: head, tail, head+tail, or windows, which cover all of it;
+    tags and spans always use windows."""
     stride: int | None = None
-    """Tokens that two windows share, where words or answers are looked for in long texts; a third
-    of them all where none are named."""
+    """Number of tokens that two successive windows share, for tags and spans; a third of a window
+    by default."""
     dev_share: float = 0.1
-    """Share of the examples held out to measure with, where no --dev is given."""
+    """Share of the examples that is held out for evaluation if --dev is not given."""
     dropout: float = 0.1
-    """Share set to zero of embeddings, of what each layer adds, of attention weights and of what
-    the classifier reads, whatever the family and pre-training had."""
+    """Dropout rate of embeddings, of the outputs of each layer's attention and feed-forward, of
+    attention weights and of the classifier's input, in every family and whatever pre-training
+    used."""
     precision: TrainingPrecision = "auto"
     """Number format of training, bf16 or fp32; auto is bf16 where the device multiplies it
-    natively, and that of a run that is resumed. Dev is always measured in fp32."""
+    natively, and the format of a run that is resumed. Scores on dev are always computed in fp32."""
     seed: int = 0
-    """The first seed, and that of the split."""
+    """First seed, and seed of the split."""
     target_accuracy: float | None = None
     """For classes and choices: choose on dev the probability below which the model gives no answer,
-    so that this share of the answers it gives is right; it is kept in the model's folder."""
+    so that this share of its answers is right, and keep it in the model folder."""
     baseline: bool = True
-    """Also train TF-IDF + a linear model, to see what the model is worth."""
+    """Also train TF-IDF with a linear model as a baseline."""
     baseline_seconds: float = 20.0
-    """Seconds that TF-IDF may take, about, or as many as the seeds have taken: it is made smaller,
-    or left out, where it would take more time, or much memory; 0 tries all of it whatever comes."""
+    """Approximate time limit for TF-IDF in seconds, or the time of the seeds if that is longer;
+    TF-IDF is made smaller or left out if it would take more time, or much memory. 0 is for no
+    limit."""
     label_loss: LabelLoss = field(default=LabelLoss(), metadata=INLINE)
     """The loss over labels."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
@@ -153,29 +159,30 @@ AtOnce = int | Literal["auto"]
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentConfig(Config):
-    """The trainings of a run, and where they take place."""
+    """The trainings of a run, and the device."""
 
     seeds: int = 5
-    """Number of trainings; scores have their mean and spread; a run that is given again with more
-    adds them."""
+    """Number of trainings with different seeds; scores are reported with mean and spread. The same
+    command with a larger number adds seeds to a finished run."""
     grid: bool = False
-    """First choose learning rate, batch size and epochs on dev, out of --search.learning-rates,
+    """First choose learning rate, batch size and epochs on dev, from --search.learning-rates,
     --search.batch-sizes and --search.epochs."""
     search: SearchConfig = SearchConfig()
     """The search space of --grid."""
     minutes: float | None = None
-    """Minutes on the clock for the grid; as many cells as fit, in random order."""
+    """Wall-clock minutes for the grid, which tries as many cells as fit, in random order."""
     curve: bool = False
-    """Also train with half of the examples, a quarter and so on, with three seeds."""
+    """Learning curve: also train with half of the examples, a quarter and so on, with three
+    seeds."""
     baselines: bool = False
-    """Also measure static vectors, every layer of the frozen encoder, a mix of them, and the same
-    network from random weights."""
+    """Also score static vectors, each layer of the frozen encoder, a mix of the layers, and the
+    same network from random weights."""
     device: str = "auto"
-    """cpu, cuda or cuda:1; auto is a GPU if there is one."""
+    """cpu, cuda or cuda:1; auto uses a GPU if there is one."""
     side_by_side: AtOnce = "auto"
-    """Number of trainings at once, each a process with its part of the cores; 1 makes them in
-    turn with all cores; auto takes what should be fastest of what free memory has room for, and
-    reports it; a run keeps the threads of its beginning."""
+    """Number of simultaneous trainings, each a process with its part of the cores; 1 trains in turn
+    with all cores; auto chooses the fastest that fits into free memory, and reports it. A resumed
+    run keeps its number of threads."""
 
     def __post_init__(self) -> None:
         check_least(self, {"seeds": 1})
@@ -196,20 +203,20 @@ class FinetuneConfig(Config):
     """The options of fine-tuning."""
 
     model: Path = field(metadata=POSITIONAL)
-    """Folder of a pre-trained model, or hub:owner/name, or with @revision."""
+    """Folder of a pre-trained model, hub:owner/name or hub:owner/name@revision."""
     train: Path = field(metadata=POSITIONAL)
-    """Labelled examples: tables, CoNLL's columns, SQuAD's JSON, a folder of classes."""
+    """Labelled examples: a table, CoNLL's columns, SQuAD's JSON, a folder of classes and others."""
     out: Path
     """Folder of the run, and of the model in it."""
     dev: Path | None = None
-    """Labelled examples to measure with; a tenth of the others if not given."""
+    """Labelled examples for evaluation; by default a tenth of TRAIN is held out."""
     task: str | None = None
-    """Task to be learned, where the data do not tell: classify, pair, multi-label, regression,
-    tag, span, choice or rank."""
+    """Task, if it cannot be detected from the data: classify, pair, multi-label, regression, tag,
+    span, choice or rank."""
     dry_run: bool = False
-    """Read and check the examples, show two of them as the model will get them, and stop."""
+    """Read and check the examples, show two of them part by part, and stop."""
     tensorboard: bool = False
-    """Write the logs for TensorBoard too, to be read by tensorboard --logdir OUT."""
+    """Also write the logs for TensorBoard: tensorboard --logdir OUT."""
     experiment: ExperimentConfig = field(default=ExperimentConfig(), metadata=INLINE)
     """The trainings."""
     settings: FinetuneSettings = field(default=FinetuneSettings(), metadata=INLINE)
@@ -223,9 +230,9 @@ class CompareConfig(Config):
     first: Path = field(metadata=POSITIONAL)
     """Folder of a run."""
     second: Path = field(metadata=POSITIONAL)
-    """Folder of another one."""
+    """Folder of another run."""
     json: bool = False
-    """Print the figures as one JSON object on standard output."""
+    """Print the figures as one JSON object to standard output."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,15 +240,15 @@ class GlueConfig(Config):
     """The options of GLUE."""
 
     model: Path = field(metadata=POSITIONAL)
-    """Folder of a pre-trained model, or hub:owner/name, or with @revision."""
+    """Folder of a pre-trained model, hub:owner/name or hub:owner/name@revision."""
     data: Path
     """Folder with CoLA/, SST-2/ and so on, as GLUE distributes them."""
     out: Path
-    """Folder for a run a task, the table and submission.zip."""
+    """Folder for one run for each task, the table and submission.zip."""
     tasks: tuple[str, ...] = ()
-    """Tasks, with commas between them; all that are there if not given."""
+    """Tasks, separated by commas; by default all whose files are in the folder."""
     json: bool = False
-    """Print the scores as one JSON object on standard output."""
+    """Print the scores as one JSON object to standard output."""
     experiment: ExperimentConfig = field(default=ExperimentConfig(), metadata=INLINE)
     """The trainings of each task."""
     settings: FinetuneSettings = field(default=FinetuneSettings(), metadata=INLINE)

@@ -19,17 +19,17 @@ class PredictConfig(Config):
     """The options of answering texts."""
 
     model: Path = field(metadata=POSITIONAL)
-    """Folder of a model, or hub:owner/name, or with @revision."""
+    """Model folder, hub:owner/name or hub:owner/name@revision."""
     file: str = field(default="-", metadata=POSITIONAL)
     """Texts, one a line or in the columns of a table, or a file or folder of the model's task; - is
     standard input."""
     format: Format = "table"
-    """A table to read; csv, or a JSON object a line (jsonl), for programs."""
+    """table for people; csv, or jsonl (one JSON object a line), for programs."""
     device: str = "auto"
-    """cpu, cuda or cuda:1; auto is a GPU if there is one."""
+    """cpu, cuda or cuda:1; auto uses a GPU if there is one."""
     ray: str | None = None
-    """Compute on a Ray cluster whose machines see the same model folder: auto for the one that this
-    machine is part of, local for processes of this machine, or its host:port."""
+    """Compute on a Ray cluster whose machines see the same model folder: auto for the cluster of
+    this machine, local for processes on this machine, or the host:port of a cluster."""
     answering: AnsweringConfig = field(default=AnsweringConfig(), metadata=INLINE)
     """The decoding of answers."""
     engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)
@@ -56,16 +56,16 @@ class EvaluateConfig(Config):
     """The options of measuring a fine-tuned model."""
 
     model: Path = field(metadata=POSITIONAL)
-    """Folder of a fine-tuned model, or hub:owner/name, or with @revision."""
+    """Folder of a fine-tuned model, hub:owner/name or hub:owner/name@revision."""
     file: Path = field(metadata=POSITIONAL)
     """Labelled examples."""
     device: str = "auto"
-    """cpu, cuda or cuda:1; auto is a GPU if there is one."""
+    """cpu, cuda or cuda:1; auto uses a GPU if there is one."""
     json: bool = False
-    """Print the scores as one JSON object on standard output."""
+    """Print the scores as one JSON object to standard output."""
     conformal: float | None = None
-    """Also tell how often the prediction sets of predict --conformal hold the right class or
-    choice, and how large they are, 0.5 to 0.999."""
+    """Also report how often the prediction sets of predict --conformal contain the right class or
+    choice at this level, and how large they are; 0.5 to 0.999."""
     length: TextLength = field(default=TextLength(), metadata=INLINE)
     """The part of a text that is read."""
     engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)
@@ -79,8 +79,8 @@ class ScoringConfig(Config):
     """The computation of the scores of texts."""
 
     masking: Masking = "token"
-    """Mask of a token to be scored: the token alone (Salazar et al. 2020), or with word-l2r the
-    later pieces of its word too, which give it away (Kauf & Ivanova 2023)."""
+    """What is masked when a token is scored: token, the token alone (Salazar et al. 2020);
+    word-l2r, also the later pieces of its word, which would reveal it (Kauf & Ivanova 2023)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,16 +88,16 @@ class ScoreConfig(Config):
     """The options of scoring texts by how well a model predicts their tokens."""
 
     model: Path = field(metadata=POSITIONAL)
-    """Folder of a pre-trained model, or hub:owner/name, or with @revision."""
+    """Folder of a pre-trained model, hub:owner/name or hub:owner/name@revision."""
     file: str = field(default="-", metadata=POSITIONAL)
-    """Texts, one a line or in a column of a table; pairs in two columns, or with a tab between, the
-    better text first; - is standard input."""
+    """Texts, one a line or in a column of a table; pairs in two columns, or separated by a tab,
+    with the better text first; - is standard input."""
     format: Format = "table"
-    """A table to read; csv, or a JSON object a line (jsonl), for programs."""
+    """table for people; csv, or jsonl (one JSON object a line), for programs."""
     json: bool = False
-    """Print only the figures of all texts, as one JSON object."""
+    """Print only the figures over all texts, as one JSON object."""
     device: str = "auto"
-    """cpu, cuda or cuda:1; auto is a GPU if there is one."""
+    """cpu, cuda or cuda:1; auto uses a GPU if there is one."""
     scoring: ScoringConfig = field(default=ScoringConfig(), metadata=INLINE)
     """The scoring of tokens."""
     engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)
@@ -115,15 +115,15 @@ class WriteConfig(Config):
     """The options of writing text with a pre-trained model."""
 
     model: Path = field(metadata=POSITIONAL)
-    """Folder of a pre-trained model, or hub:owner/name, or with @revision."""
+    """Folder of a pre-trained model, hub:owner/name or hub:owner/name@revision."""
     prompt: str = ""
-    """The text to begin with; it stays as it is."""
+    """Text with which the result begins."""
     samples: int = 1
     """Number of texts to write."""
     json: bool = False
-    """Print the texts and what they took as one JSON object."""
+    """Print the texts, their passes and their time as one JSON object."""
     device: str = "auto"
-    """cpu, cuda or cuda:1; auto is a GPU if there is one."""
+    """cpu, cuda or cuda:1; auto uses a GPU if there is one."""
     writing: WritingConfig = field(default=WritingConfig(), metadata=INLINE)
     """The generation of the text."""
     engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)

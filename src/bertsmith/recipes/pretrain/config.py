@@ -23,40 +23,40 @@ class NetworkConfig(Config):
     """Family, wiring and dropout of the network."""
 
     family: FamilyName = "bert"
-    """Family whose sizes, wiring and heads these are; layers of an albert share their weights, and
-    its tables are narrow; a modernbert has rotary positions and takes long texts."""
+    """Model family: its sizes, wiring and heads. The layers of albert share their weights, and its
+    embeddings are narrow; modernbert has rotary positions and reads long texts."""
     initialisation: Literal["random", "neighbours"] = "random"
-    """Initial weights: random ones, as published, or counts of which tokens stand next to
-    which in the corpus, with positions to match (some seconds; BERTs only)."""
+    """Initial weights: random, as published; or neighbours, from counts of neighbouring tokens in
+    the corpus, with positions to match (takes some seconds; only for BERT)."""
     positions: Positions | None = None
-    """Learned, sinusoidal (not trained), rotary or none; by default the family's, as are the
-    following six. What no class of transformers computes is said before training and saved as
-    model_type bertsmith."""
+    """Positions: learned, sinusoidal (not trained), rotary or none. The family decides the default
+    of this option and the next six. A wiring that no class of transformers computes is reported
+    before training and saved as model_type bertsmith."""
     norm: Norm | None = None
-    """Layer norms after each sum, or before attention and feed-forward."""
+    """Layer norms: after each residual sum, or before attention and feed-forward."""
     gated: bool | None = None
-    """Feed-forward networks that multiply two of their inner values."""
+    """Gated feed-forward networks, which multiply two of their inner values."""
     biases: bool | None = None
-    """Biases of linear layers and norms."""
+    """Biases in linear layers and norms."""
     segments: int | None = None
-    """Segment embeddings; 0 for none."""
+    """Number of segment embeddings; 0 for none."""
     window: int | None = None
-    """Tokens, half of them on either side, that a token sees in layers of local attention."""
+    """Width of local attention: number of tokens that a token sees, half of them on either side."""
     global_every: int | None = None
-    """One layer in so many sees all tokens, the others a window."""
+    """Every n-th layer has global attention, the others local attention."""
     position_initialisation: Literal["sinusoidal", "random", "parent"] = "random"
-    """Initial values of learned positions, where --initialisation is random; parent: those of the
-    model that is continued."""
+    """Initial values of learned positions if --initialisation is random; parent takes those of the
+    model in --from."""
     position_scale: float = 0.05
-    """Amplitude of the sinusoids that learned positions start from."""
+    """Amplitude of the sinusoids from which learned positions start."""
     activation: Activation = "gelu"
-    """The exact GELU, or its tanh formula."""
+    """Activation function: the exact GELU, or its approximation by tanh."""
     max_positions: int = 512
-    """The longest sequence the model will ever take; each position has an embedding, if any has."""
+    """Longest sequence that the model can read; learned positions have an embedding for each."""
     hidden_dropout: float = 0.1
-    """Share of hidden values set to zero while pre-training; fine-tuning has its own."""
+    """Dropout rate of hidden states in pre-training; fine-tuning has its own."""
     attention_dropout: float = 0.1
-    """Share of attention weights set to zero while pre-training."""
+    """Dropout rate of attention weights in pre-training."""
 
     def __post_init__(self) -> None:
         check_least(self, {"segments": 0, "window": 1, "global_every": 1, "max_positions": 8})
@@ -76,35 +76,35 @@ class PretrainSettings(Config):
     samples: SampleConfig = field(default=SampleConfig(), metadata=INLINE)
     """The sequences."""
     phases: tuple[Phase, ...] = ()
-    """Shares of the budget, before the rest of it, in which sequences are shorter; the paper's is
+    """Phases at the beginning, each with a share of the budget and shorter sequences; the paper has
     [{share: 0.9, max_length: 128}] with --max-length 512."""
     optimiser: OptimiserConfig = field(default=OptimiserConfig(), metadata=INLINE)
     """The optimiser."""
     schedule: ScheduleConfig = field(default=ScheduleConfig(), metadata=INLINE)
-    """The learning rate's way."""
+    """The course of the learning rate."""
     max_gradient_norm: float = 1.0
-    """Largest norm of the gradient; 0 for no limit."""
+    """Norm to which larger gradients are clipped; 0 for no limit."""
     spike: float = 5.0
-    """A step is skipped when its gradient's norm is so many times the usual one; 0 for never. One
-    whose loss or gradient is no number always is."""
+    """Skip a step if the norm of its gradient is this many times the usual one; 0 for never. A step
+    whose loss or gradient is not finite is always skipped."""
     patience: int = 10
-    """Skipped steps in a row that end the run."""
+    """Number of successive skipped steps that ends the run."""
     gradient_accumulation: int = 1
-    """Batches whose gradients make one step, of each process that the run begins with."""
+    """Number of batches in a step, for each process with which the run begins."""
     precision: TrainingPrecision = "auto"
-    """bf16 (autocast, float32 weights) or fp32; auto is bf16 where the device multiplies it
-    natively, and that of a run that is resumed."""
+    """Number format: bf16 (autocast, float32 weights) or fp32; auto is bf16 where the device
+    multiplies it natively, and the format of a run that is resumed."""
     seed: int = 0
     """Seed of weights, samples and dropout."""
     log_every: int = 20
-    """Steps between two lines of the log."""
+    """Number of steps between two lines of the log."""
     checkpoint_minutes: float = 10.0
     """Minutes of training between two checkpoints."""
     keep_checkpoints: int = 2
-    """Newest checkpoints that are kept, besides that of the best measurement."""
+    """Number of newest checkpoints to keep, in addition to that of the best evaluation."""
     measurements: int = 10
-    """Measurements on held-out text during the run, evenly over the budget; minutes pay for them,
-    and few minutes for fewer or smaller ones."""
+    """Number of evaluations on held-out text, evenly spread over the run. With --minutes they use
+    some of the time, and a small budget has fewer or smaller ones."""
 
 
 Size = Literal["tiny", "mini", "small", "medium", "base", "large", "xlarge", "xxlarge"]
@@ -116,34 +116,35 @@ class PretrainConfig(Config):
     """The options of pre-training."""
 
     store: Path | None = field(default=None, metadata=POSITIONAL)
-    """Folder made by prepare; may be left out where OUT holds a run, which is resumed."""
+    """Folder made by prepare; omit it to resume the run in OUT."""
     out: Path
-    """Folder of the run: checkpoints, log, report, and the model in it when done."""
+    """Folder of the run: checkpoints, log, report and, when it is done, the model."""
     model: str | None = None
-    """Size of the network: tiny (2 layers of 128), mini, small, medium, base or large (24 of 1024),
-    of an ALBERT up to xxlarge (12 of 4096), or layers and width, as 4/192; if not given, tiny to
-    base, chosen by text and budget, which is reported."""
+    """Size of the network: tiny (2 layers of width 128), mini, small, medium, base or large (24 of
+    1024), for an ALBERT up to xxlarge (12 of 4096), or layers and width, such as 4/192. By default
+    a size from tiny to base that suits text and budget, which is reported."""
     recipe: RecipeName | None = None
-    """Defaults of the settings below; quick if not given."""
+    """Recipe, which sets the defaults of the settings below; quick by default."""
     from_: Path | None = field(default=None, metadata=named("from"))
     """Folder of a model, or hub:owner/name, to train further; the store must have its vocabulary.
-    Network, dropout and pairs are its own, the optimiser AdamW at 1e-4."""
+    It decides network, dropout and pairs; the optimiser is AdamW at 1e-4."""
     minutes: float | None = None
-    """Time on the clock from this command, or from its resumption, to the saved model."""
+    """Wall-clock minutes from this command, or from its resumption, to the saved model."""
     steps: int | None = None
-    """Updates to train, in place of minutes; the learning rate decays to zero over either."""
+    """Number of updates, in place of --minutes; the learning rate decays to zero over either."""
     device: str = "auto"
-    """cpu, cuda or cuda:1; auto is a GPU if there is one, and that of a run that is resumed."""
+    """cpu, cuda or cuda:1; auto uses a GPU if there is one, and the device of a run that is
+    resumed."""
     workers: int = 0
-    """Processes that draw batches ahead of training; the result is the same."""
+    """Number of processes that prepare batches in advance; the result does not depend on it."""
     tensorboard: bool = False
-    """Write the log for TensorBoard too, to be read by tensorboard --logdir OUT."""
+    """Also write the log for TensorBoard: tensorboard --logdir OUT."""
     shard: bool = False
-    """Below torchrun, each process holds a share of the weights (docs/many-machines.md)."""
+    """Under torchrun, keep only a part of the weights in each process (docs/many-machines.md)."""
     force: bool = False
-    """Go on whatever the check before training finds."""
+    """Train whatever the check before training finds."""
     dry_run: bool = False
-    """Print what the check before training finds, and stop; OUT is left as it is."""
+    """Print the findings of the check before training, and stop; OUT is not changed."""
     settings: PretrainSettings | None = field(default=None, metadata=INLINE)
     """The settings of the run; None for those of the recipe, or of the run that is resumed."""
 
