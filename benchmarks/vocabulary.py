@@ -3,7 +3,7 @@
     BERTSMITH_DATA=data python benchmarks/vocabulary.py [--quick]
 
 `tokenizers`' WordPieceTrainer (BPE with ##) and `bertsmith vocab learn`, which exchanges half of
-such pieces for better ones, learn from the same four fifths of the novels; pieces a word are
+such pieces for better ones, learn from the same four fifths of the novels; pieces per word are
 counted on the others, longest match first. Times are of learning from texts in memory, in turns.
 Checked on the way: as many entries, and the pieces of every held-out word join to the word again.
 """
@@ -121,7 +121,8 @@ def cuts(word: str, known: frozenset[str]) -> Iterator[str]:
 
 def show(results: list[dict[str, float]], learned: int, words: int) -> None:
     """Print the table."""
-    shown = Table(title=f"pieces a word, {words:,} held-out words; {learned:,} paragraphs learned")
+    title = f"pieces per word, {words:,} held-out words; {learned:,} paragraphs learned"
+    shown = Table(title=title)
     for heading in ("entries", "WordPieceTrainer", "bertsmith", "seconds", "seconds", "time"):
         shown.add_column(heading, justify="right")
     for each in results:

@@ -125,7 +125,7 @@ def test_a_killed_rank_is_named(shared: dict[str, str], tmp_path: Path) -> None:
         for each in read_record(tmp_path / "run" / PREFLIGHT)["findings"]
     }
     assert " in 2 processes" in found["memory needed"]
-    tokens = re.match(r"([\d.]+)M tokens in 100,000 steps", found["the budget sees"])
+    tokens = re.match(r"([\d.]+)M tokens in 100,000 steps", found["budget"])
     assert tokens is not None
     last = lines_of(tmp_path / "run")[-1]
     read = last["tokens"] / last["step"] * 100_000 / 1e6

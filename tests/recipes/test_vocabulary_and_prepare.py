@@ -65,7 +65,7 @@ def test_a_vocabulary_of_the_size_asked_for(
     assert accents == "accents: stripped, as BERT's uncased models do: none have any"
     assert alphabet.startswith("alphabet: all ")
     assert first.startswith("vocabulary: 150 pieces, uncased; ")
-    assert first.endswith(" pieces a word, 0.00 % of the pieces [UNK]")
+    assert first.endswith(" pieces per word, 0.00 % of the pieces [UNK]")
     assert last == f"next: bertsmith prepare CORPUS --vocab '{out}' --out store"
 
 
@@ -121,7 +121,7 @@ def test_words_in_pieces() -> None:
     learned = learn_from([document], total=10, settings=VocabularySettings(size=100))
     assert learned.fit.size.words == 54
     assert learned.fit.unknown == 0
-    assert describe(learned).endswith("1.00 pieces a word, 0.00 % of the pieces [UNK]")
+    assert describe(learned).endswith("1.00 pieces per word, 0.00 % of the pieces [UNK]")
     shown = in_pieces(learned.tokenizer, ["walk", "walkeds", "talk"], count=2)
     assert shown == "walkeds -> walked ##s, walk -> walk"
 
@@ -263,7 +263,7 @@ def test_what_is_left_out_of_an_alphabet_is_said(
     )[0]
     assert int(known) + int(left_out) == 900 + 1 + 10
     assert float(share) == pytest.approx(25, abs=0.1)
-    assert " pieces a character, " in fit
+    assert " pieces per character, " in fit
     unknown = 100 * (900 - kept) * 4 / store_tokens(learned, ideographs)
     assert float(re.findall(r"([\d.]+) % of the pieces", fit)[0]) == pytest.approx(unknown, abs=2)
     assert size == "no other piece of known characters is frequent enough; 1,000 were asked for"

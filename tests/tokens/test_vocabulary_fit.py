@@ -58,7 +58,7 @@ def test_counts_by_hand() -> None:
     fit = measure_fit(made, iter(["The hands", "handed, the [MASK", ""]))
     # the | hand s | hand ed | , | the | [ | mask
     assert (fit.size.words, fit.pieces, fit.unknown) == (5, 9, 2)
-    assert fit.describe() == "1.80 pieces a word"
+    assert fit.describe() == "1.80 pieces per word"
     assert fit.unknown_share == 2 / 9
 
 

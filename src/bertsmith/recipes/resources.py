@@ -88,7 +88,7 @@ class Findings:
             raise StoreError(
                 "; ".join(f"{finding.name}: {finding.found}" for finding in stops),
                 where=where,
-                remedy="; ".join(remedies) + "; or go on with --force",
+                remedy="; ".join(remedies) + "; or continue with --force",
             )
 
 
@@ -112,7 +112,9 @@ def percent(share: float) -> str:
 
 
 WORKING_ROOM = 250_000_000
-_REMEDY = "take a smaller --model, or half of --tokens-per-batch with twice --gradient-accumulation"
+_REMEDY = (
+    "choose a smaller --model, or half of --tokens-per-batch with twice --gradient-accumulation"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,7 +79,7 @@ def pick_size(
         reads = tokens_of(size) if min(read, most) >= wanted else read
         if min(reads, most) < wanted:
             wanting = (
-                f"; {size} would want {short_number(wanted)}, {TOKENS_A_WEIGHT} for each of the "
+                f"; {size} would need {short_number(wanted)}, {TOKENS_A_WEIGHT} for each of the "
                 f"{short_number(weights[size])} weights in its layers"
             )
             if most < reads:
@@ -88,8 +88,8 @@ def pick_size(
         chosen, read = size, reads
     return SizeChoice(
         size=chosen,
-        reason=f"size {chosen}, as no --model is named: it reads about {short_number(read)} tokens "
-        f"in {time}, the corpus {read / max(corpus, 1):.2g} times{wanting}",
+        reason=f"size {chosen}, since no --model is given: it reads about {short_number(read)} "
+        f"tokens in {time}, the corpus {read / max(corpus, 1):.2g} times{wanting}",
     )
 
 

@@ -154,15 +154,15 @@ def _loss(tokenizer: Tokenizer, entropy: float, pace: Pace, *, inherited: bool) 
     remedy = "the weights do not fit this vocabulary"
     return [
         judged(
-            "loss at the start",
-            f"{first:.2f}; knowing nothing costs ln {tokenizer.size:,} = {expected:.2f}",
+            "initial loss",
+            f"{first:.2f}; uniform guessing gives ln {tokenizer.size:,} = {expected:.2f}",
             math.inf if math.isnan(first) else first - expected,
             (1.0, 5.0),
             f"{remedy}: name the model that the store was prepared for" if inherited else remedy,
         ),
         Finding(
-            name="loss to get below",
-            found=f"{entropy:.2f}, what word frequencies alone give; a loss that stays there has "
+            name="unigram loss",
+            found=f"{entropy:.2f}, from word frequencies alone; a loss that stays there has "
             "learned nothing else yet",
         ),
     ]
@@ -243,37 +243,37 @@ def look_at_text(store: TokenStore, tokenizer: Tokenizer, seen: Survey) -> list[
     """Return findings on copies and repetitions."""
     index = store.index
     trial = 1.0 if index.tokens > _TRIAL_TOKENS else math.inf
-    text = "documents" if seen.whole else f"documents of {seen.documents:,} looked at"
+    text = "documents" if seen.whole else f"{seen.documents:,} documents examined"
     example = f"; one begins: {_text(tokenizer, seen.near_duplicate)}"
     return [
         Finding(
             name="corpus",
             found=f"{counted(index.documents, 'document')}, {short_number(index.tokens)} tokens; "
             f"{counted(index.duplicates, 'exact duplicate')} left out"
-            + ("" if seen.whole else f"; {short_number(seen.tokens)} tokens of it looked at"),
+            + ("" if seen.whole else f"; {short_number(seen.tokens)} tokens of it examined"),
         ),
         judged(
-            "documents nearly alike",
-            f"{percent(seen.near_duplicates)} of the {text} share most of their text with another"
+            "near duplicates",
+            f"{percent(seen.near_duplicates)} of the {text} share most of their text with others"
             + (example if seen.near_duplicates > 0.05 else ""),
             seen.near_duplicates,
             (0.3, 0.8 * trial),
             "leave copies and templates out of the corpus",
         ),
         judged(
-            "sentences that repeat",
+            "repeated sentences",
             f"{percent(seen.repeated_sentences)}"
-            + ("" if seen.whole else f" of {seen.sentences:,} looked at"),
+            + ("" if seen.whole else f" of {seen.sentences:,} examined"),
             seen.repeated_sentences,
             (0.35, 0.6 * trial),
             "repeated lines keep the loss near 7: remove boilerplate from the corpus",
         ),
         judged(
-            "commonest sentence",
+            "most frequent sentence",
             f"{seen.commonest_count:,} times, {percent(seen.commonest_share)} of the text: "
             f"{_text(tokenizer, seen.commonest_sentence)}"
             if seen.commonest_count > 1
-            else "none is there twice",
+            else "no sentence occurs twice",
             seen.commonest_share,
             (0.01, 0.05 * trial),
             "remove that line from the corpus: the model would learn it instead of the language",
@@ -308,7 +308,7 @@ def look_at_vocabulary(
             remedy if rows >= tokenizer.size else "use a model with the store's vocabulary",
         ),
         judged(
-            f"pieces a {fit.unit}",
+            f"pieces per {fit.unit}",
             f"{fit.pieces_per_unit:.2f}",
             fit.pieces_per_unit,
             (_MOST_PIECES[fit.unit], math.inf),
@@ -328,12 +328,12 @@ def look_at_sequences(
     store: TokenStore, samples: SampleConfig, seen: Survey, shown: Coverage
 ) -> list[Finding]:
     """Return findings on the sequences."""
-    why = "sequences end early" if samples.short_sequences else "random next sentences stand"
+    why = "sequences end early" if samples.short_sequences else "random next sentences replace it"
     findings = [
         judged(
-            "text cut off",
+            "text left out",
             (
-                f"{percent(shown.hidden)}, where {why}; other epochs show it"
+                f"{percent(shown.hidden)} in this epoch, because {why}; other epochs include it"
                 if shown.hidden
                 else "none"
             )
@@ -349,7 +349,7 @@ def look_at_sequences(
     findings.append(
         judged(
             "documents of one sentence",
-            f"{percent(seen.single_sentence_documents)}; they make no {_pairs(samples)} pair",
+            f"{percent(seen.single_sentence_documents)}; they form no {_pairs(samples)} pairs",
             seen.single_sentence_documents,
             (0.5, 0.95),
             f"put blank lines between documents only, or {remedy}",
@@ -361,7 +361,7 @@ def look_at_sequences(
             "sequences without a pair",
             percent(shown.unlabelled)
             + (
-                f"; random ones come from {counted(store.index.documents, 'document')}"
+                f"; random next sentences come from {counted(store.index.documents, 'document')}"
                 if few
                 else ""
             ),

@@ -359,9 +359,9 @@ def look_at_time(pace: Pace, budget: Budget, spoken_for: float) -> list[Finding]
     needed = max(2 * spoken_for, spoken_for + _FEW_STEPS * longest) / 60
     return [
         judged(
-            "the minutes",
+            "training time",
             f"{left:.0f} of {total:.0f} s are left for steps; checks, measurements, evaluation and "
-            "saving take the rest" + ("" if left > longest else ": one step is made all the same"),
+            "saving take the rest" + ("" if left > longest else ": one step is made in any case"),
             -left / total,
             (-_LEAST_LEFT, math.inf if budget.minutes < 1 else -1e-9),
             f"give --minutes {math.ceil(10 * needed) / 10:g} or more",
@@ -383,13 +383,13 @@ def look_at_budget(
     tried = budget.minutes is None or budget.minutes < 1
     return [
         judged(
-            "the budget sees",
+            "budget",
             f"{short_number(tokens)} tokens in {steps:,.0f} steps, {seconds / 60:.1f} minutes: "
             f"the corpus {_times(times)} times",
             times,
             (_MOST_TIMES, 10 * _MOST_TIMES),
-            f"more text, or {enough:.2g} minutes: beyond {_MOST_TIMES:.0f} times over, little is "
-            "learned from the same",
+            f"use more text, or {enough:.2g} minutes: after {_MOST_TIMES:.0f} passes over it, little "
+            "is learned from the same text",
         ),
         judged(
             "steps",

@@ -380,8 +380,8 @@ class VocabularyFit:
         return self.unknown / self.pieces if self.pieces else 0.0
 
     def describe(self, digits: int = 2) -> str:
-        """Return the ratio with its unit: ``1.37 pieces a word``."""
-        return f"{self.pieces_per_unit:.{digits}f} pieces a {self.unit}"
+        """Return the ratio with its unit: ``1.37 pieces per word``."""
+        return f"{self.pieces_per_unit:.{digits}f} pieces per {self.unit}"
 
 
 def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:
