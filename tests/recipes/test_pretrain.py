@@ -364,12 +364,12 @@ def test_a_size_is_chosen_and_kept(
     found = run(store_folder, tmp_path / "run", model=None, steps=2)
     assert found.model.config.encoder.layers == 2
     told = capsys.readouterr().err
-    assert "size tiny, as no --model is named: it reads about 380 tokens in 2 steps" in told
+    assert "size tiny, since no --model is given: it reads about 380 tokens in 2 steps" in told
     content = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     assert content["settings"]["model"] == "tiny"
     run(store_folder, tmp_path / "run", model=None, steps=2)
     told = capsys.readouterr().err
-    assert "as no --model is named" not in told
+    assert "since no --model is given" not in told
     assert "has ended" in told
 
 

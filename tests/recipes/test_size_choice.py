@@ -32,7 +32,7 @@ def test_size_follows_text_and_time(
     tokens = dict(zip(WEIGHTS, (speed * 60 * minutes for speed in speeds), strict=True))
     choice = pick_size(WEIGHTS, tokens.__getitem__, corpus, f"{minutes} minutes")
     assert choice.size == size
-    assert choice.reason.startswith(f"size {size}, as no --model is named: ")
+    assert choice.reason.startswith(f"size {size}, since no --model is given: ")
     for words in told:
         assert words in choice.reason
 
