@@ -117,7 +117,7 @@ def test_too_little_memory_is_no_bug(kind: str, capsys: pytest.CaptureFixture[st
     said = capsys.readouterr().err
     of = "GPU memory for 20.00 GiB more" if kind == "GPU memory" else "memory"
     assert said.startswith(f"bertsmith: not enough {of}")
-    assert "; let fewer tokens be in memory at once" in said
+    assert "; keep fewer tokens in memory at once" in said
     assert said.count("\n") == 1
 
 

@@ -72,10 +72,10 @@ def test_a_file_is_replaced_whole_or_not_at_all(
         ("EIO", "check the disk, or write elsewhere with --out"),
         # another place would not help
         ("EMFILE", "allow more open files (ulimit -n)"),
-        ("EISDIR", "a folder stands there: name a file in it"),
+        ("EISDIR", "this is a folder: name a file in it"),
         ("ENOTDIR", "a part of the path is a file: name a folder in its place"),
         ("ENAMETOOLONG", "choose a shorter name"),
-        ("EEXIST", "choose another name, or remove what stands there"),
+        ("EEXIST", "choose another name, or remove the file or folder of that name"),
     ],
 )
 def test_each_refusal_to_write_has_its_own_remedy(tmp_path: Path, code: str, remedy: str) -> None:
@@ -89,8 +89,8 @@ def test_each_refusal_to_write_has_its_own_remedy(tmp_path: Path, code: str, rem
     [
         ("EACCES", "get permission to read it"),
         ("EMFILE", "allow more open files (ulimit -n)"),
-        ("EISDIR", "a folder stands where a file belongs: check the path"),
-        ("ENOTDIR", "a file stands where the path has a folder: check the path"),
+        ("EISDIR", "this is a folder, not a file: check the path"),
+        ("ENOTDIR", "a part of the path is a file, not a folder: check the path"),
         ("EIO", "check the disk, or read another copy"),
         ("ENOENT", "usual"),
     ],
@@ -175,7 +175,7 @@ def test_json_is_bounded() -> None:
         with pytest.raises(ValueError, match="nested deeper than 64 levels"):
             parse_json(text)
     assert parse_json('{"a": 1, "a": 2}') == {"a": 2}
-    with pytest.raises(ValueError, match="a name stands twice"):
+    with pytest.raises(ValueError, match="a name occurs twice"):
         parse_json('{"b": {"a": 1, "a": 2}}', unique=True)
     with pytest.raises(ValueError, match="utf-8"):
         parse_json(b'"\xff"')

@@ -29,7 +29,7 @@ def test_gpus_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, 2)
     assert device_named("auto") == device_named("cuda") == torch.device("cuda")
     assert device_named("cuda:1") == torch.device("cuda", 1)
-    with pytest.raises(ConfigError, match=r"there are 2 GPUs; take one of cuda:0 to cuda:1"):
+    with pytest.raises(ConfigError, match=r"there are 2 GPUs; use one of cuda:0 to cuda:1"):
         device_named("cuda:2")
 
 

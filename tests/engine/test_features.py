@@ -243,8 +243,8 @@ def test_a_prompt_and_lower_case_come_before_encoding(model: Model, tokenizer: T
         ({"layer": "-1"}, "there is no layer '-1'; name one of 0 to 2, embeddings"),
         ({"layer": "mix:1"}, "1: cannot be read"),
         ({"layer": "mix:1,2,3,4"}, "4 weights for 2 layers; give 2, or 3"),
-        ({"layer": "mix:1,two"}, "'1,two' is no list of weights"),
-        ({"layer": "mix:1,nan"}, "a weight of a layer is no number"),
+        ({"layer": "mix:1,two"}, "'1,two' is not a list of weights"),
+        ({"layer": "mix:1,nan"}, "a weight of a layer is not a number"),
     ],
 )
 def test_impossible_settings_are_refused(

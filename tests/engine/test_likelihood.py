@@ -133,7 +133,7 @@ def test_batches_of_any_size_give_the_same(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tea [MASK]", r"memory:3: holds \[MASK\], and every token is to be scored"),
+        ("tea [MASK]", r"memory:3: holds \[MASK\], but every token is scored"),
         ("tea " * 16, "memory:3: the text is longer than the 17 tokens"),
     ],
 )

@@ -125,7 +125,7 @@ def test_what_has_the_name_of_the_lock_and_is_none(tmp_path: Path, kind: str) ->
         lock.mkdir()
     else:
         os.mkfifo(lock)
-    with pytest.raises(DiskError, match="is no lock of bertsmith; move it away"):
+    with pytest.raises(DiskError, match="is not a lock of bertsmith; move it away"):
         claimed(tmp_path / "out").__enter__()
     assert lock.exists()
     assert kept.read_text(encoding="utf-8") == "my notes"

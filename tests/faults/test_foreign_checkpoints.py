@@ -102,7 +102,7 @@ def test_a_run_deleted_while_it_goes_on(shell: Shell, monkeypatch: pytest.Monkey
     deleted_after_step_two(monkeypatch, ".")
     line = shell.failed(COMMAND)
     assert line.endswith(
-        "run/log.jsonl: is gone: it was deleted while it was needed; give the same command again"
+        "run/log.jsonl: was deleted while it was in use; give the same command again"
     )
 
 
@@ -123,7 +123,7 @@ def test_a_checkpoint_deleted_while_it_is_written(
     monkeypatch.setattr(checkpoints, "commit", deleting)
     line = shell.failed(COMMAND)
     assert "run/checkpoints/.step-" in line
-    assert "is gone: it was deleted while it was needed; give the same command again" in line
+    assert "was deleted while it was in use; give the same command again" in line
 
 
 def deleted_after_step_two(monkeypatch: pytest.MonkeyPatch, name: str) -> None:

@@ -45,5 +45,5 @@ def test_a_long_text_with_a_mask_is_refused(shell: Shell) -> None:
     Path("a.txt").write_text(f"gabo [MASK]\n{LONG}[MASK]\n", encoding="utf-8")
     assert shell.refused("predict {model} a.txt") == (
         "bertsmith: a.txt:2: the text is longer than the 40 tokens that the model reads; "
-        "leave only what stands around [MASK]"
+        "keep only the text around [MASK]"
     )

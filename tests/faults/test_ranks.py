@@ -30,7 +30,7 @@ SETTINGS = (
 )
 # the second where the launcher, whose child it is, was the first to ask for its status
 DEATHS = ("was killed by signal 9 (SIGKILL)", "was killed or has crashed")
-LOST = "give the same command again: it goes on from what is saved"
+LOST = "give the same command again: it resumes from what is saved"
 
 
 def lines_of(run: Path) -> list[dict[str, float]]:

@@ -110,7 +110,7 @@ def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(
     file.touch()
     state = file.stat()
     monkeypatch.setattr("bertsmith.core.files.os.stat", lambda path: state)
-    with pytest.raises(UserError, match="is no regular file"):
+    with pytest.raises(UserError, match="is not a regular file"):
         read_bytes(path, UserError, largest=10)
 
 

@@ -113,7 +113,11 @@ def test_damaged_lines_of_the_log_are_passed_over(tmp_path: Path, line: bytes) -
 
 def test_a_log_that_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "log.jsonl")
-    with pytest.raises(RunFolderError, match=r"log.jsonl: cannot be read: is no regular file; del"):
+    with pytest.raises(
+        RunFolderError,
+        match=r"log.jsonl: cannot be read: is not a regular file; "
+        r"del",
+    ):
         RunFolder(tmp_path).log()
 
 

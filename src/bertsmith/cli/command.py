@@ -210,7 +210,7 @@ def _placed(
             found[option.name] = places[:] if several else places[0]
             places = [] if several else places[1:]
     if places:
-        what = f"there is no place for {places[0]!r}"
+        what = f"unexpected argument {places[0]!r}"
         raise ConfigError(what, remedy=f"see: bertsmith {name} --help")
     return found
 
@@ -231,7 +231,7 @@ def _items(text: str, option: Option) -> Iterable[Any]:
     if not text.lstrip().startswith("["):
         items = [_item(part.strip(), option) for part in text.split(",") if part.strip()]
         if not items:
-            remedy = "give values with commas between, or leave it out"
+            remedy = "give values separated by commas, or leave it out"
             raise ConfigError(f"{option.shown} is empty", remedy=remedy)
         return items
     items = _parsed(text, option)
@@ -397,7 +397,7 @@ class _Switch(argparse.BooleanOptionalAction):
 
 
 def _there_twice(one: str, other: str) -> ConfigError:
-    what = f"{one} is there twice" if one == other else f"{one} and {other} are both there"
+    what = f"{one} is given twice" if one == other else f"{one} and {other} are both given"
     return ConfigError(what, remedy="leave one of them out")
 
 
@@ -441,9 +441,9 @@ def _add_options(
         f"--{_CONFIG}",
         metavar="FILE",
         action=_Once,
-        help="YAML, TOML or JSON file of options by name",
+        help="file with options, in YAML, TOML or JSON",
     )
-    about = "print all options as YAML for --config, and stop"
+    about = "print all options in YAML, for --config, and stop"
     added[_PRINT_CONFIG] = parser.add_argument(
         f"--{_PRINT_CONFIG}", dest=_PRINT_CONFIG, action="store_true", help=about
     )

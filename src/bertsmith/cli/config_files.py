@@ -29,7 +29,7 @@ def read_config(file: Path, config: type[Config]) -> dict[str, Any]:
     text = _text(file)
     values = _parsed(text, file)
     if not isinstance(values, dict):
-        raise ConfigError("has no options by name", where=file, remedy=_REMEDY)
+        raise ConfigError("contains no options by name", where=file, remedy=_REMEDY)
     try:
         found = flat(values, groups_of(config))
     except ConfigError as error:
@@ -144,7 +144,7 @@ def _loader() -> Any:  # noqa: ANN401
             event = self.peek_event()
             tagged = getattr(event, "tag", None) is not None
             if tagged or isinstance(event, yaml.AliasEvent):
-                problem = f"{'tags' if tagged else 'aliases'} are not read"
+                problem = f"{'tags' if tagged else 'aliases'} are not supported"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
             return super().compose_node(parent, index)
 
@@ -153,9 +153,9 @@ def _loader() -> Any:  # noqa: ANN401
             for key, _ in node.value:
                 problem = None
                 if not isinstance(key, yaml.ScalarNode):
-                    problem = "a key is no name"
+                    problem = "a key is not a name"
                 elif key.value in seen:
-                    problem = f"the key {key.value!r} stands twice"
+                    problem = f"the key {key.value!r} occurs twice"
                 if problem is not None:
                     raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
                 seen.add(key.value)

@@ -130,8 +130,8 @@ class OutOfMemory(UserError):
     """There is too little memory, of the machine or of a GPU, for what was asked."""
 
     usual_remedy = (
-        "let fewer tokens be in memory at once (smaller batches, shorter sequences, a smaller "
-        "model), end other programs, or take a machine with more"
+        "keep fewer tokens in memory at once (smaller batches, shorter sequences, a smaller "
+        "model), end other programs, or use a machine with more"
     )
 
 
@@ -165,7 +165,7 @@ class WorkerDied(UserError):
 class RankLost(UserError):
     """Another process of the same run has ended before its time."""
 
-    usual_remedy = "give the same command again: it goes on from what is saved"
+    usual_remedy = "give the same command again: it resumes from what is saved"
 
 
 class MissingExtra(UserError):

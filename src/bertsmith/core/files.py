@@ -45,7 +45,7 @@ def _check_regular(path: Path, mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "is no regular file", str(path))
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
 
 
 def read_bytes(path: Path, error: type[UserError], *, largest: int, remedy: str = "") -> bytes:
@@ -92,22 +92,22 @@ _OPEN_FILES = {
     errno.EMFILE: "allow more open files (ulimit -n)",
     errno.ENFILE: "close other programs: the machine has too many open files",
 }
-_ANOTHER_NAME = "choose another name, or remove what stands there"
+_ANOTHER_NAME = "choose another name, or remove the file or folder of that name"
 # refusals of a name, or of every place
 _ONLY_CURES = _OPEN_FILES | {
-    errno.EISDIR: "a folder stands there: name a file in it",
+    errno.EISDIR: "this is a folder: name a file in it",
     errno.ENOTDIR: "a part of the path is a file: name a folder in its place",
     errno.EEXIST: _ANOTHER_NAME,
     errno.ENOTEMPTY: _ANOTHER_NAME,
-    errno.ELOOP: "links of the path lead in a circle: name another",
+    errno.ELOOP: "the links in the path form a loop: name another path",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
 _READING = _OPEN_FILES | {
     errno.EACCES: "get permission to read it",
     errno.EPERM: "get permission to read it",
-    errno.EISDIR: "a folder stands where a file belongs: check the path",
-    errno.ENOTDIR: "a file stands where the path has a folder: check the path",
-    errno.ELOOP: "links of the path lead in a circle: check the path",
+    errno.EISDIR: "this is a folder, not a file: check the path",
+    errno.ENOTDIR: "a part of the path is a file, not a folder: check the path",
+    errno.ELOOP: "the links in the path form a loop: check the path",
     errno.ENAMETOOLONG: "the name is too long for a file: check the path",
     errno.ESTALE: "mount the file system again",
     errno.EIO: "check the disk, or read another copy",
@@ -167,12 +167,12 @@ def _deleted(error: OSError, where: str | Path) -> bool:
 def disk_error(error: OSError, where: str | Path | None, *, then: str = "") -> DiskError:
     """Return the disk's refusal as an error; `then` says what to do once it is resolved."""
     if error.errno == errno.ENOENT:
-        what = "is gone: it was deleted while it was needed"
+        what = "was deleted while it was in use"
         remedy = then or "give the same command again"
         return DiskError(what, where=error.filename or where, remedy=remedy)
     cure, only = _CURES.get(error.errno or 0, ""), _ONLY_CURES.get(error.errno or 0, "")
     if then:
-        remedy = f"{cure or only or 'mend that'}, then {then}"
+        remedy = f"{cure or only or 'correct that'}, then {then}"
     else:
         remedy = only or (f"{cure}, or {_ELSEWHERE}" if cure else _ELSEWHERE)
     what = f"cannot be written: {error.strerror or error}"
@@ -365,7 +365,7 @@ def parse_json(text: bytes | str, *, unique: bool = False) -> Any:  # noqa: ANN4
     """Return the value of JSON, in UTF-8 where it is bytes; `ValueError` for anything else.
 
     The same for values that are nested deeper than `DEEPEST`, and with `unique` for an object in
-    which a name stands twice.
+    which a name occurs twice.
     """
     try:
         written = text if isinstance(text, str) else text.decode("utf-8")
@@ -380,7 +380,7 @@ def parse_json(text: bytes | str, *, unique: bool = False) -> Any:  # noqa: ANN4
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("a name occurs twice")
     return found
 
 

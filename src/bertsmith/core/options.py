@@ -182,7 +182,7 @@ def flat(values: Mapping[str, Any], groups: Collection[str], prefix: str = "") -
         is_group = isinstance(inner, Mapping) and name in groups
         below = flat(inner, groups, f"{name}.") if is_group else {name: value}
         if twice := found.keys() & below:
-            raise ConfigError(f"{min(twice)} is there twice", remedy="leave one of them out")
+            raise ConfigError(f"{min(twice)} is given twice", remedy="leave one of them out")
         found |= below
     return found
 

@@ -280,7 +280,7 @@ def _check_lock(lock: Path) -> None:
                 begin = file.read(8)
             if begin in (b"", b'{"host":'):
                 return
-        raise DiskError("is no lock of bertsmith", where=lock, remedy="move it away")
+        raise DiskError("is not a lock of bertsmith", where=lock, remedy="move it away")
 
 
 def _sweep(final: Path) -> None:

@@ -57,7 +57,7 @@ def read_varint(data: bytes, place: int) -> tuple[int, int]:
 def as_bytes(value: Value) -> bytes:
     """A value that must be bytes, a text or a message. Raises `Damaged`."""
     if not isinstance(value, bytes):
-        raise Damaged("a number where a text is to be")
+        raise Damaged("a number in place of a text")
     return value
 
 
@@ -72,7 +72,7 @@ def as_text(value: Value) -> str:
 def as_number(value: Value) -> int:
     """A value that must be a whole number, below zero too. Raises `Damaged`."""
     if isinstance(value, bytes):
-        raise Damaged("a text where a number is to be")
+        raise Damaged("a text in place of a number")
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
@@ -80,7 +80,7 @@ def as_float(value: Value) -> float:
     """A value that must be a number of four bytes. Raises `Damaged`."""
     data = as_bytes(value)
     if len(data) != 4:
-        raise Damaged("a score is no number")
+        raise Damaged("a score is not a number")
     return float(struct.unpack("<f", data)[0])
 
 

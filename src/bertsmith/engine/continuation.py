@@ -63,13 +63,14 @@ class TextContinuation:
         (ids,) = tokenizer.encode([example.text])
         what = ""
         if example.text_pair is not None:
-            what, remedy = "is a pair of texts, and a model continues one", "leave the second out"
+            what = "is a pair of texts, but a model continues single texts"
+            remedy = "leave the second out"
         elif tokenizer.mask_id in ids:
             what = f"holds {tokenizer.vocabulary[tokenizer.mask_id]}, and the model continues texts"
-            remedy = "end the text where it is to go on"
+            remedy = "end the text where the continuation is to begin"
         elif len(ids) + 1 >= longest:
             what = f"the text fills the {longest} tokens that the model reads"
-            remedy = "leave only its end"
+            remedy = "keep only its end"
         if what:
             raise ExampleError(what, where=example.source, line=example.line, remedy=remedy)
         return ids

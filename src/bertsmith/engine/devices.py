@@ -33,7 +33,7 @@ def device_named(name: str) -> torch.device:
         )
     if not torch.cuda.is_available():
         built = torch.version.cuda is not None
-        why = "finds no GPU it can use" if built else "was built for processors alone"
+        why = "finds no GPU it can use" if built else "was built without support for GPUs"
         raise ConfigError(
             f"--device is {name}, and torch {torch.__version__} {why}",
             remedy="leave --device out" if built else "install torch with CUDA, or leave it out",
@@ -42,7 +42,7 @@ def device_named(name: str) -> torch.device:
     if device.index is not None and device.index >= count:
         raise ConfigError(
             f"--device is {name}, and there are {count} GPUs",
-            remedy=f"take one of cuda:0 to cuda:{count - 1}",
+            remedy=f"use one of cuda:0 to cuda:{count - 1}",
         )
     return device
 

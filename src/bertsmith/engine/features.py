@@ -98,7 +98,7 @@ def _mix(value: str, layers: int) -> LayerMix:
         weights = tuple(map(float, value.split(",")))
     except ValueError as error:
         raise ConfigError(
-            f"{value!r} is no list of weights", remedy="write mix:0.2,0.3,0.5"
+            f"{value!r} is not a list of weights", remedy="write mix:0.2,0.3,0.5"
         ) from error
     if len(weights) not in (layers, layers + 1):
         raise ConfigError(
@@ -237,7 +237,7 @@ def read_text(
 def _read_pair(tokenizer: Tokenizer, example: Example, *, longest: int, alone: bool) -> ReadText:
     if alone:
         raise ExampleError(
-            "is a pair of texts; words, tokens and windows are those of one",
+            "is a pair of texts, but words, tokens and windows need single texts",
             where=example.source,
             line=example.line,
             remedy="name its column with --text-column",
@@ -331,7 +331,9 @@ class Features:
         self._width = encoder.hidden * self._mix.parts
         self._longest = min(config.max_length or encoder.longest, encoder.longest)
         if config.pool == "pooler" and model.pooler is None:
-            raise ConfigError("the model has no pooler", remedy="take another pooling: mean, say")
+            raise ConfigError(
+                "the model has no pooler", remedy="choose another pooling, such as mean"
+            )
         lowered = config.lowercase and not tokenizer.lowercase
         if config.unit != "text" and (config.prompt or lowered):
             raise ConfigError(

@@ -196,7 +196,7 @@ class MaskFilling:
         if encoded.cut[0] or len(encoded.ids[0]) + more > self._longest:
             words = f", words of {self._most_pieces} pieces included" if more else ""
             what = f"the text is longer than the {self._longest} tokens that the model reads{words}"
-            remedy = f"leave only what stands around {mask}"
+            remedy = f"keep only the text around {mask}"
         elif not masks:
             what, remedy = f"no {mask} in the text", f"write {mask} where a word is to be filled in"
         else:

@@ -83,7 +83,7 @@ class TextScoring:
             what = f"the text is longer than the {self._longest} tokens that the model reads"
             remedy = "split it into sentences"
         elif any(np.any(ids == mask_id) for ids in encoded.ids):
-            what = f"holds {self._tokenizer.vocabulary[mask_id]}, and every token is to be scored"
+            what = f"holds {self._tokenizer.vocabulary[mask_id]}, but every token is scored"
             remedy = "write the word"
         else:
             return

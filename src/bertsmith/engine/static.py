@@ -49,7 +49,7 @@ class StaticVectors:
         for window in windows(examples, ROWS, text_length):
             if (pair := next((e for e in window if e.text_pair is not None), None)) is not None:
                 raise ExampleError(
-                    "is a pair of texts, and a static model gives the vector of one",
+                    "is a pair of texts, but a static model gives vectors of single texts",
                     where=pair.source,
                     line=pair.line,
                     remedy="name its column with --text-column",

@@ -128,7 +128,7 @@ class LayerMix(Config):
                 remedy="give one a layer",
             )
         if not all(map(math.isfinite, (*(self.weights or ()), self.scale))):
-            raise ConfigError("a weight of a layer is no number")
+            raise ConfigError("a weight of a layer is not a number")
 
     @property
     def parts(self) -> int:

@@ -388,8 +388,8 @@ def look_at_budget(
             f"the corpus {_times(times)} times",
             times,
             (_MOST_TIMES, 10 * _MOST_TIMES),
-            f"use more text, or {enough:.2g} minutes: after {_MOST_TIMES:.0f} passes, the same text "
-            "teaches little",
+            f"use more text, or {enough:.2g} minutes: after {_MOST_TIMES:.0f} passes, the same "
+            "text teaches little",
         ),
         judged(
             "steps",
