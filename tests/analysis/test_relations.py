@@ -73,7 +73,7 @@ def test_trees_are_read(tmp_path: Path) -> None:
         ("1\tone\t_\tX\t_\t_\t_\tdet\t_\t_", "the head is '_'"),
         ("2\tone\t_\tX\t_\t_\t0\troot\t_\t_", "word 2 where word 1 is next"),
         ("1\tone\tX", "3 columns where CoNLL-U has 10"),
-        ("x\tone\t_\tX\t_\t_\t0\troot\t_\t_", "'x' is no number of a word"),
+        ("x\tone\t_\tX\t_\t_\t0\troot\t_\t_", "'x' is not the number of a word"),
         (f"1\tone\t_\tX\t_\t_\t{'9' * 5000}\tdet\t_\t_", "the head is '9999"),
         (f"{'9' * 5000}\tone\t_\tX\t_\t_\t0\troot\t_\t_", "where word 1 is next"),
         ("", "holds no sentence"),

@@ -130,7 +130,7 @@ def test_who_interrupts_training_is_told_how_to_go_on(capsys: pytest.CaptureFixt
 def test_a_run_that_goes_on_takes_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
     for options in (["--minutes", "3"], ["--steps", "9"], ["--seed", "4"]):
         assert main(["pretrain", "--out", "run", *options]) == 2
-        assert "a run that goes on keeps its settings" in capsys.readouterr().err
+        assert "a resumed run keeps its settings" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -244,7 +244,7 @@ def test_settings_that_do_not_fit_leave_no_run(shell: Shell) -> None:
         assert told in shell.refused(f"pretrain {{store}} --out made --model tiny {options}")
     for options in ("--model tiny", "--steps 3", "--seed 1"):
         assert "keeps its settings" in shell.refused(f"pretrain --out made {options}")
-    assert "made: holds no run to go on with; name a store" in shell.refused("pretrain --out made")
+    assert "made: holds no run to resume; name a store" in shell.refused("pretrain --out made")
     for options in ("--held-out 1", "--workers 0"):
         line = shell.refused(f"prepare bad.toml --vocab {{vocab}} --out made {options}")
         assert "it must be" in line

@@ -73,7 +73,7 @@ def check_flips(count: int, saved: Checkpoints, capsys: pytest.CaptureFixture[st
         mend = flip(path, chance)
         line = found_past(path, capsys)
         assert line.startswith(f"{path}: ")
-        assert line.endswith("; passed over")
+        assert line.endswith("; skipped")
         mend()
     found = Checkpoints(saved.folder).load()
     assert found is not None
@@ -128,7 +128,7 @@ def test_files_exchanged_between_checkpoints(
 def test_no_checkpoint_is_whole(saved: Checkpoints, capsys: pytest.CaptureFixture[str]) -> None:
     for path in saved.folder.glob("*/state.json"):
         path.write_text("{}")
-    with pytest.raises(RunFolderError, match="no checkpoint is whole; start again"):
+    with pytest.raises(RunFolderError, match="no checkpoint is complete; start again"):
         Checkpoints(saved.folder).load()
     assert capsys.readouterr().err.count("passed over") == 3
 

@@ -63,7 +63,7 @@ def test_own_ones_that_are_all_damaged_are_no_new_beginning(tmp_path: Path) -> N
     save(tmp_path, "other", 8)
     save(tmp_path, "own", 3)
     (tmp_path / "step-00000003" / "state.json").unlink()
-    with pytest.raises(RunFolderError, match="no checkpoint is whole"):
+    with pytest.raises(RunFolderError, match="no checkpoint is complete"):
         loaded(tmp_path, "own")
 
 
@@ -75,7 +75,7 @@ def test_a_longer_run_does_not_go_on_in_a_shorter_one(shell: Shell) -> None:
     shutil.copytree("long/checkpoints/step-00000005", "short/checkpoints/step-00000005")
     status, told = shell.run(command % ("short", 2))
     assert status == 0
-    assert "step-00000005: belongs to another run; passed over" in " ".join(told.split())
+    assert "step-00000005: belongs to another run; skipped" in " ".join(told.split())
     assert json.loads(Path("short/result.json").read_text())["state"]["step"] == 2
 
 

@@ -59,7 +59,7 @@ def test_a_store_goes_on_when_there_is_room(
     for size in (12_000, 20_000):
         with limited(size):
             line = shell.failed(f"{command} it")
-        prefix = f"bertsmith: it: {REFUSED}, then give the same command again: it goes on at "
+        prefix = f"bertsmith: it: {REFUSED}, then give the same command again: it resumes at "
         assert line.startswith(prefix)
         told.append(int(line.removeprefix(prefix).removesuffix(" %")))
     assert 0 < told[0] < told[1] < 100

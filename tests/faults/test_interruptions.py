@@ -85,7 +85,7 @@ def test_pretraining_says_how_to_go_on_and_does(
     assert said == "bertsmith: stopped after step 12, saved"
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(command)) == 0
-    assert "going on with the run in run" in capsys.readouterr().err
+    assert "resuming the run in run" in capsys.readouterr().err
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     steps = [line["step"] for line in lines if "rate" in line]
     assert sum("held_out_masked_lm_loss" in line for line in lines) == 10

@@ -37,7 +37,7 @@ def test_a_long_example_is_cut_and_told(shell: Shell) -> None:
     assert status == 0
     assert (
         told.splitlines()[0]
-        == "1 of 20 texts was longer than 40 tokens: --truncation says what is read of them"
+        == "1 of 20 texts was longer than 40 tokens: --truncation chooses the part that is read"
     )
 
 

@@ -141,7 +141,7 @@ def test_an_interruption_tells_what_is_kept(
     assert first.startswith(f"bertsmith: {said}; ")
     assert 0 < float(first.split()[-1]) < 100
     kept = out.with_name("store.partial") / "journal.jsonl"
-    assert last == f"{kept.parent}: give the same command again to go on"
+    assert last == f"{kept.parent}: give the same command again to resume"
     assert kept.exists()
     assert not out.exists()
     done = run(NEVER, command)

@@ -148,7 +148,7 @@ def test_a_whole_header_of_100_megabytes(folder: Path, opened: Opened) -> None:
         file.write(length.to_bytes(8, "little") + text)
         file.write(b" " * (length - len(text)))
         file.write(data)
-    assert "is no safetensors file" in refused(opened(folder))
+    assert "is not a safetensors file" in refused(opened(folder))
 
 
 def test_overlapping_tensors(folder: Path, opened: Opened) -> None:

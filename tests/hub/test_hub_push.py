@@ -81,7 +81,7 @@ def test_a_dry_run_tells_files_and_card_and_does_nothing(
         "README.md", "config.json", "tokenizer_config.json", "special_tokens_map.json",
         "vocab.txt", "tokenizer.json", WEIGHTS,
     ]  # fmt: skip
-    assert "not sent, as not part of the model: log.jsonl" in told.err
+    assert "not uploaded, since not part of the model: log.jsonl" in told.err
     assert "the card has no language: add it with --language en" in told.err
     assert head_of(told.out.encode()) == {
         "license": "mit",

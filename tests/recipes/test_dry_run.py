@@ -74,7 +74,7 @@ def test_layouts_that_differ_from_file_to_file(
     command = ["prepare", str(tmp_path / "texts"), "--vocab", str(tmp_path / "vocab")]
     found = (
         "layouts found: prose in 3 files, documents in 1 file (each blank line ends a document); "
-        "if they should be alike, --layout names one for all\n"
+        "if all files have the same layout, state it with --layout\n"
     )
     for out, options in (("shown", ["--dry-run"]), ("found", [])):
         assert main([*command, "--out", str(tmp_path / out), *options]) == 0
@@ -104,7 +104,7 @@ def test_the_check_before_pretraining_alone(
     assert all(finding.name in told for finding in found.findings)
     assert told.rstrip().endswith("dry run: nothing was trained, nothing was written")
     assert not out.exists()
-    with pytest.raises(ConfigError, match="no store to look at; name the folder made by prepare"):
+    with pytest.raises(ConfigError, match="no store to check; name the folder made by prepare"):
         look(PretrainConfig(store=None, out=tmp_path / "other"))
 
 

@@ -76,7 +76,10 @@ def test_tables_are_read_by_their_columns_and_long_texts_are_told(
     )
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 2
-    assert "1 of 2 texts was longer than 40 tokens: --truncation says what is read" in printed.err
+    assert (
+        "1 of 2 texts was longer than 40 tokens: --truncation chooses the part that is read"
+        in printed.err
+    )
 
 
 def test_a_question_of_which_not_all_is_read_is_named(
@@ -471,7 +474,7 @@ def test_pairs_and_single_texts_are_not_taken_for_each_other(
     (told,) = objects(capsys)
     assert (told["text"], told["text_pair"]) == ("word1", "word2")
     typed(monkeypatch, b"word1 word2\n")
-    with pytest.raises(ExampleError, match="standard input:1: is no pair of texts"):
+    with pytest.raises(ExampleError, match="standard input:1: is not a pair of texts"):
         predict(PredictConfig(model=tmp_path / "True"))
     table = tmp_path / "pairs.csv"
     table.write_text("text,text_pair,label\nword1,word2,no\n", encoding="utf-8")

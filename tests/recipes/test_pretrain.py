@@ -205,7 +205,7 @@ def test_a_stopped_run_goes_on_to_the_very_same_model(
     torch.rand(3)  # whatever else the process drew must not matter
     alone = {"model": None, "steps": None, "settings": None} if again == "folder alone" else {}
     resumed = run(None if alone else store_folder, folder, **alone)
-    assert f"going on with the run in {folder}" in capsys.readouterr().err
+    assert f"resuming the run in {folder}" in capsys.readouterr().err
     assert resumed.held_out == whole.held_out
     assert untimed(resumed.state) == untimed(whole.state)
     ours, theirs = files(folder / "model"), files(whole.folder / "model")
@@ -274,7 +274,7 @@ def test_a_run_of_an_earlier_version_is_refused(
 
 
 def test_nothing_to_go_on_with(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="holds no run to go on with; name a store"):
+    with pytest.raises(RunFolderError, match="holds no run to resume; name a store"):
         pretrain(PretrainConfig(store=None, out=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 

@@ -82,7 +82,7 @@ def test_a_text_with_few_pieces_says_so(tmp_path: Path, capsys: pytest.CaptureFi
     alphabet, first, second, _ = said(capsys)
     assert alphabet == "alphabet: all 7 kinds of characters in the text"
     assert first.startswith(f"vocabulary: {learned.size} pieces, cased; ")
-    assert second == "no other piece is frequent enough; 1,000 were asked for"
+    assert second == "no other piece is frequent enough; 1,000 were requested"
 
 
 def test_tables_and_layouts_reach_the_corpus(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_what_is_left_out_of_an_alphabet_is_said(
     assert " pieces per character, " in fit
     unknown = 100 * (900 - kept) * 4 / store_tokens(learned, ideographs)
     assert float(re.findall(r"([\d.]+) % of the pieces", fit)[0]) == pytest.approx(unknown, abs=2)
-    assert size == "no other piece of known characters is frequent enough; 1,000 were asked for"
+    assert size == "no other piece of known characters is frequent enough; 1,000 were requested"
 
 
 def store_tokens(learned: Tokenizer, path: Path) -> int:

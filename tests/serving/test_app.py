@@ -106,7 +106,7 @@ NEARLY: dict[str, tuple[str, Any, str]] = {
         "inputs: is missing; did you mean 'inputs' by 'input'?; write {\"inputs\": [\"a text\"]}",
     ),
     "one text": ("/answer", {"inputs": "a"}, 'write {"inputs": ["a text"]}'),
-    "a list": ("/answer", ["a"], 'the body is no JSON object; write {"inputs": ["a text"]}'),
+    "a list": ("/answer", ["a"], 'the body is not a JSON object; write {"inputs": ["a text"]}'),
     "a name of a text": (
         "/answer", {"inputs": ["a", {"txt": "a"}]},
         "inputs.1.text: is missing; did you mean 'text' by 'txt'?; write {\"inputs\": "
@@ -764,7 +764,7 @@ def test_a_file_of_keys_has_to_hold_some(tmp_path: Path) -> None:
 def test_words_of_a_comment_are_no_keys(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_bytes(b"first-key\n# key of Anna\n")
-    with pytest.raises(ConfigError, match=r"keys:2: a key holds a blank; .*no comments"):
+    with pytest.raises(ConfigError, match=r"keys:2: a key contains a space; .*no comments"):
         Keys.load(file)
     file.write_bytes(b"k" * (2**20 + 1))
     with pytest.raises(ConfigError, match="over 1 MiB"):

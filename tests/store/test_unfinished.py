@@ -87,7 +87,7 @@ def test_an_interruption_says_how_to_go_on(
     assert not folder.exists()
     done, _, where = str(caught.value).removeprefix("terminated; ").partition(" % is done and ")
     assert 0 < int(done) < 100
-    assert where == f"kept in {partial(folder)}: give the same command again to go on"
+    assert where == f"kept in {partial(folder)}: give the same command again to resume"
     positions: list[int] = []
     capsys.readouterr()
     assert prepare(moved=lambda position: positions.append(position.read)) == index
@@ -204,7 +204,7 @@ def test_a_bad_file_can_be_mended_and_gone_on_with(
         prepare()
     told = capsys.readouterr().err
     assert told.endswith(
-        f" % is done and kept in {partial(folder)}: the same command will go on from there\n"
+        f" % is done and kept in {partial(folder)}: the same command resumes from there\n"
     )
     (books / "c.txt").write_bytes(good)
     places: list[Position] = []

@@ -135,7 +135,7 @@ def test_new_pieces_go_behind_the_old_ones_and_know_what_they_replace() -> None:
     expected = (("a", "##b", "##c", "##gh"), ("[UNK]",), ("##c", "##gh"), ("[UNK]",))
     assert made.replaced == tuple(tuple(ids[each] for each in pieces) for pieces in expected)
     assert made.tokenizer.pieces("abcgh dcgh łh") == ["abcgh", "d", "##cgh", "łh"]
-    # fewer than were asked for: nothing else occurs five times and saves anything
+    # fewer than were requested: nothing else occurs five times and saves anything
     assert len(extend_vocabulary(old, words, count=40).added) < 10
 
 

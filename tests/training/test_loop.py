@@ -235,21 +235,19 @@ def test_damaged_checkpoints_are_passed_over(
     assert state.step == 9
     assert [line["step"] for line in folder.log()] == [*range(1, 10)]
     assert losses_of(folder) == before
-    assert "weights.safetensors: is damaged; passed over" in " ".join(
-        capsys.readouterr().err.split()
-    )
+    assert "weights.safetensors: is damaged; skipped" in " ".join(capsys.readouterr().err.split())
     for path in folder.checkpoints.glob("*/manifest.json"):
         # as versions wrote it whose random numbers were others: sound, but without a format
         content = json.loads(path.read_text(encoding="utf-8"))
         del content["sha256"], content["format"]
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
         path.write_text(json.dumps({"sha256": digest, **content}, indent=1) + "\n")
-    with pytest.raises(RunFolderError, match="no checkpoint is whole"):
+    with pytest.raises(RunFolderError, match="no checkpoint is complete"):
         fit(config, resumed, OBJECTIVE, batches, folder=folder)
-    assert "manifest.json: was written by an earlier version of bertsmith; passed over" in " ".join(
+    assert "manifest.json: was written by an earlier version of bertsmith; skipped" in " ".join(
         capsys.readouterr().err.split()
     )
     for path in folder.checkpoints.glob("*/manifest.json"):
         path.write_text(json.dumps({"../../escape": {}}))
-    with pytest.raises(RunFolderError, match="no checkpoint is whole"):
+    with pytest.raises(RunFolderError, match="no checkpoint is complete"):
         fit(config, resumed, OBJECTIVE, batches, folder=folder)

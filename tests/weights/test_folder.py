@@ -127,7 +127,9 @@ def test_a_store_or_a_run_in_place_of_a_model_is_named(tmp_path: Path, saved: Pa
     store.mkdir()
     for name in ("store.json", "documents.bin"):
         (store / name).write_text("{}")
-    with pytest.raises(ModelFolderError, match="is a token store, no model folder; name a model"):
+    with pytest.raises(
+        ModelFolderError, match="is a token store, not a model folder; name a model"
+    ):
         load_model(store)
     for inner, folder in (("vocabulary", store), ("model", run)):
         shutil.copytree(saved, folder / inner)

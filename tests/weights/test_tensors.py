@@ -141,7 +141,7 @@ def test_the_tensor_that_is_not_finite_is_named_and_the_largest_numbers_are_read
     save_file({"a": largest, "b": largest.clone(), "c": wrong}, tmp_path / "x")
     file = TensorFile(tmp_path / "x")
     assert all(torch.equal(each, largest) for _, each in file.read_many(["a", "b"]))
-    with pytest.raises(ModelFolderError, match="tensor c holds values that are no numbers"):
+    with pytest.raises(ModelFolderError, match="tensor c contains values that are not finite"):
         dict(file.read_many("abc"))
 
 

@@ -75,9 +75,9 @@ class Pending(Generic[Result]):
             ) from error
         except ray.exceptions.RayError as error:
             raise WorkerDied(
-                f"the same rows ended {_RETRIES + 1} processes of the cluster, perhaps for want of "
-                f"memory: {type(error).__name__}",
-                remedy="take machines with more, or shorter texts",
+                f"the same rows ended {_RETRIES + 1} processes of the cluster, perhaps because "
+                f"memory ran out: {type(error).__name__}",
+                remedy="use machines with more memory, or shorter texts",
             ) from error
         if isinstance(found, Failed):
             raise found.again()

@@ -215,7 +215,7 @@ def _read(source: Path, staged: Path) -> tuple[str, Moves]:
         # its architecture must be known before it is called usable
         read_config(source)
         raise ModelFolderError(
-            "is a model folder already", where=source, remedy="use it as it is, or --to tensorflow"
+            "is already a model folder", where=source, remedy="use it as it is, or --to tensorflow"
         )
     if files:
         return "safetensors", read_safetensors(files, staged)
@@ -225,7 +225,7 @@ def _read(source: Path, staged: Path) -> tuple[str, Moves]:
     raise ModelFolderError(
         "holds no weights of a known kind",
         where=source,
-        remedy="see bertsmith convert --help for what can be read",
+        remedy="bertsmith convert --help lists the formats",
     )
 
 
@@ -277,5 +277,5 @@ def _card(source: Path, kind: str, model: Model) -> str:
     head = written(head_of(model.config, base=base_of(source) if source.is_dir() else None))
     return f"""{head}# {name}
 
-Converted by bertsmith {VERSION} from {kind}; {REPORT_FILE} tells what became of every tensor.
+Converted by bertsmith {VERSION} from {kind}; {REPORT_FILE} lists for every tensor where it went.
 """

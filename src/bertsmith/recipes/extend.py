@@ -177,7 +177,7 @@ def _tell(outcome: ExtendOutcome, add: int) -> None:
     say(f"vocabulary: {len(added):,} pieces added, now {size:,}; best: {best}")
     if len(added) < add:
         say(
-            f"no other piece is frequent enough to be learned and saves any; {add:,} were asked for"
+            f"no other piece is frequent enough to be learned and saves any; {add:,} were requested"
         )
     say(describe(outcome))
     say(f"next: bertsmith prepare CORPUS --vocab {shell_word(outcome.folder)} --out store")

@@ -154,7 +154,7 @@ def glue(config: GlueConfig) -> dict[str, Any]:
 def _check_tasks(data: Path, named: Sequence[str], available: Mapping[str, Files]) -> None:
     """Raise `ConfigError` for a named task that cannot be trained, and where none can be."""
     trainable = [name for name, files in available.items() if not _lacking(TASKS[name], files)]
-    there = f"there is {', '.join(trainable)}" if trainable else "none there can be trained"
+    there = f"there is {', '.join(trainable)}" if trainable else "none of these can be trained"
     for name in named:
         if name not in available:
             raise ConfigError(f"no task {name!r} in {data}", remedy=there)

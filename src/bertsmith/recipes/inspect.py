@@ -72,7 +72,7 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
     require_matplotlib()
     if config.probes and not is_treebank(config.file):
         remedy = "give a .conllu, or leave it out"
-        raise ConfigError("--probes learn from a treebank", remedy=remedy)
+        raise ConfigError("--probes needs a treebank", remedy=remedy)
     model, tokenizer = _opened(config.model, config.device)
     other = None if config.against is None else _opened(config.against, config.device)
     corpus = Corpus(config, tokenizer, model.config.encoder)

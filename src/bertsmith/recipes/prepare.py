@@ -103,7 +103,7 @@ def tell_layouts(corpus: Corpus) -> None:
         f"{layout} in {counted(number, 'file')}{_DOCUMENT_END.get(layout, '')}"
         for layout, number in found.most_common()
     )
-    say(f"layouts found: {shown}; if they should be alike, --layout names one for all")
+    say(f"layouts found: {shown}; if all files have the same layout, state it with --layout")
 
 
 _DOCUMENT_END = {"documents": " (each blank line ends a document)"}

@@ -138,7 +138,7 @@ def _tell(parcel: Parcel) -> None:
         path.name for path in parcel.folder.iterdir() if path.is_file() and path.name not in sizes
     )
     if others:
-        say(f"not sent, as not part of the model: {', '.join(others)[:200]}")
+        say(f"not uploaded, since not part of the model: {', '.join(others)[:200]}")
     head = read_head(parcel.card, parcel.folder / CARD_FILE)
     for key, option in _ASKED_FOR.items():
         if head.get(key) is None:

@@ -371,8 +371,8 @@ def refuse_slow_or_worse(measured: Sequence[Measurement], verb: str = "answer") 
     lost = exact.score - small.score
     if math.isnan(lost):
         raise ConfigError(
-            f"these labelled rows give no {score_label(name)}, as when a model says the same of "
-            "all of them",
+            f"these labelled rows give no {score_label(name)}, as when a model predicts the same "
+            "for all of them",
             remedy="give others as --dev",
         )
     if lost > MOST_LOST:

@@ -222,7 +222,7 @@ def _about_size(learned: LearnedVocabulary, asked: int) -> list[str]:
     size, alphabet = learned.tokenizer.size, learned.alphabet
     if size < asked:
         known = "" if alphabet is None or not alphabet.left_out else " of known characters"
-        return [f"no other piece{known} is frequent enough; {asked:,} were asked for"]
+        return [f"no other piece{known} is frequent enough; {asked:,} were requested"]
     if alphabet is not None and alphabet.entries > _ALPHABET_SHARE * asked:
         better = math.ceil(2 * alphabet.entries / 100) * 100
         return [

@@ -190,7 +190,7 @@ def listening(config: ServeConfig) -> socket.socket:
     except OSError as error:
         raise ConfigError(
             f"cannot listen at {place}: {error.strerror or error}",
-            remedy="name another --port, or end what listens there",
+            remedy="choose another --port, or stop the program that uses it",
         ) from error
     return listener
 
@@ -266,7 +266,7 @@ async def _opened_or_asked(opened: asyncio.Future[None], asked: asyncio.Event) -
 async def _drain(gateway: Gateway, app: Limits, config: ServeConfig, asked: asyncio.Event) -> None:
     """Answer what is there; a second signal ends that at once."""
     gateway.leave()
-    say(f"asked to end; requests that are still answered: {gateway.waiting:,}")
+    say(f"shutting down; requests in progress: {gateway.waiting:,}")
     asked.clear()
     again = asyncio.create_task(asked.wait())
     ending = asyncio.create_task(_end(gateway, app, config))

@@ -171,7 +171,7 @@ def encoders(tokenizer: Tokenizer, workers: int) -> Iterator[Encoder]:
             yield _There(pool)
         except BrokenProcessPool as error:
             raise StoreError(
-                "one of the processes that encode was killed, perhaps for want of memory",
+                "one of the processes that encode was killed, perhaps because memory ran out",
                 remedy="give fewer --workers",
             ) from error
 
@@ -263,7 +263,7 @@ def prepare_corpus(
     with unfinished_store(out, source, total=corpus.total_bytes, fresh=fresh) as work:
         start = work.progress.position if work.progress else Position()
         if work.progress:
-            say(f"going on with {work.folder}: {work.share()} is done")
+            say(f"resuming {work.folder}: {work.share()} is done")
             moved(start)
         with _Making(work, tokenizer, held_out) as making:
             making.run(corpus.sections(start), workers, encoder, moved)

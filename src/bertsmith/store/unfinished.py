@@ -151,7 +151,7 @@ class Journal:
         return StoreError(
             f"an unfinished store that {what}",
             where=self._path.parent,
-            remedy="begin anew with --fresh, or go on with what it was begun with",
+            remedy="start anew with --fresh, or continue with the same corpus and options",
         )
 
     @property
@@ -367,7 +367,7 @@ def _told(error: BaseException, work: UnfinishedStore, out: Path, *, kept: bool)
     """The error as a user should see it: with what is kept, and how to go on."""
     refusal = error.__cause__ if isinstance(error, DiskError) else error
     if isinstance(refusal, OSError) and refused_by_disk(refusal):
-        go_on = f"give the same command again: it goes on at {work.share()}"
+        go_on = f"give the same command again: it resumes at {work.share()}"
         told = disk_error(refusal, out, then=go_on if kept else "")
         told.__cause__ = refusal
         return told
@@ -375,9 +375,9 @@ def _told(error: BaseException, work: UnfinishedStore, out: Path, *, kept: bool)
         done = f"{work.share()} is done and kept in {work.folder}"
         if isinstance(error, KeyboardInterrupt):
             what = str(error) or "interrupted"
-            error.args = (f"{what}; {done}: give the same command again to go on",)
+            error.args = (f"{what}; {done}: give the same command again to resume",)
         else:
-            say(f"{done}: the same command will go on from there")
+            say(f"{done}: the same command resumes from there")
     return error
 
 

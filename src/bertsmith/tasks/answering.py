@@ -167,10 +167,11 @@ class PretrainedAnswering:
                 continue
             if not self._config.masked_lm:
                 raise ExampleError(
-                    "is no pair of texts, and the model can only tell whether one follows another",
+                    "is not a pair of texts, but this model can only predict whether one text "
+                    "follows another",
                     where=example.source,
                     line=example.line,
-                    remedy="write both texts with a tab between",
+                    remedy="write both texts, separated by a tab",
                 )
             self._filling.check(example, own)
         return encoded
@@ -292,7 +293,7 @@ def answering_of(
             remedy="leave them out",
         )
     if config.predicts is None:
-        _check_thresholds(options, (), "this model is fine-tuned for no task")
+        _check_thresholds(options, (), "this model is not fine-tuned for a task")
         _check_length(options, None)
     else:
         task = task_of(config)

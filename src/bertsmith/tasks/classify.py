@@ -149,7 +149,7 @@ def _commonest_class(
     predicted = np.full_like(true, np.bincount(classes_of(train, labels)).argmax())
     evidence = np.stack([true, predicted], 1).astype(np.float64)
     scores = _scores(names, evidence, labels, UNTUNED)
-    return "always saying the commonest class", next(iter(scores.values()))
+    return "always predicting the most frequent class", next(iter(scores.values()))
 
 
 def class_measuring(names: tuple[str, ...]) -> Measuring[Example]:

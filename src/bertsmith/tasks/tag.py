@@ -410,7 +410,7 @@ def _commonest_tags(
         for row in dev
     ]
     scores = _scores(_evidence(dev, answers, labels), labels, UNTUNED)
-    return "saying each word's commonest tag", next(iter(scores.values()))
+    return "predicting each word's most frequent tag", next(iter(scores.values()))
 
 
 # presentation

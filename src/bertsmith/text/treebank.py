@@ -76,7 +76,7 @@ def _sentences(file: TextFile) -> Iterator[tuple[int, list[tuple[int, list[str]]
         if cells[0].isdecimal():
             words.append((line, cells))
         elif not cells[0].replace("-", "").replace(".", "").isdecimal():
-            what = f"{cells[0]!r} is no number of a word"
+            what = f"{cells[0]!r} is not the number of a word"
             raise file.fault(what, line, "number the words of a sentence from 1")
         if len(words) > _LONGEST_SENTENCE:
             what = f"no empty line in {counted(len(words), 'line')}"

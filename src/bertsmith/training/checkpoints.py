@@ -332,14 +332,16 @@ class Checkpoints:
                 yield _read(path, self._run)
                 return
             except _Foreign as foreign:
-                say(f"{foreign}; passed over")
+                say(f"{foreign}; skipped")
                 self._foreign.add(path)
             except (_Damaged, ConfigError) as damage:
-                say(f"{damage}; passed over")
+                say(f"{damage}; skipped")
                 self._damaged.add(path)
         if self._damaged:
             raise RunFolderError(
-                "no checkpoint is whole", where=self.folder, remedy="start again with another --out"
+                "no checkpoint is complete",
+                where=self.folder,
+                remedy="start again with another --out",
             )
 
     def best(self, state: State) -> Checkpoint:

@@ -273,7 +273,7 @@ def local_replicas(
     if not POSSIBLE:
         raise ConfigError(
             "the run was begun with several local replicas, which need Linux",
-            remedy="go on where it was begun, or begin another with --out",
+            remedy="resume it where it was begun, or start another run with --out",
         )
     replica = Replica(model, objective, precision, ALONE)
     parameters = _trained(replica)

@@ -344,7 +344,7 @@ class RunFolder:
             return "give the same command again"
         newest = max(self.checkpoints.glob("step-*"), default=None)
         place = "with what is saved" if newest is None else f"from {newest.name}"
-        return f"give the same command again: it goes on {place}"
+        return f"give the same command again: it resumes {place}"
 
 
 def _read_json(path: Path, remedy: str) -> dict[str, Any]:

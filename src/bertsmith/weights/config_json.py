@@ -305,7 +305,7 @@ class HubConfig:
             if key in self._data and not any(_same(self._data[key], value) for value in values):
                 self._refuse(
                     f"{key} is {self._data[key]!r}, which changes the result",
-                    f"only {values[0]!r} can be followed",
+                    f"only {values[0]!r} is supported",
                 )
 
     def _encoder(self) -> EncoderConfig:

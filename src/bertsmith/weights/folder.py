@@ -53,7 +53,7 @@ def _check_replaceable(folder: Path) -> None:
     )
     if foreign:
         raise ModelFolderError(
-            f"would be replaced, but holds {foreign[0]!r}, which is no part of a model",
+            f"would be replaced, but holds {foreign[0]!r}, which is not part of a model",
             where=folder,
             remedy="name another folder",
         )
@@ -195,7 +195,7 @@ def _check_place(folder: Path) -> None:
     inside = sorted(folder.iterdir()) if folder.is_dir() else [folder]
     if (folder / "store.json").is_file() and not (folder / CONFIG_FILE).exists():
         remedy = "name a model folder; `bertsmith pretrain` makes one of a store"
-        raise ModelFolderError("is a token store, no model folder", where=folder, remedy=remedy)
+        raise ModelFolderError("is a token store, not a model folder", where=folder, remedy=remedy)
     has_weights = any((folder / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE))
     pickled = [
         path for path in inside if _PICKLED & set(path.suffixes) and path.name not in _OF_OPENVINO
@@ -229,7 +229,7 @@ def _check_place(folder: Path) -> None:
                     f"make a model folder of it with: bertsmith convert {shell_word(folder)} OUT"
                 )
             raise ModelFolderError(
-                f"is no model folder: it has no {name}", where=folder, remedy=remedy
+                f"is not a model folder: it has no {name}", where=folder, remedy=remedy
             )
     for path in inside:
         if path.name in _READ:
@@ -282,7 +282,7 @@ def _check_finite(tensors: Mapping[str, Tensor], folder: Path) -> None:
     for name, tensor in tensors.items():
         if not all_finite(tensor):
             raise TrainingDiverged(
-                f"the model was not saved: its tensor {name} holds values that are no numbers",
+                f"the model was not saved: its tensor {name} contains values that are not finite",
                 where=folder,
                 remedy="train again with a lower learning rate or a longer warm-up, in another "
                 "--out",

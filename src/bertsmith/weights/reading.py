@@ -262,7 +262,7 @@ class ModelFiles:
             if copy in self._stored and self._stored[copy] != self._stored[original]:
                 pair = [self._weights.read(self._stored[name]) for name in (copy, original)]
                 if not torch.equal(*pair):
-                    self._refuse(f"{copy} differs from {original}; only tied ones can be followed")
+                    self._refuse(f"{copy} differs from {original}; only tied ones are supported")
 
     def _refuse(self, what: str) -> NoReturn:
         raise ModelFolderError(

@@ -117,7 +117,7 @@ def read_sentence_folder(folder: Path) -> SentenceSettings | None:
         raise _refused(
             f"its modules are {', '.join(kinds) or 'none'}",
             path,
-            "a Transformer, a Pooling, then Dense or Normalize can be followed",
+            "a Transformer, a Pooling, then Dense or Normalize is supported",
         )
     places = [folder / place for _, place in modules]
     pool, width = _pooling(places[1] / "config.json", folder)
@@ -144,7 +144,7 @@ def _module(entry: Any, path: Path) -> tuple[str, str]:  # noqa: ANN401
         raise _refused(
             f"a module is of the class {kind[:80]!r}",
             path,
-            "sentence-transformers' Transformer, Pooling, Dense and Normalize can be followed",
+            "sentence-transformers' Transformer, Pooling, Dense and Normalize are supported",
         )
     if place != "" and not (isinstance(place, str) and _PLACE.fullmatch(place)):
         raise _refused(f"a module's path is {str(place)[:80]!r}", path, "it must be a plain name")
@@ -165,7 +165,7 @@ def _pooling(path: Path, folder: Path) -> tuple[tuple[VectorPooling, ...], int]:
         raise _refused(f"pooling is {str(names)[:80]}", path, f"it can be {', '.join(POOLINGS)}")
     if config.get("include_prompt") is False:
         raise _refused(
-            "include_prompt is false", path, "only prompts that are pooled too can be followed"
+            "include_prompt is false", path, "only prompts that are pooled too are supported"
         )
     width = config.get("word_embedding_dimension", config.get("embedding_dimension"))
     if type(width) is not int or not 1 <= width <= _LARGEST_SIDE:
@@ -178,7 +178,7 @@ def _dense(place: Path, folder: Path, width: int) -> Dense:
     config = _settings(path)
     _check_keys(config, path)
     if config.get("use_residual"):
-        raise _refused("use_residual is set", path, "only plain maps can be followed")
+        raise _refused("use_residual is set", path, "only plain maps are supported")
     kind = str(config.get("activation_function", "torch.nn.modules.activation.Tanh"))
     activation = kind.rpartition(".")[2]
     if not kind.startswith("torch.nn.modules.") or activation not in ACTIVATIONS:
@@ -215,7 +215,7 @@ def _check_keys(config: dict[str, Any], path: Path) -> None:
             raise _refused(
                 f"{key} is {str(config[key])[:80]!r}",
                 path,
-                "only the text's vector can be followed",
+                "only the text's vector is supported",
             )
 
 
@@ -225,7 +225,7 @@ def _transformer(place: Path, folder: Path) -> tuple[int | None, bool]:
     config = {} if path is None else _settings(_inside(path, folder))
     path = path or place
     if config.get("transformer_task", "feature-extraction") != "feature-extraction":
-        raise _refused("transformer_task is set", path, "only feature-extraction can be followed")
+        raise _refused("transformer_task is set", path, "only feature-extraction is supported")
     longest, lowercase = config.get("max_seq_length"), config.get("do_lower_case", False)
     if longest is None:
         settings = place / "tokenizer_config.json"
@@ -432,7 +432,7 @@ def _static_modules(folder: Path) -> tuple[Path, list[AfterPooling]]:
         raise _refused(
             f"its modules are StaticEmbedding, {names}",
             path,
-            "after a StaticEmbedding only Normalize can be followed",
+            "after a StaticEmbedding only Normalize is supported",
         )
     return folder / place, [_unit(folder / each, folder) for _, each in kinds]
 

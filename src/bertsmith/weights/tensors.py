@@ -129,7 +129,7 @@ class TensorFile:
         tensor = raw.view(READABLE[entry.kind]).reshape(entry.shape).float()
         if not all_finite(tensor):
             raise ModelFolderError(
-                f"tensor {name} holds values that are no numbers",
+                f"tensor {name} contains values that are not finite",
                 where=self.path,
                 remedy="the training that made it has failed; use an earlier model",
             )
@@ -172,12 +172,12 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[int, dict[str, Any]]:
         )
     length = int.from_bytes(start, "little")
     if len(start) < 8 or not 2 <= length <= _LARGEST_HEADER:
-        raise ModelFolderError("is no safetensors file", where=path, remedy="fetch it again")
+        raise ModelFolderError("is not a safetensors file", where=path, remedy="fetch it again")
     text = file.read(length)
     try:
         header = parse_json(text, unique=True)
     except ValueError as error:
-        raise damaged("its header is no JSON", path) from error
+        raise damaged("its header is not JSON", path) from error
     if len(text) < length or not isinstance(header, dict):
         raise damaged("its header is incomplete", path)
     return 8 + length, header
@@ -191,7 +191,7 @@ def _entry(name: str, value: Any, path: Path) -> Entry:  # noqa: ANN401
         raise damaged(f"the header's entry for {name[:80]!r} cannot be understood", path)
     entry = Entry(kind, shape, *offsets)
     if entry.end - entry.begin != math.prod(entry.shape) * _BYTES[kind]:
-        raise damaged(f"tensor {name[:80]!r} has not the size that its shape asks for", path)
+        raise damaged(f"tensor {name[:80]!r} does not have the size of its shape", path)
     return entry
 
 

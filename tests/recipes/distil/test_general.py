@@ -212,7 +212,7 @@ def test_a_narrow_student_goes_on_to_the_same_end(
 
     with monkeypatch.context() as patch:
         patch.setattr(general, "build_model", hooked)
-        with pytest.raises(Interrupted, match="go on with the same command"):
+        with pytest.raises(Interrupted, match="the same command resumes it"):
             distil(DistilConfig(**options))
     resumed = distil(DistilConfig(**options))
     whole = distil(DistilConfig(**options | {"out": tmp_path / "whole"}))

@@ -178,7 +178,7 @@ def test_classes_without_an_example_are_named(
         dry_run(FinetuneConfig(model=base_folder, train=train, dev=dev, out=tmp_path / "run"))
         return capsys.readouterr().err
 
-    assert "dev has no example of 'side', of which the scores say nothing" in told(
+    assert "dev has no example of 'side', so the scores say nothing about it" in told(
         train=train, dev=dev
     )
     assert "no example of" not in told(train=train, dev=train)
@@ -203,9 +203,9 @@ def test_labels_that_say_less_than_they_seem_are_named(
 
     texts = [f"word{n % 30} word{n % 7}" for n in range(60)]
     cased = told("text,label", [f"{text},{'Aab'[n % 3]}" for n, text in enumerate(texts)])
-    assert "the labels 'A', 'a' differ in case alone, and are labels of their own" in cased
+    assert "the labels 'A', 'a' differ only in case; they are separate labels" in cased
     twice = [f"word{n % 20} up,{'ab'[n % 2]}" for n in range(60)] + ["word1 up,a", "word3 up,a"]
-    assert "2 texts of train have copies of another label" in told("text,label", twice)
+    assert "2 texts of train have copies with another label" in told("text,label", twice)
     late = [f"{text} {n},{n % 5 + (n > 1005) / 2}" for n, text in enumerate(texts * 20)]
     with pytest.raises(ExampleError, match=r"but a later one is 0\.5: classes or values"):
         told("text,stars", late)

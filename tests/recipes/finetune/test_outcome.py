@@ -48,7 +48,7 @@ def outcome(
         notes=(),
         rivals=() if rival is None else (beside,),
         difference=Difference(points=0.0, low=-0.01, high=0.05, p=p),
-        majority_baseline=("always saying the commonest class", 0.55),
+        majority_baseline=("always predicting the most frequent class", 0.55),
         grid=None,
         curve=(),
         long=0,
@@ -66,7 +66,7 @@ def outcome(
         ([0.90, 0.90], 0.90, "no winner"),
         ([0.90], 0.90, "no winner"),
         ([0.90], 0.85, "one seed gives no spread"),
-        ([0.50, 0.51], 0.52, "always saying the commonest class wins by 4.50 points"),
+        ([0.50, 0.51], 0.52, "always predicting the most frequent class wins by 4.50 points"),
         ([0.90, 0.92], None, "the model wins by 36.00 points over always saying the commonest"),
     ],
 )

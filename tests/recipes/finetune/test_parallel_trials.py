@@ -86,7 +86,7 @@ def test_what_is_asked_for_holds(
 ) -> None:
     none_free = replace(ROOMY, free=1)
     chosen = parallel_trials(asked, counts, GIGABYTE, none_free)
-    assert (chosen.at_once, chosen.threads, chosen.why) == (at_once, threads, "as asked for")
+    assert (chosen.at_once, chosen.threads, chosen.why) == (at_once, threads, "as requested")
 
 
 def test_of_a_single_training_there_is_nothing_to_say() -> None:

@@ -55,7 +55,7 @@ def test_it_learns_and_every_seed_is_told(outcome: tuple[Path, FinetuneOutcome])
     assert found.best.score >= 0.9
     assert [rival.name for rival in found.rivals] == [TFIDF]
     assert found.rivals[0].mean >= 0.9
-    assert found.majority_baseline == ("always saying the commonest class", 0.5)
+    assert found.majority_baseline == ("always predicting the most frequent class", 0.5)
     assert found.interval.low <= found.best.score <= found.interval.high
     results = json.loads((found.folder / "results.json").read_text(encoding="utf-8"))
     scores = [seed["scores"]["accuracy"] for seed in results["seeds"]]
@@ -248,7 +248,7 @@ def test_pairs_with_a_dev_file_and_a_text_of_100_000_words(
         )
     )
     told = capsys.readouterr().err
-    assert "8 of the dev examples have a text that is also in train, capitals aside" in told
+    assert "8 of the dev examples have a text that is also in train (ignoring case)" in told
     assert "2 of 48 texts (4.2 %) were longer than 20 tokens: only their beginning was read" in told
     assert found.data.labels == ("0", "1")
     assert (len(found.data.train), len(found.data.dev), found.cut) == (40, 8, 2)

@@ -121,7 +121,7 @@ def test_stopped_in_the_middle_of_several_it_goes_on(
         run(tmp_path / "run", 2, steps=steps, counts=counts)
     assert str(stopped.value) == (
         "seed 0 (1 of 3) stopped after step 7 and seed 1 (2 of 3) stopped after step 4, saved; "
-        "go on with the same command"
+        "the same command resumes it"
     )
     assert not (tmp_path / "run" / "seeds" / "seed-2").exists()
     run(tmp_path / "run", 1, counts=counts)
@@ -141,8 +141,9 @@ def test_a_process_that_is_killed_ends_the_run_and_the_others_are_saved(
     with pytest.raises(WorkerDied) as died:
         run(tmp_path / "run", 2, steps=steps)
     assert str(died.value) == (
-        "seed 1 (2 of 3): the process has died (status -9), perhaps for want of memory; give the "
-        "same command again with --side-by-side 1: it goes on, with what the others have saved"
+        "seed 1 (2 of 3): the process has died (status -9), perhaps because memory ran out; give "
+        "the "
+        "same command again with --side-by-side 1: it resumes with what the others have saved"
     )
     seeds = tmp_path / "run" / "seeds"
     assert [each.name for each in (seeds / "seed-0" / "checkpoints").iterdir()] == ["step-00000006"]

@@ -134,7 +134,7 @@ def test_a_pickled_folder_of_sentence_transformers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "to", "message"),
     [
-        ("hub", "bertsmith", "hub: is a model folder already; use it as it is"),
+        ("hub", "bertsmith", "hub: is already a model folder; use it as it is"),
         ("nowhere", "bertsmith", "nowhere: no such"),
         ("nowhere", "tensorflow", "nowhere: no such"),
         ("empty", "bertsmith", "empty: holds no weights of a known kind"),

@@ -147,7 +147,7 @@ def test_families_that_are_not_supported(make: Make, tmp_path: Path, name: str |
 
 
 def test_a_model_folder_is_still_one(make: Make, tmp_path: Path) -> None:
-    with pytest.raises(ModelFolderError, match="is a model folder already; use it as it is"):
+    with pytest.raises(ModelFolderError, match="is already a model folder; use it as it is"):
         convert(make(torch.float32), tmp_path / "out")
 
 
@@ -213,7 +213,7 @@ def test_weights_of_float64_are_rounded_and_that_is_said(
     assert "tensors of float64 are rounded to float32" in capsys.readouterr().err
     moved[name][0, 0] = 1e300
     save_file(moved, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(ModelFolderError, match=f"{name} holds values that are no numbers"):
+    with pytest.raises(ModelFolderError, match=f"{name} contains values that are not finite"):
         load_model(folder)
 
 

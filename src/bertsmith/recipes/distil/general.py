@@ -333,7 +333,7 @@ def _carry_out(
         )  # fmt: skip
     except Interrupted as stopped:
         where = shell_word(folder.path)
-        raise Interrupted(f"{stopped}, saved in {where}; go on with the same command") from None
+        raise Interrupted(f"{stopped}, saved in {where}; the same command resumes it") from None
     held_out = evaluate_held_out(
         model, measured, tokenizer, store, settings.samples, plan.evaluated_tokens
     )

@@ -31,7 +31,7 @@ def check_memory(teacher: Path) -> None:
         raise OutOfMemory(
             f"the teacher's weights are {gigabytes(need)}, and {gigabytes(free)} are free",
             where=teacher,
-            remedy="distil a smaller teacher, or elsewhere",
+            remedy="use a smaller teacher, or another machine",
         )
 
 

@@ -318,7 +318,7 @@ class _Distillation:
         except KeyboardInterrupt as stopped:
             # another kind comes before the first training
             done = f"{stopped}, saved" if isinstance(stopped, Interrupted) else "interrupted"
-            raise Interrupted(f"{done}; go on with the same command") from None
+            raise Interrupted(f"{done}; the same command resumes it") from None
         taught = {name: each for name, each in results.items() if name != PLAIN}
         best = max(taught, key=lambda name: max(each.rank for each in taught[name]))
         seed = max(taught[best], key=lambda each: each.rank).seed

@@ -72,7 +72,7 @@ def compare(
         raise ModelFolderError(
             f"{worst[1]} of what was exported is {worst[0]:.1e} from the engine's, and {BOUND:.0e} "
             "is allowed",
-            remedy="nothing was written; export it --to another format",
+            remedy="nothing was written; choose another format with --to",
         )
     return Comparison(difference=worst[0], output=worst[1], batches=count, longest=longest)
 

@@ -53,10 +53,10 @@ class ExportConfig(Config):
         if self.to not in ("onnx", "transformers.js"):
             raise ConfigError(
                 f"--precision int8 is not for {self.to}",
-                remedy="take --to onnx or transformers.js, or leave --precision out",
+                remedy="use --to onnx or transformers.js, or leave --precision out",
             )
         if self.calibrate is None:
             raise ConfigError(
-                "--precision int8 wants texts to be measured on",
+                "--precision int8 needs texts to measure on",
                 remedy="give --calibrate TEXTS, and --dev LABELLED where the model has a task",
             )

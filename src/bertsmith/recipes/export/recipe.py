@@ -78,7 +78,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
         raise ConfigError(f"--out is {config.out}, which exists", remedy="choose another name")
     source = Source.read(config.model)
     if reason := _no_class(source.model.config, config.to):
-        raise ConfigError(f"not for transformers.js: {reason}", remedy="take --to onnx")
+        raise ConfigError(f"not for transformers.js: {reason}", remedy="use --to onnx")
     # before the model is written, which takes longer than to find a mistake
     gate, tested = None, ""
     if config.precision == "int8":
@@ -111,7 +111,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
         f"{config.out}: {', '.join(padded.outputs)}, at most {comparison.difference:.1e} from the "
         f"engine's in {comparison.batches} batches of up to {comparison.longest:,} tokens"
     )
-    say(f"next: {config.out / CARD_FILE} shows how it is asked")
+    say(f"next: {config.out / CARD_FILE} shows how to use it")
     return figures | {"difference": comparison.difference, "files": sizes}
 
 

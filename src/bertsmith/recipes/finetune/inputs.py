@@ -120,7 +120,7 @@ def split(task: Task[R], rows: Sequence[R], share: float, seed: int) -> tuple[li
         raise ExampleError(
             f"has too few {task.unit} ({len(rows)}) to hold some out",
             where=rows[0].source,
-            remedy="give more, or others to measure with by --dev",
+            remedy="give more, or a file with --dev",
         )
     kept = [row for index, row in enumerate(rows) if index not in held_out]
     return kept, [rows[index] for index in sorted(held_out)]

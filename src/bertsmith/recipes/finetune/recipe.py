@@ -266,7 +266,7 @@ def _carry_out(
     try:
         outcome = experiment.run(asked)
     except Interrupted as stopped:
-        raise Interrupted(f"{stopped}, saved; go on with the same command") from None
+        raise Interrupted(f"{stopped}, saved; the same command resumes it") from None
     card = write_card(outcome, run.to_dict())
     experiment.trials.move_model(f"seeds/seed-{outcome.best.seed}", card)
     write_record(outcome.folder / "results.json", outcome.to_dict())
@@ -300,8 +300,7 @@ def dry_run(config: FinetuneConfig) -> None:
 _LONG = {
     "head": "only their beginning was read",
     "tail": "only their end was read",
-    "head+tail": "only a quarter of their tokens' room from the beginning and the rest from the "
-    "end were read",
+    "head+tail": "only their beginning (a quarter of the tokens) and their end were read",
     "windows": "they were read in windows",
 }
 
@@ -316,17 +315,17 @@ def describe(prepared: Prepared) -> list[str]:
     if data.dev_is_cut:
         lines[-1] += ", held out of the training file"
     if alike := alike_labels(data.labels):
-        lines.append(f"the labels {alike} differ in case alone, and are labels of their own")
+        lines.append(f"the labels {alike} differ only in case; they are separate labels")
     if absent := absent_labels(task, data.train, data.labels):
         lines.append(f"train has no example of {absent}, which the model cannot learn")
     if absent := absent_labels(task, data.dev, data.labels):
-        lines.append(f"dev has no example of {absent}, of which the scores say nothing")
+        lines.append(f"dev has no example of {absent}, so the scores say nothing about it")
     if several := contradictions(data):
         have = f"{counted(several, 'text')} of train {'has' if several == 1 else 'have'}"
-        lines.append(f"{have} copies of another label")
+        lines.append(f"{have} copies with another label")
     if shared := overlap(data):
         of_dev = f"{shared:,} of the dev {task.unit}"
-        lines.append(f"{of_dev} have a text that is also in train, capitals aside")
+        lines.append(f"{of_dev} have a text that is also in train (ignoring case)")
     if line := truncation_note(prepared):
         lines.append(line)
     return lines
@@ -344,7 +343,9 @@ def truncation_note(prepared: Prepared) -> str:
         lines.append(
             f"{share} {'was' if long == 1 else 'were'} longer than {room.longest} tokens: {became}"
         )
-        lines += ["--truncation says what is read"] * bool(cut and not task.answers.windowed)
+        lines += ["--truncation chooses the part that is read"] * bool(
+            cut and not task.answers.windowed
+        )
     if cut and task.answers.windowed:
         questions = counted(cut, task.unit.removesuffix("s"), task.unit)
         own = "itself" if cut == 1 else "themselves"

@@ -382,7 +382,7 @@ def read_result(place: RunFolder) -> TrialResult | None:
         return None
     content = read_record(path)
     if content.pop("run", None) != place.identity:
-        say(f"{path}: belongs to another run; passed over")
+        say(f"{path}: belongs to another run; skipped")
         return None
     return TrialResult.from_dict(content)
 

@@ -84,7 +84,7 @@ def parallel_trials(
             raise ConfigError(f"--side-by-side is {asked}", remedy="give auto, or at least 1")
         at_once = min(asked, max(counts))
         each = threads or max(1, cores // at_once)
-        why = "as asked for" if max(counts) > 1 else ""
+        why = "as requested" if max(counts) > 1 else ""
         return ParallelTrials(at_once=at_once, threads=each, why=why)
     if max(counts) == 1:
         return ParallelTrials(at_once=1, threads=threads or cores, why="")

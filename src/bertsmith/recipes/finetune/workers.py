@@ -194,9 +194,9 @@ class _Trainer(Worker):
         """Return the error for a process that has died."""
         what = "a process that is to train" if self.trial is None else self.trial.title
         return WorkerDied(
-            f"{what}: the process has died (status {status}), perhaps for want of memory",
+            f"{what}: the process has died (status {status}), perhaps because memory ran out",
             remedy=f"give the same command again with --side-by-side {max(1, self._at_once - 1)}: "
-            "it goes on, with what the others have saved",
+            "it resumes with what the others have saved",
         )
 
 

@@ -117,7 +117,7 @@ def labelled_rows(
     tell_rows(task, rows, file, reading)
     check_known(task, rows, answering.labels)
     if absent := absent_labels(task, rows, answering.labels):
-        say(f"{file.name} has no example of {absent}, of which the scores say nothing")
+        say(f"{file.name} has no example of {absent}, so the scores say nothing about it")
     reading.bad_rows.tell()
     return rows
 

@@ -211,7 +211,7 @@ def answered(
             yield each, None if each.row is None else _as_written(each, next(answers))
     if long and isinstance(answering, TaskAnswering):
         windowed = answering.task.answers.windowed
-        became = "read in windows" if windowed else "--truncation says what is read of them"
+        became = "read in windows" if windowed else "--truncation chooses the part that is read"
         limit = answering.room.longest
         say(f"{some_were(long, count, 'text')} longer than {limit} tokens: {became}")
     if unread:
@@ -305,7 +305,7 @@ class Answers:
         if self._form == "csv":
             if unknown := [name for name in columns if name not in self._header]:
                 what = f"a row has the column {unknown[0]!r}, which the first one lacks"
-                raise ExampleError(what, remedy="write --format jsonl")
+                raise ExampleError(what, remedy="use --format jsonl")
             cells = [_cell(columns.get(name)) for name in self._header]
             self._csv.writerow([*cells, *(_cell(record.get(key)) for key in names)])
             return
@@ -326,7 +326,7 @@ class _Lines:
 
 
 def _taken(name: str) -> ExampleError:
-    what = f"a row has a column {name!r}, and so has its answer"
+    what = f"a row has a column {name!r}, which is also a key of its answer"
     return ExampleError(what, remedy="rename that column of the input")
 
 

@@ -92,7 +92,7 @@ def standard_input(encoding: str, holds: str = "a text") -> Iterator[tuple[int, 
     Raises `ExampleError` for what cannot be decoded.
     """
     # who gave no file would think that it hangs, or that a table is read as one
-    ends = "; Ctrl-D ends them" if sys.stdin.isatty() else ""
+    ends = "; Ctrl-D ends the input" if sys.stdin.isatty() else ""
     say(f"reading {STANDARD_INPUT}: each line is {holds}{ends}")
     codec = UTF8 if encoding == AUTO else codec_named(encoding)
     if is_wide(codec):
@@ -160,7 +160,7 @@ def asked_of_task(
 ) -> Iterator[Asked[Any]]:
     """Stream the rows of a file, folder or standard input (``-``) that a task is to answer for.
 
-    With `pairs` a line is two texts with a tab between. Raises `ExampleError`, with file and line,
+    With `pairs` a line is two texts separated by a tab. Raises `ExampleError`, with file and line,
     for what cannot be read, and for single texts where pairs are wanted and the other way round.
     """
     reading.bad_rows.skip_blank = True
@@ -298,7 +298,7 @@ def beside_labelled_rows() -> Iterator[None]:
     except ExampleError as error:
         if "-column" not in error.remedy:
             raise
-        remedy = "call its columns as those of the labelled file: the options name them in both"
+        remedy = "name its columns as in the labelled file: the options apply to both"
         raise ExampleError(error.what, where=error.where, line=error.line, remedy=remedy) from error
 
 
@@ -379,7 +379,7 @@ def _lines(
     """Lines of a text, as pairs with a tab between; with `single` those without one too."""
     columns.check_read(file, "lines of text")
     if file == "-":
-        two = "two texts with a tab between"
+        two = "two texts separated by a tab"
         holds = f"a text, or {two}" if pairs and single else two if pairs else "a text"
         source, lines = STANDARD_INPUT, standard_input(columns.encoding, holds)
     else:
@@ -395,11 +395,11 @@ def _lines(
         first, tab, second = written.partition("\t") if pairs else (written, "", "")
         if pairs and not (single and not tab) and not (tidy(first) and tidy(second)):
             what, remedy = (
-                ("has a tab, and no text on one side of it", ", or one text without a tab")
+                ("has a tab, but no text on one side of it", ", or one text without a tab")
                 if single
-                else ("is no pair of texts, and the model was trained on pairs", "")
+                else ("is not a pair of texts, and the model was trained on pairs", "")
             )
-            remedy = f"write both texts with a tab between{remedy}"
+            remedy = f"write both texts, separated by a tab{remedy}"
             raise ExampleError(what, where=source, line=line, remedy=remedy)
         row = Example(
             text=tidy(first),

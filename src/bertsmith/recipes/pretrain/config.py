@@ -156,7 +156,7 @@ class PretrainConfig(Config):
         given = {name for name, value in own.items() if value is not None}
         if self.store is None and given:
             raise ConfigError(
-                "a run that goes on keeps its settings", remedy="leave them out, or name a store"
+                "a resumed run keeps its settings", remedy="leave them out, or name a store"
             )
         for name in ("model", "recipe"):
             if {name, "from"} <= given:

@@ -205,7 +205,7 @@ def _fit(begun: _Begun, plan: HeldOutPlan, timing: Timing, *, workers: int, worl
     except Interrupted as stopped:
         program = "bertsmith" if world.size == 1 else "torchrun ... -m bertsmith"
         command = f"{program} pretrain --out {shell_word(folder.path)}"
-        raise Interrupted(f"{stopped}, saved; go on with: {command}") from None
+        raise Interrupted(f"{stopped}, saved; to resume: {command}") from None
 
 
 def _told_time(
@@ -294,7 +294,7 @@ def look(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:
     folder = RunFolder(config.out)
     folder.check_place()
     if config.store is None and folder.settings("pretrain") is None:
-        raise ConfigError("no store to look at", remedy="name the folder made by prepare")
+        raise ConfigError("no store to check", remedy="name the folder made by prepare")
     run = begin(folder, config, ALONE, dry=True)
     device = device_named(run.device if config.device == "auto" else config.device)
     fit_config(run, workers=config.workers)

@@ -67,7 +67,7 @@ def begin(
     else:
         if stored is None:
             raise RunFolderError(
-                "holds no run to go on with", where=out, remedy="name a store to train on"
+                "holds no run to resume", where=out, remedy="name a store to train on"
             )
         run = PretrainRun.from_dict(stored, where=out / "run.json")
     if config.store is not None and stored is not None:
@@ -83,7 +83,7 @@ def begin(
     check_store(run, out)
     if run.device != place.type:
         raise RunFolderError(
-            f"was begun on {run.device}, and would go on otherwise on {place.type}",
+            f"was begun on {run.device}, and would give other results on {place.type}",
             where=out,
             remedy=f"give --device {run.device}, or choose another --out",
         )
@@ -98,7 +98,7 @@ def begin(
         return run
     if folder.claim("pretrain", run):
         ended = (out / RESULT).exists()
-        say(f"the run in {out} has ended" if ended else f"going on with the run in {out}")
+        say(f"the run in {out} has ended" if ended else f"resuming the run in {out}")
     folder.note_verified(verified)
     return run
 

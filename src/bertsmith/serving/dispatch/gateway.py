@@ -271,9 +271,7 @@ class Gateway:
             )
             for entry in taken.expired:
                 self.counts.expired += 1
-                entry.content.job.fail(
-                    DeadlineExceeded("the deadline passed before it was its turn")
-                )
+                entry.content.job.fail(DeadlineExceeded("the deadline passed before its turn"))
             worker = large if taken.large else small
             if not taken.batch or worker is None:
                 return
@@ -443,6 +441,6 @@ def _checked(outcome: Outcome | None, which: str) -> Outcome:
         case "invalid":
             raise InvalidRequest(which + outcome.message)
         case "expired":
-            raise DeadlineExceeded("the deadline passed before it was its turn")
+            raise DeadlineExceeded("the deadline passed before its turn")
         case "failed":
             raise InternalError(outcome.message)

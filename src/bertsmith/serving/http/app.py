@@ -234,7 +234,7 @@ async def _handle_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
-        refusal: Refusal = MethodNotAllowed(f"this path is asked with {allowed}")
+        refusal: Refusal = MethodNotAllowed(f"this path accepts {allowed}")
         response = refusal_response(request.url.path, refusal)
         response.headers["allow"] = allowed
         return response

@@ -103,7 +103,7 @@ class Keys:
                 content = file.read(_LONGEST_KEYS + 1)
             lines = [line.strip() for line in content.decode("ascii").splitlines()]
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "is no ASCII text"
+            reason = getattr(error, "strerror", None) or "is not ASCII text"
             raise ConfigError(f"--api-keys cannot be read: {reason}", where=path) from error
         if len(content) > _LONGEST_KEYS:
             # the last key would be a part of one
@@ -111,7 +111,7 @@ class Keys:
         for number, line in enumerate(lines, 1):
             if len(line.split()) > 1:
                 # its words would each be a key, and those of a comment are easily guessed
-                what = "a key holds a blank"
+                what = "a key contains a space"
                 raise ConfigError(
                     what, where=path, line=number, remedy=f"{remedy}, and no comments"
                 )
@@ -257,7 +257,7 @@ class Limits:
         try:
             if self._active > self._most and scope["method"] == "POST":
                 # clients that ask, hang up and ask again are otherwise all that is served
-                raise Overloaded("too many requests are under way", retry_after=1)
+                raise Overloaded("too many requests are in progress", retry_after=1)
             headers: dict[bytes, bytes] = dict(scope["headers"])
             self._check(scope["path"], headers)
             declared = _declared(headers)
@@ -303,7 +303,7 @@ def _declared(headers: dict[bytes, bytes]) -> int | None:
         # a body in chunks ends with the last one, whatever its length is said to be
         return None
     if not length.isdigit():
-        raise InvalidRequest("Content-Length is no number")
+        raise InvalidRequest("Content-Length is not a number")
     return int(length)
 
 

@@ -184,9 +184,9 @@ def parsed(body: bytes, kind: type[B], most: int) -> B:
     try:
         content = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"the body is no JSON: {printable(error.msg)}") from None
+        raise InvalidRequest(f"the body is not JSON: {printable(error.msg)}") from None
     if not isinstance(content, Mapping):
-        raise InvalidRequest(f"the body is no JSON object; write {kind.form}")
+        raise InvalidRequest(f"the body is not a JSON object; write {kind.form}")
     _check_counts(content, most)
     if _has_key_twice(body, content):
         raise _twice(body)

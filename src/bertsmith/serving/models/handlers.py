@@ -160,7 +160,7 @@ def tagged_of(asked: Input) -> Any:  # noqa: ANN401
 def question_of(asked: Input) -> Question:
     """Return a question about a context, which stays as it is."""
     if asked.second is None:
-        raise _wrong("the input is no question with its context", "give question and context")
+        raise _wrong("the input is not a question with its context", "give question and context")
     if not tidy(asked.text) or not tidy(asked.second):
         raise _wrong("a text is blank", "leave it out")
     return Question(
@@ -173,7 +173,7 @@ def choice_of(asked: Input) -> Choice:
     """Return a text with its options."""
     choices = tuple(map(tidy, asked.choices or ()))
     if len(choices) < 2:
-        raise _wrong("the input has no two choices", "give text and choices")
+        raise _wrong("the input has fewer than two choices", "give text and choices")
     if not tidy(asked.text) or not all(choices):
         raise _wrong("a text is blank", "leave it out")
     return Choice(

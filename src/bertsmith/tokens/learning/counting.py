@@ -155,7 +155,7 @@ class AccentDecision:
             why = "as asked for, which changes" if self.asked else "as BERT's uncased models do:"
             ending = "" if self.asked else " have one" if self.changed else " have any"
             return f"accents: stripped, {why} {share if self.changed else 'none'}{ending}"
-        why = "as asked for" if self.asked else f"stripping would change {share}"
+        why = "as requested" if self.asked else f"stripping would change {share}"
         return f"accents: kept (strip_accents is false), {why}"
 
 

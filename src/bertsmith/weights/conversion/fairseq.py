@@ -121,7 +121,7 @@ def _renamed(file: TensorFile, path: Path) -> tuple[Moves, dict[str, Tensor]]:
         elif target is None:
             if ".sentence_encoder." in name and not name.endswith(".version"):
                 _refuse(f"holds {name[:80]}, which no RoBERTa has", path)
-            moves.dropped[name] = "no part of a model that is known"
+            moves.dropped[name] = "not a known part of a model"
             continue
         assert target is not None
         for part, tensor, change in _parts(target, file.read(name)):

@@ -321,9 +321,7 @@ def _renamed(bundle: TensorBundle, kind: FamilyName) -> tuple[Moves, dict[str, T
         found = hub_name(name, kind)
         if found is None:
             optimiser = _OPTIMISER.search(name)
-            moves.dropped[name] = (
-                "the optimiser's" if optimiser else "no part of a model that is known"
-            )
+            moves.dropped[name] = "the optimiser's" if optimiser else "not a known part of a model"
             continue
         target, transposed = found
         if target in tensors:

@@ -139,7 +139,7 @@ def read_table(data: bytes) -> dict[bytes, bytes]:
     What is allocated is bounded by the bytes given, a key's length and a number of entries.
     """
     if len(data) < _FOOTER or not is_table(data):
-        raise ValueError("no sorted table ends like this")
+        raise ValueError("its end is not that of a sorted table")
     footer = data[-_FOOTER:]
     _, at = _handle(footer, 0)  # of blocks about blocks, of which there are none
     index, _ = _handle(footer, at)
@@ -188,7 +188,7 @@ def _block(data: bytes, handle: _Handle) -> bytes:
     end = offset + size
     kind, checksum = data[end], int.from_bytes(data[end + 1 : end + _TRAILER], "little")
     if masked(crc32c(data[offset : end + 1])) != checksum:
-        raise ValueError("a block has not the checksum that was written with it")
+        raise ValueError("a block does not have the checksum that was written with it")
     if kind:
         raise ValueError("a block is compressed, which TensorFlow's own never are")
     return data[offset:end]
@@ -301,7 +301,7 @@ class TensorBundle:
             )
         kind = _KINDS[entry.kind]
         if math.prod(entry.shape) * kind.itemsize != entry.size:
-            raise damaged(f"{name} has not the size that its shape asks for", self.index)
+            raise damaged(f"{name} does not have the size of its shape", self.index)
         raw = torch.empty(entry.size, dtype=torch.uint8)
         view = raw.numpy().data
         with open_regular(path) as file:
@@ -309,7 +309,7 @@ class TensorBundle:
             if file.readinto(view) < entry.size:
                 raise ModelFolderError("became shorter while it was read", where=path)
         if masked(crc32c(view)) != entry.checksum:
-            raise damaged(f"{name} has not the checksum that was written with it", path)
+            raise damaged(f"{name} does not have the checksum that was written with it", path)
         return raw.view(kind).reshape(entry.shape)
 
     def _check_places(self) -> None:
@@ -369,7 +369,7 @@ def _shards(header: bytes | None) -> int:
     if order != 0:
         raise ValueError("its bytes are big-endian, which cannot be read")
     if not isinstance(count, int) or not 1 <= count <= _MOST_SHARDS:
-        raise ValueError("it tells of no number of files that could be")
+        raise ValueError("it states an impossible number of files")
     return count
 
 
@@ -396,6 +396,6 @@ def _shape(message: bytes) -> tuple[int, ...]:
         if number == 2 and isinstance(axis, bytes):
             size = dict(fields(axis)).get(1, 0)
             if not isinstance(size, int) or size >= 2**48 or len(sizes) == _MOST_AXES:
-                raise ValueError("a tensor of a shape that cannot be")
+                raise ValueError("a tensor of an impossible shape")
             sizes.append(size)
     return tuple(sizes)

@@ -128,7 +128,7 @@ def read_weights(files: list[Path], out: Path) -> dict[str, Any]:
                 tensors[name] = value.detach()
     size = sum(path.stat().st_size for path in files)
     if sum(each.numel() * each.element_size() for each in tensors.values()) > _LIKE_FILE * size:
-        raise Refused("tells of tensors that are larger than it is")
+        raise Refused("contains tensors that are larger than the file")
     write_tensors(out, tensors, {"format": "pt"})
     return {"dropped": dropped, "settings": settings}
 
@@ -144,16 +144,16 @@ def _load(path: Path) -> object:
         except UnpicklingError as error:
             name = _asked_for(str(error))
             if name is None:
-                raise Refused("is damaged, or no file of weights") from error
+                raise Refused("is damaged, or not a file of weights") from error
             if name.split(".")[0] not in _STAND_INS or len(stood_in) == _MOST_STAND_INS:
                 raise Refused(
-                    f"asks for {name[:80]}, which is no weight; nothing was run"
+                    f"asks for {name[:80]}, which is not a weight; nothing was run"
                 ) from error
             stood_in.add(name)
         except RuntimeError as error:
             if "allocate memory" in str(error):
                 raise MemoryError from error
-            raise Refused("is damaged, or no file of weights") from error
+            raise Refused("is damaged, or not a file of weights") from error
         except (MemoryError, OSError):
             raise
         except Exception as error:

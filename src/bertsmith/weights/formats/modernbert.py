@@ -106,7 +106,7 @@ def _bases(table: object) -> dict[str, object]:
                 raise ConfigError(
                     f"{_ROTATION} of {kind} has {str(key)[:30]} {str(value)[:50]!r}, "
                     "which changes the result",
-                    remedy="only rope_theta with the rope_type 'default' can be followed",
+                    remedy="only rope_theta with the rope_type 'default' is supported",
                 )
     return found
 
@@ -149,7 +149,7 @@ def _read(data: Settings) -> Settings:
     ):
         if data.get(key, same) != same:
             raise ConfigError(
-                f"{key} is {data[key]!r}", remedy=f"only {same!r} as elsewhere can be followed"
+                f"{key} is {data[key]!r}", remedy=f"only {same!r}, as elsewhere, is supported"
             )
     return {"pooled": pooled}
 

@@ -59,9 +59,11 @@ def _texts(asked: EmbedRequest, width: int) -> list[Input]:
     if asked.dimensions not in (None, width):
         raise InvalidRequest(f"dimensions is {asked.dimensions}, not {width}")
     if asked.prompt_name is not None:
-        raise InvalidRequest("prompts are not chosen by request", parameter="prompt_name")
+        raise InvalidRequest("a request cannot choose a prompt", parameter="prompt_name")
     if asked.truncate and asked.truncation_direction.lower() == "left":
-        raise InvalidRequest("texts are truncated at their end", parameter="truncation_direction")
+        raise InvalidRequest(
+            "texts can only be truncated at their end", parameter="truncation_direction"
+        )
     texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
     return [Input(text, truncate=bool(asked.truncate)) for text in texts]
 
