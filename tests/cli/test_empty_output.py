@@ -68,7 +68,7 @@ def test_an_empty_folder_is_filled_and_another_one_left_alone(
     capsys.readouterr()
     assert run("taken") == 2
     said = capsys.readouterr().err
-    assert "exists already" in said or "is no run folder" in said
+    assert "exists already" in said or "is not a run folder" in said
     assert [path.name for path in (tmp_path / "taken").iterdir()] == ["thesis.txt"]
     assert {path.name for path in tmp_path.iterdir()} == {"empty", "taken"}
 

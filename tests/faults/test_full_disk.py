@@ -65,7 +65,7 @@ def test_a_store_goes_on_when_there_is_room(
     assert 0 < told[0] < told[1] < 100
     status, said = shell.run(f"{command} it")
     assert status == 0
-    assert said.startswith(f"going on with it.partial: {told[1]} % is done\n")
+    assert said.startswith(f"resuming it.partial: {told[1]} % is done\n")
     files = [path.relative_to("whole") for path in Path("whole").rglob("*") if path.is_file()]
     assert all(Path("it", path).read_bytes() == Path("whole", path).read_bytes() for path in files)
     assert sorted(path.name for path in Path().iterdir()) == ["a.txt", "it", "whole"]
@@ -83,7 +83,7 @@ def test_pretraining_goes_on_with_the_same_command(shell: Shell, limited: Limite
         line = shell.failed(command)
     assert line == (
         f"bertsmith: run/checkpoints: {REFUSED}, "
-        "then give the same command again: it goes on with what is saved"
+        "then give the same command again: it resumes with what is saved"
     )
     begun = {"run.json", "verified.json", "preflight.json", "log.jsonl", "checkpoints"}
     assert set(everything()) == {"run", *(f"run/{name}" for name in begun)}
@@ -116,7 +116,7 @@ def test_the_last_whole_checkpoint_stays(shell: Shell, limited: Limited, share: 
             Checkpoints(folder.checkpoints).save(checkpoint(5))
     assert str(raised.value) == (
         f"run/checkpoints: {REFUSED}, "
-        "then give the same command again: it goes on from step-00000003"
+        "then give the same command again: it resumes from step-00000003"
     )
     assert [path.name for path in folder.checkpoints.iterdir()] == ["step-00000003"]
     assert not (folder.path / ".lock").exists()
@@ -176,7 +176,7 @@ def test_a_disk_that_is_full_part_of_the_way(disk: Disk, share: float) -> None:
         checkpoints.save(checkpoint(5))
     assert str(raised.value).endswith(
         "cannot be written: No space left on device; make room, "
-        "then give the same command again: it goes on from step-00000003"
+        "then give the same command again: it resumes from step-00000003"
     )
     assert [path.name for path in folder.checkpoints.iterdir()] == ["step-00000003"]
     found = Checkpoints(folder.checkpoints).load()
@@ -213,7 +213,7 @@ def test_a_disk_that_fills_while_training_goes_on(shell: Shell, disk: Disk) -> N
     assert ": No space left on device; make room, then give the same command again" in line
     kept = sorted(path.name for path in Path(disk.place, "run/checkpoints").glob("step-*"))
     assert kept
-    assert line.endswith(f": it goes on from {kept[-1]}")
+    assert line.endswith(f": it resumes from {kept[-1]}")
     disk.mount("remount,size=99m")
     assert shell.run(command)[0] == 0
     steps = [entry["step"] for entry in RunFolder(disk.place / "run").log() if "rate" in entry]

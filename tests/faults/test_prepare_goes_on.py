@@ -146,5 +146,5 @@ def test_an_interruption_tells_what_is_kept(
     assert not out.exists()
     done = run(NEVER, command)
     assert done.returncode == 0
-    assert f"going on with {kept.parent}: {first.split()[-1]} % is done" in done.stderr
+    assert f"resuming {kept.parent}: {first.split()[-1]} % is done" in done.stderr
     assert contents(out) == corpus.store

@@ -104,7 +104,7 @@ def test_two_are_as_one_and_come_and_go(
         launched.process.terminate()
         told = launched.ended()
     (line,) = ours(told)
-    assert line.endswith("saved; go on with: torchrun ... -m bertsmith pretrain --out run"), told
+    assert line.endswith("saved; to resume: torchrun ... -m bertsmith pretrain --out run"), told
     assert before + steps // 2 - 1 <= len(lines_of(tmp_path / "run")) <= before + steps // 2
     alone("--out run")
     compare(tmp_path / "run", tmp_path / "whole", steps)

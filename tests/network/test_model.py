@@ -149,7 +149,7 @@ def test_dropout_acts_in_training_only(name: str) -> None:
         ({"vocabulary": 0}, "vocabulary is 0; it must be at least 1"),
         ({"hidden": -4}, "hidden is -4"),
         ({"layers": 0}, "layers is 0"),
-        ({"heads": 5}, r"hidden \(64\) is no multiple of heads \(5\)"),
+        ({"heads": 5}, r"hidden \(64\) is not a multiple of heads \(5\)"),
         ({"feed_forward": 0}, "feed_forward is 0"),
         ({"longest": 0}, "longest is 0"),
         ({"segments": -1}, "segments is -1"),

@@ -138,7 +138,7 @@ def _a_run(kind: str, version: int) -> Change:
 def _places(kind: str) -> dict[str, tuple[Change, str]]:
     return {
         "a file": (_a_file, "out: is a file"),
-        "other things": (_other_things, "holds notes.txt and is no run folder"),
+        "other things": (_other_things, "holds notes.txt and is not a run folder"),
         "another verb": (_a_run("glue", RUN_FORMAT), "belongs to a run of `bertsmith glue`"),
         "another version": (_a_run(kind, 1), "belongs to a run that .* began"),
     }

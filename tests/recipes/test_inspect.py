@@ -265,7 +265,7 @@ def test_all_that_takes_time_has_a_bar_that_is_true(base_folder: Path, tmp_path:
 def test_mistakes_are_told_before_the_model_is_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"name a page: page\.html"):
         inspect(tmp_path / "no", "texts.txt", out=tmp_path / "page.json")
-    with pytest.raises(ConfigError, match="probes learn from a treebank"):
+    with pytest.raises(ConfigError, match="probes needs a treebank"):
         inspect(tmp_path / "no", "texts.txt", out=tmp_path / "page.html", probes=100)
     with pytest.raises(ConfigError, match="sample is 1"):
         inspect(tmp_path / "no", "texts.txt", out=tmp_path / "page.html", sample=1)

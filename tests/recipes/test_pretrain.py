@@ -199,7 +199,7 @@ def test_a_stopped_run_goes_on_to_the_very_same_model(
         with pytest.raises(Interrupted) as stopped:
             run(store_folder, folder)
     assert str(stopped.value) == (
-        f"stopped after step 4, saved; go on with: bertsmith pretrain --out {folder}"
+        f"stopped after step 4, saved; to resume: bertsmith pretrain --out {folder}"
     )
     assert not (folder / "model").exists()
     torch.rand(3)  # whatever else the process drew must not matter
@@ -306,7 +306,7 @@ def test_impossible_runs_leave_nothing(store_folder: Path, tmp_path: Path) -> No
         run(store_folder, out, settings=longer)
     with pytest.raises(ConfigError, match="either steps or minutes"):
         run(store_folder, out, minutes=1.0)
-    with pytest.raises(StoreError, match="no token store"):
+    with pytest.raises(StoreError, match="not a token store"):
         run(tmp_path / "nowhere", out)
     assert not out.exists()
 

@@ -103,7 +103,8 @@ def test_what_is_no_request_is_told(name: str) -> None:
 NEARLY: dict[str, tuple[str, Any, str]] = {
     "another name": (
         "/answer", {"input": ["a"]},
-        "inputs: is missing; did you mean 'inputs' by 'input'?; write {\"inputs\": [\"a text\"]}",
+        "inputs: is missing; did you mean 'inputs' instead of 'input'?; write "
+        "{\"inputs\": [\"a text\"]}",
     ),
     "one text": ("/answer", {"inputs": "a"}, 'write {"inputs": ["a text"]}'),
     "a list": ("/answer", ["a"], 'the body is not a JSON object; write {"inputs": ["a text"]}'),
@@ -195,7 +196,7 @@ def test_a_million_inputs_are_too_many(path: str) -> None:
         async with running(max_body=10_000_000) as rig:
             response = await rig.post(path, {key: ["a"] * 1_000_000, "query": "a"})
             assert response.status_code == 413
-            assert "1,000,000 items, and 1,024 are allowed" in error_of(response)
+            assert "1,000,000 items, and at most 1,024 are allowed" in error_of(response)
 
     run(test)
 

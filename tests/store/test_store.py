@@ -225,7 +225,7 @@ def test_nothing_is_left_of_a_store_that_failed(
 
 
 def test_what_is_no_store_or_exists(tokenizer: Tokenizer, folder: Path) -> None:
-    with pytest.raises(StoreError, match="no token store"):
+    with pytest.raises(StoreError, match="not a token store"):
         TokenStore(folder)
     folder.mkdir()
     (folder / "mine.txt").write_text("keep me")

@@ -91,7 +91,7 @@ def test_an_interruption_says_how_to_go_on(
     positions: list[int] = []
     capsys.readouterr()
     assert prepare(moved=lambda position: positions.append(position.read)) == index
-    assert capsys.readouterr().err == f"going on with {partial(folder)}: {done} % is done\n"
+    assert capsys.readouterr().err == f"resuming {partial(folder)}: {done} % is done\n"
     assert contents(folder) == contents(tmp_path / "whole")
     assert not partial(folder).exists()
     total = Corpus([tmp_path / "books"]).total_bytes
@@ -272,7 +272,7 @@ def test_a_folder_of_somebody_else_s_is_not_touched(prepare: Prepare, folder: Pa
     partial(folder).mkdir()
     (partial(folder) / "thesis.txt").write_text("mine")
     for fresh in (False, True):
-        with pytest.raises(StoreError, match=r"holds thesis\.txt and is no unfinished store"):
+        with pytest.raises(StoreError, match=r"holds thesis\.txt and is not an unfinished store"):
             prepare(fresh=fresh)
     assert (partial(folder) / "thesis.txt").read_text() == "mine"
 

@@ -86,7 +86,7 @@ def test_tasks(tmp_path: Path, name: str, text: str, task: str, reason: str) -> 
         ("a.csv", "text,kind\nx,a\n", "name it with --label-column"),
         ("a.csv", "", "holds no examples"),
         ("a.jsonl", "\n", "holds no examples"),
-        ("a.jsonl", '{"text": "x"}\n', "; if its rows are no texts with a label, pass --task tag"),
+        ("a.jsonl", '{"text": "x"}\n', "; if its rows are not texts with a label, pass --task tag"),
     ],
 )
 def test_what_is_uncertain(tmp_path: Path, name: str, text: str, message: str) -> None:

@@ -164,7 +164,7 @@ def test_impossible_wirings_are_refused() -> None:
     roberta, distilbert = ENCODERS["roberta"], ENCODERS["distilbert"]
     for encoder, wrong, told in (
         (roberta, {"position_offset": -1}, "position_offset is -1"),
-        (roberta, {"groups": 2}, "no multiple of groups"),
+        (roberta, {"groups": 2}, "not a multiple of groups"),
         (distilbert, {"pooled": "last"}, "does not read from left to right"),
     ):
         with pytest.raises(ConfigError, match=told):

@@ -272,8 +272,8 @@ def test_spare_rows_of_the_table_are_read_but_not_a_strange_vocabulary(
 @pytest.mark.parametrize(
     ("missing", "told"),
     [
-        ("config.json", "no model folder: it has no config.json"),
-        ("model.safetensors", "no model folder: it has no model.safetensors"),
+        ("config.json", "not a model folder: it has no config.json"),
+        ("model.safetensors", "not a model folder: it has no model.safetensors"),
     ],
 )
 def test_a_folder_that_is_no_model_is_told(saved: Path, missing: str, told: str) -> None:

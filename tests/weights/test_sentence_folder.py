@@ -215,7 +215,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
             f / "modules.json",
             [TRANSFORMER, POOLING | {"type": "sentence_transformers.models.LSTM"}],
         ),
-        "models.LSTM'; sentence-transformers' Transformer, Pooling, Dense and Normalize can be",
+        "models.LSTM'; sentence-transformers' Transformer, Pooling, Dense and Normalize are",
     ),
     "a path that leads out": (
         lambda f: write(f / "modules.json", [TRANSFORMER, POOLING | {"path": "../other"}]),

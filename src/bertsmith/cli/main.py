@@ -106,7 +106,7 @@ def _unknown_verb(arguments: list[str], verbs: Collection[str]) -> ConfigError:
     meant = [name for name in verbs if name.split()[0] == arguments[0]]
     close = difflib.get_close_matches(" ".join(arguments[:2]), verbs, n=1)
     close += difflib.get_close_matches(arguments[0], [*verbs, "--help", "--version"], n=1)
-    remedy = f"there is: {', '.join(meant or verbs)}"
+    remedy = f"the verbs are: {', '.join(meant or verbs)}"
     if close and not meant:
         remedy = f"did you mean {close[0]}?"
     return ConfigError(f"there is no verb {arguments[0]!r}", remedy=remedy)

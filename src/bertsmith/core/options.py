@@ -199,7 +199,7 @@ def unknown_option(name: str, known: Mapping[str, str]) -> ConfigError:
     `known` has what messages call the options, by their names.
     """
     meant = similar(name.lstrip("-"), known)
-    remedy = f"there is: {', '.join(known.values())}"
+    remedy = f"the options are: {', '.join(known.values())}"
     if meant is not None:
         remedy = f"did you mean {known[meant]}?"
     return ConfigError(f"there is no option {name}", remedy=remedy)

@@ -81,7 +81,7 @@ class TextWriting:
         (ids,) = tokenizer.encode([example.text])
         if tokenizer.mask_id in ids:
             what = f"holds {tokenizer.vocabulary[tokenizer.mask_id]}, and the text is written after"
-            remedy = "end the prompt where the text is to go on"
+            remedy = "end the prompt where the new text is to begin"
         elif len(ids) + length + 2 > self._longest:
             what = f"the prompt and {length} tokens are more than the {self._longest} that "
             what += "the model reads"

@@ -125,7 +125,7 @@ class EncoderConfig(Config):
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}", remedy="it must be at least 1")
         if self.hidden % self.heads:
-            raise ConfigError(f"hidden ({self.hidden}) is no multiple of heads ({self.heads})")
+            raise ConfigError(f"hidden ({self.hidden}) is not a multiple of heads ({self.heads})")
         self._check_wiring()
         for name in ("segments", "position_offset"):
             if getattr(self, name) < 0:
@@ -137,7 +137,7 @@ class EncoderConfig(Config):
     def _check_wiring(self) -> None:
         """Refuse what cannot be computed."""
         if self.groups is not None and self.layers % self.groups:
-            raise ConfigError(f"layers ({self.layers}) is no multiple of groups ({self.groups})")
+            raise ConfigError(f"layers ({self.layers}) is not a multiple of groups ({self.groups})")
         if self.pooled == "last" and not self.causal:
             raise ConfigError(
                 "pooled is last, and the encoder does not read from left to right",
@@ -293,7 +293,7 @@ class ModelConfig(Config):
         if self.conformal is not None and self.predicts not in ("class", "choice"):
             raise ConfigError("conformal is for a model that predicts a class or a choice")
         if len(set(self.labels)) < len(self.labels):
-            raise ConfigError(f"a label stands twice in {', '.join(self.labels)}")
+            raise ConfigError(f"a label occurs twice in {', '.join(self.labels)}")
 
     def _check_family(self) -> None:
         """Check that the family has such heads."""

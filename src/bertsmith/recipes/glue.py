@@ -154,7 +154,7 @@ def glue(config: GlueConfig) -> dict[str, Any]:
 def _check_tasks(data: Path, named: Sequence[str], available: Mapping[str, Files]) -> None:
     """Raise `ConfigError` for a named task that cannot be trained, and where none can be."""
     trainable = [name for name, files in available.items() if not _lacking(TASKS[name], files)]
-    there = f"there is {', '.join(trainable)}" if trainable else "none of these can be trained"
+    there = f"the tasks are {', '.join(trainable)}" if trainable else "none of these can be trained"
     for name in named:
         if name not in available:
             raise ConfigError(f"no task {name!r} in {data}", remedy=there)
@@ -420,7 +420,9 @@ def _answers_table(file: str, rows: Predictions) -> str:
 def _written(file: str, task: GlueTask, value: str | float) -> str:
     if not task.labels:
         if isinstance(value, str) or not math.isfinite(value):
-            raise ExampleError(f"{value!r} is no score", where=file, remedy="give finite numbers")
+            raise ExampleError(
+                f"{value!r} is not a score", where=file, remedy="give finite numbers"
+            )
         return f"{min(max(value, 0.0), HIGHEST):.3f}"
     if value not in task.labels:
         remedy = f"they are {', '.join(task.labels)}"

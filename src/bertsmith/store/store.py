@@ -169,7 +169,7 @@ def _read_index(folder: Path) -> StoreIndex:
     path = folder / INDEX
     if not path.is_file():
         raise StoreError(
-            f"holds no {INDEX}, so it is no token store",
+            f"holds no {INDEX}, so it is not a token store",
             where=folder,
             remedy="make one with `bertsmith prepare CORPUS --vocab DIR --out STORE`",
         )

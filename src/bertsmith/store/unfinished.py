@@ -389,7 +389,7 @@ def _owned(folder: Path, out: Path) -> Iterator[None]:
         foreign = {path.name for path in folder.iterdir()} - {_JOURNAL, _LOCK, _DIGESTS, _STORE}
         if foreign:
             raise StoreError(
-                f"holds {min(foreign)} and is no unfinished store",
+                f"holds {min(foreign)} and is not an unfinished store",
                 where=folder,
                 remedy="move it away, or choose another --out",
             )

@@ -17,7 +17,7 @@ from bertsmith.store.store import FORMAT, FileRecord, StoreIndex, dump_index
 from bertsmith.text.corpus.documents import TextSize
 
 SHARD_BYTES = 1 << 30
-BEGIN_ANEW = "begin anew with --fresh"
+BEGIN_ANEW = "start anew with --fresh"
 _OFFSET_BYTES = 8
 
 

@@ -58,7 +58,7 @@ def _split(file: Path, glue: GlueTask) -> str:
     found = task_of(file)
     if found is None or found[0] is not glue:
         raise ExampleError(
-            f"is no file of {glue.name}",
+            f"is not a file of {glue.name}",
             where=file,
             remedy=f"name one in a folder called {glue.name}, as GLUE distributes it",
         )

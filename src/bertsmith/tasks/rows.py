@@ -38,7 +38,7 @@ def task_named(name: str) -> Task[Any]:
     if name in TASKS:
         return TASKS[name]
     if name not in GLUE:
-        raise ConfigError(f"there is no task {name!r}", remedy=f"there is: {', '.join(TASKS)}")
+        raise ConfigError(f"there is no task {name!r}", remedy=f"the tasks are: {', '.join(TASKS)}")
     return GLUE[name]
 
 
@@ -66,7 +66,7 @@ def pick_classes(
     for name in named:
         if name not in present and name not in known:
             there = ", ".join(sorted({*present, *known})[:30])
-            raise ConfigError(f"there is no class {name!r}", remedy=f"there are: {there}")
+            raise ConfigError(f"there is no class {name!r}", remedy=f"the classes are: {there}")
     if not kept:
         raise ConfigError(
             "no example of the chosen classes is left",

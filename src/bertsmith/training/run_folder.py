@@ -314,7 +314,7 @@ class RunFolder:
         others = [entry for entry in self.path.iterdir() if entry.name not in ours]
         if others:
             raise RunFolderError(
-                f"holds {others[0].name} and is no run folder",
+                f"holds {others[0].name} and is not a run folder",
                 where=self.path,
                 remedy="choose an empty or new folder for --out",
             )

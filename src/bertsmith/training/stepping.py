@@ -157,9 +157,10 @@ class Watch:
             return True
         self._refused += 1
         if self._refused >= self._patience:
-            row = f"for {self._refused} steps in a row " if self._refused > 1 else ""
+            many = self._refused > 1
+            skipped = f"{self._refused} steps in a row were" if many else "the step was"
             raise TrainingDiverged(
-                f"{problem} at step {step}, {row}unfit to learn from; no weight was changed by it",
+                f"{problem} at step {step}; {skipped} skipped and changed no weight",
                 remedy="lower the learning rate or lengthen the warm-up, with another --out",
             )
         say(f"step {step} was skipped: {problem}")

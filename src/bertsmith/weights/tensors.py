@@ -210,7 +210,7 @@ def _check_cover(entries: Mapping[str, Entry], size: int, path: Path) -> None:
             raise damaged(f"tensor {name[:80]!r} overlaps another or leaves a hole", path)
         reached = entry.end
     if reached != size:
-        raise damaged(f"it holds {size} bytes of data where its header tells of {reached}", path)
+        raise damaged(f"it holds {size} bytes of data where its header states {reached}", path)
 
 
 def damaged(what: str, path: Path) -> ModelFolderError:

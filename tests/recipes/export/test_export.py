@@ -144,7 +144,7 @@ def test_what_differs_from_the_engine_is_refused() -> None:
             batch = pack(rows, [np.zeros_like(row) for row in rows])
             return {"logits": model.classify(model.encoder(batch), batch).numpy()}
 
-    with pytest.raises(ModelFolderError, match="logits of what was exported is"):
+    with pytest.raises(ModelFolderError, match="the exported logits differ from the engine"):
         compare(wrong, model, TOKENIZERS["bert"])
 
 

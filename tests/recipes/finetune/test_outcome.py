@@ -67,7 +67,11 @@ def outcome(
         ([0.90], 0.90, "no winner"),
         ([0.90], 0.85, "one seed gives no spread"),
         ([0.50, 0.51], 0.52, "always predicting the most frequent class wins by 4.50 points"),
-        ([0.90, 0.92], None, "the model wins by 36.00 points over always saying the commonest"),
+        (
+            [0.90, 0.92],
+            None,
+            "the model wins by 36.00 points over always predicting the most frequent",
+        ),
     ],
 )
 def test_the_verdict_is_honest(accuracies: list[float], rival: float | None, verdict: str) -> None:

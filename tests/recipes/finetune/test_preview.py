@@ -137,7 +137,7 @@ def test_classes_are_picked_and_left_out(
     assert "16 examples (a 8, c 8)" in capsys.readouterr().err
     dry(base_folder, path, exclude=["d"])
     assert "(a 8, b 8, c 8)" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="there is no class 'e'; there are: a, b, c, d"):
+    with pytest.raises(ConfigError, match="there is no class 'e'; the classes are: a, b, c, d"):
         dry(base_folder, path, classes=["a", "e"])
     rows = [json.dumps({"text": f"word{n}", "labels": ["a", "b", "c"][: n % 4]}) for n in range(16)]
     path = file(tmp_path, "a.jsonl", *rows)

@@ -346,7 +346,7 @@ def test_a_model_that_always_answers_keeps_no_threshold(base_folder: Path, tmp_p
 def test_a_task_that_is_not_there_and_windows_of_options_are_refused(
     base_folder: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match="there is no task 'guess'; there is: classify"):
+    with pytest.raises(ConfigError, match="there is no task 'guess'; the tasks are: classify"):
         task_named("guess")
     rows = [choice(np.random.default_rng(n)) for n in range(40)]
     train = written(tmp_path / "train.jsonl", rows)

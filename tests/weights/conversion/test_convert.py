@@ -138,7 +138,7 @@ def test_a_pickled_folder_of_sentence_transformers(tmp_path: Path) -> None:
         ("nowhere", "bertsmith", "nowhere: no such"),
         ("nowhere", "tensorflow", "nowhere: no such"),
         ("empty", "bertsmith", "empty: holds no weights of a known kind"),
-        ("empty", "tensorflow", "empty: is no model folder"),
+        ("empty", "tensorflow", "empty: is not a model folder"),
     ],
 )
 def test_what_it_refuses(

@@ -241,7 +241,7 @@ def opened_here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda saved: saved["args"].__dict__.clear(), "does not tell encoder_attention_heads"),
+        (lambda saved: saved["args"].__dict__.clear(), "does not state encoder_attention_heads"),
         (
             lambda saved: saved["model"].pop("decoder.sentence_encoder.embed_positions.weight"),
             "holds no position_embeddings",

@@ -122,7 +122,7 @@ def distil_general(config: DistilConfig, *, clock: Clock | None = None) -> Pretr
         if folder.claim(KIND, run):
             ended = (config.out / RESULT).exists()
             where = f"the run in {config.out}"
-            say(f"{where} has ended" if ended else f"going on with {where}")
+            say(f"{where} has ended" if ended else f"resuming {where}")
         folder.note_verified(verified)
         return _carry_out(run, store, folder, place, clock)
 

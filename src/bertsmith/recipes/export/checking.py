@@ -70,8 +70,8 @@ def compare(
         count, longest = count + 1, max(longest, *batch.lengths)
     if worst[0] > BOUND:
         raise ModelFolderError(
-            f"{worst[1]} of what was exported is {worst[0]:.1e} from the engine's, and {BOUND:.0e} "
-            "is allowed",
+            f"the exported {worst[1]} differ from the engine's by {worst[0]:.1e}, more than the "
+            f"{BOUND:.0e} allowed",
             remedy="nothing was written; choose another format with --to",
         )
     return Comparison(difference=worst[0], output=worst[1], batches=count, longest=longest)

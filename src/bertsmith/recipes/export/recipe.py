@@ -119,7 +119,7 @@ def _no_class(config: ModelConfig, target: Target) -> str | None:
     """Return why no class of transformers.js loads a model; None where one does."""
     if target != "transformers.js" or format_of(config) != "bertsmith":
         return None
-    return "its wiring is no published family's, and the type of its config is bertsmith"
+    return "its wiring is not that of a published family, so its model_type is bertsmith"
 
 
 def _write(padded: PaddedModel, target: Target, folder: Path) -> None:

@@ -196,7 +196,7 @@ def reading_length(
             break
         chosen = longest
     whole = 100 * float(np.mean((lengths <= chosen) & (lengths < limit)))
-    told = f"up to {chosen} tokens of a text are read, all of {whole:.0f} % of them"
+    told = f"up to {chosen} tokens of a text are read, enough for {whole:.0f} % of the texts"
     if chosen < wanted:
         told += f"; more would take too much time or memory, --max-length {wanted} reads more"
     return ReadingLength(longest=chosen, told=told)

@@ -140,8 +140,8 @@ class Searched:
         best = max(self.cells, key=lambda cell: cell.result.rank)
         return (
             f"rate {best.rate:g}, batch {best.batch}, epochs {best.epochs} were chosen on dev "
-            f"out of {tried} cells, each with a seed that is none of those below; scores on dev "
-            f"are that much too good (its own was {percent(best.result.score)} %)"
+            f"out of {tried} cells, each with a seed that is not among those below; the score of "
+            f"the best one, {percent(best.result.score)} %, is too good, since it was chosen by it"
         )
 
 

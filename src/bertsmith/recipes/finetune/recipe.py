@@ -191,10 +191,10 @@ def _has_ended(folder: RunFolder, run: FinetuneRun) -> bool:
     results, where = folder.path / "results.json", f"the run in {folder.path}"
     if before < run.seeds:
         results.unlink(missing_ok=True)
-        say(f"going on with {where}, which had {counted(before, 'seed')}")
+        say(f"adding seeds to {where}, which had {counted(before, 'seed')}")
         return False
     ended = results.exists()
-    say(f"{where} has ended" if ended else f"going on with {where}")
+    say(f"{where} has ended" if ended else f"resuming {where}")
     return ended
 
 

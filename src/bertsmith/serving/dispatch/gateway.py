@@ -214,8 +214,10 @@ class Gateway:
         except QueueFull:
             raise self._overloaded(large) from None
         except TooLarge as error:
-            message = f"the request has about {error.tokens:,} tokens, and {error.most:,} may wait"
-            raise PayloadTooLarge(message) from None
+            tokens, most = f"{error.tokens:,} tokens", f"{error.most:,}"
+            raise PayloadTooLarge(
+                f"the request has about {tokens}, and at most {most} may wait"
+            ) from None
 
     def check_room(self, size: int) -> None:
         """Raise `Overloaded` for a body of so many bytes for whose least tokens there is no room.

@@ -54,7 +54,7 @@ class TooLarge(Exception):
     """A request has more tokens than may wait at all."""
 
     def __init__(self, tokens: int, most: int) -> None:
-        super().__init__(f"{tokens} tokens, and {most} may wait")
+        super().__init__(f"{tokens} tokens, and at most {most} may wait")
         self.tokens, self.most = tokens, most
 
 

@@ -203,7 +203,9 @@ def _check_counts(content: Mapping[str, Any], most: int) -> None:
         if isinstance(value, Mapping):
             _check_counts(value, most)
         elif isinstance(value, list) and len(value) > most:
-            raise PayloadTooLarge(f"{name} has {len(value):,} items, and {most:,} are allowed")
+            raise PayloadTooLarge(
+                f"{name} has {len(value):,} items, and at most {most:,} are allowed"
+            )
 
 
 def _has_key_twice(body: bytes, content: Mapping[str, Any]) -> bool:
@@ -278,7 +280,7 @@ def _malformed(
     elif first["type"] == "extra_forbidden":
         right = _close(wrong, (form if len(names) > 1 else kind).model_fields)
     if right and wrong and right != wrong:
-        message += f"; did you mean {right!r} by {wrong!r}?"
+        message += f"; did you mean {right!r} instead of {wrong!r}?"
     return InvalidRequest(f"{message}; write {form.form}", parameter=place or None)
 
 

@@ -68,7 +68,7 @@ def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
     except UserError as error:
         remedy = error.remedy
         if not columns.named():
-            remedy += "; if its rows are no texts with a label, pass --task tag, span or choice"
+            remedy += "; if its rows are not texts with a label, pass --task tag, span or choice"
         if head.delimited and not columns.named() and looks_like_options(head):
             remedy = f"if it holds questions with options, {NEEDS_HEADER}; else {remedy}"
         elif flags := _flag_columns(head, rows):

@@ -152,7 +152,7 @@ class AccentDecision:
         scripts = f" ({', '.join(self.scripts)})" if self.scripts else ""
         share = f"{100 * self.changed:.2f} % of the letters{scripts}"
         if self.strip:
-            why = "as asked for, which changes" if self.asked else "as BERT's uncased models do:"
+            why = "as requested, which changes" if self.asked else "as BERT's uncased models do:"
             ending = "" if self.asked else " have one" if self.changed else " have any"
             return f"accents: stripped, {why} {share if self.changed else 'none'}{ending}"
         why = "as requested" if self.asked else f"stripping would change {share}"

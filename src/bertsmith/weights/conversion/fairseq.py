@@ -168,7 +168,7 @@ def _config(settings: dict[str, Any], tensors: dict[str, Tensor], path: Path) ->
     """The sizes, which the tensors tell but for the number of heads."""
     heads = settings.get("encoder_attention_heads")
     if type(heads) is not int:
-        _refuse("does not tell encoder_attention_heads", path)
+        _refuse("does not state encoder_attention_heads", path)
     layers = {name.split(".")[3] for name in tensors if name.startswith("roberta.encoder.layer.")}
     table = tensors["roberta.embeddings.word_embeddings.weight"]
     positions = tensors["roberta.embeddings.position_embeddings.weight"]

@@ -159,7 +159,7 @@ def indexed_files(index: Path, suffixes: Collection[str]) -> list[Path]:
     for name in names:
         if Path(name).name != name or Path(name).suffix not in suffixes:
             raise ModelFolderError(
-                f"names {name[:80]!r}, which is no file of weights in its folder", where=index
+                f"names {name[:80]!r}, which is not a file of weights in its folder", where=index
             )
     return [index.parent / name for name in names]
 

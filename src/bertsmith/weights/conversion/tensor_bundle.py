@@ -184,7 +184,7 @@ def _handle(data: bytes, at: int) -> tuple[_Handle, int]:
 def _block(data: bytes, handle: _Handle) -> bytes:
     offset, size = handle
     if offset + size + _TRAILER > len(data) - _FOOTER:
-        raise ValueError("a block lies outside of the file")
+        raise ValueError("a block is outside the file")
     end = offset + size
     kind, checksum = data[end], int.from_bytes(data[end + 1 : end + _TRAILER], "little")
     if masked(crc32c(data[offset : end + 1])) != checksum:
@@ -323,7 +323,7 @@ class TensorBundle:
             ) from error
         for name, entry in self.entries.items():
             if entry.shard >= len(sizes) or entry.offset + entry.size > sizes[entry.shard]:
-                raise damaged(f"{name[:80]} lies outside of the files of data", self.index)
+                raise damaged(f"{name[:80]} is outside the data files", self.index)
         if sum(entry.size for entry in self.entries.values()) > sum(sizes):
             raise damaged("tensors overlap", self.index)
 

@@ -67,7 +67,9 @@ class Service:
         if name is not None:
             if name not in (facts.name for facts in models):
                 known = ", ".join(facts.name for facts in models)
-                raise ModelNotFound(f"there is no model {printable(name)!r}; there is: {known}")
+                raise ModelNotFound(
+                    f"there is no model {printable(name)!r}; the models are: {known}"
+                )
             able = [chosen for chosen in able if chosen.facts.name == name]
         if not able:
             message = f"no model answers with {' or '.join(kinds)}"
@@ -83,8 +85,8 @@ class Service:
         """
         if items * numbers > _LARGEST_ANSWER:
             raise PayloadTooLarge(
-                f"the answer would have about {items:,} items, and {_LARGEST_ANSWER // numbers:,} "
-                "are given at once; ask for fewer"
+                f"the answer would have about {items:,} items, and at most "
+                f"{_LARGEST_ANSWER // numbers:,} are allowed; ask for fewer"
             )
 
     async def ask(self, chosen: Chosen, inputs: Sequence[Input]) -> list[Outcome]:
@@ -92,7 +94,7 @@ class Service:
         most = self.limits.max_inputs
         if len(inputs) > most:
             raise PayloadTooLarge(
-                f"the request has {len(inputs):,} inputs, and {most:,} are allowed"
+                f"the request has {len(inputs):,} inputs, and at most {most:,} are allowed"
             )
         for number, asked in enumerate(inputs):
             longest = max(map(len, asked.texts))
