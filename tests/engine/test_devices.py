@@ -21,9 +21,7 @@ def test_without_a_gpu_there_is_the_processor(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ConfigError, match=r"--device is cuda, .* finds no GPU .*leave --device"):
         device_named("cuda")
     machine(monkeypatch, 0, cuda=None)
-    with pytest.raises(
-        ConfigError, match=r"built without support for GPUs; install torch with CUDA"
-    ):
+    with pytest.raises(ConfigError, match=r"without support for GPUs; install torch with CUDA"):
         device_named("cuda:0")
 
 

@@ -282,7 +282,7 @@ def test_a_model_without_a_loss_says_so(tiny_tokenizer: Tokenizer, tmp_path: Pat
     found = inspect(tmp_path / "bare", str(tmp_path / "texts.txt"), out=out)
     assert found["gradients"] is None
     assert found["statistics"]["first_to_second"] == [[None, None]]
-    assert "there is no loss whose gradient" in out.read_text(encoding="utf-8")
+    assert "there is no loss with a gradient" in out.read_text(encoding="utf-8")
 
 
 def test_drawings_take_the_colours_of_the_page() -> None:

@@ -146,7 +146,7 @@ SHOWN: dict[str, tuple[str, dict[str, str], list[Any], Any, str, str, Any]] = {
         {"question": "Who?", "context": PASSAGE},
         [{"answer": None, "start": None, "end": None, "score": None}],
         [{"question": "Who?", "context": PASSAGE}],
-        "The passage holds no answer",
+        "The passage contains no answer",
         MARKS,
         [],
     ),
@@ -278,7 +278,7 @@ def test_strings_of_others_are_only_text(page: Page, fake: Fake) -> None:
         (
             413, "the input has 612 tokens, and the model reads 512", {},
             "The input has 612 tokens, and the model reads 512. Shorten the text, or tick "
-            "“Cut off what is too long”.",
+            "“Cut off texts that are too long”.",
         ),
         (
             503, "draining", {},
@@ -362,7 +362,7 @@ def test_an_empty_field_is_named_and_gets_the_focus(page: Page, fake: Fake) -> N
     pick(page, "reader")
     write(page, "question", "Who?")
     ask(page)
-    assert page.evaluate(PROBLEM) == "Nothing stands in “Passage”."
+    assert page.evaluate(PROBLEM) == "The field “Passage” is empty."
     assert page.evaluate("document.activeElement.id") == "field-context"
     assert fake.asked == []
 
@@ -398,7 +398,7 @@ def test_a_screen_reader_finds_its_way(page: Page, fake: Fake) -> None:
     ask(page)
     found = page.accessible()
     for each in (
-        ("combobox", "Model"), ("combobox", "Task"), ("checkbox", "Cut off what is too long"),
+        ("combobox", "Model"), ("combobox", "Task"), ("checkbox", "Cut off texts that are too long"),
         ("textbox", "Text with [MASK] for each missing word"), ("group", "Examples"),
         ("button", "Answer"), ("heading", "Answer"), ("form", "Question"), ("main", ""),
         ("region", "Answer"), ("link", "Skip to the text"), ("status", ""), ("list", ""),

@@ -169,26 +169,26 @@ def _name(file: str) -> str:
 def _notes(found: Inspection, corpus: Corpus) -> list[str]:
     """Return how the figures were made."""
     notes = [
-        f"{counted(found.texts, 'text')} of {counted(found.tokens, 'token')} were read once; what "
-        "is shown of heads are means over these tokens, special ones included, by the attention "
+        f"{counted(found.texts, 'text')} with {counted(found.tokens, 'token')} were read once. The "
+        "figures of heads are means over these tokens, special ones included, of the attention "
         "weights after the softmax, in evaluation mode.",
-        f"{counted(len(found.sample), 'text')} drawn from all of them (the same each time) are "
-        "behind the map of heads, the gradients, and the texts that can be chosen.",
+        "The map of heads, the gradients, and the texts that can be chosen use "
+        f"{counted(len(found.sample), 'text')} drawn from all of them (the same each time).",
     ]
     if corpus.treebank:
         notes.append(
-            "Words come from the treebank. Attention to a word is the sum over its pieces, "
+            "The words are those of the treebank. Attention to a word is the sum over its pieces, "
             "attention from a word the mean over them. Relations are without subtypes."
         )
     if corpus.tagged:
         notes.append(
-            "Words are those of the file. Attention to a word is the sum over its pieces, "
+            "The words are those of the file. Attention to a word is the sum over its pieces, "
             "attention from a word the mean over them."
         )
     if corpus.cut:
         were = "was" if corpus.cut == 1 else "were"
         texts = counted(corpus.cut, "text")
-        notes.append(f"{texts} had more tokens than are read, and {were} cut.")
+        notes.append(f"{texts} {were} longer than the model reads, and cut.")
     if corpus.left_out:
         were = "was" if corpus.left_out == 1 else "were"
         notes.append(f"{counted(corpus.left_out, 'sentence')} {were} too long, and left out.")

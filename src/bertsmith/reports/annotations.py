@@ -83,12 +83,12 @@ def annotation_sections(found: Inspection, placed: Placed) -> Iterator[tuple[str
 def _entities(found: Sequence[PairFigures], control: Sequence[PairFigures], placed: Placed) -> str:
     whole = found[0]
     words = (
-        f"Of {whole.count:,} words of entities of several words, {percent(whole.best_accuracy)} "
-        f"attend most to another word of the same entity in head {_head(whole.best)}. A word drawn "
-        f"from the sentence is one for {percent(whole.chance)}, the word {_offset(whole.offset)} "
-        f"for {percent(whole.offset_accuracy)}."
+        f"In head {_head(whole.best)}, {percent(whole.best_accuracy)} of {whole.count:,} words in "
+        "entities of several words attend most to another word of the same entity. A random word "
+        f"of the sentence belongs to it in {percent(whole.chance)} of the cases, the word "
+        f"{_offset(whole.offset)} in {percent(whole.offset_accuracy)}."
     )
-    drawing = _bars("entities", found[:_DRAWN], "share that attends most to its own entity")
+    drawing = _bars("entities", found[:_DRAWN], "share that attends most to its entity")
     figure = placed("entities", drawing, "words of one entity, by type", words)
     return figure + _table("entity", found, control)
 
@@ -98,18 +98,19 @@ def _pairs(found: Sequence[PairFigures], control: Sequence[PairFigures], placed:
     gains = sorted(often, key=_gain, reverse=True)
     most = gains[0]
     words = (
-        "The pairs in which a head is furthest above the better of chance and the best fixed "
-        f"offset, of those with {min(_FEW, often[-1].count)} words or more. Most for "
-        f"{pair_name(most)}: {percent(most.best_accuracy)} of {most.count:,} words "
-        f"attend most to such a word in head {_head(most.best)}; a word drawn from the sentence is "
-        f"one for {percent(most.chance)}, the word {_offset(most.offset)} for "
+        "The pairs in which a head exceeds chance and the best fixed offset by most, among those "
+        f"with at least {min(_FEW, often[-1].count)} words. The largest gain is for "
+        f"{pair_name(most)}: in head {_head(most.best)}, {percent(most.best_accuracy)} of "
+        f"{most.count:,} words attend most to such a word. A random word of the sentence is one in "
+        f"{percent(most.chance)} of the cases, the word {_offset(most.offset)} in "
         f"{percent(most.offset_accuracy)}."
     )
     drawing = _bars("tags", gains[:_DRAWN], "share that attends most to a word of the second tag")
     figure = placed("tags", drawing, "from tag to tag", words)
     note = (
-        '<p class="note">A row counts the words of the first tag in whose sentence another word '
-        f"has the second. The {_LISTED} commonest pairs; the file of numbers has more.</p>"
+        '<p class="note">Each row counts the words with the first tag whose sentence contains '
+        f"another word with the second. The {_LISTED} most frequent pairs are shown; the JSON file "
+        "contains more.</p>"
     )
     return figure + _table("tags", found[:_LISTED], control) + note
 
@@ -148,11 +149,12 @@ def _coreference(
 ) -> str:
     whole = found[0]
     words = (
-        f"Of {whole.count:,} mentions with an earlier one of the same, the head word attends most, "
-        f"of {whole.candidates:.1f} earlier mentions of its passage on average, to one of the same "
-        f"for {percent(whole.best_accuracy)}, in head {_head(whole.best)}. The nearest mention is "
-        f"right for {percent(whole.nearest)}, the nearest with the same head word (or else the "
-        f"nearest) for {percent(whole.same_word)}. Clark et al. 2019, section 4.3."
+        f"{whole.count:,} mentions have an earlier mention of the same entity, and on average "
+        f"{whole.candidates:.1f} earlier mentions in their passage. In head {_head(whole.best)}, "
+        f"{percent(whole.best_accuracy)} of them attend most to a mention of the same entity. The "
+        f"nearest mention is right for {percent(whole.nearest)}, the nearest with the same head "
+        f"word (or else the nearest) for {percent(whole.same_word)}. Clark et al. 2019, section "
+        "4.3."
     )
     series = {
         "best head": [each.best_accuracy for each in found],

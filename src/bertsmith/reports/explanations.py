@@ -16,11 +16,10 @@ _FOR, _AGAINST = "0, 114, 178", "213, 94, 0"
 Attributions = Mapping[Method, Attribution]
 
 LEGEND = (
-    "Blue words speak for the answer, orange and underlined ones against it; the stronger the "
-    "colour, the larger the share, compared with the largest of the text by the same method. A "
-    "frame marks the words that the answer consists of. Below each text the largest shares stand "
-    "in figures, and all of them in a list that can be opened; a word tells its own when pointed "
-    "at."
+    "Blue words support the answer; orange, underlined words oppose it. The stronger the colour, "
+    "the larger the share, relative to the largest one in the text by the same method. A frame "
+    "marks the words of which the answer consists. Below each text are the largest shares as "
+    "figures, and a list of all shares that you can open. Point at a word to see its share."
 )
 
 
@@ -45,8 +44,9 @@ def _note(found: Attributions) -> str:
         return ""
     side = "above" if own.difference >= 0 else "below"
     return (
-        f"The answer's output is {abs(own.difference):.3f} {side} that of masks alone; the shares "
-        f"of integrated gradients add up to it within {own.gap:.1e}, after {own.steps} steps."
+        f"The logit of the answer is {abs(own.difference):.3f} {side} that of a text of masks; "
+        f"the shares of integrated gradients add up to this difference within {own.gap:.1e}, after "
+        f"{own.steps} steps."
     )
 
 

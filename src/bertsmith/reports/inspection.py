@@ -299,19 +299,19 @@ class InspectionPage:
         gain = 100 * (most.best_accuracy - most.offset_accuracy)
         words = (
             f"The best of {2 * found.layers * found.heads} heads and directions beats the best "
-            f"fixed offset for {len(above)} of the {len(shown) - 1} commonest relations, by most "
-            f"for {most.name} (head {most.best[1]}-{most.best[2]}, {gain:+z.1f} points). A head "
-            "finds a relation if the word attended to most, the word itself left out, is the "
-            "right one. Clark et al. 2019, section 4.2; punctuation and the root are left out."
+            f"fixed offset for {len(above)} of the {len(shown) - 1} most frequent relations; the "
+            f"gain is largest for {most.name} (head {most.best[1]}-{most.best[2]}, {gain:+z.1f} "
+            "points). A head finds a relation if the most attended other word is the right one. "
+            "Punctuation and roots are left out. Clark et al. 2019, section 4.2."
         )
         figure = self._figure("relations", drawing, "relations found by heads", words)
         titles = ["words", "best head", "finds", "chosen on the other half", "best offset", "finds",
                   *(["random weights"] if control else [])]  # fmt: skip
         rows = [_relation_row(each, control) for each in relations]
         note = (
-            '<p class="note">Each relation takes its best head and direction. "Chosen on the '
-            'other half": the head is chosen on every second sentence and scored on the rest, '
-            "and the other way round, so that the choice does not flatter it.</p>"
+            '<p class="note">Each row shows the best head and direction for a relation. "Chosen on '
+            'the other half": the head is chosen on every second sentence and scored on the rest, '
+            "and vice versa, so that the choice does not inflate the score.</p>"
         )
         table = named_rows("relation", titles, rows, words=["best head"])
         self._section("Relations between words", figure + table + note)
@@ -355,10 +355,10 @@ class InspectionPage:
         same = (layers[:, None] == layers) & ~np.eye(len(layers), dtype=bool)
         other = layers[:, None] != layers
         words = (
-            "A point is a head (layer-head); heads near each other attend to the same places. "
+            "Each point is a head (layer-head); heads near each other attend to similar positions. "
             f"Mean distance within a layer {found.distances[same].mean():.3f}"
             if same.any()
-            else "A point is a head (layer-head)"
+            else "Each point is a head (layer-head)"
         )
         if other.any():
             words += f", between layers {found.distances[other].mean():.3f}"
@@ -374,8 +374,8 @@ class InspectionPage:
         found = self._found
         if found.gradients is None:
             body = (
-                "<p>The model has no head for masked words or classes, so there is no loss whose "
-                "gradient could be taken. Give a pre-trained or a fine-tuned model.</p>"
+                "<p>The model has no head for masked words or classes, so there is no loss with a "
+                "gradient. Use a pre-trained or a fine-tuned model.</p>"
             )
             self._section("Does attention to [SEP] matter?", body)
             return
@@ -391,12 +391,12 @@ class InspectionPage:
         share = found.statistics["sep"].mean(1)
         most = int(share.argmax())
         words = (
-            f"How much the {found.gradients.loss} would change with attention to a kind of token, "
-            f"by layer. Layer {most + 1} attends most to [SEP] ({100 * share[most]:.1f} % of its "
-            f"attention); there the gradient by attention to [SEP] is "
+            f"The gradient of the {found.gradients.loss} with respect to the attention to a kind "
+            f"of token, by layer. Layer {most + 1} attends most to [SEP] ({100 * share[most]:.1f} "
+            "% of its attention); its gradient with respect to attention to [SEP] is "
             f"{means['to [SEP]'][most] / max(means['to any token'][most], 1e-30):.2f} times that "
-            "by attention to any token. Small gradients where attention is high mean that heads "
-            "attend to [SEP] when they have nothing else to do (Clark et al. 2019, section 3.2)."
+            "to any token. Small gradients where attention is high mean that heads attend to [SEP] "
+            "when they have nothing else to do (Clark et al. 2019, section 3.2)."
         )
         figure = self._figure("gradients", drawing, "gradients by layer", words)
         self._section("Does attention to [SEP] matter?", figure)

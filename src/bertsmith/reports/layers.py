@@ -117,12 +117,12 @@ def _probes(probes: ProbeFigures, placed: Placed) -> str:
     )
     name, best = max(probes.edges.items(), key=lambda item: item[1].task)
     words = (
-        f"The head of each word, read by a linear probe from {name} best "
+        f"A linear probe finds the head of each word best from {name} "
         f"({100 * best.task:.1f} %, selectivity {100 * best.selectivity:+z.1f} points; the "
-        f"commonest offset finds {100 * probes.fixed_offset:.1f} %). In the control task each "
-        "word of the vocabulary attaches to the first, last or next word, whatever the "
-        f"sentence. {counted(probes.learned, 'sentence')} to learn from, "
-        f"{probes.measured:,} others to measure."
+        f"most frequent offset finds {100 * probes.fixed_offset:.1f} %). In the control task, each "
+        "word of the vocabulary attaches to the first, last or next word, whatever the sentence. "
+        f"{counted(probes.learned, 'sentence')} for training, {probes.measured:,} others for "
+        "measuring."
     )
     body = placed("probes-edges", edges, "probes of the head of each word", words)
     tags = layer_lines(
@@ -136,10 +136,11 @@ def _probes(probes: ProbeFigures, placed: Placed) -> str:
     )  # fmt: skip
     top = max(range(len(probes.tags)), key=lambda layer: probes.tags[layer].task)
     words = (
-        f"Parts of speech are read best from layer {top} ({100 * probes.tags[top].task:.1f} %). A "
-        f"word's commonest tag in training scores {100 * probes.tag_of_word:.1f} %. The control "
-        "task gives each word of the vocabulary a random tag; layers that remember the word do "
-        "well at it. Selectivity is the difference (Hewitt and Liang 2019)."
+        f"A linear probe finds parts of speech best from layer {top} "
+        f"({100 * probes.tags[top].task:.1f} %). The most frequent tag of each word in training "
+        f"scores {100 * probes.tag_of_word:.1f} %. The control task gives each word of the "
+        "vocabulary a random tag; layers that preserve the word do well at it. Selectivity is the "
+        "difference (Hewitt and Liang 2019)."
     )
     body += placed("probes-tags", tags, "part of speech by layer", words)
     trees = layer_lines(
@@ -152,8 +153,8 @@ def _probes(probes: ProbeFigures, placed: Placed) -> str:
     )  # fmt: skip
     top = max(range(len(probes.structure)), key=lambda layer: probes.structure[layer][0])
     words = (
-        "Trees as distances: a linear map of a layer in which squared distances between words are "
-        f"those in the tree (Hewitt and Manning 2019). Layer {top} has most of it: "
+        "Trees as distances: a linear map of a layer in which squared distances between words "
+        f"equal those in the tree (Hewitt and Manning 2019). Layer {top} has most of the tree: "
         f"{100 * probes.structure[top][0]:.1f} % of the edges, without punctuation."
     )
     return body + placed("probes-structure", trees, "trees by layer", words)
@@ -171,9 +172,9 @@ def _similarity(similarity: Similarity, placed: Placed) -> str:
         least = int(same.argmin())
         words = (
             f"{name.upper()} between the layers of two models over "
-            f"{counted(similarity.words, 'word')}; 0 is the embeddings. Of layers of the same "
-            f"number, layer {least} has moved most ({same[least]:.3f}), layer {int(same.argmax())} "
-            f"least ({same.max():.3f})."
+            f"{counted(similarity.words, 'word')}; layer 0 is the embeddings. Among layers of the "
+            f"same number, layer {least} differs most ({same[least]:.3f}) and layer "
+            f"{int(same.argmax())} least ({same.max():.3f})."
         )
         body += placed(f"similarity-{name}", drawing, f"{name} of layers", words)
     return body
@@ -186,8 +187,8 @@ def _context(found: Inspection, placed: Placed) -> str:
     drawing = layer_lines("context", series, y_label="mean cosine", first=0)
     words = (
         "Mean cosine between two uses of a word by layer, and between any two words of the texts. "
-        "Where the lines come down, the same word gets other vectors in other contexts; where the "
-        "line of any two words goes up, all vectors point the same way (Ethayarajh 2019)."
+        "Where the line of a word falls, it has different vectors in different contexts; where the "
+        "line of any two words rises, all vectors point in similar directions (Ethayarajh 2019)."
     )
     return placed("context", drawing, "self-similarity by layer", words)
 
@@ -197,8 +198,8 @@ def _uses(each: WordFigures, name: str, placed: Placed) -> str:
     count = int(each.clusters.max()) + 1
     words = (
         f"{counted(len(each.uses), 'use')} in layer {each.layer}, the layer whose "
-        f"{counted(count, 'cluster')} are best apart (silhouette {each.silhouette:z.2f}; below 0.2 "
-        f"they are hardly clusters). The map keeps {100 * each.map_share:.0f} % of the variance."
+        f"{counted(count, 'cluster')} are best separated (silhouette {each.silhouette:z.2f}; "
+        f"below 0.2 they are hardly clusters). The map keeps {100 * each.map_share:.0f} % of the variance."
     )
     body = placed(f"{name}-map", drawing, f"uses of {each.word}", words)
     for cluster in range(count):

@@ -256,7 +256,7 @@ def _most_frequent(matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> st
     return (
         f"<p>{right:,} of {total:,} right ({_share(right, total)}) in "
         f"{counted(len(labels), 'class', 'classes')}; "
-        f"the commonest confusions:</p><table><thead><tr>"
+        f"the most frequent confusions:</p><table><thead><tr>"
         f'<th scope="col">true</th><th scope="col">predicted</th>'
         f'<th scope="col" class="number">times</th>'
         f'<th scope="col" class="number">of the true class</th></tr></thead>'

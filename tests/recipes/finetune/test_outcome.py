@@ -70,7 +70,7 @@ def outcome(
         (
             [0.90, 0.92],
             None,
-            "the model wins by 36.00 points over always predicting the most frequent",
+            "wins by 36.00 points over always predicting the most frequent",
         ),
     ],
 )

@@ -68,7 +68,7 @@ const byScore = (one, other) => other.score - one.score;
 function classes([answer]) {
   const rows = asRows(answer.scores ?? [answer]).sort(byScore);
   return {
-    summary: `${answer.label ?? "no class is certain enough"}, ${percent(answer.score)}${truncated(answer)}`,
+    summary: `${answer.label ?? "no class is probable enough"}, ${percent(answer.score)}${truncated(answer)}`,
     parts: [bars(rows.map(({ label, score }) => ({ what: label, share: score, shown: percent(score), best: label === answer.label })))],
   };
 }
@@ -112,7 +112,7 @@ function spans([answer], { context }) {
   const none = answer.answer === null || answer.answer === undefined;
   const places = none ? [] : [{ start: answer.start, end: answer.end }];
   return {
-    summary: (none ? "The passage holds no answer" : `${answer.answer}, ${percent(answer.score)}`) + truncated(answer),
+    summary: (none ? "The passage contains no answer" : `${answer.answer}, ${percent(answer.score)}`) + truncated(answer),
     parts: [marked(context, places, (place, words) => element("mark", {}, words))],
   };
 }

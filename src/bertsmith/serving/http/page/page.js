@@ -26,7 +26,7 @@ export function wordsFor(status, body, retryAfter) {
   if (status === 503) return `The server cannot answer now: it is starting, stopping, or a worker was replaced. Try again soon.${message ? ` (${message})` : ""}`;
   if (status === 504 || status === 408) return `The answer took too long.${message ? ` (${message})` : ""}`;
   if (status >= 500) return `The server failed (${status}). ${message}`.trim();
-  const remedy = /\btokens\b/.test(message) && !byId("truncate").checked ? " Shorten the text, or tick “Cut off what is too long”." : "";
+  const remedy = /\btokens\b/.test(message) && !byId("truncate").checked ? " Shorten the text, or tick “Cut off texts that are too long”." : "";
   return `${message || `The server refused this (${status}).`}${remedy}`;
 }
 
@@ -140,7 +140,7 @@ function question(typing) {
   const values = Object.fromEntries(shownFields().map((each) => [each.name, (state.values[each.name] ?? "").toWellFormed()]));
   const empty = missing(values);
   if (empty && !typing) {
-    problem(`Nothing stands in “${empty.label}”.`);
+    problem(`The field “${empty.label}” is empty.`);
     byId(`field-${empty.name}`).focus();
   }
   return empty ? null : values;
@@ -188,7 +188,7 @@ function show(name, answer, values, asked, waited) {
   byId("summary").textContent = summary;
   const tokens = answer.tokens === undefined ? "" : ` · ${answer.tokens} token${answer.tokens === 1 ? "" : "s"}`;
   const inside = typeof answer.milliseconds === "number" ? `${answer.milliseconds.toFixed(1)} ms in the server · ` : "";
-  byId("cost").textContent = `${inside}${waited.toFixed(0)} ms until it was here${tokens}`;
+  byId("cost").textContent = `${inside}${waited.toFixed(0)} ms in total${tokens}`;
   document.body.dataset.state = "answered";
 }
 
