@@ -398,7 +398,8 @@ def test_a_screen_reader_finds_its_way(page: Page, fake: Fake) -> None:
     ask(page)
     found = page.accessible()
     for each in (
-        ("combobox", "Model"), ("combobox", "Task"), ("checkbox", "Cut off texts that are too long"),
+        ("combobox", "Model"), ("combobox", "Task"),
+        ("checkbox", "Cut off texts that are too long"),
         ("textbox", "Text with [MASK] for each missing word"), ("group", "Examples"),
         ("button", "Answer"), ("heading", "Answer"), ("form", "Question"), ("main", ""),
         ("region", "Answer"), ("link", "Skip to the text"), ("status", ""), ("list", ""),

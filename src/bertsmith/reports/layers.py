@@ -199,7 +199,8 @@ def _uses(each: WordFigures, name: str, placed: Placed) -> str:
     words = (
         f"{counted(len(each.uses), 'use')} in layer {each.layer}, the layer whose "
         f"{counted(count, 'cluster')} are best separated (silhouette {each.silhouette:z.2f}; "
-        f"below 0.2 they are hardly clusters). The map keeps {100 * each.map_share:.0f} % of the variance."
+        "below 0.2 they are hardly clusters). The map keeps "
+        f"{100 * each.map_share:.0f} % of the variance."
     )
     body = placed(f"{name}-map", drawing, f"uses of {each.word}", words)
     for cluster in range(count):
