@@ -122,7 +122,7 @@ def test_files_exchanged_between_checkpoints(
     (newest / "weights.safetensors").replace(newest / "x")
     (newest / "optimiser.safetensors").replace(newest / "weights.safetensors")
     (newest / "x").replace(newest / "optimiser.safetensors")
-    assert "passed over" in found_past(path, capsys)
+    assert "; skipped" in found_past(path, capsys)
 
 
 def test_no_checkpoint_is_whole(saved: Checkpoints, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,7 +130,7 @@ def test_no_checkpoint_is_whole(saved: Checkpoints, capsys: pytest.CaptureFixtur
         path.write_text("{}")
     with pytest.raises(RunFolderError, match="no checkpoint is complete; start again"):
         Checkpoints(saved.folder).load()
-    assert capsys.readouterr().err.count("passed over") == 3
+    assert capsys.readouterr().err.count("; skipped") == 3
 
 
 @pytest.fixture

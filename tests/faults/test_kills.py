@@ -64,7 +64,7 @@ def check_whole(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
         checkpoints = Checkpoints(run.folder / "checkpoints", run=identity)
         checkpoints._found = lambda n=newest: run.checkpoints[: n + 1]  # type: ignore[method-assign,misc]
         checkpoints.load()
-    assert "passed over" not in capsys.readouterr().err
+    assert "; skipped" not in capsys.readouterr().err
 
 
 def test_a_whole_run_shows_every_sequence_in_its_turn(whole: Run) -> None:

@@ -135,7 +135,7 @@ def test_what_was_left_out_is_told(
     told = capsys.readouterr().err
     assert "v.npy: 5 texts, mean of layer last, vectors of 24; 56 tokens in" in told
     assert "1 of 5 texts was longer than 40 tokens and cut, 17.6 % of all tokens" in told
-    assert "1 empty line passed over: rows are those of the others" in told
+    assert "1 empty line skipped: rows are those of the others" in told
     embed(
         EmbedConfig(
             model=base_folder,

@@ -354,7 +354,7 @@ def _tell_blank(out: Path, texts: Texts) -> None:
     """Say how many lines have no vector, and that an .npy does not show which."""
     if texts.blank:
         told = "" if out.suffix != ".npy" else ": rows are those of the others"
-        say(f"{counted(texts.blank, 'empty line')} passed over{told}")
+        say(f"{counted(texts.blank, 'empty line')} skipped{told}")
 
 
 class _Reading:

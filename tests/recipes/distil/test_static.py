@@ -160,7 +160,7 @@ def test_embed_says_what_a_static_model_does_not_read(
     texts.write_text("bada\n\ndigi\n", encoding="utf-8")
     embed(EmbedConfig(model=folder, file=str(texts), out=out))
     assert np.load(out).shape[0] == 2
-    assert "1 empty line passed over: rows are those of the others" in capsys.readouterr().err
+    assert "1 empty line skipped: rows are those of the others" in capsys.readouterr().err
     for features in (FeatureConfig(max_length=5), FeatureConfig(truncation="windows")):
         with pytest.raises(UserError, match="reads texts of any length whole"):
             embed(EmbedConfig(model=folder, file=str(texts), out=out, features=features))

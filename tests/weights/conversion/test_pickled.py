@@ -139,7 +139,7 @@ def test_commands_are_not_run(
     witness = tmp_path / "witness"
     command = f"touch {witness}" if function is os.system else f"open({str(witness)!r}, 'w')"
     save({"weight": torch.ones(2), "x": Runs(function, command)}, tmp_path / "bad.bin")
-    with pytest.raises(Refused, match=r"asks for [\w.]*(system|eval|exec), which is no weight"):
+    with pytest.raises(Refused, match=r"asks for [\w.]*(system|eval|exec), which is not a weight"):
         read_weights([tmp_path / "bad.bin"], tmp_path / "out")
     assert not witness.exists()
 
@@ -212,7 +212,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
     "tuples in a key": (lambda: tuples_in_a_key(3), "no tensors by names"),
     "nested lists": (nested_lists, "no tensors by names"),
     "a compressed archive": (compressed, "compressed archive"),
-    "a stretched view": (stretched, "larger than it is"),
+    "a stretched view": (stretched, "larger than the file"),
     "nothing": (lambda: b"", "damaged"),
     "text": (lambda: b"version https://git-lfs.github.com/spec/v1\n", "damaged"),
     "half an archive": (lambda: stretched()[:300], "archive is incomplete"),
@@ -273,7 +273,7 @@ def test_files_that_are_not_told_apart(source: Path, tmp_path: Path) -> None:
 def test_an_index_that_leads_elsewhere(source: Path, tmp_path: Path, name: str) -> None:
     index = {"weight_map": {"weight": name}}
     (source / "pytorch_model.bin.index.json").write_text(json.dumps(index))
-    with pytest.raises(ModelFolderError, match="no file of weights in its folder"):
+    with pytest.raises(ModelFolderError, match="not a file of weights in its folder"):
         convert(source, tmp_path / "out")
 
 

@@ -142,9 +142,9 @@ FOUR = np.zeros(4, np.float32)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"offset": 2**62}, "lies outside"),
-        ({"size": 2**63}, "lies outside"),
-        ({"shard": 7}, "lies outside"),
+        ({"offset": 2**62}, "is outside"),
+        ({"size": 2**63}, "is outside"),
+        ({"shard": 7}, "is outside"),
         ({"size": 12}, "size of its shape"),
         ({"checksum": 5}, "checksum"),
         ({"kind": 7}, "type 7"),

@@ -97,7 +97,7 @@ def test_shards_of_another_precision(
     convert(folder, tmp_path / "out")
     compared(load_model(tmp_path / "out")[0], cast_model(theirs, torch.float16))
     index.write_text(json.dumps({"weight_map": {"a": "../x.safetensors"}}), encoding="utf-8")
-    with pytest.raises(ModelFolderError, match="no file of weights in its folder"):
+    with pytest.raises(ModelFolderError, match="not a file of weights in its folder"):
         convert(folder, tmp_path / "again")
 
 

@@ -125,7 +125,7 @@ def conclusions(
         where = "as good as" if float(above) == 0 else f"{above} points above"
         lines.append(
             f"the plain student is {where} the teacher: there is nothing to "
-            "learn from it; train the teacher better, or take a smaller student"
+            "learn from it; train the teacher better, or use a smaller student"
         )
     elif gap < _SMALL_GAP:
         lines.append(

@@ -248,7 +248,7 @@ def start(run: PretrainRun, tokenizer: Tokenizer, *, goes_on: bool = False) -> M
     if goes_on:
         return model
     if network.initialisation == "neighbours":
-        with progress("counting which tokens stand together", None):
+        with progress("counting neighbouring tokens", None):
             counts = count_neighbours(TokenStore(run.store), tokenizer.size, CONTEXTS, PLACES)
             start_from_neighbours(model, counts, mask_id=tokenizer.mask_id, seed=run.settings.seed)
     elif network.position_initialisation == "sinusoidal":
