@@ -45,8 +45,7 @@ class SearchConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneSettings(Config):
-    """Settings of each training; the defaults are within the range that BERT's authors
-    recommend."""
+    """Settings of each training; the defaults are within the range that BERT's paper recommends."""
 
     epochs: int = 3
     """Number of passes over the examples."""
