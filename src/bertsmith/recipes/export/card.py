@@ -23,10 +23,10 @@ _INPUTS = {
     "token_type_ids": "0 for the first text, 1 for the second of a pair",
 }
 _OUTPUTS = {
-    "last_hidden_state": "(batch, length, {hidden}), a vector a token",
+    "last_hidden_state": "(batch, length, {hidden}), a vector for each token",
     "pooler_output": "(batch, {hidden}), the pooler's vector",
     "sentence_embedding": "(batch, {width}), the vector of a text, pooled as the folder says",
-    "start_logits": "(batch, length), where the answer begins",
+    "start_logits": "(batch, length), the first token of the answer",
     "end_logits": "(batch, length), the last token of the answer",
     "seq_relationship_logits": "(batch, 2): is the next text, is a random one",
     "sop_logits": "(batch, 2): in order, swapped",
@@ -148,8 +148,8 @@ def card(about: Described, comparison: Comparison) -> str:
         "",
         "Batch and length are free. After writing, the file was compared with the engine on "
         f"{counted(comparison.batches, 'batch', 'batches')} of up to {comparison.longest:,} "
-        f"tokens: at most {comparison.difference:.1e} apart, in parts of the largest value "
-        f"({BOUND:.0e} is allowed).",
+        f"tokens: the outputs differ by at most {comparison.difference:.1e}, relative to the "
+        f"largest value ({BOUND:.0e} is allowed).",
         "",
     ]
     if config.labels:
@@ -165,12 +165,12 @@ def _read(about: Described) -> str:
     trained, limit = about.config.preprocessing, about.config.encoder.longest
     if trained is not None and about.windowed:
         longest = counted(trained.longest, "token")
-        return f"In training, texts of more than {longest} were read in windows of so many."
+        return f"In training, texts of more than {longest} were read in windows of this length."
     if about.longest == limit:
         return ""
     said = "as its sentence-transformers folder says"
     if trained is not None:
-        said = f"as in training; of longer ones {_PARTS[trained.long]}"
+        said = f"as in training; of a longer text {_PARTS[trained.long]}"
     return f"At most {counted(about.longest, 'token')} of a text are read, {said}."
 
 
@@ -186,7 +186,7 @@ def int8_section(rows: Sequence[Sequence[str]], judged: str, target: Target) -> 
         "",
         "## int8",
         "",
-        f"{how} is the model with weights and products of int8. Both were measured on the machine "
+        f"{how} is the model with int8 weights and products. Both were measured on the machine "
         f"that wrote them; {judged}:",
         "",
         head,
