@@ -257,7 +257,7 @@ def test_impossible_settings_are_refused(
 
 def test_a_pooler_that_is_not_there_is_named(model: Model, tokenizer: Tokenizer) -> None:
     bare = build_model(ModelConfig(encoder=model.config.encoder, pooler=False), seed=1)
-    with pytest.raises(ConfigError, match="the model has no pooler; take another"):
+    with pytest.raises(ConfigError, match="the model has no pooler; choose another"):
         found(bare, tokenizer, examples(1), FeatureConfig(pool="pooler"))
 
 

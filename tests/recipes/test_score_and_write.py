@@ -108,5 +108,5 @@ def test_models_without_a_head_for_tokens_are_refused(
 def test_a_tab_with_nothing_behind_it_is_named(base_folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "texts.txt"
     file.write_text("word1\nword2\t\n", encoding="utf-8")
-    with pytest.raises(ExampleError, match=r"texts\.txt:2: has a tab, and no text on one side"):
+    with pytest.raises(ExampleError, match=r"texts\.txt:2: has a tab, but no text on one side"):
         score(ScoreConfig(model=base_folder, file=str(file)))

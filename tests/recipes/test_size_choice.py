@@ -15,10 +15,10 @@ BIG = 10**12
     ("speeds", "minutes", "corpus", "size", "told"),
     [
         # three minutes read too little for anything but the smallest, whatever the corpus
-        ((40_000, 14_000, 5_000), 3, 5_000_000, "tiny", ("1.4 times", "mini would want 62.9M")),
-        ((40_000, 14_000, 5_000), 3, BIG, "tiny", ("mini would want 62.9M",)),
+        ((40_000, 14_000, 5_000), 3, 5_000_000, "tiny", ("1.4 times", "mini would need 62.9M")),
+        ((40_000, 14_000, 5_000), 3, BIG, "tiny", ("mini would need 62.9M",)),
         # 84 M tokens of a mini are more than 63, 30 M of a small are less than 252
-        ((40_000, 14_000, 5_000), 100, BIG, "mini", ("84M", "small would want 252M")),
+        ((40_000, 14_000, 5_000), 100, BIG, "mini", ("84M", "small would need 252M")),
         ((40_000, 14_000, 5_000), 1000, BIG, "small", ("300M",)),
         # a faster machine affords more
         ((4e6, 1.4e6, 5e5), 10, BIG, "small", ()),

@@ -82,8 +82,8 @@ def test_a_submission_is_read_again(tmp_path: Path) -> None:
         ("WNLI.tsv", predicted("WNLI.tsv")[1:], "145 predictions, and the test set has 146"),
         ("WNLI.tsv", [("7", "1")] * 146, "two predictions of one index"),
         ("WNLI.tsv", [(str(n), "yes") for n in range(146)], "'yes' is not a label of WNLI"),
-        ("STS-B.tsv", [(str(n), float("nan")) for n in range(1379)], "nan is no score"),
-        ("STS-B.tsv", [(str(n), "3") for n in range(1379)], "'3' is no score"),
+        ("STS-B.tsv", [(str(n), float("nan")) for n in range(1379)], "nan is not a score"),
+        ("STS-B.tsv", [(str(n), "3") for n in range(1379)], "'3' is not a score"),
     ],
 )
 def test_what_the_leaderboard_would_refuse(
