@@ -337,7 +337,7 @@ def test_links_of_the_hubs_cache_are_followed(saved: Path, tmp_path: Path, model
 def test_a_folder_in_the_place_of_a_file_is_told(saved: Path) -> None:
     (saved / "config.json").unlink()
     (saved / "config.json").mkdir()
-    with pytest.raises(ModelFolderError, match="is no file"):
+    with pytest.raises(ModelFolderError, match="is not a file"):
         load_model(saved)
 
 
