@@ -110,16 +110,16 @@ NEARLY: dict[str, tuple[str, Any, str]] = {
     "a list": ("/answer", ["a"], 'the body is not a JSON object; write {"inputs": ["a text"]}'),
     "a name of a text": (
         "/answer", {"inputs": ["a", {"txt": "a"}]},
-        "inputs.1.text: is missing; did you mean 'text' by 'txt'?; write {\"inputs\": "
+        "inputs.1.text: is missing; did you mean 'text' instead of 'txt'?; write {\"inputs\": "
         '[{"text": "a text", "text_pair": ',
     ),
     "a name of a question": (
         "/answer", {"inputs": [{"question": "a", "contexts": "b"}]},
-        "inputs.0.context: is missing; did you mean 'context' by 'contexts'?",
+        "inputs.0.context: is missing; did you mean 'context' instead of 'contexts'?",
     ),
     "one name too many": (
         "/answer", {"inputs": ["a"], "truncated": True},
-        "truncated: there is no such field; did you mean 'truncate' by 'truncated'?",
+        "truncated: there is no such field; did you mean 'truncate' instead of 'truncated'?",
     ),
     "a number": ("/answer", {"inputs": [7]}, "inputs.0: Input should be a valid string; write "),
     "a pair as a list": (
@@ -130,14 +130,14 @@ NEARLY: dict[str, tuple[str, Any, str]] = {
     "no texts": ("/embed", {"inputs": []}, "inputs: the list is empty; write "),
     "another task": ("/rerank", {"query": "a", "texts": ["b"], "model": "one"}, "not answer with"),
     "texts": ("/embed", {"texts": ["a"]}, 'inputs: is missing; write {"inputs": ["a text"]}'),
-    "inputs": ("/v1/embeddings", {"inputs": "a"}, "did you mean 'input' by 'inputs'?"),
+    "inputs": ("/v1/embeddings", {"inputs": "a"}, "did you mean 'input' instead of 'inputs'?"),
     "a text to rank": (
         "/rerank", {"query": "a", "text": ["b"]},
-        "texts: is missing; did you mean 'texts' by 'text'?; write {\"query\": \"a query\"",
+        "texts: is missing; did you mean 'texts' instead of 'text'?; write {\"query\": \"a query\"",
     ),
     "a sentence": (
         "/similarity", {"inputs": {"source_sentence": "a", "sentence": ["b"]}},
-        "inputs.sentences: is missing; did you mean 'sentences' by 'sentence'?",
+        "inputs.sentences: is missing; did you mean 'sentences' instead of 'sentence'?",
     ),
 }  # fmt: skip
 

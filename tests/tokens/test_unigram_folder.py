@@ -180,7 +180,10 @@ HOSTILE_MODELS: dict[str, tuple[bytes, str]] = {
     "not UTF-8": (model(pieces=piece(b"\xff")), "not UTF-8"),
     "a double": (model(pieces=piece(b"a")), "already on line"),
     "no [MASK]": (model().replace(b"[MASK]", b"[mask]"), r"lacks the special tokens \[MASK\]"),
-    "a score of text": (model(pieces=piece(b"b", bytes_field(2, b"12345"))), "score is not a number"),
+    "a score of text": (
+        model(pieces=piece(b"b", bytes_field(2, b"12345"))),
+        "score is not a number",
+    ),
 }
 
 

@@ -143,7 +143,7 @@ def test_a_table_without_the_column_of_the_texts_says_what_helps(
     with pytest.raises(UserError, match="no column") as refused:
         read_unlabelled(file, rows.data, Reading(columns=columns), LABELLED)
     assert str(refused.value).endswith(
-        "; give its columns the names of those in the labelled file: the options apply to both"
+        "; name its columns as in the labelled file: the options apply to both"
     )
     file.write_text(f"id,{columns.text or 'text'},length\n1,new one,7\n2,another,7\n")
     found = read_unlabelled(file, rows.data, Reading(columns=columns), LABELLED)

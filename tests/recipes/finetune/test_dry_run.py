@@ -236,4 +236,4 @@ def test_types_of_entities_without_an_example_are_named(
     train.write_text("".join(every) + "word1 B-LOC\nword2 I-LOC\n\n", encoding="utf-8")
     dev.write_text("".join(every[::2]), encoding="utf-8")
     dry_run(FinetuneConfig(model=base_folder, train=train, dev=dev, out=tmp_path / "run"))
-    assert "dev has no example of 'LOC', of which" in capsys.readouterr().err
+    assert "dev has no example of 'LOC', so the scores" in capsys.readouterr().err

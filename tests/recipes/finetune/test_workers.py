@@ -102,7 +102,7 @@ def test_the_same_as_in_turn_with_as_many_threads(
         assert torch.get_num_threads() == 2
     check(told(tmp_path / "run"), in_turn)
     lines = capfd.readouterr().err
-    assert "2 trainings side by side, with 1 thread each: as asked for" in lines
+    assert "2 trainings side by side, with 1 thread each: as requested" in lines
     for seed in range(3):
         assert f"seed {seed} ({seed + 1} of 3): accuracy" in lines
 
