@@ -121,7 +121,7 @@ async def running(
 ) -> AsyncIterator[Rig]:
     """A server of models that a function computes."""
     config = ServeConfig(
-        models=tuple(each.name for each in models),
+        models=tuple(model.name for model in models),
         limits=limits or LimitsConfig.from_dict(dict(bounds)),
         allowed_hosts=hosts,
     )
@@ -151,7 +151,7 @@ async def serving(*folders: Path, **bounds: float) -> AsyncIterator[Rig]:
     )
     models = open_models(config, threads=1)
     computing = Computing(models, _unsent)
-    facts_of = [each.facts for each in models]
+    facts_of = [model.facts for model in models]
     async with running(facts_of, computing.answer, limits=config.limits) as rig:
         yield rig
 

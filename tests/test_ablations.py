@@ -85,7 +85,9 @@ def test_vocabulary_and_store_go_on_where_they_were_killed(
 ) -> None:
     monkeypatch.setattr(training, "write_tasks", lambda *_: None)
     corpus, out = tmp_path / "corpus.txt", tmp_path / "out"
-    texts = ("\n".join(each.paragraphs) for each in invented_documents(30))
+    texts = (
+        "\n".join(invented_document.paragraphs) for invented_document in invented_documents(30)
+    )
     corpus.write_text("\n\n".join(texts))
     # what is left of a vocabulary whose process ended as it was written
     (out / "vocab").mkdir(parents=True)
@@ -241,7 +243,7 @@ def last_states(model: Model, *sequences: list[int], at: int) -> list[Tensor]:
 def packed(sequences: list[list[int]], segments: list[list[int]] | None = None) -> Batch:
     rows = [np.array(ids, np.int64) for ids in sequences]
     own = segments or [[0] * len(ids) for ids in sequences]
-    return pack(rows, [np.array(each, np.int64) for each in own])
+    return pack(rows, [np.array(item, np.int64) for item in own])
 
 
 def test_without_segments_both_texts_of_a_pair_are_read_alike(

@@ -171,7 +171,7 @@ def follow(name: str, follower: Follower) -> None:
         for command in commands(block):
             follower.shell(command)
     snippets = [block for block in blocks(page(name)) if block.language == "python"]
-    for together in [[each] for each in snippets] if name == README else [snippets]:
+    for together in [[snippet] for snippet in snippets] if name == README else [snippets]:
         if together:
             follower.snippets(name, together)
 

@@ -182,7 +182,7 @@ def _scores(
             logits = torch.stack([found.start_logits, found.end_logits], -1)
         else:
             logits = found.logits
-        outputs += [each.float().numpy() for each in logits]
+        outputs += [logit.float().numpy() for logit in logits]
     answers = kind.answers(learned, data.dev, features, outputs)
     return score_answers(data.task, data.dev, answers, data.labels).scores
 

@@ -98,7 +98,7 @@ def test_a_verb_of_two_words_runs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_mistakes_end_in_one_line(
     arguments: str, status: int, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(*(each.replace("_", " ") for each in arguments.split())) == status
+    assert run(*(part.replace("_", " ") for part in arguments.split())) == status
     assert capsys.readouterr() == ("", line)
 
 

@@ -103,8 +103,8 @@ def arrays(value: object) -> Iterator[np.ndarray[Any, Any]]:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):
-        for each in value:
-            yield from arrays(each)
+        for item in value:
+            yield from arrays(item)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield np.array(value)
 
@@ -156,7 +156,7 @@ def test_rows_are_read_split_and_shown(tried: Tried) -> None:
 def test_rows_encoded_together_are_those_encoded_alone(tried: Tried) -> None:
     together = list(tried.encoded.by_row())
     assert len(together) == tried.encoded.texts == len(tried.rows)
-    assert tried.encoded.long_texts == sum(bool(each.long.any()) for each in together) > 0
+    assert tried.encoded.long_texts == sum(bool(item.long.any()) for item in together) > 0
     for row, own in zip(tried.rows, together, strict=True):
         alone = tried.task.answers.encode(TOKENIZER, [row], ROOM)
         assert [ids.tolist() for ids in own.ids] == [ids.tolist() for ids in alone.ids]

@@ -195,7 +195,7 @@ def test_pretraining_heads_answer_as_on_the_network(tokenizer: Tokenizer, way: W
     def shares(engine: Prepared) -> list[list[float]]:
         filling = MaskFilling(engine.model, tokenizer, top=3, among=range(6, 30))
         filled = engine.predictor(filling)(asked)
-        return [[each.probability for each in mask] for own in filled for mask in own.masks]
+        return [[item.probability for item in mask] for own in filled for mask in own.masks]
 
     network, pairs = of_network(model), outputs_of(None)
     engine = prepared(model, way)
@@ -220,7 +220,7 @@ def test_vectors_are_those_of_the_network(pool: str, tokenizer: Tokenizer, way: 
 
     def vectors(engine: Prepared) -> list[NDArray[np.float32]]:
         extraction = Features(engine.model, tokenizer, FeatureConfig(pool=pool), ())
-        return [each.vectors for each in engine.predictor(extraction)(asked)]
+        return [item.vectors for item in engine.predictor(extraction)(asked)]
 
     close(vectors(prepared(model, way)), vectors(of_network(model)), way[1])
 
@@ -233,9 +233,9 @@ def test_reproducible_answers_have_the_same_bits_among_others(
     engine = prepared(model, way, reproducible=True)
     extraction = Features(engine.model, tokenizer, FeatureConfig(pool=pool), ())
     predictor, asked = engine.predictor(extraction), texts(17)
-    alone = [next(predictor([each])).vectors for each in asked]
-    for each, expected in zip(predictor(asked), alone, strict=True):
-        assert np.array_equal(each.vectors, expected)
+    alone = [next(predictor([request])).vectors for request in asked]
+    for item, expected in zip(predictor(asked), alone, strict=True):
+        assert np.array_equal(item.vectors, expected)
 
 
 def test_the_blocks_are_held_once(model: Model, way: Way) -> None:

@@ -50,9 +50,11 @@ def ranks_of(launched: Launched) -> dict[int, int]:
     """The processes of a command by rank."""
     children = Path(f"/proc/{launched.process.pid}/task").glob("*/children")
     ranks = {}
-    for pid in " ".join(each.read_text() for each in children).split():
+    for pid in " ".join(item.read_text() for item in children).split():
         variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
-        ranks[int(dict(each.split("=", 1) for each in variables if each)["RANK"])] = int(pid)
+        ranks[int(dict(variable.split("=", 1) for variable in variables if variable)["RANK"])] = (
+            int(pid)
+        )
     return ranks
 
 
@@ -121,8 +123,8 @@ def test_a_killed_rank_is_named(shared: dict[str, str], tmp_path: Path) -> None:
     (line,) = ours(told)
     # the check before the run counted both
     found = {
-        each["name"]: each["found"]
-        for each in read_record(tmp_path / "run" / PREFLIGHT)["findings"]
+        item["name"]: item["found"]
+        for item in read_record(tmp_path / "run" / PREFLIGHT)["findings"]
     }
     assert " in 2 processes" in found["memory needed"]
     tokens = re.match(r"([\d.]+)M tokens in 100,000 steps", found["the budget sees"])

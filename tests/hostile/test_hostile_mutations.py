@@ -91,4 +91,4 @@ def test_what_crashes_is_counted(tmp_path: Path) -> None:
         check=True,
     )
     crashes = json.loads(done.stdout.splitlines()[-1])["crashes"]
-    assert len([each for each in crashes if "KeyError: 'crash'" in each]) > 3
+    assert len([crash for crash in crashes if "KeyError: 'crash'" in crash]) > 3

@@ -152,14 +152,14 @@ def pairs(found: Grouping) -> list[tuple[Tensor, Tensor, Tensor]]:
     if found.queries.spare is not None:
         real[found.queries.spare] = False
     out = []
-    for each in found.groups:
-        a = slice(each.first_query, each.first_query + each.count * each.queries)
-        b = slice(each.first_key, each.first_key + each.count * each.keys)
-        seen = real[a].view(each.count, each.queries, 1).expand(-1, -1, each.keys)
-        if each.hidden is not None:
-            seen = seen & (each.hidden[:, 0] == 0)
-        queries = found.queries.take[a].view(each.count, each.queries, 1).expand_as(seen)
-        keys = found.keys.take[b].view(each.count, 1, each.keys).expand_as(seen)
+    for group in found.groups:
+        a = slice(group.first_query, group.first_query + group.count * group.queries)
+        b = slice(group.first_key, group.first_key + group.count * group.keys)
+        seen = real[a].view(group.count, group.queries, 1).expand(-1, -1, group.keys)
+        if group.hidden is not None:
+            seen = seen & (group.hidden[:, 0] == 0)
+        queries = found.queries.take[a].view(group.count, group.queries, 1).expand_as(seen)
+        keys = found.keys.take[b].view(group.count, 1, group.keys).expand_as(seen)
         out.append((queries, keys, seen))
     return out
 
@@ -188,7 +188,7 @@ def test_every_pair_within_the_window_is_computed_once(
 def test_the_work_grows_with_the_length_and_not_with_its_square() -> None:
     def entries(length: int) -> int:
         found = group_local((length,), 12, 64)
-        return sum(each.count * each.queries * each.keys for each in found.groups)
+        return sum(group.count * group.queries * group.keys for group in found.groups)
 
     # 128 queries, each block with 256 keys, those at the ends with 64 fewer
     assert [entries(n) for n in (512, 8192)] == [512 * 256 - 128 * 128, 8192 * 256 - 128 * 128]
@@ -196,7 +196,7 @@ def test_the_work_grows_with_the_length_and_not_with_its_square() -> None:
 
 def test_sequences_within_the_window_take_the_way_of_all_others() -> None:
     lengths = (13, 7, 21)
-    query, key, value = (each[:41] for each in inputs())
+    query, key, value = (item[:41] for item in inputs())
     for grad in (False, True):
         mine = query.clone().requires_grad_(grad)
         near = spans(20, lengths).attend(mine, key, value)
@@ -214,7 +214,7 @@ def test_cuda_gives_the_plain_formula(
     kind: torch.dtype, dropout: float, bound: float, places: tuple[int, ...] | None
 ) -> None:
     on_cuda = Spans(spans().offsets.cuda(), LENGTHS, window=WINDOW)
-    query, key, value = (each.cuda() for each in inputs(kind))
+    query, key, value = (item.cuda() for item in inputs(kind))
     at = None if places is None else torch.tensor(places).cuda()
     expected = plain(*inputs(torch.float64))[slice(None) if places is None else list(places)]
     found = on_cuda.attend(query if at is None else query[at], key, value, dropout, at).cpu()

@@ -23,7 +23,7 @@ ENCODER = EncoderConfig(
 def batch(*lengths: int) -> Batch:
     generator = np.random.default_rng(1)
     ids = [generator.integers(0, 99, length) for length in lengths]
-    return pack(ids, [each % 2 for each in ids])
+    return pack(ids, [id_ % 2 for id_ in ids])
 
 
 @pytest.mark.parametrize("partial", [False, True])
@@ -72,5 +72,5 @@ def test_taps_have_no_padding_rows() -> None:
 
 def test_rows_are_rounded_where_it_pays() -> None:
     rows = (0, 5, 511, 512, 513, 1025, 8170)
-    assert [bucket(each) for each in rows] == [0, 5, 511, 512, 528, 1088, 8192]
-    assert [bucket(each, 64) for each in (63, 64, 65, 511, 513)] == [63, 64, 80, 512, 528]
+    assert [bucket(row) for row in rows] == [0, 5, 511, 512, 528, 1088, 8192]
+    assert [bucket(item, 64) for item in (63, 64, 65, 511, 513)] == [63, 64, 80, 512, 528]

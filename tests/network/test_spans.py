@@ -156,7 +156,7 @@ def test_dropped_weights_have_the_gradients_of_the_plain_formula(
     rough, exact = inputs(grad=True), inputs(torch.float64, grad=True)
     found = spans(causal=causal).attend(*rough, 0.25)
     # all five sequences are shorter than 32, and so computed at once, in two rows of 32
-    assert [each.shape for each in made] == [(2, HEADS, 32, 32)]
+    assert [item.shape for item in made] == [(2, HEADS, 32, 32)]
     kept = (made[0] != 0).double() * kept_scale(0.25)
     rows = group(LENGTHS, HEADS).keys.back
     assert rows is not None
@@ -222,7 +222,7 @@ def test_cuda_gives_the_plain_formula(
     kind: torch.dtype, dropout: float, bound: float, causal: bool
 ) -> None:
     on_cuda = Spans(spans().offsets.cuda(), LENGTHS, causal)
-    query, key, value = (each.cuda() for each in inputs(kind))
+    query, key, value = (item.cuda() for item in inputs(kind))
     expected = plain(*inputs(torch.float64), causal=causal)
     found = on_cuda.attend(query, key, value, dropout).cpu()
     assert float((found - expected).norm() / expected.norm()) < bound

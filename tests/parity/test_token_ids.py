@@ -49,8 +49,8 @@ HARD_PAGE = (
 def by_category() -> dict[str, list[str]]:
     """All characters by their category, looked up once for all lines."""
     found: dict[str, list[str]] = {}
-    for each in map(chr, range(0x110000)):
-        found.setdefault(unicodedata.category(each), []).append(each)
+    for item in map(chr, range(0x110000)):
+        found.setdefault(unicodedata.category(item), []).append(item)
     return found
 
 

@@ -35,8 +35,10 @@ def texts() -> tuple[str, ...]:
         found = [line.split("\t")[1] for line in lines]
     else:
         functions = inspect.getmembers(np, callable) + inspect.getmembers(torch, callable)
-        documents = [inspect.getdoc(each) or "" for _, each in functions]
-        found = [part for each in documents for part in each.split("\n\n") if len(part) > 10]
+        documents = [inspect.getdoc(item) or "" for _, item in functions]
+        found = [
+            part for document in documents for part in document.split("\n\n") if len(part) > 10
+        ]
     return tuple(random.Random(4).sample(sorted(set(found)), TEXTS))
 
 
@@ -112,8 +114,8 @@ def test_saving_real_weights_again_changes_no_bit(
     assert read.fingerprint == tokenizer.fingerprint
     assert back.config == model.config
     state = back.state_dict()
-    assert all(torch.equal(state[name], each) for name, each in model.state_dict().items())
+    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
     theirs = BertModel.from_pretrained(minilm_folder).state_dict()
     again, told = BertModel.from_pretrained(tmp_path / "model", output_loading_info=True)
     assert not any(told.values())
-    assert all(torch.equal(theirs[name], each) for name, each in again.state_dict().items())
+    assert all(torch.equal(theirs[name], value) for name, value in again.state_dict().items())

@@ -109,7 +109,7 @@ def test_weights_and_moments_are_counted(config: ModelConfig, optimiser: Optimis
     for parameter in trained.parameters():
         parameter.grad = torch.zeros_like(parameter)
     stepper.step(0.0)
-    moments = sum(each.nbytes for each in stepper.tensors().values() if each.dim())
+    moments = sum(tensor.nbytes for tensor in stepper.tensors().values() if tensor.dim())
     assert wanted.moments == moments
 
 
@@ -120,8 +120,8 @@ def test_a_longer_batch_and_dropout_want_more() -> None:
     dropped = replace(config, encoder=encoder_of("bert", "tiny", 997))
     large = replace(SAMPLES, tokens_per_batch=8192)
     small, batch, drop = (
-        need(each, samples, OptimiserConfig(), "bf16").activations
-        for each, samples in ((config, SAMPLES), (config, large), (dropped, SAMPLES))
+        need(item, samples, OptimiserConfig(), "bf16").activations
+        for item, samples in ((config, SAMPLES), (config, large), (dropped, SAMPLES))
     )
     assert batch == pytest.approx(2 * small, rel=1e-6)
     assert drop > 1.1 * small

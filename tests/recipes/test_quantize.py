@@ -44,8 +44,8 @@ def inputs(tiny_tokenizer: Tokenizer, tmp_path: Path) -> list[str]:
     ]
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     answers = bertsmith.load(tmp_path / "model", precision="fp32").predict(texts)
-    rows = [f"{text},{each['label']}" for text, each in zip(texts, answers, strict=True)]
-    assert len({each["label"] for each in answers}) == 2
+    rows = [f"{text},{answer['label']}" for text, answer in zip(texts, answers, strict=True)]
+    assert len({answer["label"] for answer in answers}) == 2
     (tmp_path / "dev.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
     paths = {"--calibrate": "texts.txt", "--dev": "dev.csv", "--out": "out"}
     options = [part for name, path in paths.items() for part in (name, str(tmp_path / path))]
@@ -59,14 +59,14 @@ def timed(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], lost: floa
     def instead(*values: Any) -> list[Measurement]:  # noqa: ANN401
         return [
             Measurement(
-                precision=each.precision,
-                seconds=seconds[each.precision],
+                precision=measurement.precision,
+                seconds=seconds[measurement.precision],
                 scores={
-                    name: score - (lost / 100 if each.precision == "int8" else 0)
-                    for name, score in each.scores.items()
+                    name: score - (lost / 100 if measurement.precision == "int8" else 0)
+                    for name, score in measurement.scores.items()
                 },
             )
-            for each in measured(*values)
+            for measurement in measured(*values)
         ]
 
     monkeypatch.setattr(quantizing, "measure_precisions", instead)

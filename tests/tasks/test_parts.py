@@ -57,7 +57,7 @@ def test_answers_without_words_count_as_in_the_official_scripts(impossible: bool
     ):
         if not golds and not impossible:
             continue
-        places = tuple(Answer(each, context.index(each)) for each in golds)
+        places = tuple(Answer(gold, context.index(gold)) for gold in golds)
         rows.append(
             Question(
                 id=f"q{number}", question="q", context=context, answers=places,
@@ -66,7 +66,7 @@ def test_answers_without_words_count_as_in_the_official_scripts(impossible: bool
         )  # fmt: skip
         said[f"q{number}"] = found
         answers.append(SpanAnswer((SpanPlace(found, 0, len(found), 1.0),), -1.0))
-    right = {row.id: [each.text for each in row.answers] for row in rows}
+    right = {row.id: [answer.text for answer in row.answers] for row in rows}
     exact, f1 = SPAN.measuring.evidence(rows, answers, ())[:, :2].mean(0) * 100
     official = squad_v2(right, said) if impossible else squad_v1(right, said)
     assert exact == pytest.approx(official["exact" if impossible else "exact_match"])
@@ -201,7 +201,7 @@ def test_words_of_which_nothing_is_read_do_not_count() -> None:
         encoded = encode_words(TOKENIZER, [row], Room(longest=20))
         assert encoded.places is not None
         outputs = [np.array([[0.75, 0.0, 0.25], [0.1, 0.4, 0.5], [0.0, 0.125, 0.875]])]
-        asked = [each[: len(encoded.places[0])] for each in outputs]
+        asked = [output[: len(encoded.places[0])] for output in outputs]
         answer = TAG.answers.decode(row, encoded.sidecar[0], asked, labels)
         return TAG.answers.record(answer, labels, 1, UNTUNED)
 
@@ -223,7 +223,7 @@ def test_tags_that_are_read_as_they_are_have_entities_to_score() -> None:
     assert evidence.tolist() == [[2, 2, 2, 3, 3], [2, 2, 1, 3, 2]]
     assert TAG.measuring.scores(evidence, labels, UNTUNED)["f1"] == pytest.approx(6 / 8)
     entities = TAG.answers.record(answers[0], labels, 1, UNTUNED)["entities"]
-    assert [each["text"] for each in entities] == ["word1 word2", "word3"]
+    assert [entity["text"] for entity in entities] == ["word1 word2", "word3"]
 
 
 def test_a_label_of_all_rows_is_learned_too() -> None:

@@ -50,7 +50,7 @@ def test_bad_rows_come_in_the_order_of_the_file(tmp_path: Path) -> None:
     bad = BadRows("quarantine")
     list(read_examples(path, need_label=True, kind="number", bad=bad))
     kept = (tmp_path / "a.csv.bad.jsonl").read_text(encoding="utf-8").splitlines()
-    lines = [json.loads(each)["line"] for each in kept]
+    lines = [json.loads(item)["line"] for item in kept]
     assert lines == sorted(lines)
     assert lines[:2] == [7, 8]
     assert len(lines) > 2

@@ -282,8 +282,8 @@ def test_kinds_of_files_in_a_folder(tmp_path: Path) -> None:
     assert corpus.skipped == {".py": 2, ".pdf": 1, "without extension": 1, "hidden": 1, ".org": 1}
     corpus = Corpus([tmp_path], text_files=("*.py", "l.*"))
     assert [file.name for file in corpus.files][-4:] == ["h.py", "l.org", "m.py", "g.txt"]
-    assert [each.paragraphs for each in Corpus([tmp_path / "h.py"])] == [("Text of h.py.",)]
-    assert [each.paragraphs for each in Corpus([tmp_path / "e.html"], text_files=["*.html"])]
+    assert [item.paragraphs for item in Corpus([tmp_path / "h.py"])] == [("Text of h.py.",)]
+    assert [item.paragraphs for item in Corpus([tmp_path / "e.html"], text_files=["*.html"])]
 
 
 def test_code_keeps_its_lines_as_paragraphs(tmp_path: Path) -> None:

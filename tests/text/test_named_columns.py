@@ -45,7 +45,7 @@ def test_columns_of_questions(tmp_path: Path) -> None:
     columns = Columns(text="body", text_pair="asked", label="found", id="0")
     (found,) = read_questions(path, need_answers=True, columns=columns)
     assert (found.id, found.question, found.context) == ("7", "Where is Ann?", "Ann is in Rome.")
-    assert [tuple(each) for each in found.answers] == [("Rome", 10)]
+    assert [tuple(answer) for answer in found.answers] == [("Rome", 10)]
 
 
 def test_a_named_context_tells_the_task(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_fewer_pieces_in_novels_than_by_joining_alone(
     joined = learn_wordpiece(texts[2:], size=2000)
     assert ours.size == joined.size == 2000
     assert ours.vocabulary[:5] == SPECIALS
-    fits = [measure_words(each, held_out) for each in (ours, joined)]
+    fits = [measure_words(item, held_out) for item in (ours, joined)]
     beyond = [fit.pieces_per_unit - 1 for fit in fits]
     assert beyond[0] < 0.97 * beyond[1]
     assert fits[0].unknown == fits[1].unknown

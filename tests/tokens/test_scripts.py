@@ -162,7 +162,7 @@ def test_words_and_characters_of_text_without_blanks(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(counting, "_MOST_CHUNKS", 5)
     counter = WordCounter()
     texts = [f"ab{number} cd{number}" for number in range(50)]
-    for each in texts:
-        counter.add(each)
+    for item in texts:
+        counter.add(item)
     assert len(counter.stretches) <= 5
     assert counter.characters() == Counter("".join(texts).replace(" ", ""))

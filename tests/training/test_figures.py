@@ -38,7 +38,7 @@ def test_speed_padding_and_utilisation_stand_in_every_line() -> None:
     figures.add_step(21, 1.5, norm=4.0)
     state = State(step=2, seconds=2.0, tokens=42, place=DataPosition(epoch=1, index=3, phase=1))
     line = line_after(figures, state)
-    flops = 2 * sum(training_flops(CONFIG, work_of(each, last_needed=True)) for each in drawn)
+    flops = 2 * sum(training_flops(CONFIG, work_of(item, last_needed=True)) for item in drawn)
     assert line["tokens_per_second"] == 21
     assert line["padding"] == 0.0
     assert line["mfu"] == pytest.approx(flops / 2.0 / 1e9, abs=1e-4)

@@ -107,11 +107,11 @@ def test_parts_are_the_batch(store: Path, tokenizer: Tokenizer, text: Text, coun
         assert abs(part.tokens - whole.tokens / len(parts)) <= 24 or count == 40
     for name, target in whole.targets.items():
         of_parts = [part.targets[name] for part in parts]
-        assert torch.equal(torch.cat([each.labels for each in of_parts]), target.labels)
+        assert torch.equal(torch.cat([of_part.labels for of_part in of_parts]), target.labels)
         begins = [0, *torch.tensor([part.tokens for part in parts]).cumsum(0).tolist()]
         found = [
-            (part.starts[each.at] if each.by_sequence else each.at) + begin
-            for part, each, begin in zip(parts, of_parts, begins, strict=False)
+            (part.starts[of_part.at] if of_part.by_sequence else of_part.at) + begin
+            for part, of_part, begin in zip(parts, of_parts, begins, strict=False)
         ]
         read = whole.starts[target.at] if name == "next_sentence" else target.at
         assert torch.equal(torch.cat(found), read)

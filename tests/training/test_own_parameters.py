@@ -91,8 +91,8 @@ def test_its_gradient_is_clipped_with_the_rest(store: TokenStore, tokenizer: Tok
     free = gradient_of(replica, [batch], 1, 0, clip=0.0)
     assert free is not None
     parameters = [*replica.model.parameters(), *one.own.parameters()]
-    gradients = [each.grad.clone() for each in parameters if each.grad is not None]
-    total = torch.stack([each.double().square().sum() for each in gradients]).sum().sqrt()
+    gradients = [parameter.grad.clone() for parameter in parameters if parameter.grad is not None]
+    total = torch.stack([gradient.double().square().sum() for gradient in gradients]).sum().sqrt()
     assert free.norm == pytest.approx(float(total), rel=1e-5)
     replica.trained.zero_grad()
     gradient_of(replica, [batch], 1, 0, clip=free.norm / 4)

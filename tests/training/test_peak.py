@@ -85,8 +85,8 @@ def test_the_highest_measurement_stays(tmp_path: Path) -> None:
         return known_peak(folder, MACHINE, measure, now=lambda: seconds)
 
     found = [at(1e9 + 3600 * hour) for hour in range(3)]
-    assert [each.flops for each in found] == [3e11, 5e11, 5e11]
-    assert [str(each) for each in found] == [
+    assert [result.flops for result in found] == [3e11, 5e11, 5e11]
+    assert [str(result) for result in found] == [
         "300 GFLOP/s (measured once)",
         "500 GFLOP/s (best of 2 measurements)",
         "500 GFLOP/s (best of 3 measurements)",

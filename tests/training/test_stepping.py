@@ -107,7 +107,7 @@ def test_a_peak_that_training_exceeds_is_measured_again(
 
     monkeypatch.setattr(loop, "matrix_peak", machine)
     run.fit(scaled(1.0), budget={"steps": 3})
-    assert [each > 1 for each in asked] == [False, True]
+    assert [request > 1 for request in asked] == [False, True]
     assert [line["peak_gflops"] for line in run.folder.log()] == [1e9] * 3
     assert all(line["mfu"] < 1 for line in run.folder.log())
 

@@ -179,14 +179,14 @@ def inspect_attention(
         gradients=attention_gradients(model, tokenizer, encoded_items(chosen)),
         sample=closer.texts,
         annotated=found,
-        examples={each.name: closer.examples(each) for each in found.relations[1:]},
+        examples={relation.name: closer.examples(relation) for relation in found.relations[1:]},
         probes=_probes(model, read.items),
     )
 
 
 def _probes(model: Model, items: Sequence[Item]) -> ProbeFigures | None:
     """Return what probes score; None without enough sentences."""
-    parsed = [each.parsed for each in items if each.parsed is not None]
+    parsed = [item.parsed for item in items if item.parsed is not None]
     sentences = probed_sentences(model, parsed) if parsed else []
     return probe(sentences) if len(sentences) >= _FEWEST_PROBED else None
 
@@ -223,7 +223,7 @@ def _windows(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 def encoded_items(items: Sequence[Item]) -> EncodedExamples:
     """Return the sequences of items."""
-    return EncodedExamples.of([each.ids for each in items], [each.segments for each in items])
+    return EncodedExamples.of([item.ids for item in items], [item.segments for item in items])
 
 
 def _count(
@@ -240,7 +240,7 @@ def _count(
     assert len(parsed) in (0, block.sequences), "sentences of a treebank, or other texts"
     assert len(tagged) in (0, block.sequences), "sentences with tags, or other texts"
     roles = None if statistics is None else statistics.block(batch, block)
-    splits = [each.split for each in parsed or tagged]
+    splits = [item.split for item in parsed or tagged]
     sums = word_sums(block, splits, batch.ids.device) if splits else None
     arcs_of_block = annotations.relations.block(parsed) if parsed else None
     tags_of_block = annotations.tags.block(tagged) if tagged else None
@@ -287,7 +287,7 @@ class _Closer:
             self._add(scanned, layers)
             for row, unit in enumerate(scanned.units.tolist()):
                 length = len(self._items[unit].ids)
-                weights = torch.stack([each.weights[row, :, :length, :length] for each in layers])
+                weights = torch.stack([layer.weights[row, :, :length, :length] for layer in layers])
                 if length <= _DRAWN_TOKENS and weights.numel() <= self._room:
                     self._room -= weights.numel()
                     self._weights[unit] = (weights * 255).round().byte().cpu().numpy()
@@ -305,7 +305,7 @@ class _Closer:
         parsed = [each for unit in scanned.units.tolist() if (each := self._items[unit].parsed)]
         if not parsed:
             return
-        words = word_sums(scanned.block, [each.split for each in parsed], scanned.batch.ids.device)
+        words = word_sums(scanned.block, [tree.split for tree in parsed], scanned.batch.ids.device)
         best = np.stack([best_words(layer.weights, words) for layer in layers], 1)
         self._best |= dict(zip(scanned.units.tolist(), best, strict=True))
 

@@ -199,7 +199,8 @@ class PhasedBatches:
             raise ConfigError("the phases' shares leave nothing for the rest of the run")
         configs = [_in_phase(config, phase) for phase in phases]
         self.parts = [
-            PretrainingBatches(store, inventory, each, seed) for each in (*configs, config)
+            PretrainingBatches(store, inventory, phase_config, seed)
+            for phase_config in (*configs, config)
         ]
 
     def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:

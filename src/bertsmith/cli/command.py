@@ -164,7 +164,7 @@ def _given(name: str, command: Command, arguments: Sequence[str]) -> _Given:
     """Return the values that arguments give; raises `ConfigError`."""
     options = options_of(command.config)
     parser = _new_parser(prog=f"bertsmith {name}")
-    actions = _add_options(parser, (each for each in options.values() if not each.positional))
+    actions = _add_options(parser, (option for option in options.values() if not option.positional))
     end = arguments.index("--") if "--" in arguments else len(arguments)
     try:
         # positional arguments may stand between options: the parser leaves them over
@@ -173,11 +173,13 @@ def _given(name: str, command: Command, arguments: Sequence[str]) -> _Given:
         raise _misuse(name, error, actions, arguments) from error
     for flag in places:
         if re.match(r"--?[A-Za-z]", flag):
-            raise unknown_option(flag.partition("=")[0], {each: f"--{each}" for each in actions})
+            raise unknown_option(
+                flag.partition("=")[0], {action: f"--{action}" for action in actions}
+            )
     texts = vars(found)
     file, print_config = texts.pop(_CONFIG, None), texts.pop(_PRINT_CONFIG, False)
     texts = _placed(name, options, [*places, *arguments[end + 1 :]]) | texts
-    values = {each: _typed(text, options[each]) for each, text in texts.items()}
+    values = {option: _typed(text, options[option]) for option, text in texts.items()}
     if file is not None:
         file = Path(file)
         values = read_config(file, command.config) | values
@@ -192,7 +194,9 @@ def _misuse(
 ) -> ConfigError:
     """Return the error for an option that has no value, or one that it does not take."""
     flags = str(error.argument_name).split("/")
-    flag = next((each for each in flags if f"{each}=" in " ".join(arguments)), flags[0])
+    flag = next(
+        (candidate for candidate in flags if f"{candidate}=" in " ".join(arguments)), flags[0]
+    )
     action = actions.get(flag.removeprefix("--"))
     if action is None or action.nargs == 0:
         return ConfigError(f"{flag} takes no value", remedy=f"see: bertsmith {name} --help")
@@ -222,8 +226,8 @@ def _typed(text: str | list[str] | bool, option: Option) -> Any:  # noqa: ANN401
     if isinstance(text, str):
         return _value(text, option.hint, option)
     if option.positional:
-        return tuple(_item(each, option) for each in text)
-    return tuple(item for each in text for item in _items(each, option))
+        return tuple(_item(part, option) for part in text)
+    return tuple(item for part in text for item in _items(part, option))
 
 
 def _items(text: str, option: Option) -> Iterable[Any]:
@@ -277,14 +281,14 @@ def _print_help(name: str, command: Command, arguments: Sequence[str]) -> None:
     defaults: dict[str, Any] = {}
     # help is shown whatever else is wrong
     with suppress(UserError):
-        others = [each for each in arguments if each not in ("-h", "--help")]
+        others = [argument for argument in arguments if argument not in ("-h", "--help")]
         given = _given(name, command, others).values
         data = nested_values(command.config, given)
         defaults = effective_values(command.config, data, command.defaults)
-        for each in given:
-            defaults.pop(each, None)
+        for value in given:
+            defaults.pop(value, None)
     options = options_of(command.config).values()
-    examples = (f"  bertsmith {name} {each}".rstrip() for each in command.examples)
+    examples = (f"  bertsmith {name} {example}".rstrip() for example in command.examples)
     parser = _new_parser(
         prog=f"bertsmith {name}",
         usage=" ".join(_usage(name, options)),
@@ -342,14 +346,14 @@ def completion_script(shell: Shell, commands: Mapping[str, Command]) -> str:
         parser = place.add_parser(name.split()[-1], help=command.summary, prog=f"bertsmith {name}")
         options = options_of(command.config)
         actions = _add_options(parser, options.values())
-        for each, option in options.items():
+        for option_name, option in options.items():
             # fish takes signs for syntax
             words = [word for word in option.choices if re.fullmatch(r"[\w+-]+", word)]
-            actions[each].choices = words or None
+            actions[option_name].choices = words or None
             # one sentence has room beside an option
-            actions[each].help = option.explanation.partition(". ")[0].removesuffix(".")
+            actions[option_name].help = option.explanation.partition(". ")[0].removesuffix(".")
             if Path in (option.hint, *typing.get_args(option.hint)):
-                actions[each].complete = shtab.FILE  # type: ignore[attr-defined]
+                actions[option_name].complete = shtab.FILE  # type: ignore[attr-defined]
         actions[_CONFIG].complete = shtab.FILE  # type: ignore[attr-defined]
     script: str = shtab.complete(program, shell)
     return script

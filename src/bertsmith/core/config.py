@@ -150,7 +150,7 @@ def described_type(hint: Any) -> str:  # noqa: ANN401
     """Return the values that a type has in plain words, such as "a whole number"."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        kinds = (described_type(each) for each in arguments if each is not type(None))
+        kinds = (described_type(argument) for argument in arguments if argument is not type(None))
         return " or ".join(dict.fromkeys(kinds))
     if origin is typing.Literal:
         return ("one of " if len(arguments) > 1 else "") + ", ".join(map(str, arguments))

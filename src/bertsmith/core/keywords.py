@@ -84,7 +84,7 @@ def python_terms(*configs: type[Config]) -> Iterator[None]:
 
     Values after options of these configs become those of keywords; commands stay as they are.
     """
-    options = {name: each for config in configs for name, each in options_of(config).items()}
+    options = {name: value for config in configs for name, value in options_of(config).items()}
 
     def keyword_of(found: re.Match[str]) -> str:
         name, value = found["name"], found["value"]

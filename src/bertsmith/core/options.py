@@ -72,7 +72,7 @@ class Option:
         """The words that it can be; empty for an option that can be anything."""
         kinds = (self.hint, *typing.get_args(self.hint))
         literals = [kind for kind in kinds if typing.get_origin(kind) is typing.Literal]
-        words = tuple(str(each) for kind in literals for each in typing.get_args(kind))
+        words = tuple(str(word) for kind in literals for word in typing.get_args(kind))
         return ("true", "false") if bool in kinds and self.hint is not bool else words
 
     @property
@@ -125,7 +125,7 @@ def _options(
 def _nested(hint: Any) -> type[Config] | None:  # noqa: ANN401
     """Return the config that a field holds, or may hold beside None."""
     kinds = () if typing.get_origin(hint) is tuple else (hint, *typing.get_args(hint))
-    found = (each for each in kinds if isinstance(each, type) and issubclass(each, Config))
+    found = (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Config))
     return next(found, None)
 
 
@@ -148,11 +148,11 @@ def _inside(default: Any, option: Option, depth: int) -> Any:  # noqa: ANN401
 def _explanations(config: Any) -> dict[str, str]:  # noqa: ANN401 (as above)
     """Return the strings below the fields of a config, and of those that it inherits from."""
     found: dict[str, str] = {}
-    for each in reversed(config.__mro__):
-        if not issubclass(each, Config) or each is Config:
+    for base in reversed(config.__mro__):
+        if not issubclass(base, Config) or base is Config:
             continue
         try:
-            source = inspect.getsource(each)
+            source = inspect.getsource(base)
         except OSError:
             # a package without its source, or a class made on the fly
             continue
@@ -209,7 +209,9 @@ def similar(name: str, known: Collection[str]) -> str | None:
     """Return the known name that somebody may have meant by another one, if there is one."""
     plain = name.replace("_", "-")
     plain = _FOREIGN.get(plain, plain)
-    last = [each for each in known if each.rpartition(".")[2] == plain.rpartition(".")[2]]
+    last = [
+        candidate for candidate in known if candidate.rpartition(".")[2] == plain.rpartition(".")[2]
+    ]
     close = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=0.6)
     return plain if plain in known else next(iter((*last, *close)), None)
 
@@ -237,7 +239,7 @@ def nested_values(
             none = Option(
                 name=name, path=(), hint=None, default=None, positional=False, group=config
             )
-            names = {each: spelled(option) for each, option in known.items()}
+            names = {key: spelled(option) for key, option in known.items()}
             raise unknown_option(spelled(none), names)
         texts = value if isinstance(value, list | tuple) else (value,)
         if any("\0" in str(text) for text in texts):

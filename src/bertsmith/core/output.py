@@ -63,9 +63,9 @@ def print_json(content: Mapping[str, Any] | Sequence[Any], *, readable: bool = F
 def _finite(value: Any) -> Any:  # noqa: ANN401
     """Return JSON values with null for numbers that JSON cannot write."""
     if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -131,7 +131,7 @@ def tag_probabilities(
     for units, batch in forward.batches(model, examples):
         places = [examples.places[unit] for unit in units.tolist()]
         at = torch.from_numpy(np.concatenate(places)).to(model.device)
-        sizes = torch.tensor([len(each) for each in places])
+        sizes = torch.tensor([len(place) for place in places])
         at = at + batch.starts.repeat_interleave(sizes.to(model.device))
         shares = _tags(model, batch, at).float().softmax(-1).cpu()
         for unit, part in zip(units.tolist(), shares.split(sizes.tolist()), strict=True):

@@ -65,8 +65,8 @@ def cloze_predictions(
     model: Model, tokenizer: Tokenizer, clozes: Sequence[Cloze], forward: Forward
 ) -> Iterator[tuple[list[int], Tensor]]:
     """Yield numbers of clozes, in any order, and the log-probabilities there."""
-    ids, segments = [each.ids for each in clozes], [each.segments for each in clozes]
-    places = [[each.place] for each in clozes]
+    ids, segments = [cloze.ids for cloze in clozes], [cloze.segments for cloze in clozes]
+    places = [[cloze.place] for cloze in clozes]
     for keys, shares in predictions(model, tokenizer, ids, segments, places, forward):
         yield [number for number, _ in keys], shares
 
@@ -82,9 +82,9 @@ def log_probabilities(
     found: list[NDArray[np.float64]] = [np.empty(0)] * len(clozes)
     for numbers, shares in cloze_predictions(model, tokenizer, clozes, forward):
         asked = [targets[number] for number in numbers]
-        sizes = [len(each) for each in asked]
+        sizes = [len(request) for request in asked]
         rows = torch.arange(len(numbers)).repeat_interleave(torch.tensor(sizes))
-        flat = torch.tensor([each for own in asked for each in own], dtype=torch.int64)
+        flat = torch.tensor([item for own in asked for item in own], dtype=torch.int64)
         values = shares[rows.to(shares.device), flat.to(shares.device)].double().cpu()
         for number, part in zip(numbers, values.split(sizes), strict=True):
             found[number] = part.numpy()

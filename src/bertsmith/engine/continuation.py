@@ -56,7 +56,7 @@ class TextContinuation:
         """Encode texts as texts begin in training: [CLS], and no [SEP] yet."""
         begin = np.array([self._tokenizer.cls_id], np.int32)
         ids = [np.concatenate([begin, self._ids_of(example)]) for example in examples]
-        return EncodedExamples.of(ids, [np.zeros(len(each), np.int8) for each in ids])
+        return EncodedExamples.of(ids, [np.zeros(len(text), np.int8) for text in ids])
 
     def _ids_of(self, example: Example) -> Ids:
         tokenizer, longest = self._tokenizer, self._longest
@@ -115,7 +115,7 @@ def _extend(
     if not free:
         return
     ids = [np.array(texts[number], np.int32) for number in free]
-    encoded = EncodedExamples.of(ids, [np.zeros(len(each), np.int8) for each in ids])
+    encoded = EncodedExamples.of(ids, [np.zeros(len(text), np.int8) for text in ids])
     specials = torch.tensor(sorted(tokenizer.special_ids), device=model.device)
     for units, batch in forward.batches(model, encoded):
         last = model.encoder(batch, at=batch.offsets[1:] - 1).last

@@ -361,7 +361,7 @@ class Features:
             )
             for example in examples
         ]
-        sequences = [list(zip(each.ids, each.segments, strict=True)) for each in read]
+        sequences = [list(zip(text.ids, text.segments, strict=True)) for text in read]
         return EncodedExamples.windows(sequences, read)
 
     def outputs(

@@ -55,7 +55,7 @@ class JointFilling:
     @property
     def probability(self) -> float:
         """The product of the probabilities, each given the words that were filled in before."""
-        return float(np.prod([each.probability for each in self.words]))
+        return float(np.prod([word.probability for word in self.words]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class _Gaps:
         example, (ids,) = request.example, request.encoded.ids
         texts = [example.text] if example.text_pair is None else [example.text, example.text_pair]
         mask = re.escape(tokenizer.vocabulary[tokenizer.mask_id])
-        written = [(text, each.start()) for text in texts for each in re.finditer(mask, text)]
+        written = [(text, match.start()) for text in texts for match in re.finditer(mask, text)]
         places = np.flatnonzero(ids == tokenizer.mask_id).tolist()
         # a text that was cut has more masks than its ids
         found = [
@@ -294,7 +294,7 @@ class MaskFilling:
         if self._config.choices or self._config.most_pieces > 1:
             return self._words(model, texts, forward)
         encoded = EncodedExamples.of(
-            [each.ids for each in texts], [each.segments for each in texts]
+            [text.ids for text in texts], [text.segments for text in texts]
         )
         found: list[Filled] = [[]] * len(texts)
         for indices, batch in forward.batches(model, encoded):

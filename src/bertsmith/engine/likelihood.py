@@ -106,7 +106,7 @@ class TextScoring:
         tokens = 0
         for ids, segments in zip(texts.ids, texts.segments, strict=True):
             clozes = list(self._clozes(ids, segments))
-            waiting.append((clozes, [[int(ids[each.place])] for each in clozes]))
+            waiting.append((clozes, [[int(ids[cloze.place])] for cloze in clozes]))
             tokens += len(clozes) * len(ids)
             if tokens >= _TOKENS:
                 yield from self._run(model, waiting, forward)
@@ -119,8 +119,8 @@ class TextScoring:
         texts: Sequence[tuple[list[Cloze], list[list[int]]]],
         forward: Forward,
     ) -> Iterator[NDArray[np.float64]]:
-        clozes = [each for own, _ in texts for each in own]
-        targets = [each for _, own in texts for each in own]
+        clozes = [item for own, _ in texts for item in own]
+        targets = [item for _, own in texts for item in own]
         found = iter(log_probabilities(model, self._tokenizer, clozes, targets, forward))
         for own, _ in texts:
             yield np.concatenate([np.empty(0), *(next(found) for _ in own)])
@@ -142,7 +142,7 @@ class TextScoring:
     ) -> Iterator[NDArray[np.float64]]:
         """Yield the log-probabilities of each text, each token given those before it."""
         found = [np.zeros(len(ids) - 2) for ids in texts.ids]
-        places = [range(len(each)) for each in found]
+        places = [range(len(result)) for result in found]
         for keys, shares in predictions(
             model, self._tokenizer, texts.ids, texts.segments, places, forward
         ):
@@ -158,7 +158,7 @@ class TextScoring:
         """Return the score of a text, or of each of a pair."""
         return tuple(
             TextScore(
-                pieces=tuple(self._tokenizer.shown(each) for each in ids[1:-1].tolist()),
+                pieces=tuple(self._tokenizer.shown(token) for token in ids[1:-1].tolist()),
                 log_probabilities=values,
             )
             for ids, values in zip(request.encoded.ids, output, strict=True)

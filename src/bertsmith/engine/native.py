@@ -88,8 +88,8 @@ class NativeEncoder(nn.Module):
         last = torch.empty(rows if end == top else 0, hidden)
         pointers = (c_void_p * (top + 1))(*(_pointer(states.get(n)) for n in range(top + 1)))
         inputs = [
-            each.to(torch.int64).contiguous()
-            for each in (batch.ids, batch.segments, batch.positions, batch.offsets)
+            tensor.to(torch.int64).contiguous()
+            for tensor in (batch.ids, batch.segments, batch.positions, batch.offsets)
         ]
         places = None if read is None else read.to(torch.int64).contiguous()
         call = kernels.EncoderCall(
@@ -209,7 +209,7 @@ def _ends(encoder: Encoder, turns: Sequence[Tensor]) -> tuple[kernels.EncoderEnd
         final_norm=_affine(encoder.final_norm, kept),
     )
     if turns:
-        ends.turns, ends.local_turns = (_pointer(each) for each in turns)
+        ends.turns, ends.local_turns = (_pointer(turn) for turn in turns)
         ends.turned_positions = encoder.config.longest
     return ends, kept
 

@@ -62,7 +62,7 @@ class PackedEncoder(nn.Module):
         read = None if whole else at
         attentions = [Attention(spans) for spans in spans_of_layers(self.config, batch)]
         groups: dict[int, Attention] = {}
-        attentions = [groups.setdefault(id(each.spans), each) for each in attentions]
+        attentions = [groups.setdefault(id(item.spans), item) for item in attentions]
         for number, (layer, attention) in enumerate(zip(self._layers, attentions, strict=True), 1):
             if number > end:
                 break
@@ -89,7 +89,7 @@ class Attention:
         if spans.causal or spans.cuts or len(spans.lengths) == 1:
             return spans.attend(query, key, value, at=at)
         if at is None and len(set(spans.lengths)) == 1:
-            q, k, v = (_by_sequence(each, len(spans.lengths)) for each in (query, key, value))
+            q, k, v = (_by_sequence(tensor, len(spans.lengths)) for tensor in (query, key, value))
             attended = F.scaled_dot_product_attention(q, k, v)
             return attended.transpose(1, 2).flatten(0, 1)
         asked = spans.lengths if at is None else spans.asked(at)
@@ -107,8 +107,8 @@ def _grouping(lengths: Sequence[int], query: Tensor, asked: Sequence[int] | None
     """Return the groups of a batch, their masks in the type of the queries."""
     grouping = group(lengths, query.shape[1], asked)
     groups = tuple(
-        each if each.hidden is None else replace(each, hidden=each.hidden.to(query.dtype))
-        for each in grouping.groups
+        item if item.hidden is None else replace(item, hidden=item.hidden.to(query.dtype))
+        for item in grouping.groups
     )
     return replace(grouping, groups=groups)
 
@@ -183,8 +183,10 @@ class Product:
     """One or several linear maps of the same values, as one packed matrix."""
 
     def __init__(self, maps: Sequence[nn.Linear], kind: torch.dtype) -> None:
-        weight = torch.cat([each.weight for each in maps]).detach().to(kind)
-        biases: list[Tensor] = [each.bias for each in maps if each.bias is not None]
+        weight = torch.cat([linear_map.weight for linear_map in maps]).detach().to(kind)
+        biases: list[Tensor] = [
+            linear_map.bias for linear_map in maps if linear_map.bias is not None
+        ]
         self._bias = torch.cat(biases).detach().to(kind) if biases else None
         self._type, self._packed = kind, packs(kind)
         self._weight = (

@@ -54,7 +54,7 @@ class StaticVectors:
                     line=pair.line,
                     remedy="name its column with --text-column",
                 )
-            texts = [self.prompt + each.text for each in window]
+            texts = [self.prompt + item.text for item in window]
             whole = self.tokenizer.encode(texts)
             read = [ids[: self.longest] for ids in whole]
             every = zip(window, whole, read, self.means(read), strict=True)

@@ -127,7 +127,7 @@ def likely_words(
                 Filling(tokenizer.decode(word), math.exp(total), word, total)
                 for word, total in beam
             ]
-    return [best_first(each)[:top] for each in found]
+    return [best_first(result)[:top] for result in found]
 
 
 Beam = list[tuple[Pieces, float]]

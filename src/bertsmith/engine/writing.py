@@ -74,7 +74,7 @@ class TextWriting:
         """Encode prompts: [CLS] and the tokens of the text."""
         begin = np.array([self._tokenizer.cls_id], np.int32)
         ids = [np.concatenate([begin, self._ids_of(example)]) for example in examples]
-        return EncodedExamples.of(ids, [np.zeros(len(each), np.int8) for each in ids])
+        return EncodedExamples.of(ids, [np.zeros(len(text), np.int8) for text in ids])
 
     def _ids_of(self, example: Example) -> NDArray[np.int32]:
         tokenizer, length = self._tokenizer, self._config.length

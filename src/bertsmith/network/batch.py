@@ -91,8 +91,8 @@ class Batch:
         """Return the sequences from `first` to before `last`."""
         begin, end = int(self.offsets[first]), int(self.offsets[last])
         targets = {
-            name: each.between(*((first, last) if each.by_sequence else (begin, end)))
-            for name, each in self.targets.items()
+            name: target.between(*((first, last) if target.by_sequence else (begin, end)))
+            for name, target in self.targets.items()
         }
         return Batch(
             ids=self.ids[begin:end],
@@ -114,7 +114,7 @@ class Batch:
             positions=self.positions.to(device, non_blocking=True),
             offsets=self.offsets.to(device, non_blocking=True),
             targets={name: target.to(device) for name, target in self.targets.items()},
-            given={name: each.to(device, non_blocking=True) for name, each in self.given.items()},
+            given={name: value.to(device, non_blocking=True) for name, value in self.given.items()},
         )
 
 

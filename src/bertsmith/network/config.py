@@ -299,7 +299,7 @@ class ModelConfig(Config):
         """Check that the family has such heads."""
         family = FAMILIES[self.encoder.family]
         if self.next_sentence and family.pairs is None:
-            those = [each.title for each in FAMILIES.values() if each.pairs is not None]
+            those = [value.title for value in FAMILIES.values() if value.pairs is not None]
             raise ConfigError(
                 f"{family.title} has no next-sentence head",
                 remedy=f"take a {' or '.join(those)}, or train with --sequences within_documents",

@@ -99,8 +99,8 @@ def together(inputs: AtPlaces, *maps: nn.Linear) -> Tensor:
     One wide product is faster than several; the weights stay apart, as most published folders and
     the orthogonalising optimiser want them.
     """
-    weight = torch.cat([each.weight for each in maps])
-    bias = None if maps[0].bias is None else torch.cat([each.bias for each in maps])
+    weight = torch.cat([linear_map.weight for linear_map in maps])
+    bias = None if maps[0].bias is None else torch.cat([linear_map.bias for linear_map in maps])
     return F.linear(inputs, weight, bias)
 
 

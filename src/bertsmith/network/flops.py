@@ -79,7 +79,7 @@ def work_of(batch: Batch, *, window: int | None = None, last_needed: bool = Fals
     pairs = sum(length * length for length in batch.lengths)
     predicted = ("masked_lm", "left_to_right")
     at = [batch.targets[name].at for name in predicted if name in batch.targets]
-    targets = sum(len(each) for each in at)
+    targets = sum(len(item) for item in at)
     work = Work(tokens=batch.tokens, pairs=pairs, targets=targets, sequences=batch.sequences)
     if window is not None:
         every = torch.arange(batch.tokens, device=batch.ids.device)

@@ -43,10 +43,10 @@ def encode(
     return replace(
         encoded,
         last=encoded.last if at is not None else encoded.last[: batch.tokens],
-        states={n: each[: batch.tokens] for n, each in encoded.states.items()},
+        states={n: state[: batch.tokens] for n, state in encoded.states.items()},
         qkv={n: (q[: batch.tokens], k[: batch.tokens], v[: batch.tokens])
              for n, (q, k, v) in encoded.qkv.items()},
-        weights={n: each[: batch.sequences] for n, each in encoded.weights.items()},
+        weights={n: weight[: batch.sequences] for n, weight in encoded.weights.items()},
     )  # fmt: skip
 
 

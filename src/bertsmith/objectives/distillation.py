@@ -50,7 +50,7 @@ def vectors_name(kind: Kind, layer: int) -> str:
 
 def taught_values(encoded: Encoded) -> dict[str, Tensor]:
     """Return what was tapped of a teacher, by the names that terms read."""
-    found = {state_name(layer): each for layer, each in encoded.states.items()}
+    found = {state_name(layer): state for layer, state in encoded.states.items()}
     for layer, vectors in encoded.qkv.items():
         found |= {vectors_name(k, layer): v for k, v in zip(KINDS, vectors, strict=True)}
     return found

@@ -200,7 +200,7 @@ class LeftToRight(TokenTerm):
             checkpoint(part, *piece, use_reentrant=False, preserve_rng_state=False)
             for piece in zip(at.split(rows), target.labels.split(rows), strict=True)
         ]
-        sums, correct = (torch.stack(each).sum() for each in zip(*losses, strict=True))
+        sums, correct = (torch.stack(item).sum() for item in zip(*losses, strict=True))
         return Loss(sum=sums, count=len(target), correct=correct)
 
 

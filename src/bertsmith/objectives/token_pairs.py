@@ -43,7 +43,7 @@ class AttentionScores(TapsTerm):
         """Return the loss over the tokens that ask."""
         losses = []
         for layer, of_teacher in self._pairs:
-            query, key, _ = (widened(each) for each in encoded.qkv[layer])
+            query, key, _ = (widened(item) for item in encoded.qkv[layer])
             taught = [
                 widened(batch.given[vectors_name(kind, of_teacher)]).to(query.dtype)
                 for kind in KINDS[:2]
@@ -105,13 +105,13 @@ def _groups(lengths: Sequence[int], heads: int, device: torch.device) -> Iterato
         longest = max(1, lengths[order[0]])
         most = max(1, _ENTRIES // (heads * longest * longest))
         count = next(
-            (n for n, each in enumerate(order) if n == most or lengths[each] < _SHORTEST * longest),
+            (n for n, item in enumerate(order) if n == most or lengths[item] < _SHORTEST * longest),
             len(order),
         )
         chosen, order = order[:count], order[count:]
         place = torch.arange(longest, device=device)
-        size = torch.tensor([lengths[each] for each in chosen], device=device)[:, None]
-        start = torch.tensor([starts[each] for each in chosen], device=device)[:, None]
+        size = torch.tensor([lengths[item] for item in chosen], device=device)[:, None]
+        start = torch.tensor([starts[item] for item in chosen], device=device)[:, None]
         held = place < size
         yield _Group(tokens=start + place.minimum(size - 1), held=held)
 

@@ -207,19 +207,19 @@ class _Table:
         waiting, self._waiting, self._bytes = self._waiting, [], 0
         if not waiting:
             return
-        examples = [each.example for each in waiting]
+        examples = [features.example for features in waiting]
         columns: list[Any] = [
             [example.line for example in examples],
             [example.text for example in examples],
             [example.text_pair for example in examples],
         ]
-        flat = np.concatenate([each.vectors.reshape(-1) for each in waiting])
+        flat = np.concatenate([features.vectors.reshape(-1) for features in waiting])
         vectors: Any = pa.FixedSizeListArray.from_arrays(pa.array(flat), self._width)
         if self._unit != "text":
             columns += [
-                [each.names for each in waiting],
-                [each.spans[:, 0] for each in waiting],
-                [each.spans[:, 1] for each in waiting],
+                [features.names for features in waiting],
+                [features.spans[:, 0] for features in waiting],
+                [features.spans[:, 1] for features in waiting],
             ]
             vectors = pa.ListArray.from_arrays(_offsets(waiting), vectors)
         arrays = [
@@ -231,7 +231,7 @@ class _Table:
 
 def _offsets(waiting: Sequence[TextFeatures]) -> NDArray[np.int32]:
     """Return the first row of each text, (texts + 1,)."""
-    counts = [len(each.vectors) for each in waiting]
+    counts = [len(features.vectors) for features in waiting]
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
 
 
@@ -273,10 +273,10 @@ def _embed(config: EmbedConfig, columns: Columns, cluster: Cluster | None) -> No
         vector_file(out, embedder.width, embedder.config.unit) as vectors,
         progress("embedding", texts.total_bytes, "B") as bar,
     ):
-        for each in features:
-            vectors.add(each)
-            told.count(each.tokens, each.left_out)
-            bar.move_to(reading.answered(each.example))
+        for text_features in features:
+            vectors.add(text_features)
+            told.count(text_features.tokens, text_features.left_out)
+            bar.move_to(reading.answered(text_features.example))
     told.tell(out, texts)
 
 
@@ -337,9 +337,9 @@ def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
         vector_file(config.out, static.width, "text") as vectors,
         progress("embedding", texts.total_bytes, "B"),
     ):
-        for each in static.features(texts):
-            vectors.add(each)
-            count, tokens, cut = count + 1, tokens + each.tokens, cut + (each.left_out > 0)
+        for features in static.features(texts):
+            vectors.add(features)
+            count, tokens, cut = count + 1, tokens + features.tokens, cut + (features.left_out > 0)
     seconds = time.monotonic() - began
     say(
         f"{config.out}: {counted(count, 'text')}, static vectors of {static.width}; "

@@ -124,7 +124,7 @@ def explain_rows(
         found = {method: explainer.attribute(subject, method) for method in how.methods}
         explained.answers.append((subject, found))
         if how.deletion:
-            test.add(subject, {method: each.shares for method, each in found.items()})
+            test.add(subject, {method: result.shares for method, result in found.items()})
         if bar is not None:
             bar.advance(1)
     return replace(explained, deletion=test.figures())
@@ -157,11 +157,11 @@ def _subjects(
 def _record(number: int, subject: Subject, found: Mapping[Method, Attribution]) -> dict[str, Any]:
     """Return an explanation as plain JSON values."""
     methods: dict[str, Any] = {}
-    for method, each in found.items():
-        methods[method] = {"shares": [to_millionths(float(share)) for share in each.shares]}
-        if each.steps is not None:
+    for method, result in found.items():
+        methods[method] = {"shares": [to_millionths(float(share)) for share in result.shares]}
+        if result.steps is not None:
             methods[method] |= {
-                "difference": each.difference, "gap": each.gap, "steps": each.steps
+                "difference": result.difference, "gap": result.gap, "steps": result.steps
             }  # fmt: skip
     return {
         "text": number,
@@ -177,17 +177,17 @@ def explanation_figures(explained: Explained) -> dict[str, Any]:
     answers = zip(explained.numbers, explained.answers, strict=True)
     return {
         "texts": explained.texts,
-        "explanations": [_record(number, *each) for number, each in answers],
+        "explanations": [_record(number, *item) for number, item in answers],
         "deletion": {
             method: [
                 {
-                    "words": each.words,
-                    "answers": each.answers,
-                    "top": each.top,
-                    "random": each.random,
-                    "difference": {"low": each.difference.low, "high": each.difference.high},
+                    "words": row.words,
+                    "answers": row.answers,
+                    "top": row.top,
+                    "random": row.random,
+                    "difference": {"low": row.difference.low, "high": row.difference.high},
                 }
-                for each in rows
+                for row in rows
             ]
             for method, rows in explained.deletion.items()
         },
@@ -198,9 +198,9 @@ def _print(explained: Explained) -> None:
     """Print each answer with the words that have the largest shares."""
     for subject, found in explained.answers:
         print_line(f"{printable(subject.answer)}  {shown(' '.join(w.text for w in subject.words))}")
-        for method, each in found.items():
-            order = sorted(range(len(each.shares)), key=lambda n: -abs(each.shares[n]))[:_TOLD]
-            words = (f"{printable(subject.words[n].text)} {each.shares[n]:+z.3f}" for n in order)
+        for method, result in found.items():
+            order = sorted(range(len(result.shares)), key=lambda n: -abs(result.shares[n]))[:_TOLD]
+            words = (f"{printable(subject.words[n].text)} {result.shares[n]:+z.3f}" for n in order)
             print_line(f"    {method}: {'  '.join(words)}")
 
 
@@ -209,11 +209,11 @@ _HEADER = ("method", "words removed", "answers", "top words", "random words", "d
 
 def _rows(deletion: Mapping[Method, Sequence[DeletionFigures]]) -> Iterator[tuple[str, ...]]:
     for method, rows in deletion.items():
-        for each in rows:
-            low, high = percent(each.difference.low), percent(each.difference.high)
+        for row in rows:
+            low, high = percent(row.difference.low), percent(row.difference.high)
             yield (
-                *(method, str(each.words), f"{each.answers:,}", f"{percent(each.top)} %"),
-                *(f"{percent(each.random)} %", f"{low} to {high}"),
+                *(method, str(row.words), f"{row.answers:,}", f"{percent(row.top)} %"),
+                *(f"{percent(row.random)} %", f"{low} to {high}"),
             )
 
 
@@ -246,10 +246,10 @@ def _tell(explained: Explained, config: ExplainConfig, part: str) -> None:
 
 def _gaps(explained: Explained) -> list[tuple[float, int]]:
     return [
-        (each.gap, each.steps)
+        (result.gap, result.steps)
         for _, found in explained.answers
-        for each in found.values()
-        if each.gap is not None and each.steps is not None
+        for result in found.values()
+        if result.gap is not None and result.steps is not None
     ]
 
 

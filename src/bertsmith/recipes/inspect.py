@@ -214,28 +214,41 @@ def _show(found: Inspection) -> None:
         _print_rows(
             ("mentions", "asked", "best head", "finds", "nearest", "same word"),
             (
-                (each.name, each.count, each.best, each.best_accuracy, each.nearest, each.same_word)
-                for each in annotated.coreference
+                (
+                    figures.name,
+                    figures.count,
+                    figures.best,
+                    figures.best_accuracy,
+                    figures.nearest,
+                    figures.same_word,
+                )
+                for figures in annotated.coreference
             ),
         )
     if annotated.relations:
         _print_rows(
             ("relation", "words", "best head", "finds", "best offset", "finds"),
             (
-                (each.name, each.count, each.best[1:], each.best_accuracy, f"{each.offset:+d}",
-                 each.offset_accuracy)
-                for each in annotated.relations[: _SHOWN + 1]
+                (
+                    relation.name,
+                    relation.count,
+                    relation.best[1:],
+                    relation.best_accuracy,
+                    f"{relation.offset:+d}",
+                    relation.offset_accuracy,
+                )
+                for relation in annotated.relations[: _SHOWN + 1]
             ),
-        )  # fmt: skip
+        )
         return
     for title, pairs in (("entities", annotated.tags.entities), ("tags", annotated.tags.pairs)):
         if pairs:
             _print_rows(
                 (title, "words", "best head", "finds", "chance", "best offset"),
                 (
-                    (pair_name(each), each.count, each.best, each.best_accuracy, each.chance,
-                     each.offset_accuracy)
-                    for each in pairs[:_SHOWN]
+                    (pair_name(pair), pair.count, pair.best, pair.best_accuracy, pair.chance,
+                     pair.offset_accuracy)
+                    for pair in pairs[:_SHOWN]
                 ),
             )  # fmt: skip
     if annotated.tags.pairs:
@@ -264,7 +277,7 @@ def _print_rows(names: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
     cells = (
         (
             printable(name), f"{count:,}", f"{layer}-{head}",
-            *(each if isinstance(each, str) else _shown(each, share=True) for each in others),
+            *(other if isinstance(other, str) else _shown(other, share=True) for other in others),
         )
         for name, count, (layer, head), *others in rows
     )  # fmt: skip
@@ -365,9 +378,9 @@ class Corpus:
             for document in self._read(self.layout):
                 yield from document.sentences
             return
-        for each in read_tagged(self._path, self._config.tags, need_tags=True, table=self._columns):
-            words = tuple(each.text[begin:end] for begin, end in each.words)
-            yield MarkedSentence(words=words, tags=each.tags or (), line=each.line)
+        for item in read_tagged(self._path, self._config.tags, need_tags=True, table=self._columns):
+            words = tuple(item.text[begin:end] for begin, end in item.words)
+            yield MarkedSentence(words=words, tags=item.tags or (), line=item.line)
 
     def _read(self, layout: Layout) -> Iterator[MarkedDocument]:
         return read_coreference(self._path, layout, self._columns.encoding)
@@ -398,8 +411,8 @@ class Corpus:
         for window in windows(texts, _ROWS, text_length):
             encoded = encode_examples(
                 self._tokenizer,
-                [each.text for each in window],
-                [each.text_pair for each in window],
+                [item.text for item in window],
+                [item.text_pair for item in window],
                 longest=self._longest,
             )
             self.cut += encoded.cut_texts

@@ -217,7 +217,7 @@ class LoadedModel:
         written = written_texts(
             self.engine, self.tokenizer, prompt, samples, config, where=self.name
         )
-        return [each.text for each in written]
+        return [text.text for text in written]
 
     @checked
     def explain(self, examples: Any, **options: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -260,8 +260,8 @@ class LoadedModel:
         embedder = self._embedders.get(key)
         if embedder is None:
             embedder = _kept(self._embedders, key, self._embedder(options, prompt))
-        examples = (each.row or _blank(each) for each in asked_values(_listed(texts), None))
-        rows = [each.vectors for each in embedder.features(examples)]
+        examples = (row.row or _blank(row) for row in asked_values(_listed(texts), None))
+        rows = [features.vectors for features in embedder.features(examples)]
         return np.stack(rows) if rows else np.zeros((0, embedder.width), np.float32)
 
     @checked

@@ -87,7 +87,7 @@ def quantize(config: QuantizeConfig) -> dict[str, Any]:
             engines.append(
                 prepare_model(fresh, EngineConfig(precision=precision, threads=config.threads))
             )
-    predictors = {each.precision: each.predictor(answering) for each in engines}
+    predictors = {engine.precision: engine.predictor(answering) for engine in engines}
     measured = measure_precisions(predictors, gate)
     show_measurements(measured, gate)
     refuse_slow_or_worse(measured)
@@ -145,7 +145,9 @@ class TaskGate:
     def scores(self, predictors: Predictors) -> list[dict[str, float]]:
         """Return the scores of the task."""
         encoded = self.answering.encode(self.rows)
-        return [dict(measure(each, self.rows, encoded).scores) for each in predictors.values()]
+        return [
+            dict(measure(predictor, self.rows, encoded).scores) for predictor in predictors.values()
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +184,7 @@ class VectorGate:
         for predictor in predictors.values():
             scores = {}
             if self.pairs:
-                near = cosines(*(_vectors(predictor, each) for each in sides))
+                near = cosines(*(_vectors(predictor, side) for side in sides))
                 scores["spearman"] = spearman(numbers_of(self.pairs), near)
             vectors = _vectors(predictor, self.compared)
             exact = vectors if exact is None else exact
@@ -283,7 +285,7 @@ def read_gate(
     rows = labelled_rows(config, answering, dev, reading)
     with beside_labelled_rows():
         of_texts, asked = asked_of(config, answering, str(calibrate), of_texts)
-        found = [each.row for each in islice(asked, _READ) if each.row is not None]
+        found = [item.row for item in islice(asked, _READ) if item.row is not None]
     of_texts.bad_rows.tell()
     chosen = _spread(_some(found, calibrate))
     return TaskGate(answering=answering, asked=_requests(answering, chosen), rows=rows)
@@ -405,8 +407,12 @@ def table_rows(measured: Sequence[Measurement], gate: Gate) -> list[list[str]]:
     names = list(measured[0].scores)
     head = ["", f"{counted(len(gate.asked), 'text')}, ms", *map(score_label, names)]
     rows = [
-        [each.precision, f"{1000 * each.seconds:.0f}", *(_shown(each, name) for name in names)]
-        for each in measured
+        [
+            measurement.precision,
+            f"{1000 * measurement.seconds:.0f}",
+            *(_shown(measurement, name) for name in names),
+        ]
+        for measurement in measured
     ]
     return [head, *rows]
 
@@ -418,4 +424,7 @@ def _shown(measured: Measurement, name: str) -> str:
 
 def by_precision(measured: Sequence[Measurement]) -> dict[str, Any]:
     """Return seconds and scores as plain JSON values."""
-    return {each.precision: {"seconds": each.seconds, "scores": each.scores} for each in measured}
+    return {
+        measurement.precision: {"seconds": measurement.seconds, "scores": measurement.scores}
+        for measurement in measured
+    }

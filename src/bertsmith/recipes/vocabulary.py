@@ -124,7 +124,7 @@ def learn_from(
         tokenizer = _LEARN[settings.kind](texts, settings, watched)
     shown = (watched.accents if not settings.cased or settings.strip_accents != "auto" else None,)
     unknown = tokenizer.vocabulary[tokenizer.unknown_id]
-    notes = [each.describe() for each in shown if each is not None]
+    notes = [figures.describe() for figures in shown if figures is not None]
     if watched.alphabet is not None:
         notes.append(watched.alphabet.describe(f"{unknown} with the words they are in"))
     return LearnedVocabulary(

@@ -28,9 +28,9 @@ def pair_name(each: PairFigures) -> str:
 def annotation_numbers(found: Annotated) -> dict[str, Any]:
     """Return the numbers of these sections as plain JSON values."""
     return {
-        "tag_pairs": [_pair_numbers(each) for each in found.tags.pairs],
-        "same_entity": [_pair_numbers(each) for each in found.tags.entities],
-        "coreference": [_coreference_numbers(each) for each in found.coreference],
+        "tag_pairs": [_pair_numbers(pair) for pair in found.tags.pairs],
+        "same_entity": [_pair_numbers(entity) for entity in found.tags.entities],
+        "coreference": [_coreference_numbers(item) for item in found.coreference],
     }
 
 
@@ -94,7 +94,7 @@ def _entities(found: Sequence[PairFigures], control: Sequence[PairFigures], plac
 
 
 def _pairs(found: Sequence[PairFigures], control: Sequence[PairFigures], placed: Placed) -> str:
-    often = [each for each in found if each.count >= _FEW] or list(found)
+    often = [result for result in found if result.count >= _FEW] or list(found)
     gains = sorted(often, key=_gain, reverse=True)
     most = gains[0]
     words = (
@@ -120,25 +120,27 @@ def _gain(each: PairFigures) -> float:
 
 def _bars(name: str, shown: Sequence[PairFigures], label: str) -> Drawing:
     series = {
-        "best head": [each.best_accuracy for each in shown],
-        "best fixed offset": [each.offset_accuracy for each in shown],
-        "chance": [each.chance for each in shown],
+        "best head": [figures.best_accuracy for figures in shown],
+        "best fixed offset": [figures.offset_accuracy for figures in shown],
+        "chance": [figures.chance for figures in shown],
     }
-    return grouped_bars(name, [printable(pair_name(each), 40) for each in shown], series, label)
+    return grouped_bars(
+        name, [printable(pair_name(figures), 40) for figures in shown], series, label
+    )
 
 
 def _table(title: str, found: Sequence[PairFigures], control: Sequence[PairFigures]) -> str:
-    random = {(each.asked, each.wanted): each.best_accuracy for each in control}
+    random = {(figures.asked, figures.wanted): figures.best_accuracy for figures in control}
     names = ["words", "best head", "finds", "chosen on the other half", "chance", "best offset",
              "finds"]  # fmt: skip
     rows = [
         (
-            pair_name(each), f"{each.count:,}", _head(each.best), percent(each.best_accuracy),
-            percent(each.held_out), percent(each.chance), f"{each.offset:+d}",
-            percent(each.offset_accuracy),
-            *([percent(random.get((each.asked, each.wanted)))] if control else []),
+            pair_name(pair), f"{pair.count:,}", _head(pair.best), percent(pair.best_accuracy),
+            percent(pair.held_out), percent(pair.chance), f"{pair.offset:+d}",
+            percent(pair.offset_accuracy),
+            *([percent(random.get((pair.asked, pair.wanted)))] if control else []),
         )
-        for each in found
+        for pair in found
     ]  # fmt: skip
     return named_rows(title, [*names, *(["random weights"] if control else [])], rows)
 
@@ -155,22 +157,22 @@ def _coreference(
         f"nearest) for {percent(whole.same_word)}. Clark et al. 2019, section 4.3."
     )
     series = {
-        "best head": [each.best_accuracy for each in found],
-        "nearest with the same head word": [each.same_word for each in found],
-        "nearest": [each.nearest for each in found],
+        "best head": [result.best_accuracy for result in found],
+        "nearest with the same head word": [result.same_word for result in found],
+        "nearest": [result.nearest for result in found],
     }
-    names = ["all mentions" if each.name == "all" else each.name for each in found]
+    names = ["all mentions" if result.name == "all" else result.name for result in found]
     drawing = grouped_bars("coreference", names, series, "share whose antecedent is found")
     figure = placed("coreference", drawing, "coreference found by heads", words)
-    random: Mapping[str, float] = {each.name: each.best_accuracy for each in control}
+    random: Mapping[str, float] = {figures.name: figures.best_accuracy for figures in control}
     rows = [
         (
-            name, f"{each.count:,}", f"{each.candidates:.1f}", _head(each.best),
-            percent(each.best_accuracy), percent(each.held_out), percent(each.nearest),
-            percent(each.same_word),
-            *([percent(random.get(each.name))] if control else []),
+            name, f"{result.count:,}", f"{result.candidates:.1f}", _head(result.best),
+            percent(result.best_accuracy), percent(result.held_out), percent(result.nearest),
+            percent(result.same_word),
+            *([percent(random.get(result.name))] if control else []),
         )
-        for name, each in zip(names, found, strict=True)
+        for name, result in zip(names, found, strict=True)
     ]  # fmt: skip
     titles = ["asked", "candidates", "best head", "finds", "chosen on the other half", "nearest",
               "same word"]  # fmt: skip

@@ -194,8 +194,8 @@ def heat_map(
                     column, row, f"{value:z.2f}", ha="center", va="center", fontsize=8,
                     color="white" if value < middle else "black",
                 )  # fmt: skip
-        axes.set_xticks(range(columns), [str(first[1] + each) for each in range(columns)])
-        axes.set_yticks(range(rows), [str(first[0] + each) for each in range(rows)])
+        axes.set_xticks(range(columns), [str(first[1] + number) for number in range(columns)])
+        axes.set_yticks(range(rows), [str(first[0] + number) for number in range(rows)])
         axes.grid(visible=False)
         axes.set_ylabel(labels[0])
         axes.set_xlabel(labels[1])

@@ -30,8 +30,8 @@ def add_explanations(report: Report, answers: Sequence[tuple[Subject, Attributio
     body = ""
     for number, (answer, found) in enumerate(answers, 1):
         body += f"<h3>{number}: {safe(answer.answer)}</h3>"
-        for method, each in found.items():
-            body += _shaded(answer, method, each.shares.tolist())
+        for method, result in found.items():
+            body += _shaded(answer, method, result.shares.tolist())
         note = _note(found)
         body += f'<p class="note">{safe(note)}</p>' if note else ""
         body += _all_shares(number, answer, found)
@@ -71,7 +71,7 @@ def _all_shares(number: int, answer: Subject, found: Attributions) -> str:
     """Return every share of an answer as a table, to be opened: for those who see no colours."""
     header = "".join(f'<th scope="col">{safe(method)}</th>' for method in found)
     rows = ""
-    columns = (each.shares.tolist() for each in found.values())
+    columns = (result.shares.tolist() for result in found.values())
     for word, *shares in zip(answer.words, *columns, strict=True):
         own = " (of the answer)" if word.own else ""
         cells = "".join(f'<td class="number">{share:+.4g}</td>' for share in shares)

@@ -45,8 +45,8 @@ def as_json(found: Inspection) -> dict[str, Any]:
         "tokens": found.tokens,
         "statistics": {name: plain(values) for name, values in found.statistics.items()},
         "frequent_tokens": [
-            {"token": each.token, "count": each.count, "attention": plain(each.attention)}
-            for each in found.frequent
+            {"token": token.token, "count": token.count, "attention": plain(token.attention)}
+            for token in found.frequent
         ],
         "distances": plain(found.distances),
         "map": plain(found.points),
@@ -59,10 +59,10 @@ def as_json(found: Inspection) -> dict[str, Any]:
             "cls": plain(found.gradients.of("cls"), 12),
             "all": plain(found.gradients.of("all"), 12),
         },
-        "relations": [_relation(each) for each in found.annotated.relations],
+        "relations": [_relation(relation) for relation in found.annotated.relations],
         **annotation_numbers(found.annotated),
         **layer_numbers(found),
-        "control_relations": [_relation(each) for each in found.control.relations],
+        "control_relations": [_relation(baseline) for baseline in found.control.relations],
         **{f"control_{k}": v for k, v in annotation_numbers(found.control).items()},
         "sample": [
             {
@@ -167,13 +167,13 @@ class InspectionPage:
         examples = {
             printable(name): [
                 {
-                    "words": [printable(word) for word in each.words],
-                    "dependent": each.dependent,
-                    "head": each.head,
-                    "found": each.found,
-                    "right": each.right,
+                    "words": [printable(word) for word in example.words],
+                    "dependent": example.dependent,
+                    "head": example.head,
+                    "found": example.found,
+                    "right": example.right,
                 }
-                for each in examples
+                for example in examples
             ]
             for name, examples in found.examples.items()
         }
@@ -185,8 +185,8 @@ class InspectionPage:
             "shares": sorted(SHARES),
             "sample": sample,
             "relations": [
-                {key: value for key, value in each.items() if key != "heads"}
-                for each in whole["relations"]
+                {key: value for key, value in item.items() if key != "heads"}
+                for item in whole["relations"]
             ],
             "examples": examples,
         }
@@ -278,22 +278,23 @@ class InspectionPage:
     def _relations(self) -> None:
         found = self._found
         relations = found.annotated.relations
-        control = {each.name: each for each in found.control.relations}
+        control = {baseline.name: baseline for baseline in found.control.relations}
         shown = relations[: _RELATIONS + 1]
         series = {
-            "best head": [each.best_accuracy for each in shown],
-            "best fixed offset": [each.offset_accuracy for each in shown],
+            "best head": [figures.best_accuracy for figures in shown],
+            "best fixed offset": [figures.offset_accuracy for figures in shown],
         }
         if control:
             series["best head, random weights"] = [
-                control[each.name].best_accuracy if each.name in control else 0.0 for each in shown
+                control[figures.name].best_accuracy if figures.name in control else 0.0
+                for figures in shown
             ]
-        names = ["all relations" if each.name == ALL else each.name for each in shown]
+        names = ["all relations" if figures.name == ALL else figures.name for figures in shown]
         drawing = grouped_bars("relations", names, series, "share of words whose head is found")
         above = [
-            each
-            for each in shown[1:]
-            if each.best_accuracy > each.offset_accuracy and each.name != ALL
+            figures
+            for figures in shown[1:]
+            if figures.best_accuracy > figures.offset_accuracy and figures.name != ALL
         ]
         most = max(shown[1:], key=lambda each: each.best_accuracy - each.offset_accuracy)
         gain = 100 * (most.best_accuracy - most.offset_accuracy)
@@ -307,7 +308,7 @@ class InspectionPage:
         figure = self._figure("relations", drawing, "relations found by heads", words)
         titles = ["words", "best head", "finds", "chosen on the other half", "best offset", "finds",
                   *(["random weights"] if control else [])]  # fmt: skip
-        rows = [_relation_row(each, control) for each in relations]
+        rows = [_relation_row(relation, control) for relation in relations]
         note = (
             '<p class="note">Each relation takes its best head and direction. "Chosen on the '
             'other half": the head is chosen on every second sentence and scored on the rest, '
@@ -318,7 +319,7 @@ class InspectionPage:
 
     def _sentences(self) -> None:
         relations, examples = self._found.annotated.relations, self._found.examples
-        named = [each.name for each in relations[1:] if examples[each.name]]
+        named = [relation.name for relation in relations[1:] if examples[relation.name]]
         if not named:
             return
         options = "".join(f"<option>{safe(name)}</option>" for name in named)
@@ -336,12 +337,12 @@ class InspectionPage:
         names = ("share of the tokens", "share of the attention", "ratio", "head with most",
                  "its share")  # fmt: skip
         rows = []
-        for each in found.frequent:
-            layer, head = np.unravel_index(each.attention.argmax(), each.attention.shape)
-            share, mean = each.count / found.tokens, each.attention.mean()
+        for token in found.frequent:
+            layer, head = np.unravel_index(token.attention.argmax(), token.attention.shape)
+            share, mean = token.count / found.tokens, token.attention.mean()
             rows.append(
-                (each.token, percent(share), percent(mean), f"{mean / share:.2f}",
-                 f"{layer + 1}-{head + 1}", percent(each.attention.max()))
+                (token.token, percent(share), percent(mean), f"{mean / share:.2f}",
+                 f"{layer + 1}-{head + 1}", percent(token.attention.max()))
             )  # fmt: skip
         note = (
             '<p class="note">The most frequent tokens. A ratio above 1 means more attention than '

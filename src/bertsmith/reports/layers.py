@@ -39,7 +39,7 @@ def layer_numbers(found: Inspection) -> dict[str, Any]:
             "rsa": plain(similarity.rsa),
         },
         "anisotropy": None if found.anisotropy is None else plain(found.anisotropy),
-        "words": [_use_numbers(each) for each in found.uses],
+        "words": [_use_numbers(use) for use in found.uses],
     }
 
 
@@ -51,8 +51,8 @@ def layer_sections(found: Inspection, placed: Placed) -> Iterator[tuple[str, str
         yield "What moved", _similarity(found.similarity, placed)
     if found.uses:
         yield "Words in context", _context(found, placed)
-    for number, each in enumerate(found.uses, 1):
-        yield f"Uses of {printable(each.word)}", _uses(each, f"word-{number}", placed)
+    for number, use in enumerate(found.uses, 1):
+        yield f"Uses of {printable(use.word)}", _uses(use, f"word-{number}", placed)
 
 
 def plain(values: NDArray[np.float64], digits: int = 6) -> Any:  # noqa: ANN401
@@ -69,9 +69,9 @@ def _probe_numbers(probes: ProbeFigures) -> dict[str, Any]:
     return {
         "sentences_learned": probes.learned,
         "sentences_measured": probes.measured,
-        "edges": {name: score(each) for name, each in probes.edges.items()},
+        "edges": {name: score(edge) for name, edge in probes.edges.items()},
         "fixed_offset": round(probes.fixed_offset, 6),
-        "tags_by_layer": [score(each) for each in probes.tags],
+        "tags_by_layer": [score(tag) for tag in probes.tags],
         "commonest_tag": round(probes.commonest_tag, 6),
         "tag_of_word": round(probes.tag_of_word, 6),
         "structure_by_layer": [
@@ -109,8 +109,8 @@ def _use_numbers(each: WordFigures) -> dict[str, Any]:
 
 def _probes(probes: ProbeFigures, placed: Placed) -> str:
     series = {
-        "task": [each.task for each in probes.edges.values()],
-        "control task": [each.control for each in probes.edges.values()],
+        "task": [edge.task for edge in probes.edges.values()],
+        "control task": [edge.control for edge in probes.edges.values()],
     }
     edges = grouped_bars(
         "probes-edges", list(probes.edges), series, "share of words whose head is found"
@@ -128,9 +128,9 @@ def _probes(probes: ProbeFigures, placed: Placed) -> str:
     tags = layer_lines(
         "probes-tags",
         {
-            "part of speech": [each.task for each in probes.tags],
-            "control task": [each.control for each in probes.tags],
-            "selectivity": [each.selectivity for each in probes.tags],
+            "part of speech": [tag.task for tag in probes.tags],
+            "control task": [tag.control for tag in probes.tags],
+            "selectivity": [tag.selectivity for tag in probes.tags],
         },
         y_label="accuracy", first=0, percent=True,
     )  # fmt: skip
@@ -180,7 +180,7 @@ def _similarity(similarity: Similarity, placed: Placed) -> str:
 
 
 def _context(found: Inspection, placed: Placed) -> str:
-    series = {printable(each.word): each.self_similarity.tolist() for each in found.uses}
+    series = {printable(use.word): use.self_similarity.tolist() for use in found.uses}
     if found.anisotropy is not None:
         series["any two words"] = found.anisotropy.tolist()
     drawing = layer_lines("context", series, y_label="mean cosine", first=0)

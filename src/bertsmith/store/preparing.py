@@ -404,7 +404,7 @@ class _Making:
         )
 
     def _open_files(self) -> list[Path]:
-        return [self._seen.log, *(path for each in self._writers for path in each.open_files)]
+        return [self._seen.log, *(path for writer in self._writers for path in writer.open_files)]
 
 
 def _groups(sections: Iterator[Section]) -> Iterator[Group]:

@@ -205,10 +205,12 @@ class PretrainedAnswering:
         record: Record = {}
         if answer.fillings is not None:
             masks = answer.fillings.masks
-            record["masks"] = [[self._filling_record(each) for each in mask] for mask in masks]
+            record["masks"] = [
+                [self._filling_record(filling) for filling in mask] for mask in masks
+            ]
             if (joint := answer.fillings.joint) is not None:
                 record["joint"] = {
-                    "fillings": [self._filling_record(each) for each in joint.words],
+                    "fillings": [self._filling_record(filling) for filling in joint.words],
                     "order": [mask + 1 for mask in joint.order],
                     "probability": float(f"{joint.probability:.6g}"),
                 }

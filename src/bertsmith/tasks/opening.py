@@ -101,7 +101,7 @@ def open_embedder(
         if prompt is not None:
             raise ConfigError("only a sentence-transformers folder has prompts", where=folder)
     else:
-        unused = [each for each, text in settings.prompts.items() if text]
+        unused = [item for item, text in settings.prompts.items() if text]
         if unused and prompt is None and settings.default_prompt is None:
             say(f"{folder}: no prompt is used; it has {', '.join(unused)} (--prompt)")
     prepared, tokenizer = loaded or open_model(folder, device_named(device), engine)
@@ -135,7 +135,7 @@ def _by_folder(
 ) -> FeatureConfig:
     """The config with what the folder says where nothing else is asked for."""
     pool = "+".join(settings.pool) if config.pool == "auto" else config.pool
-    limits = [each for each in (config.max_length, settings.longest) if each is not None]
+    limits = [item for item in (config.max_length, settings.longest) if item is not None]
     return replace(
         config,
         pool=pool,
@@ -170,5 +170,5 @@ def vectors(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
         Example(text=text, text_pair=None, label=None, source="texts", line=line)
         for line, text in enumerate(texts, start=1)
     )
-    rows = [each.vectors for each in embedder.features(examples)]
+    rows = [features.vectors for features in embedder.features(examples)]
     return np.stack(rows) if rows else np.zeros((0, embedder.width), np.float32)

@@ -78,7 +78,7 @@ def _names(rows: Sequence[Example], known: Sequence[str]) -> Labels:
     # a model answers in float32, whose numbers lie so far apart at this size
     step = float(np.spacing(np.abs(numbers).max().astype(np.float32)))
     if numbers.std() < _FEWEST_STEPS * step:
-        low, high = (_figures(each, 15) for each in (numbers.min(), numbers.max()))
+        low, high = (_figures(number, 15) for number in (numbers.min(), numbers.max()))
         raise ExampleError(
             f"has numbers that differ too little for their size, {low} to {high}",
             where=rows[0].source,
@@ -164,7 +164,7 @@ def _prediction(record: Record) -> str:
 def _describe(rows: Sequence[Example], labels: Labels) -> str:
     """Return the range of the numbers."""
     numbers = numbers_of(rows)
-    low, high = (_figures(each, 6) for each in (numbers.min(), numbers.max()))
+    low, high = (_figures(number, 6) for number in (numbers.min(), numbers.max()))
     return f"{low} to {high}, on average {_figures(numbers.mean(), 3)}"
 
 

@@ -212,10 +212,10 @@ def _decode(
 
 def _texts(row: Question, context: Encoding, best: Sequence[Candidate]) -> tuple[Answer, ...]:
     """Return spans as pieces of the context; of two with the same text, the better one."""
-    shares = _softmax([each.score for each in best])
+    shares = _softmax([candidate.score for candidate in best])
     answers: dict[str, Answer] = {}
-    for each, share in zip(best, shares, strict=True):
-        start, end = int(context.starts[each.first]), int(context.ends[each.last])
+    for item, share in zip(best, shares, strict=True):
+        start, end = int(context.starts[item.first]), int(context.ends[item.last])
         text = row.context[start:end]
         answers.setdefault(text, Answer(text, start, end, share))
     return tuple(answers.values())
@@ -230,7 +230,7 @@ def _softmax(scores: Sequence[float]) -> list[float]:
 
 def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # noqa: ANN401
     """Return the best answer with its characters, the next best, and the doubt."""
-    best = [_json(each) for each in answer.best[:top]]
+    best = [_json(span) for span in answer.best[:top]]
     silent = not best or (tuned.no_answer is not None and answer.doubt > tuned.no_answer)
     first = {"answer": "", "start": 0, "end": 0, "probability": 0.0} if silent else best[0]
     return {**first, "doubt": round(min(answer.doubt, 1e9), 6), "n_best": best}

@@ -134,7 +134,7 @@ def _layout(file: Path, reading: Reading) -> str:
     if kind_of(file) in DELIMITED:
         return f"{described_tag_table(file, reading.columns, reading.tags)}; {how}"
     columns = (reading.tags.word, reading.tags.tag)
-    word, tag = ("the last column" if each == -1 else f"column {each}" for each in columns)
+    word, tag = ("the last column" if column == -1 else f"column {column}" for column in columns)
     named = " below their names" if has_names(file, reading.columns.encoding) else ""
     return f"columns{named}: word is {word}, tag is {tag}, {how}"
 
@@ -325,7 +325,7 @@ def _least(probabilities: NDArray[np.float32]) -> float:
 def _targets(rows: Sequence[Tagged], labels: Labels, encoded: EncodedExamples) -> EncodedExamples:
     """Return each window with the tags of the words that are asked in it."""
     numbers = zip(_numbers(rows, labels), encoded.sidecar, strict=True)
-    return encoded.labelled("tag", [own[words] for own, each in numbers for words in each.words])
+    return encoded.labelled("tag", [own[words] for own, item in numbers for words in item.words])
 
 
 def _objective(rows: Sequence[Tagged], labels: Labels, settings: LabelLoss) -> Objective:
@@ -399,7 +399,7 @@ def _commonest_tags(
         for (start, end), tag in zip(row.words, tags_of(row), strict=True):
             counts[row.text[start:end]][tag] += 1
     every = sum(counts.values(), Counter[str]())
-    best = {word: each.most_common(1)[0][0] for word, each in counts.items()}
+    best = {word: count.most_common(1)[0][0] for word, count in counts.items()}
     usual = every.most_common(1)[0][0]
     answers = [
         TagAnswer(
@@ -419,12 +419,12 @@ def _commonest_tags(
 def _lines(row: Tagged, record: Record, labels: Labels, brief: Brief) -> Iterator[str]:
     """Yield the text, and below it its entities; or its words with their tags."""
     if not names_entities(labels):
-        yield " ".join(f"{each['word']}/{each['tag']}" for each in record["words"])
+        yield " ".join(f"{word['word']}/{word['tag']}" for word in record["words"])
         return
     yield brief(row.text)
-    for each in record["entities"]:
-        place = f"{each['start']}-{each['end']}"
-        yield f"    {place:>11}  {each['label']}  {brief(each['text'])}"
+    for entity in record["entities"]:
+        place = f"{entity['start']}-{entity['end']}"
+        yield f"    {place:>11}  {entity['label']}  {brief(entity['text'])}"
 
 
 def _inputs(row: Tagged) -> dict[str, Any]:
@@ -448,7 +448,7 @@ def _truth(row: Tagged) -> str:
 def _prediction(record: Record) -> str:
     """Return the predicted entities, or tags."""
     if "words" in record:
-        return " ".join(each["tag"] for each in record["words"])
+        return " ".join(word["tag"] for word in record["words"])
     return ", ".join(f"{e['text']} {e['label']}" for e in record["entities"]) or "-"
 
 

@@ -212,7 +212,7 @@ def _of_columns(file: TextFile, sentences: Sequence[_Lines]) -> MarkedDocument:
 def _sentence(lines: _Lines) -> MarkedSentence:
     words = tuple(_BRACKETS.get(cells[_WORD], tidy(cells[_WORD]) or "?") for _, cells in lines)
     named = [cells[_NAMED] if len(cells) > _NAMED + 1 else "*" for _, cells in lines]
-    tags = _entities(named) if any("(" in each for each in named) else None
+    tags = _entities(named) if any("(" in item for item in named) else None
     own = tuple(cells[_TAG] for _, cells in lines)
     return MarkedSentence(words=words, tags=tags or own, line=lines[0][0])
 

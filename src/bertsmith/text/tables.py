@@ -399,9 +399,9 @@ def _sample(
 ) -> Iterator[tuple[int, str, dict[str, object] | UserError]]:
     """Yield the first rows, until they are many or long."""
     characters = 0
-    for each in islice(rows, SAMPLE_ROWS):
-        yield each
-        characters += len(each[1])
+    for row in islice(rows, SAMPLE_ROWS):
+        yield row
+        characters += len(row[1])
         if characters > _SAMPLE_CHARACTERS:
             return
 
@@ -436,7 +436,7 @@ def _plain_numbers(column: Any) -> list[object]:  # noqa: ANN401
     values: list[object] = column.to_pylist()
     if not pa.types.is_decimal(column.type):
         return values
-    return [_plain_number(each) if isinstance(each, Decimal) else each for each in values]
+    return [_plain_number(value) if isinstance(value, Decimal) else value for value in values]
 
 
 def _plain_number(value: Decimal) -> float:

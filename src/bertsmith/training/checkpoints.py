@@ -114,10 +114,10 @@ class SharedTensors(Mapping[str, Tensor]):
 def files_of(kind: str, names: Collection[str]) -> list[str]:
     """The files with shares of a kind among these names, [] unless they are all there."""
     pattern = re.compile(rf"{kind}-(\d{{5}})-of-(\d{{5}})\.safetensors")
-    found = [each for each in map(pattern.fullmatch, sorted(names)) if each]
-    numbers = [int(each[1]) for each in found]
-    size = {int(each[2]) for each in found}
-    return [each[0] for each in found] if size == {len(numbers)} else []
+    found = [match for match in map(pattern.fullmatch, sorted(names)) if match]
+    numbers = [int(result[1]) for result in found]
+    size = {int(result[2]) for result in found}
+    return [result[0] for result in found] if size == {len(numbers)} else []
 
 
 def write_shares(
@@ -408,8 +408,8 @@ def _write(folder: Path, checkpoint: Checkpoint, run: str, meeting: Meeting | No
     tensors = {"weights": checkpoint.weights, "optimiser": checkpoint.optimiser}
     if meeting is None:
         records = {
-            f"{kind}.safetensors": write_tensors(folder / f"{kind}.safetensors", each)
-            for kind, each in tensors.items()
+            f"{kind}.safetensors": write_tensors(folder / f"{kind}.safetensors", tensor)
+            for kind, tensor in tensors.items()
         }
     else:
         records = write_shares(folder, tensors, checkpoint.rows, meeting)

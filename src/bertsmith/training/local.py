@@ -97,7 +97,7 @@ class _Shared:
     """The weights of a model, and a gradient of it for each part, in a file that is only memory."""
 
     def __init__(self, file: int, parameters: Sequence[nn.Parameter], parts: int) -> None:
-        sizes = [-(-each.numel() // _ALIGNED) * _ALIGNED for each in parameters]
+        sizes = [-(-parameter.numel() // _ALIGNED) * _ALIGNED for parameter in parameters]
         begins = [0, *accumulate(sizes)]
         one = begins[-1]
         os.ftruncate(file, 4 * one * (1 + parts))
@@ -106,8 +106,8 @@ class _Shared:
         def copy(number: int) -> list[Tensor]:
             places = zip(parameters, pairwise(begins), strict=True)
             return [
-                flat[number * one + begin :][: each.numel()].view(each.shape)
-                for each, (begin, _) in places
+                flat[number * one + begin :][: item.numel()].view(item.shape)
+                for item, (begin, _) in places
             ]
 
         self.weights = copy(0)
@@ -153,8 +153,8 @@ class _Parts:
             part=part,
             total=total.detach(),
             losses={
-                name: (each.sum.detach(), each.correct, each.count, each.weight)
-                for name, each in losses.parts.items()
+                name: (loss.sum.detach(), loss.correct, loss.count, loss.weight)
+                for name, loss in losses.parts.items()
             },
             used=[gradient is not None for gradient in found],
         )
@@ -212,7 +212,7 @@ def serve(connection: Connection) -> None:
 
 def shared_bytes(model: nn.Module, processes: int) -> int:
     """Return the bytes of shared memory that replicas of a model in so many processes take."""
-    values = sum(each.numel() for each in model.parameters() if each.requires_grad)
+    values = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     return 4 * values * (1 + PARTS_PER_PROCESS * processes)
 
 
@@ -243,10 +243,10 @@ class LocalReplicas:
             done += helper.hear()
         done.sort(key=lambda each: each.part)
         for number, parameter in enumerate(self._own.parameters):
-            for each in done:
-                if each.used[number]:
-                    _add(parameter, self._shared.gradients[each.part][number])
-        return [(each.total, losses_of(each.losses)) for each in done]
+            for result in done:
+                if result.used[number]:
+                    _add(parameter, self._shared.gradients[result.part][number])
+        return [(result.total, losses_of(result.losses)) for result in done]
 
 
 def _add(parameter: nn.Parameter, gradient: Tensor) -> None:
@@ -258,7 +258,7 @@ def _add(parameter: nn.Parameter, gradient: Tensor) -> None:
 
 def _trained(replica: Replica) -> list[nn.Parameter]:
     """Return the parameters that are trained, in an order that is the same in every process."""
-    return [each for each in replica.trained.parameters() if each.requires_grad]
+    return [parameter for parameter in replica.trained.parameters() if parameter.requires_grad]
 
 
 @contextmanager

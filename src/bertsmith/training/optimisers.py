@@ -45,7 +45,7 @@ class Lamb(torch.optim.Optimizer):
         """Update every tensor that has a gradient."""
         assert closure is None
         for group in self.param_groups:
-            parameters = [each for each in group["params"] if each.grad is not None]
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             if parameters:
                 directions = self._directions(parameters, group)
                 if group["trust"]:
@@ -55,8 +55,10 @@ class Lamb(torch.optim.Optimizer):
     def _directions(self, parameters: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
         """Return Adam's directions with weight decay, each of its tensor's shape."""
         beta_1, beta_2 = group["betas"]
-        gradients = [each.grad for each in parameters if each.grad is not None]
-        steps, firsts, seconds = zip(*(self._memory(each) for each in parameters), strict=True)
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        steps, firsts, seconds = zip(
+            *(self._memory(parameter) for parameter in parameters), strict=True
+        )
         torch._foreach_add_(steps, 1)
         torch._foreach_lerp_(firsts, gradients, 1 - beta_1)
         torch._foreach_mul_(seconds, beta_2)
@@ -84,7 +86,9 @@ class Lamb(torch.optim.Optimizer):
 
 def _as_long_as(parameters: list[Tensor], directions: list[Tensor]) -> None:
     """Scale directions to the norms of the tensors that they update."""
-    wanted, has = (torch.stack(torch._foreach_norm(each)) for each in (parameters, directions))
+    wanted, has = (
+        torch.stack(torch._foreach_norm(tensors)) for tensors in (parameters, directions)
+    )
     ratios = torch.where((wanted > 0) & (has > 0), wanted / has, 1.0)
     torch._foreach_mul_(directions, list(ratios.unbind()))
 

@@ -116,7 +116,7 @@ class Trained(nn.Module):
 
 def of_model(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the model's weights, without those of terms."""
-    return {name: each for name, each in weights.items() if not name.startswith(f"{_OWN}.")}
+    return {name: weight for name, weight in weights.items() if not name.startswith(f"{_OWN}.")}
 
 
 class Replica:

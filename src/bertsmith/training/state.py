@@ -159,7 +159,7 @@ def batch_flops(config: ModelConfig, batch: Batch) -> float:
     """Return the number of operations for training a model on a batch."""
     work = work_of(batch, window=config.encoder.window, last_needed=True)
     generators = [generator_model(config.encoder)] if config.replaced_tokens else []
-    return sum(training_flops(each, work) for each in (config, *generators))
+    return sum(training_flops(model, work) for model in (config, *generators))
 
 
 @dataclass
@@ -414,7 +414,7 @@ def _plain(figures: Figures) -> dict[str, Any]:
             return {"tensor": value.item(), "type": str(value.dtype).removeprefix("torch.")}
         return {"of": {k: plain(v) for k, v in value.items()}} if isinstance(value, dict) else value
 
-    return {each.name: plain(getattr(figures, each.name)) for each in fields(figures)}
+    return {setting.name: plain(getattr(figures, setting.name)) for setting in fields(figures)}
 
 
 def _figures(values: Mapping[str, Any]) -> Figures:
@@ -422,7 +422,7 @@ def _figures(values: Mapping[str, Any]) -> Figures:
         if not isinstance(value, dict):
             return value
         if "of" in value:
-            return {name: made(each) for name, each in value["of"].items()}
+            return {name: made(item) for name, item in value["of"].items()}
         return torch.tensor(value["tensor"], dtype=getattr(torch, value["type"]))
 
     return Figures(**{name: made(value) for name, value in values.items()})

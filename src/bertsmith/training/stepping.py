@@ -57,11 +57,11 @@ def gradient_of(
     trained, world = replica.trained, replica.world
     tokens, counts = _all_counts(drawn, world)
     losses, totals = list[Losses](), list[Tensor]()
-    for number, each in enumerate(drawn):
+    for number, drawn_batch in enumerate(drawn):
         if number and stopping():
             trained.zero_grad(set_to_none=True)
             return None
-        batch = each.to(replica.model.device)
+        batch = drawn_batch.to(replica.model.device)
         of_all = world.rank + number * world.size
         key = DropoutKey(seed, step, of_all)
         if local is None:
@@ -71,7 +71,7 @@ def gradient_of(
             found = local.add_gradient(batch, counts, key)
         totals += [total for total, _ in found]
         losses += [each_loss for _, each_loss in found]
-    gradients = [each.grad for each in trained.parameters() if each.grad is not None]
+    gradients = [parameter.grad for parameter in trained.parameters() if parameter.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
     size, loss = torch.stack([whole(norm), torch.stack(totals).sum()]).tolist()
     # scaling by 1 would read and write every gradient for nothing
@@ -102,18 +102,18 @@ def _all_counts(drawn: Iterable[Batch], world: World) -> tuple[int, Mapping[str,
         for name, target in batch.targets.items():
             counts[name] = counts.get(name, 0) + len(target)
     # the names are those of the run's objectives, on every rank
-    tokens, *targets = (int(each) for each in world.sum([tokens, *counts.values()]))
+    tokens, *targets = (int(total) for total in world.sum([tokens, *counts.values()]))
     return tokens, dict(zip(counts, targets, strict=True))
 
 
 def _over_ranks(loss: float, losses: Iterable[Losses], world: World) -> tuple[float, list[Losses]]:
     """Return the loss of all ranks' batches, and the sums of their losses."""
     sums: dict[str, list[Tensor]] = {}
-    for each in losses:
-        for name, part in each.parts.items():
+    for batch_losses in losses:
+        for name, part in batch_losses.parts.items():
             row = torch.stack([part.sum.double(), part.correct.double()])
             sums.setdefault(name, []).append(torch.cat([row, row.new_tensor([part.count])]))
-    rows = torch.stack([torch.stack(each).sum(0) for each in sums.values()]).tolist()
+    rows = torch.stack([torch.stack(item).sum(0) for item in sums.values()]).tolist()
     loss, *flat = world.sum([loss, *(value for row in rows for value in row)])
     parts = {}
     for name, total, correct, count in zip(sums, flat[::3], flat[1::3], flat[2::3], strict=True):

@@ -112,7 +112,7 @@ def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> di
         keys["classifier_dropout"]: config.classifier_dropout,
     }
     if name == "bertsmith":
-        names = {each.keys["activation"] for each in FORMATS.values() if each.keys}
+        names = {format_.keys["activation"] for format_ in FORMATS.values() if format_.keys}
         data |= dict.fromkeys(names, OWN_ACTIVATION + activation)
         data[ENCODER] = encoder.to_dict()
     else:
@@ -276,7 +276,7 @@ class HubConfig:
 
     def _family(self) -> FamilyName:
         kind = self._data.get("model_type", "bert")
-        known = next((each for each in FAMILIES if each == kind), None)
+        known = next((family for family in FAMILIES if family == kind), None)
         if known is None:
             self._refuse(f"model_type is {kind!r}", f"it can be {', '.join(FORMATS)}")
         return known

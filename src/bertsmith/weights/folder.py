@@ -308,7 +308,7 @@ def _fresh_heads(config: ModelConfig, seed: int) -> dict[str, Tensor]:
     state = build_model(dataclasses.replace(config, encoder=small), seed=seed).state_dict()
     if config.masked_lm:
         state["heads.masked_lm.bias"] = torch.zeros(config.encoder.vocabulary)
-    return {name: each for name, each in state.items() if not name.startswith("encoder.")}
+    return {name: value for name, value in state.items() if not name.startswith("encoder.")}
 
 
 QUANTIZED_FILE = "bertsmith_quantized.json"

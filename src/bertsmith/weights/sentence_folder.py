@@ -109,8 +109,8 @@ def read_sentence_folder(folder: Path) -> SentenceSettings | None:
     if not path.is_file():
         return None
     modules = [
-        _module(each, path)
-        for each in read_json(path, ModelFolderError, kind=list, largest=_LARGEST_FILE)
+        _module(item, path)
+        for item in read_json(path, ModelFolderError, kind=list, largest=_LARGEST_FILE)
     ]
     kinds = [kind for kind, _ in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or not {*kinds[2:]} <= {"Dense", "Normalize"}:
@@ -247,7 +247,7 @@ def _of_texts(folder: Path) -> tuple[dict[str, str], str | None, int | None]:
     path = folder / PROMPTS_FILE
     config = _settings(_inside(path, folder)) if path.is_file() else {}
     prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
-    fits = isinstance(prompts, dict) and all(isinstance(each, str) for each in prompts.values())
+    fits = isinstance(prompts, dict) and all(isinstance(prompt, str) for prompt in prompts.values())
     if not fits or (default is not None and str(default) not in prompts):
         raise _refused("its prompts cannot be understood", path, "each must be a text with a name")
     kept = config.get("truncate_dim")
@@ -426,7 +426,7 @@ def _static_modules(folder: Path) -> tuple[Path, list[AfterPooling]]:
     place = first.get("path")
     if place != "" and not (isinstance(place, str) and _PLACE.fullmatch(place)):
         raise _refused(f"a module's path is {str(place)[:80]!r}", path, "it must be a plain name")
-    kinds = [_module(each, path) for each in rest]
+    kinds = [_module(item, path) for item in rest]
     if not {kind for kind, _ in kinds} <= {"Normalize"}:
         names = ", ".join(kind for kind, _ in kinds)
         raise _refused(
@@ -434,7 +434,7 @@ def _static_modules(folder: Path) -> tuple[Path, list[AfterPooling]]:
             path,
             "after a StaticEmbedding only Normalize can be followed",
         )
-    return folder / place, [_unit(folder / each, folder) for _, each in kinds]
+    return folder / place, [_unit(folder / item, folder) for _, item in kinds]
 
 
 def _static_limit(place: Path, folder: Path) -> int | None:

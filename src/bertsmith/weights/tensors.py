@@ -138,7 +138,7 @@ class TensorFile:
 
 def _fill(file: BufferedReader, begin: int, tensors: Sequence[Tensor]) -> bool:
     """Fill tensors of bytes, one after the other, from an offset of a file; False at its end."""
-    buffers = [memoryview(each.numpy().data) for each in tensors if len(each)]
+    buffers = [memoryview(tensor.numpy().data) for tensor in tensors if len(tensor)]
     # Windows has no call that fills several
     fill = getattr(os, "preadv", None)
     while buffers:
@@ -198,7 +198,7 @@ def _entry(name: str, value: Any, path: Path) -> Entry:  # noqa: ANN401
 def _sizes(value: Any) -> tuple[int, ...] | None:  # noqa: ANN401
     """A short list of counts, or None."""
     fits = isinstance(value, list) and len(value) <= 8
-    if fits and all(type(each) is int and 0 <= each < 2**48 for each in value):
+    if fits and all(type(item) is int and 0 <= item < 2**48 for item in value):
         return tuple(value)
     return None
 

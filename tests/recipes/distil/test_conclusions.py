@@ -18,7 +18,7 @@ from bertsmith.recipes.finetune.outcome import Difference
 )
 def test_a_plain_student_beside_its_teacher(plain: float, said: str) -> None:
     scores = {"teacher": 0.80, "minilm": 0.80, "plain": plain}
-    entrants = [Entrant(name=name, scores=({"accuracy": each},)) for name, each in scores.items()]
+    entrants = [Entrant(name=name, scores=({"accuracy": score},)) for name, score in scores.items()]
     difference = Difference(points=0.80 - plain, low=-0.1, high=0.1, p=0.5)
     assert conclusions(entrants, ["minilm"], {"minilm": difference})[-1].startswith(said)
 
@@ -35,6 +35,6 @@ def test_an_interval_without_zero_is_not_called_luck_without_a_reason(
     low: float, p: float, said: str
 ) -> None:
     scores = {"teacher": 0.8, "minilm": 0.7, "plain": 0.75}
-    entrants = [Entrant(name=name, scores=({"accuracy": each},)) for name, each in scores.items()]
+    entrants = [Entrant(name=name, scores=({"accuracy": score},)) for name, score in scores.items()]
     difference = Difference(points=0.05, low=low, high=0.1, p=p)
     assert conclusions(entrants, ["minilm"], {"minilm": difference})[0].endswith(said)

@@ -154,7 +154,7 @@ def test_a_narrow_student_starts_from_the_token_table_of_its_teacher(
         out = options["out"] / str(student.get("start"))
         config = StudentConfig(student="2/21", **student)
         model = _run(options | {"student": config, "out": out}).model
-        both = torch.stack([_cosines(each) for each in (load_model(options["teacher"])[0], model)])
+        both = torch.stack([_cosines(item) for item in (load_model(options["teacher"])[0], model)])
         return float(torch.corrcoef(both)[0, 1])
 
     assert likeness() > 0.7

@@ -225,7 +225,7 @@ def test_the_steps_of_the_methods() -> None:
         method: method_terms(method, encoder, student, teaching, "class", seed=0)
         for method in METHODS
     }
-    assert {name: each.steps for name, each in steps.items()} == {
+    assert {name: step.steps for name, step in steps.items()} == {
         "distilbert": (("soft_targets", "cosine", "labels"),),
         "tinybert": (("attention_scores", "hidden_states"), ("soft_targets",)),
         "minilm": (("relations",), ("soft_targets", "labels")),

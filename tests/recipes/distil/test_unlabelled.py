@@ -84,7 +84,7 @@ def test_their_labels_are_what_transformers_answers(
         assert [row.label for row in found] == [names[n] for n in logits.argmax(-1).tolist()]
         assert len({row.label for row in found}) == 2
     elif rows.task.head == "classes":
-        taught = [{names[n] for n in range(len(names)) if each[n] > 0} for each in logits]
+        taught = [{names[n] for n in range(len(names)) if logit[n] > 0} for logit in logits]
         assert [set(row.labels or ()) for row in found] == taught
     else:
         assert [row.number for row in found] == pytest.approx(logits[:, 0].tolist(), abs=1e-4)
@@ -246,10 +246,10 @@ def test_a_tagger_is_distilled_with_copies_and_with_sentences_without_tags(
         [(f"word{n}", "B-X" if n % 3 == 0 else "O") for n in random.integers(0, 30, 5)]
         for _ in range(40)
     ]
-    written = ["".join(f"{word} {tag}\n" for word, tag in each) for each in sentences]
+    written = ["".join(f"{word} {tag}\n" for word, tag in sentence) for sentence in sentences]
     (tmp_path / "train.conll").write_text("\n".join(written[:16]))
     (tmp_path / "dev.conll").write_text("\n".join(written[16:28]))
-    more = [" ".join(word for word, _ in each) for each in sentences[28:]]
+    more = [" ".join(word for word, _ in sentence) for sentence in sentences[28:]]
     (tmp_path / "more.txt").write_text("\n".join(more) + "\n")
     model, tokenizer = start_from(base_folder, predicts="tags", labels=("O", "B-X"), seed=3)
     save_model(tmp_path / "teacher", model, tokenizer)

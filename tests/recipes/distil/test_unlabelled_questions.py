@@ -127,16 +127,16 @@ def theirs_of(folder: Path, question: str, context: str) -> Theirs:
         begin = context[:first].count(" ")
         places.append((begin, own.index(1), own.count(1)))
     best, span = -np.inf, (0, 0)
-    for each, (begin, offset, length) in zip(logits, places, strict=True):
+    for logit, (begin, offset, length) in zip(logits, places, strict=True):
         for start in range(length):
             if best_seen(begin + start, [(b, n) for b, _, n in places]) != begin:
                 continue
             for end in range(start, min(length, start + LONGEST_ANSWER)):
-                score = each[offset + start, 0] + each[offset + end, 1]
+                score = logit[offset + start, 0] + logit[offset + end, 1]
                 if score > best:
                     best, span = float(score), (begin + start, begin + end)
     assert span[1] < count
-    none = min(float(each[0].sum()) for each in logits)
+    none = min(float(logit[0].sum()) for logit in logits)
     return Theirs(given["input_ids"], logits, span, none - best)
 
 
@@ -179,7 +179,7 @@ def test_answers_and_soft_targets_are_those_of_transformers(teacher: Path, tmp_p
             assert encoded.labels is not None
             start, end = encoded.labels[unit].tolist()
             if start:
-                pieces = [rows.tokenizer.vocabulary[each] for each in ids[start : end + 1]]
+                pieces = [rows.tokenizer.vocabulary[id_] for id_ in ids[start : end + 1]]
                 assert " ".join(pieces) == answer.text
             else:
                 # not whole in this window: there is none in it, as in training
@@ -202,7 +202,7 @@ def test_no_answer_is_a_label_where_the_teacher_knows_of_it(
     # of a teacher of random weights none is likeliest where there is little to choose from
     asked = [(q, c if kept else " ".join(c.split()[:2])) for q, c in QUESTIONS]
     file.write_text(squad(asked))
-    doubts = [theirs_of(teacher, *each).doubt for each in asked]
+    doubts = [theirs_of(teacher, *request).doubt for request in asked]
     threshold, model = 0.0, load_model(teacher)[0]
     if kept:
         ordered = sorted(doubts)
@@ -215,7 +215,7 @@ def test_no_answer_is_a_label_where_the_teacher_knows_of_it(
     encoded = prepare(replace(rows.data, train=found), rows.tokenizer, ROOM).train
     assert encoded.labels is not None
     assert encoded.owners is not None
-    silent = [row for row, each in enumerate(found) if each.impossible]
+    silent = [row for row, result in enumerate(found) if result.impossible]
     assert not np.asarray(encoded.labels)[np.isin(encoded.owners, silent)].any()
     assert 0 < len(silent) < len(found)
 
@@ -356,7 +356,7 @@ def test_options_are_chosen_by_the_teacher_as_by_transformers(
     for row in more:
         given = words([row.text] * 3, list(row.choices), padding=True, return_tensors="pt")
         with torch.no_grad():
-            logits = theirs(**{name: each[None] for name, each in given.items()}).logits
+            logits = theirs(**{name: value[None] for name, value in given.items()}).logits
         best.append(int(logits.argmax()))
     assert [row.label for row in found] == best
     assert len(set(best)) > 1

@@ -23,7 +23,7 @@ LABELS = ("x", "y")
 
 def evidence(right: list[bool]) -> Evidence:
     """Of rows whose class is 0."""
-    return np.array([[0.0, 0.0 if each else 1.0] for each in right])
+    return np.array([[0.0, 0.0 if item else 1.0] for item in right])
 
 
 def pair(only_first: int, only_second: int, both: int) -> tuple[Evidence, Evidence]:
@@ -54,7 +54,7 @@ def test_several_seeds_are_compared_by_their_mean() -> None:
     seeds = [evidence(list(random.random(400) < 0.85)) for _ in range(5)]
     rival = evidence(list(random.random(400) < 0.80))
     found = difference_of(CLASSIFY, LABELS, seeds, [rival])
-    accuracies = [np.mean(each[:, 0] == each[:, 1]) for each in seeds]
+    accuracies = [np.mean(seed[:, 0] == seed[:, 1]) for seed in seeds]
     assert found.points == pytest.approx(np.mean(accuracies) - np.mean(rival[:, 1] == 0))
     alone = difference_of(CLASSIFY, LABELS, seeds[:1], [rival])
     assert found.high - found.low < alone.high - alone.low

@@ -217,7 +217,7 @@ def test_runs_on_the_same_dev_rows_are_compared(
         json.loads((run.folder / "seeds" / f"seed-{run.best.seed}" / "dev.json").read_text())
         for run in (found, other)
     ]
-    rights = [[true == said for true, said, *_ in each["evidence"]] for each in dev]
+    rights = [[true == said for true, said, *_ in item["evidence"]] for item in dev]
     alone = sum(one and not two for one, two in zip(*rights, strict=True))
     assert figures["mcnemar"]["only_first"] == alone
     assert "McNemar's exact p" in told

@@ -31,8 +31,8 @@ def sentence(number: int) -> Tagged:
     """Words whose tags the word before decides; the first has always the same."""
     random = np.random.default_rng(number)
     numbers = random.integers(0, 30, int(random.integers(3, 60)))
-    text, words = joined([f"word{each}" for each in numbers])
-    tags = ("EVEN", *("ODD" if each % 2 else "EVEN" for each in numbers[:-1]))
+    text, words = joined([f"word{item}" for item in numbers])
+    tags = ("EVEN", *("ODD" if item % 2 else "EVEN" for item in numbers[:-1]))
     return Tagged(
         text=text, words=words, tags=tags, entities=None, document=0, source="memory", line=number
     )
@@ -51,7 +51,7 @@ def test_the_layer_that_holds_the_tags_is_found(
     assert len(prepared.dev) > 20
     model, _ = start_from(base_folder, predicts="tags", labels=("EVEN", "ODD"))
     numbers = (piece.removeprefix("word") for piece in tiny_tokenizer.vocabulary)
-    odd = torch.tensor([int(each) % 2 if each.isdecimal() else 0 for each in numbers])
+    odd = torch.tensor([int(number) % 2 if number.isdecimal() else 0 for number in numbers])
 
     def encode(batch: Batch, *, taps: Taps) -> Encoded:
         before = F.one_hot(odd[batch.ids].roll(1), 24).float()

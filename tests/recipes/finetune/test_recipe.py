@@ -138,8 +138,8 @@ def test_a_run_that_has_ended_gets_more_seeds(
                 )
             )
     whole, grown = found["at once"], found["grown"]
-    assert [each.losses for each in grown.seeds] == [each.losses for each in whole.seeds]
-    weights = [each.model / "model.safetensors" for each in (whole, grown)]
+    assert [seed.losses for seed in grown.seeds] == [seed.losses for seed in whole.seeds]
+    weights = [item.model / "model.safetensors" for item in (whole, grown)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
     told = json.loads((grown.folder / "results.json").read_text(encoding="utf-8"))
     assert len(told["seeds"]) == 3

@@ -69,13 +69,13 @@ def test_the_texts_of_a_pair_are_told_apart(tiny_tokenizer: Tokenizer) -> None:
 def test_numbers_and_several_labels_have_a_linear_rival_too(tiny_tokenizer: Tokenizer) -> None:
     random = np.random.default_rng(1)
     words = [random.choice(["one", "two", "six", "ten"], 6).tolist() for _ in range(120)]
-    numbers = [row(" ".join(each), number=float(each.count("ten"))) for each in words]
+    numbers = [row(" ".join(word), number=float(word.count("ten"))) for word in words]
     found = tfidf_rival(prepared(tiny_tokenizer, REGRESSION, numbers, 90))
     assert isinstance(found, Rival)
     assert found.name == TFIDF_NUMBERS
     assert found.mean > 0.9
     several = [
-        row(" ".join(each), labels=tuple(sorted(set(each) & {"two", "six"}))) for each in words
+        row(" ".join(word), labels=tuple(sorted(set(word) & {"two", "six"}))) for word in words
     ]
     found = tfidf_rival(prepared(tiny_tokenizer, MULTI_LABEL, several, 90))
     assert isinstance(found, Rival)

@@ -168,7 +168,7 @@ def test_rows_of_the_table_that_no_text_has_are_left_as_they_are(
     found = run_trial(make_model, few, config, 1)
     monkeypatch.setattr("bertsmith.recipes.finetune.trial._MOST", 0.0)
     whole = run_trial(make_model, few, config, 1)
-    losses = [[loss for _, loss in each[0].losses] for each in (found, whole)]
+    losses = [[loss for _, loss in item[0].losses] for item in (found, whole)]
     assert len(losses[0]) == len(losses[1])
     for mine, other in zip(*losses, strict=True):
         close_losses(mine, other)

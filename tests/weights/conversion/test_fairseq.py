@@ -119,7 +119,7 @@ def fused(state: Tensors) -> Tensors:
     found = {name: value for name, value in state.items() if not re.search("[qkv]_proj", name)}
     for name in state:
         if ".q_proj." in name:
-            three = [state[name.replace("q_proj", f"{each}_proj")] for each in "qkv"]
+            three = [state[name.replace("q_proj", f"{item}_proj")] for item in "qkv"]
             found[name.replace("q_proj.", "in_proj_")] = torch.cat(three)
     return found | {"decoder.sentence_encoder.version": torch.tensor([3.0])}
 
@@ -141,12 +141,12 @@ def compare(folder: Path, theirs: Any) -> None:  # noqa: ANN401
     generator = torch.Generator().manual_seed(4)
     rows = ours.config.encoder.vocabulary
     ids = [torch.randint(4, rows, (length,), generator=generator) for length in (3, 11, LONGEST)]
-    batch = pack([each.numpy() for each in ids], [each.numpy() * 0 for each in ids])
+    batch = pack([id_.numpy() for id_ in ids], [id_.numpy() * 0 for id_ in ids])
     with forward_only(ours, "fp32"):
         encoded = ours.encoder(batch)
-        for place, each in enumerate(ids):
+        for place, id_ in enumerate(ids):
             own = slice(*batch.offsets[place : place + 2].tolist())
-            logits = theirs(each[None]).logits[0]
+            logits = theirs(id_[None]).logits[0]
             if "classify" in ours.heads:
                 mine = ours.classify(encoded, batch)[place]
             else:

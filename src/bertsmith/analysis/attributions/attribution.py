@@ -80,7 +80,7 @@ def integrate(
     difference of the values within the tolerance, or there are `most_steps`.
     """
     with torch.no_grad():
-        upper, lower = (float(value(each[None])[0]) for each in (inputs, baseline))
+        upper, lower = (float(value(tensor[None])[0]) for tensor in (inputs, baseline))
     steps = min(_FIRST_STEPS, most_steps)
     while True:
         nodes, weights = np.polynomial.legendre.leggauss(steps)

@@ -85,7 +85,7 @@ class DeletionTest:
             encoded, batch = run(model, subject, part)
             with forward_only(model, "fp32"):
                 found += subject.target.answers(model, encoded, batch)
-        return np.array([each != found[0] for each in found[1:]], np.float64)
+        return np.array([result != found[0] for result in found[1:]], np.float64)
 
     def figures(self) -> dict[Method, list[DeletionFigures]]:
         """Return the figures of each method, with 95 % intervals of the differences."""

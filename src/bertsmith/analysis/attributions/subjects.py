@@ -226,9 +226,9 @@ def _class_subjects(
     """Yield the likeliest class of a text or pair, or its number."""
     texts = [row.text] if row.text_pair is None else [row.text, row.text_pair]
     encoded = [tokenizer.encode_spans(text) for text in texts]
-    ids, segments = _fitted(tokenizer, [each.ids for each in encoded], room)
+    ids, segments = _fitted(tokenizer, [encoding.ids for encoding in encoded], room)
     # the numbers of the pieces are cut as the pieces are
-    numbers, _ = _fitted(tokenizer, [np.arange(len(each)) for each in encoded], room)
+    numbers, _ = _fitted(tokenizer, [np.arange(len(encoding)) for encoding in encoded], room)
     second = len(encoded[1]) if len(encoded) > 1 else None
     counts = kept(tokenizer, len(encoded[0]), second, longest=room.longest)
     offsets = (len(tokenizer.begin), second_begins(tokenizer, counts[0]))
@@ -279,13 +279,15 @@ def _answered(logits: Sequence[float], *, several: bool) -> list[int]:
     """Return the outputs that are the answer: all labels above one half, or the highest."""
     best = int(np.argmax(logits))
     return (
-        [number for number, each in enumerate(logits) if each > 0] or [best] if several else [best]
+        [number for number, logit in enumerate(logits) if logit > 0] or [best]
+        if several
+        else [best]
     )
 
 
 def _marked(words: Sequence[Word], own: Places) -> tuple[Word, ...]:
     """Return words, of which those at the places `own` are the answer's."""
-    return tuple(replace(each, own=bool(np.isin(each.places, own).any())) for each in words)
+    return tuple(replace(word, own=bool(np.isin(word.places, own).any())) for word in words)
 
 
 def _tag_subjects(

@@ -121,7 +121,7 @@ def attention(
     """Yield the attention of each layer in a block."""
     for layer, spans in enumerate(spans_of_layers(config, batch), 1):
         query, key, _ = encoded.qkv[layer]
-        q, k = (each[block.rows].transpose(1, 2) for each in (query, key))
+        q, k = (tensor[block.rows].transpose(1, 2) for tensor in (query, key))
         scores = (q @ k.transpose(-1, -2)).float() / math.sqrt(q.shape[-1])
         scores.add_(_unseen(block, spans))
         total = scores.logsumexp(-1)

@@ -93,14 +93,16 @@ def _passage(
     document: MarkedDocument, tokenizer: Tokenizer, span: tuple[int, int], number: int, longest: int
 ) -> Passage | None:
     begin, end = span
-    words = tuple(word for each in document.sentences for word in each.words)[begin:end]
+    words = tuple(word for sentence in document.sentences for word in sentence.words)[begin:end]
     split = split_words(tokenizer, words, longest)
     if split is None:
         return None
     mentions = tuple(
-        each._replace(begin=each.begin - begin, end=each.end - begin, head=each.head - begin)
-        for each in document.mentions
-        if begin <= each.begin and each.end <= end
+        mention._replace(
+            begin=mention.begin - begin, end=mention.end - begin, head=mention.head - begin
+        )
+        for mention in document.mentions
+        if begin <= mention.begin and mention.end <= end
     )
     return Passage(split=split, words=words, mentions=mentions, number=number)
 
@@ -109,16 +111,16 @@ def anaphors(passage: Passage) -> Iterator[Asked]:
     """Yield the mentions with an earlier one of the same; words without tokens take no part."""
     there = set(passage.split.owner.tolist())
     mentions = sorted(
-        (each for each in passage.mentions if each.head in there),
+        (mention for mention in passage.mentions if mention.head in there),
         key=attrgetter("head", "begin", "end"),
     )
-    for each in mentions:
-        before = [other for other in mentions if other.head < each.head]
-        right = {other.head for other in before if other.entity == each.entity}
+    for mention in mentions:
+        before = [other for other in mentions if other.head < mention.head]
+        right = {other.head for other in before if other.entity == mention.entity}
         if right:
             candidates = sorted({other.head for other in before})
             marks = np.array([word in right for word in candidates])
-            yield Asked(each.head, each.kind, np.array(candidates, np.int64), marks)
+            yield Asked(mention.head, mention.kind, np.array(candidates, np.int64), marks)
 
 
 class _Counts:
@@ -175,10 +177,10 @@ def coreference_figures(
     counts = _Counts(config.layers, config.heads)
     rest = iter(found)
     while window := list(islice(rest, _PASSAGES)):
-        asked = [list(anaphors(each)) for each in window]
+        asked = [list(anaphors(item)) for item in window]
         for passage, own in zip(window, asked, strict=True):
-            for each in own:
-                counts.ask(passage, each)
+            for item in own:
+                counts.ask(passage, item)
         _answer(model, window, asked, counts)
         if bar is not None:
             bar.advance(len(window))
@@ -192,14 +194,16 @@ def _answer(
     counts: _Counts,
 ) -> None:
     """Count what the heads find in some passages."""
-    splits = [each.split for each in window]
-    encoded = EncodedExamples.of([each.ids for each in splits], [each.segments for each in splits])
+    splits = [item.split for item in window]
+    encoded = EncodedExamples.of(
+        [split.ids for split in splits], [split.segments for split in splits]
+    )
     for scanned in scan(model, encoded):
         units = scanned.units.tolist()
         sums = word_sums(scanned.block, [splits[unit] for unit in units], scanned.batch.ids.device)
         for layer in scanned.layers:
             words = word_attention(layer.weights, sums).cpu().numpy()
             for row, unit in enumerate(units):
-                for each in asked[unit]:
-                    attended = words[row, :, each.word][:, each.candidates].argmax(-1)
-                    counts.answer(window[unit], each, layer.layer, each.right[attended])
+                for item in asked[unit]:
+                    attended = words[row, :, item.word][:, item.candidates].argmax(-1)
+                    counts.answer(window[unit], item, layer.layer, item.right[attended])

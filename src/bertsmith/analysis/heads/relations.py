@@ -122,8 +122,8 @@ class RelationCounts:
             return []
         order = sorted(self._names.items(), key=lambda item: (-self._words[item[1]].sum(), item[0]))
         offsets: Counter[int] = Counter()
-        for each in self._offsets:
-            offsets.update(each)
+        for offset in self._offsets:
+            offsets.update(offset)
         whole = _figures(ALL, self._hits.sum(0), self._words.sum(0), offsets)
         return [whole] + [
             _figures(name, self._hits[row], self._words[row], self._offsets[row])

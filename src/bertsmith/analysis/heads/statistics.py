@@ -72,7 +72,9 @@ class TokenRoles:
         self._cls, self._sep = tokenizer.cls_id, tokenizer.sep_id
         self._special = torch.zeros(tokenizer.size, dtype=torch.bool)
         self._special[sorted(tokenizer.special_ids)] = True
-        self._marks = torch.tensor([_is_mark(tokenizer, each) for each in range(tokenizer.size)])
+        self._marks = torch.tensor(
+            [_is_mark(tokenizer, number) for number in range(tokenizer.size)]
+        )
         self._marks &= ~self._special
 
     def of_block(self, batch: Batch, block: Block) -> Tensor:

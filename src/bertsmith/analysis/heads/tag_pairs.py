@@ -127,14 +127,14 @@ class TagCounts:
 
     def block(self, sentences: Sequence[TaggedWords]) -> _Block:
         """Count the words of the sentences of a block, and return them for `add`."""
-        shape = (len(sentences), max(each.split.words for each in sentences))
+        shape = (len(sentences), max(sentence.split.words for sentence in sentences))
         tag, entity, kind = (np.full(shape, -1, np.int64) for _ in range(3))
         found = _Block(tag=tag, entity=entity, kind=kind, half=np.zeros(shape[0], np.int64))
         present = np.zeros(shape, bool)
-        for row, each in enumerate(sentences):
-            present[row, np.unique(each.split.owner[each.split.owner >= 0])] = True
-            found.half[row] = each.number % 2
-            self._place(found, row, each.tags, present[row])
+        for row, sentence in enumerate(sentences):
+            present[row, np.unique(sentence.split.owner[sentence.split.owner >= 0])] = True
+            found.half[row] = sentence.number % 2
+            self._place(found, row, sentence.tags, present[row])
         self._pairs.grow(len(self._tags), len(self._tags))
         self._entities.grow(1 + len(self._kinds), 1)
         if self._tags:

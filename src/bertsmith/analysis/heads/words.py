@@ -63,10 +63,10 @@ class WordSums(NamedTuple):
 
 def word_sums(block: Block, sentences: Sequence[SplitWords], device: torch.device) -> WordSums:
     """Return the words of the sentences of a block."""
-    widest = max(each.words for each in sentences)
+    widest = max(sentence.words for sentence in sentences)
     owner = np.full((len(sentences), block.places), -1, np.int64)
-    for row, each in enumerate(sentences):
-        owner[row, : len(each.owner)] = each.owner
+    for row, sentence in enumerate(sentences):
+        owner[row, : len(sentence.owner)] = sentence.owner
     words = torch.arange(widest, device=device)
     member = (torch.from_numpy(owner).to(device)[..., None] == words).float()
     counts = member.sum(1, keepdim=True)

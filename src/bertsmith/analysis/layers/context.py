@@ -88,7 +88,7 @@ def describe_uses(
     model: Model, tokenizer: Tokenizer, word: str, uses: Sequence[Use]
 ) -> WordFigures | None:
     """Return what a model makes of the uses of a word; None with fewer than four."""
-    states = word_states(model, tokenizer, [each.words for each in uses])
+    states = word_states(model, tokenizer, [use.words for use in uses])
     read = [(use, own) for use, own in zip(uses, states, strict=True) if own is not None]
     if len(read) < _NEIGHBOURS + 1:
         return None
@@ -118,8 +118,10 @@ def anisotropy(
     model: Model, tokenizer: Tokenizer, texts: Sequence[Sequence[str]]
 ) -> NDArray[np.float64] | None:
     """Return the mean cosine between two words of a sample by layer; None without two words."""
-    states = [each for each in word_states(model, tokenizer, texts) if each is not None]
-    count = sum(each.shape[1] for each in states)
+    states = [
+        word_state for word_state in word_states(model, tokenizer, texts) if word_state is not None
+    ]
+    count = sum(state.shape[1] for state in states)
     if count < 2:
         return None
     chosen = permuted(np.arange(count), count, stream(Purpose.CONTEXT_WORDS))[:_ANY_WORDS]

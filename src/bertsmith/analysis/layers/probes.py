@@ -100,8 +100,10 @@ def probed_sentences(model: Model, parsed: Sequence[Parsed]) -> list[ProbedSente
     layers = frozenset(range(1, config.layers + 1))
     taps = Taps(states=layers | {0}, qkv=layers)
     table = model.encoder.embeddings.tokens.weight.detach()
-    splits = [each.split for each in parsed]
-    encoded = EncodedExamples.of([each.ids for each in splits], [each.segments for each in splits])
+    splits = [item.split for item in parsed]
+    encoded = EncodedExamples.of(
+        [split.ids for split in splits], [split.segments for split in splits]
+    )
     found: dict[int, ProbedSentence] = {}
     with forward_only(model, "fp32"):
         for units, packed in evaluation_batches(encoded):
@@ -116,8 +118,8 @@ def probed_sentences(model: Model, parsed: Sequence[Parsed]) -> list[ProbedSente
                 static = to_words @ table[batch.ids[block.rows]]
                 between = torch.cat(
                     [
-                        word_attention(each.weights, sums).half()
-                        for each in attention(inside, batch, block, config)
+                        word_attention(layer_attention.weights, sums).half()
+                        for layer_attention in attention(inside, batch, block, config)
                     ],
                     1,
                 )
@@ -129,7 +131,7 @@ def probed_sentences(model: Model, parsed: Sequence[Parsed]) -> list[ProbedSente
                         words=tree.words,
                         tags=tree.tags,
                         heads=np.array(tree.heads),
-                        punctuation=np.array([each == "punct" for each in tree.relations]),
+                        punctuation=np.array([relation == "punct" for relation in tree.relations]),
                         states=states[:, row, :count].cpu(),
                         static=static[row, :count].cpu(),
                         attention=between[row, :, :count, :count].cpu(),
@@ -222,17 +224,17 @@ _Edges = tuple[Tensor, Tensor, Tensor, Tensor]
 def _edge_batches(kind: _Kind, sentences: Sequence[ProbedSentence]) -> Iterator[_Edges]:
     """Yield features, words, true heads (-1 for none) and what cannot be a head."""
     for own in _in_batches(sentences):
-        widest = max(len(each.words) for each in own)
+        widest = max(len(item.words) for item in own)
         heads = torch.full((len(own), widest), -1)
         words = torch.zeros(len(own), widest, own[0].static.shape[1])
         closed = torch.ones(len(own), widest, widest, dtype=torch.bool)
         seen = torch.zeros(len(own), len(own[0].attention), widest, widest)
-        for row, each in enumerate(own):
-            count = len(each.words)
-            heads[row, :count] = torch.from_numpy(each.heads)
-            words[row, :count] = F.normalize(each.static, dim=-1)
+        for row, item in enumerate(own):
+            count = len(item.words)
+            heads[row, :count] = torch.from_numpy(item.heads)
+            words[row, :count] = F.normalize(item.static, dim=-1)
             closed[row, :count, :count] = torch.eye(count, dtype=torch.bool)
-            seen[row, :, :count, :count] = each.attention.float()
+            seen[row, :, :count, :count] = item.attention.float()
         if kind.attention:
             features = torch.cat([seen, seen.transpose(-1, -2)], 1)
         else:
@@ -280,13 +282,13 @@ def _controlled(sentences: Sequence[ProbedSentence]) -> list[ProbedSentence]:
     to itself has no head.
     """
     found = []
-    for each in sentences:
-        count = len(each.words)
+    for sentence in sentences:
+        count = len(sentence.words)
         heads = []
-        for place, word in enumerate(each.words):
+        for place, word in enumerate(sentence.words):
             head = (0, count - 1, place + 1)[_random(word, 3)]
             heads.append(head if head != place and head < count else -1)
-        found.append(replace(each, heads=np.array(heads)))
+        found.append(replace(sentence, heads=np.array(heads)))
     return found
 
 
@@ -296,8 +298,8 @@ def _offset_score(train: Sequence[ProbedSentence], test: Sequence[ProbedSentence
     def offsets(sentences: Sequence[ProbedSentence]) -> Counter[int]:
         return Counter(
             int(head) - place
-            for each in sentences
-            for place, head in enumerate(each.heads)
+            for sentence in sentences
+            for place, head in enumerate(sentence.heads)
             if head >= 0
         )
 
@@ -327,18 +329,18 @@ class _Tags:
 
 
 def _tag_tables(train: Sequence[ProbedSentence], test: Sequence[ProbedSentence]) -> _Tags:
-    tags = [tag for each in train for tag in each.tags]
+    tags = [tag for sentence in train for tag in sentence.tags]
     number = {tag: n for n, tag in enumerate(sorted(set(tags)))}
     counts = Counter(tags)
     common = counts.most_common(1)[0][0]
     of_word: dict[str, Counter[str]] = {}
-    for each in train:
-        for word, tag in zip(each.words, each.tags, strict=True):
+    for sentence in train:
+        for word, tag in zip(sentence.words, sentence.tags, strict=True):
             of_word.setdefault(word.casefold(), Counter())[tag] += 1
     asked = [
         (word.casefold(), tag)
-        for each in test
-        for word, tag in zip(each.words, each.tags, strict=True)
+        for sentence in test
+        for word, tag in zip(sentence.words, sentence.tags, strict=True)
     ]
     guessed = [of_word.get(word, Counter({common: 1})).most_common(1)[0][0] for word, _ in asked]
 
@@ -363,11 +365,11 @@ def _tag_score(
     epochs: int,
 ) -> Score:
     def data(sentences: Sequence[ProbedSentence], *, control: bool) -> tuple[Tensor, Tensor]:
-        vectors = torch.cat([each.states[layer] for each in sentences])
+        vectors = torch.cat([sentence.states[layer] for sentence in sentences])
         numbers = [
             tags.control(word) if control else tags.number.get(tag, -1)
-            for each in sentences
-            for word, tag in zip(each.words, each.tags, strict=True)
+            for sentence in sentences
+            for word, tag in zip(sentence.words, sentence.tags, strict=True)
         ]
         return vectors, torch.tensor(numbers)
 
@@ -407,7 +409,7 @@ def _structure_score(
     model = nn.Linear(hidden, min(_RANK, hidden), bias=False)
     with torch.no_grad():
         model.weight.uniform_(-0.05, 0.05, generator=generator)
-    scale = torch.cat([each.states[layer] for each in train]).std()
+    scale = torch.cat([sentence.states[layer] for sentence in train]).std()
     known = [_padded_trees(layer, part) for part in _in_batches(train)]
 
     def loss(batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
@@ -419,14 +421,14 @@ def _structure_score(
     _fit(model, [partial(loss, batch) for batch in known], epochs, rate=0.003)
     right = total = 0
     ranks = []
-    for each in test:
+    for sentence in test:
         with torch.no_grad():
-            apart = _squared(model(each.states[layer] / scale)[None])[0].double().numpy()
-        found, edges = _edges_found(each, apart)
+            apart = _squared(model(sentence.states[layer] / scale)[None])[0].double().numpy()
+        found, edges = _edges_found(sentence, apart)
         right, total = right + found, total + edges
-        if len(each.words) >= _SHORTEST_RANKED:
-            upper = np.triu_indices(len(each.words), 1)
-            true = tree_distances(each.heads)[upper]
+        if len(sentence.words) >= _SHORTEST_RANKED:
+            upper = np.triu_indices(len(sentence.words), 1)
+            true = tree_distances(sentence.heads)[upper]
             if len(set(true.tolist())) > 1:
                 ranks.append(spearmanr(apart[upper], true).statistic)
     return right / max(total, 1), float(np.mean(ranks)) if ranks else float("nan")
@@ -452,7 +454,7 @@ def _edges_found(sentence: ProbedSentence, apart: NDArray[np.float64]) -> tuple[
     }
     # zero is no edge to scipy
     tree = minimum_spanning_tree(apart[np.ix_(kept, kept)] + 1e-9).nonzero()
-    found = {frozenset(pair) for pair in zip(*(each.tolist() for each in tree), strict=True)}
+    found = {frozenset(pair) for pair in zip(*(item.tolist() for item in tree), strict=True)}
     return len(true & found), len(true)
 
 
@@ -464,14 +466,14 @@ def _in_batches(sentences: Sequence[ProbedSentence]) -> Iterator[Sequence[Probed
 
 def _padded_trees(layer: int, sentences: Sequence[ProbedSentence]) -> tuple[Tensor, Tensor, Tensor]:
     """Return states (sentences, words, hidden), distances and which of them count."""
-    widest = max(len(each.words) for each in sentences)
+    widest = max(len(sentence.words) for sentence in sentences)
     states = torch.zeros(len(sentences), widest, sentences[0].states.shape[-1])
     wanted = torch.zeros(len(sentences), widest, widest)
     there = torch.zeros(len(sentences), widest, widest)
-    for row, each in enumerate(sentences):
-        count = len(each.words)
-        states[row, :count] = each.states[layer]
-        apart = tree_distances(each.heads)
+    for row, sentence in enumerate(sentences):
+        count = len(sentence.words)
+        states[row, :count] = sentence.states[layer]
+        apart = tree_distances(sentence.heads)
         # a treebank's sentence may have two roots
         reached = np.isfinite(apart)
         wanted[row, :count, :count] = torch.from_numpy(np.where(reached, apart, 0))

@@ -73,8 +73,8 @@ def _between(rows: Sequence[Matrix], columns: Sequence[Matrix]) -> Matrix:
     def unit(values: Matrix) -> Matrix:
         return np.asarray(values / max(float(np.linalg.norm(values)), 1e-300))
 
-    right = [unit(each) for each in columns]
-    found = [[float((unit(each) * other).sum()) for other in right] for each in rows]
+    right = [unit(column) for column in columns]
+    found = [[float((unit(row) * other).sum()) for other in right] for row in rows]
     return np.asarray(np.clip(found, -1, 1))
 
 

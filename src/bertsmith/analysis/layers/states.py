@@ -28,7 +28,7 @@ def word_states(
     config = model.config.encoder
     found: list[States | None] = [None] * len(sentences)
     split = [split_words(tokenizer, words, config.longest) for words in sentences]
-    read = [(number, each) for number, each in enumerate(split) if each is not None]
+    read = [(number, item) for number, item in enumerate(split) if item is not None]
     if not read:
         return found
     encoded = EncodedExamples.of([s.ids for _, s in read], [s.segments for _, s in read])

@@ -100,8 +100,8 @@ def _packed(sizes: Numbers, inside: Numbers, width: int) -> Bins:
             bins.append([])
         bins[number].append(sequence)
         insort(room, (left - size, number))
-    counts = [len(each) for each in bins]
-    sequences = np.array([sequence for each in bins for sequence in each], np.int64)
+    counts = [len(item) for item in bins]
+    sequences = np.array([sequence for item in bins for sequence in item], np.int64)
     return Bins(width, sequences, np.repeat(np.arange(len(bins)), counts))
 
 
@@ -147,7 +147,8 @@ class Rows:
     def to(self, device: torch.device) -> Rows:
         """The same rows on another device."""
         take, back, spare = (
-            None if each is None else each.to(device) for each in (self.take, self.back, self.spare)
+            None if index is None else index.to(device)
+            for index in (self.take, self.back, self.spare)
         )
         again = None if self.again is None else (self.again[0].to(device), self.again[1].to(device))
         return Rows(take, back, spare, again)
@@ -189,8 +190,8 @@ class Grouping:
     def to(self, device: torch.device) -> Grouping:
         """The same grouping on another device."""
         groups = tuple(
-            each if each.hidden is None else replace(each, hidden=each.hidden.to(device))
-            for each in self.groups
+            item if item.hidden is None else replace(item, hidden=item.hidden.to(device))
+            for item in self.groups
         )
         return Grouping(groups, self.queries.to(device), self.keys.to(device))
 
@@ -202,7 +203,7 @@ def group(lengths: Sequence[int], heads: int, asked: Sequence[int] | None = None
         bins = [Bins(int(sizes[0]), np.arange(len(sizes)), np.arange(len(sizes)))]
     else:
         bins = binned(sizes, heads)
-    parts = [part for each in bins for part in each.parts(at_once(heads * each.width**2))]
+    parts = [part for item in bins for part in item.parts(at_once(heads * item.width**2))]
     keys = [part.stretches(sizes, part.width) for part in parts]
     queries = keys
     if asked is not None:
@@ -309,7 +310,7 @@ class PackedAttention(torch.autograd.Function):
         with torch.autocast("cpu", enabled=False):
             for group in grouping.groups:
                 q = _copied(group.of_queries(queries)).mul_(context.scale)
-                k, v = (_copied(group.of_keys(each)) for each in (keys, values))
+                k, v = (_copied(group.of_keys(tensor)) for tensor in (keys, values))
                 weight = _weights(q, k, group, causal)
                 saved += [q, k, v, weight]
                 if dropout:
@@ -384,7 +385,7 @@ def _backward(
     out: Tensor, q: Tensor, k: Tensor, v: Tensor, weight: Tensor, kept: list[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of the scaled queries, the keys and the values, by sequence and head."""
-    out, q, k, v, weight = (each.flatten(0, 1) for each in (out, q, k, v, weight))
+    out, q, k, v, weight = (tensor.flatten(0, 1) for tensor in (out, q, k, v, weight))
     dropped = keep(weight, kept[0].flatten(0, 1)) if kept else weight
     to_v = torch.bmm(dropped.transpose(1, 2), out)
     to_weight = torch.bmm(out, v.transpose(1, 2))

@@ -338,7 +338,7 @@ def find_missing_words(task: GapTask, model: Model, tokenizer: Tokenizer) -> Gap
         own = model_answers(task, model, tokenizer)
     return GapOutcome(
         task=task,
-        right={name: each.right(task.dev) for name, each in (asked | {MODEL: own}).items()},
+        right={name: value.right(task.dev) for name, value in (asked | {MODEL: own}).items()},
         probabilities=own.words,
         seconds=time.perf_counter() - began,
     )

@@ -230,7 +230,7 @@ def read_documentation() -> list[ModuleText]:
         process_pool(len(os.sched_getaffinity(0))) as pool,
     ):
         for group, found in zip(
-            groups, [pool.submit(_texts, each) for each in groups], strict=True
+            groups, [pool.submit(_texts, item) for item in groups], strict=True
         ):
             modules += found.result()
             bar.advance(len(group))

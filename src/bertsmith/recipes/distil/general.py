@@ -143,7 +143,11 @@ def _resolved(config: DistilConfig, store: TokenStore, place: torch.device) -> G
         )
     encoder = student_encoder(teacher.encoder, *config.student.size, config.student)
     heads = teacher.masked_lm and not teacher.encoder.causal
-    among = METHODS if heads else tuple(each for each in METHODS if each != "distilbert")
+    among = (
+        METHODS
+        if heads
+        else tuple(other_method for other_method in METHODS if other_method != "distilbert")
+    )
     if method not in among:
         able = other_methods(method, teacher.encoder, encoder, among)
         raise ModelFolderError(
@@ -210,7 +214,7 @@ def _recipe(config: DistilConfig) -> PretrainSettings:
         "optimiser.muon_learning_rate": own.muon_learning_rate,
         "schedule.warmup": own.warmup,
     }
-    return settings.override(**{name: each for name, each in wanted.items() if each is not None})
+    return settings.override(**{name: value for name, value in wanted.items() if value is not None})
 
 
 def _training(
@@ -310,7 +314,7 @@ def _carry_out(
     )
     text = TeacherText(batches=batches, teacher=teacher, wanted=wanted, names=taught.steps[0])
     measured = _Measured(objective=objective, text=text)
-    parameters = sum(each.numel() for each in model.parameters())
+    parameters = sum(parameter.numel() for parameter in model.parameters())
     say(
         f"{run.method}, {training.model}, {parameters / 1e6:.1f} M parameters; "
         f"{batches.sequences:,} sequences of at most {settings.samples.max_length} tokens an epoch"

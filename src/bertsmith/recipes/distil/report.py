@@ -74,20 +74,20 @@ def _rows(entrants: Sequence[Entrant]) -> list[tuple[str, ...]]:
     """Return the rows of the table; speed also in times of the first one's, the teacher's."""
     name, teacher = next(iter(entrants[0].scores[0])), entrants[0].speed
     rows: list[tuple[str, ...]] = []
-    for each in entrants:
-        speed, times = each.speed, ""
+    for entrant in entrants:
+        speed, times = entrant.speed, ""
         if speed is not None and teacher is not None:
             times = f"{speed.bulk / teacher.bulk:.2f} x"
         rows.append(
             (
-                each.name,
-                each.shape,
-                "" if each.parameters is None else f"{each.parameters / 1e6:.2f} M",
-                "" if each.bytes is None else f"{each.bytes / 1e6:.1f}",
+                entrant.name,
+                entrant.shape,
+                "" if entrant.parameters is None else f"{entrant.parameters / 1e6:.2f} M",
+                "" if entrant.bytes is None else f"{entrant.bytes / 1e6:.1f}",
                 "" if speed is None else f"{speed.bulk:,.0f}",
                 times,
                 "" if speed is None else f"{1000 * speed.single:.2f}",
-                format_mean(each.values(name)),
+                format_mean(entrant.values(name)),
             )
         )
     return rows
@@ -107,8 +107,8 @@ def conclusions(
         return []
     plain = entrants[1 + len(methods)]
     gap, lines = teacher.mean - plain.mean, []
-    for method, each in zip(methods, own, strict=True):
-        points, difference = each.mean - plain.mean, differences[method]
+    for method, item in zip(methods, own, strict=True):
+        points, difference = item.mean - plain.mean, differences[method]
         line = (
             f"{method}: {100 * points:+z.2f} points to the plain student (95 % over dev sets of "
             f"this size: {difference.interval()})"
@@ -180,7 +180,9 @@ def write_report(
         report.text("What follows", lines)
     score = next(iter(entrants[0].scores[0]))
     points = {
-        each.name: [(each.speed.bulk, each.mean)] for each in entrants if each.speed is not None
+        entrant.name: [(entrant.speed.bulk, entrant.mean)]
+        for entrant in entrants
+        if entrant.speed is not None
     }
     engine = entrants[0].speed.engine if entrants[0].speed is not None else ""
     report.curves(

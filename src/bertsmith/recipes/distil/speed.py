@@ -73,7 +73,7 @@ def measure_speeds(
     for turn in range(turns + 1):
         for name, engine in engines.items():
             seconds = _seconds(engine, answering, [requests])
-            one_by_one = _seconds(engine, answering, [[each] for each in requests[:single]])
+            one_by_one = _seconds(engine, answering, [[request] for request in requests[:single]])
             if turn:
                 bulk[name] += seconds
                 alone[name] += one_by_one

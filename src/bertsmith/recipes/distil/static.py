@@ -90,8 +90,8 @@ def piece_vectors(engine: Prepared, tokenizer: Tokenizer) -> NDArray[np.float64]
     It is the mean over the piece and the special tokens around it.
     """
     ordinary = np.asarray(tokenizer.ordinary_ids)
-    around = [np.array([*tokenizer.begin, each, *tokenizer.end], np.int32) for each in ordinary]
-    examples = EncodedExamples.of(around, [np.zeros(len(each), np.int8) for each in around])
+    around = [np.array([*tokenizer.begin, item, *tokenizer.end], np.int32) for item in ordinary]
+    examples = EncodedExamples.of(around, [np.zeros(len(item), np.int8) for item in around])
     found = np.zeros((tokenizer.size, engine.model.config.encoder.hidden))
     with progress("the teacher", len(ordinary), "pieces") as bar:
         for units, batch in engine.forward.batches(engine.model, examples):

@@ -188,7 +188,7 @@ def take_token_table(student: Model, teacher: Model, *, mask_id: int, seed: int)
 def _take_tables(student: Embeddings, teacher: Embeddings) -> None:
     """Give a student its teacher's tables, and their norm; not what brings them to the states."""
     found = teacher.state_dict()
-    taken = {name: each for name, each in found.items() if not name.startswith("widen.")}
+    taken = {name: result for name, result in found.items() if not name.startswith("widen.")}
     student.load_state_dict(taken, strict=False)
 
 

@@ -116,15 +116,17 @@ class DistilOutcome:
 
     def __repr__(self) -> str:
         name = score_label(next(iter(self.entrants[0].scores[0])))
-        scores = ", ".join(f"{each.name} {percent(each.mean)}" for each in self.entrants)
+        scores = ", ".join(f"{entrant.name} {percent(entrant.mean)}" for entrant in self.entrants)
         return f"<DistilOutcome {str(self.folder)!r}: {self.data.task.name}, {name} in %: {scores}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain JSON values."""
         return {
             "task": self.data.task.name,
-            "entrants": [each.to_dict() for each in self.entrants],
-            "differences": {name: each.__dict__ for name, each in self.differences.items()},
+            "entrants": [entrant.to_dict() for entrant in self.entrants],
+            "differences": {
+                name: difference.__dict__ for name, difference in self.differences.items()
+            },
             "best": self.best,
             "train": len(self.data.train),
             "dev": len(self.data.dev),
@@ -319,12 +321,12 @@ class _Distillation:
             # another kind comes before the first training
             done = f"{stopped}, saved" if isinstance(stopped, Interrupted) else "interrupted"
             raise Interrupted(f"{done}; go on with the same command") from None
-        taught = {name: each for name, each in results.items() if name != PLAIN}
-        best = max(taught, key=lambda name: max(each.rank for each in taught[name]))
+        taught = {name: result for name, result in results.items() if name != PLAIN}
+        best = max(taught, key=lambda name: max(item.rank for item in taught[name]))
         seed = max(taught[best], key=lambda each: each.rank).seed
         place = f"{best}/seed-{seed}"
         rivals = self._rivals()
-        scored = {name: tuple(one.scores for one in each) for name, each in results.items()}
+        scored = {name: tuple(one.scores for one in result) for name, result in results.items()}
         card = write_card(self.run, best, seed, scored, rivals["teacher"])
         self.trials.move_model(place, card)
         entrants = self._entrants(scored, rivals)
@@ -464,8 +466,8 @@ class _Distillation:
             )
             models = {"teacher": teacher.to(self.device), "student": student.to(self.device)}
             found = measure_speeds(models, answering, requests)
-            write_record(path, {name: vars(each) for name, each in found.items()})
-        return {name: Speed(**each) for name, each in read_record(path).items()}
+            write_record(path, {name: vars(result) for name, result in found.items()})
+        return {name: Speed(**value) for name, value in read_record(path).items()}
 
     def _entrants(
         self, scored: dict[str, tuple[dict[str, float], ...]], rivals: dict[str, Any]
@@ -508,14 +510,15 @@ class _Distillation:
         if PLAIN not in results:
             return {}
         data = self.prepared.data
-        evidence = {name: self._evidence(name, each) for name, each in results.items()}
+        evidence = {name: self._evidence(name, result) for name, result in results.items()}
         plain = evidence.pop(PLAIN)
         return {
-            name: difference_of(data.task, data.labels, each, plain)
-            for name, each in evidence.items()
+            name: difference_of(data.task, data.labels, value, plain)
+            for name, value in evidence.items()
         }
 
     def _evidence(self, name: str, results: Sequence[TrialResult]) -> list[Evidence]:
         return [
-            read_evidence(self.trials.folder(f"{name}/seed-{each.seed}").path) for each in results
+            read_evidence(self.trials.folder(f"{name}/seed-{result.seed}").path)
+            for result in results
         ]

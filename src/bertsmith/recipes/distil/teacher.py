@@ -186,7 +186,7 @@ class TeacherRows:
             for array in arrays.values():
                 array.flush()
             write_json(
-                fresh / "rows.json", {name: list(each.shape) for name, each in arrays.items()}
+                fresh / "rows.json", {name: list(item.shape) for name, item in arrays.items()}
             )
         self._opened.clear()
 
@@ -221,5 +221,5 @@ def rows_of_units(rows: EncodedExamples, answer: Answer | None) -> dict[str, NDA
         logits = np.diff(rows.starts)
     elif answer == "tags":
         assert rows.places is not None
-        logits = np.array([len(each) for each in rows.places], np.int64)
+        logits = np.array([len(place) for place in rows.places], np.int64)
     return {"": tokens, "logits": logits}

@@ -91,7 +91,7 @@ class Augmenter:
         began = time.perf_counter()
         texts = sorted({text for row in rows for text in _texts_of(row)})
         words = {text: [text[0][start:end] for start, end in text[1]] for text in texts}
-        lettered = {w for each in words.values() for w in each if any(map(str.isalpha, w))}
+        lettered = {w for word in words.values() for w in word if any(map(str.isalpha, w))}
         near = self._near(sorted(lettered))
         likely = self._likely(texts, words)
         choices = {
@@ -142,7 +142,7 @@ class Augmenter:
         model, tokenizer = load_model(self.masked_lm)
         asked, masked, at = self._masked(texts, words, tokenizer, model.config.encoder.longest)
         engine = prepare_model(model, EngineConfig())
-        examples = EncodedExamples.of(masked, [np.zeros(len(each), np.int8) for each in masked])
+        examples = EncodedExamples.of(masked, [np.zeros(len(item), np.int8) for item in masked])
         unwanted = torch.ones(tokenizer.size, dtype=torch.bool)
         unwanted[torch.from_numpy(whole_words(tokenizer))] = False
         most = min(CANDIDATES + 1, int((~unwanted).sum()))
@@ -155,7 +155,7 @@ class Augmenter:
                 best = logits.masked_fill_(unwanted, -torch.inf).topk(most).indices
                 for unit, row in zip(units.tolist(), best.tolist(), strict=True):
                     text, place = asked[unit]
-                    names = [tokenizer.vocabulary[each] for each in row]
+                    names = [tokenizer.vocabulary[item] for item in row]
                     found[asked[unit]] = _others(names, words[text][place])
                 bar.advance(len(units))
         return found
@@ -190,7 +190,7 @@ def whole_words(tokenizer: Tokenizer) -> NDArray[np.int64]:
     """Return the ids of pieces that are words by themselves."""
     ordinary = np.asarray(tokenizer.ordinary_ids)
     whole = ordinary[~tokenizer.continues[ordinary]].tolist()
-    return np.array([each for each in whole if tokenizer.vocabulary[each].isalpha()], np.int64)
+    return np.array([item for item in whole if tokenizer.vocabulary[item].isalpha()], np.int64)
 
 
 def _others(names: Sequence[str], word: str) -> list[str]:
@@ -261,7 +261,7 @@ def read_unlabelled(
     with beside_labelled_rows():
         reading = reading_of_texts(reading, file, labelled)
         asked = asked_of_task(task, str(file), reading, pairs=pairs)
-        rows = [each.row for each in asked if each.row is not None]
+        rows = [request.row for request in asked if request.row is not None]
     reading.bad_rows.tell()
     if not rows:
         raise ExampleError("holds no text", where=file, remedy="name another file")

@@ -70,7 +70,7 @@ class PaddedModel(nn.Module):
         self.outputs = output_names(model.config, sentence)
         encoder = model.config.encoder
         self.embeddings = PaddedEmbeddings(model.encoder.embeddings, encoder)
-        blocks: list[Block] = [each for each in model.encoder.blocks if isinstance(each, Block)]
+        blocks: list[Block] = [block for block in model.encoder.blocks if isinstance(block, Block)]
         self.blocks = nn.ModuleList(PaddedBlock(block) for block in blocks)
         self.final_norm = model.encoder.final_norm
         self.pooler = None if model.pooler is None else PaddedPooler(model.pooler)
@@ -267,8 +267,8 @@ class PaddedAttention(nn.Module):
     def forward(self, inputs: Tensor, unseen: Tensor, turn: Tensor | None) -> Tensor:
         """(batch, length, hidden) to (batch, length, hidden)."""
         query, key, value = (
-            each(inputs).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for each in (self.query, self.key, self.value)
+            projection(inputs).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
         )
         if turn is not None:
             query, key = _turned(query, turn), _turned(key, turn)

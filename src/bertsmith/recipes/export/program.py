@@ -73,7 +73,7 @@ def write_onnx(program: ExportedProgram, model: PaddedModel, path: Path) -> bool
     """
     import onnx_ir
 
-    size = sum(each.numel() * each.element_size() for each in program.state_dict.values())
+    size = sum(value.numel() * value.element_size() for value in program.state_dict.values())
     with quiet():
         written = torch.onnx.export(
             program,

@@ -45,7 +45,7 @@ def open_onnx(path: Path, threads: int | None = None) -> Runtime:
     if threads is not None:
         options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    names = [each.name for each in session.get_outputs()]
+    names = [output.name for output in session.get_outputs()]
 
     def run(inputs: Mapping[str, NDArray[np.int64]]) -> Arrays:
         return dict(zip(names, session.run(names, dict(inputs)), strict=True))
@@ -62,7 +62,7 @@ def _openvino(path: Path) -> Runtime:
 
     def run(inputs: Mapping[str, NDArray[np.int64]]) -> Arrays:
         found = compiled(dict(inputs))
-        return {each.get_any_name(): np.array(found[each]) for each in compiled.outputs}
+        return {output.get_any_name(): np.array(found[output]) for output in compiled.outputs}
 
     return run
 
@@ -73,8 +73,8 @@ def _torch(path: Path, outputs: Sequence[str]) -> Runtime:
 
     def run(inputs: Mapping[str, NDArray[np.int64]]) -> Arrays:
         with torch.no_grad():
-            found = module(**{name: torch.from_numpy(each) for name, each in inputs.items()})
-        return {name: each.numpy() for name, each in zip(outputs, found, strict=True)}
+            found = module(**{name: torch.from_numpy(item) for name, item in inputs.items()})
+        return {name: result.numpy() for name, result in zip(outputs, found, strict=True)}
 
     return run
 
@@ -99,4 +99,4 @@ def padded_inputs(
             found[name][mask] = values
     if choices is None:
         return found
-    return {name: each.reshape(-1, choices, mask.shape[1]) for name, each in found.items()}
+    return {name: result.reshape(-1, choices, mask.shape[1]) for name, result in found.items()}

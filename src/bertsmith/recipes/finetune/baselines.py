@@ -68,12 +68,12 @@ class Rival:
 
     def to_file(self) -> dict[str, Any]:
         """Return plain JSON values, with the evidences."""
-        return self.to_dict() | {"evidences": [each.tolist() for each in self.evidences]}
+        return self.to_dict() | {"evidences": [evidence.tolist() for evidence in self.evidences]}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Rival:
         """Return the baseline from the values of `to_file`."""
-        evidences = tuple(np.array(each, np.float64) for each in data["evidences"])
+        evidences = tuple(np.array(item, np.float64) for item in data["evidences"])
         shares = tuple(data.get("shares", ()))
         return cls(
             **data | {"scores": tuple(data["scores"]), "evidences": evidences, "shares": shares}

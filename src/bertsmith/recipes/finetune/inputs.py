@@ -133,7 +133,7 @@ def contradictions(data: LabelledData[Any]) -> int:
     truths: dict[Hashable, set[str]] = {}
     for row in data.train:
         truths.setdefault(data.task.identity(row), set()).add(data.task.present.truth(row))
-    return sum(len(each) > 1 for each in truths.values())
+    return sum(len(truth) > 1 for truth in truths.values())
 
 
 def overlap(data: LabelledData[Any]) -> int:

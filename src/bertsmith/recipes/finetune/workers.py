@@ -237,7 +237,9 @@ class Trainers:
         if errors:
             raise errors[0]
         if stops or asked():
-            told = (f"{each.title} {stops[each.title]}" for each in trials if each.title in stops)
+            told = (
+                f"{trial.title} {stops[trial.title]}" for trial in trials if trial.title in stops
+            )
             raise Interrupted(" and ".join(told) or "stopped")
 
     def close(self) -> None:

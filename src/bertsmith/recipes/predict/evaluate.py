@@ -124,22 +124,22 @@ def labelled_rows(
 
 def _print_types(scores: Mapping[str, EntityScores]) -> dict[str, dict[str, float]]:
     """Print the scores of each type of entity, and return them."""
-    for label, each in scores.items():
-        shares = f"precision {percent(each.precision)} %, recall {percent(each.recall)} %"
+    for label, score in scores.items():
+        shares = f"precision {percent(score.precision)} %, recall {percent(score.recall)} %"
         name = printable(label, 16) or "(no type)"
-        say(f"{name:>16} {percent(each.f1):>7} %  F1 ({shares}; {each.true:,} true)")
+        say(f"{name:>16} {percent(score.f1):>7} %  F1 ({shares}; {score.true:,} true)")
     if len(scores) > 1:
         say(
             f"{score_label('macro_f1'):>16} {percent(macro_f1(scores)):>7} %  mean of the types' F1"
         )
     return {
         label: {
-            "f1": each.f1,
-            "precision": each.precision,
-            "recall": each.recall,
-            "support": each.true,
+            "f1": score.f1,
+            "precision": score.precision,
+            "recall": score.recall,
+            "support": score.true,
         }
-        for label, each in scores.items()
+        for label, score in scores.items()
     }
 
 

@@ -94,13 +94,13 @@ def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
     if note := _without_header(task, Path(file), reading):
         say(note)
     written, blank = Answers(config.format), 0
-    for each, record in answered(predictor, answering, asked, rows=rows, spread=spread):
+    for item, record in answered(predictor, answering, asked, rows=rows, spread=spread):
         if record is None:
             blank += 1
-            written.blank(each.columns)
+            written.blank(item.columns)
         else:
-            lines = partial(answering.lines, each.row, record, shown)
-            written.add(each.columns, record, lines)
+            lines = partial(answering.lines, item.row, record, shown)
+            written.add(item.columns, record, lines)
         if rows == 1:
             flush()
     written.end()
@@ -198,17 +198,17 @@ def answered(
         nonlocal count
         for window in windows(asked, rows, length):
             waiting.append(window)
-            own = [each.row for each in window if each.row is not None]
+            own = [item.row for item in window if item.row is not None]
             yield Window(first=count, rows=own)
             count += len(own)
 
-    spread = spread or (lambda given: ((each, answer_window(predictor, each)) for each in given))
+    spread = spread or (lambda given: ((value, answer_window(predictor, value)) for value in given))
     for _, found in spread(numbered()):
         long, unread = long + found.long, unread + len(found.unread)
         first = first or next(iter(found.unread), "")
         answers = iter(found.records)
-        for each in waiting.popleft():
-            yield each, None if each.row is None else _as_written(each, next(answers))
+        for item in waiting.popleft():
+            yield item, None if item.row is None else _as_written(item, next(answers))
     if long and isinstance(answering, TaskAnswering):
         windowed = answering.task.answers.windowed
         became = "read in windows" if windowed else "--truncation says what is read of them"

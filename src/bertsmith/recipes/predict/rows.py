@@ -213,7 +213,7 @@ def asked_values(
     """
     for number, value in enumerate(values):
         given = list(value) if isinstance(value, tuple | list) else [value]
-        texts = [each for each in given if isinstance(each, str)]
+        texts = [item for item in given if isinstance(item, str)]
         if len(texts) != len(given) or len(texts) not in (1, 2):
             raise ConfigError(
                 f"example {number} is of type {type(value).__name__}",
@@ -227,7 +227,7 @@ def asked_values(
                 remedy="give dictionaries, such as the rows of a JSONL file for that task",
             )
         columns = dict(zip(("text", "text_pair"), texts, strict=False))
-        tidied = [tidy(each) for each in texts]
+        tidied = [tidy(text) for text in texts]
         row: Any = None
         if all(tidied):
             pair = tidied[1] if len(tidied) > 1 else None
@@ -254,9 +254,9 @@ def in_the_text_as_written(
         return record
     places = tidy_places(written)
     entities = []
-    for each in record["entities"]:
-        start, end = places[each["start"]], places[each["end"] - 1] + 1
-        entities.append({**each, "start": start, "end": end, "text": written[start:end]})
+    for entity in record["entities"]:
+        start, end = places[entity["start"]], places[entity["end"] - 1] + 1
+        entities.append({**entity, "start": start, "end": end, "text": written[start:end]})
     return {**record, "entities": entities}
 
 

@@ -38,8 +38,8 @@ class ScoreAnswering(TextScoring):
 
     def record(self, answer: tuple[TextScore, ...]) -> Record:
         """Return the score of a text, or which text of a pair has the higher one."""
-        first, *rest = (to_millionths(each.total) for each in answer)
-        tokens = [len(each.pieces) for each in answer]
+        first, *rest = (to_millionths(item.total) for item in answer)
+        tokens = [len(item.pieces) for item in answer]
         if not rest:
             (score,) = answer
             return {
@@ -152,15 +152,15 @@ def score(config: ScoreConfig) -> dict[str, Any]:
     prepared = prepare_model(loaded.to(place), config.engine, automatic="fp32")
     asked = asked_texts(config.file, config.reading, pairs=True)
     written, summary = Answers(config.format), Summary()
-    for each, record in answered(prepared.predictor(answering), answering, asked):
-        if each.row is None or record is None:
+    for item, record in answered(prepared.predictor(answering), answering, asked):
+        if item.row is None or record is None:
             if not config.json:
-                written.blank(each.columns)
+                written.blank(item.columns)
             continue
         summary.add(record)
         if not config.json:
-            lines = partial(answering.lines, each.row, record, shown)
-            written.add(each.columns, record, lines)
+            lines = partial(answering.lines, item.row, record, shown)
+            written.add(item.columns, record, lines)
     figures = summary.figures() | {"engine": prepared.to_dict()}
     if config.json:
         print_json(figures)

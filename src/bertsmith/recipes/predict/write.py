@@ -38,19 +38,19 @@ def write(config: WriteConfig) -> dict[str, Any]:
         prepared, tokenizer, config.prompt, config.samples, config.writing, where=config.model
     )
     seconds = time.perf_counter() - began
-    passes = sum(each.passes for each in texts)
+    passes = sum(text.passes for text in texts)
     figures = {
-        "texts": [each.text for each in texts],
+        "texts": [text.text for text in texts],
         "passes": passes,
-        "tokens": sum(len(each.ids) for each in texts),
+        "tokens": sum(len(text.ids) for text in texts),
         "seconds": round(seconds, 3),
         "engine": prepared.to_dict(),
     }
     if config.json:
         print_json(figures)
     else:
-        for each in texts:
-            print_line(printable(each.text, _LONGEST_SHOWN))
+        for text in texts:
+            print_line(printable(text.text, _LONGEST_SHOWN))
         say(
             f"{counted(passes, 'pass', 'passes')} for {counted(config.writing.length, 'token')} of "
             f"{counted(config.samples, 'text')}, {seconds:.1f} seconds"

@@ -212,7 +212,7 @@ def _told_time(
     world: World, plan: Callable[[], tuple[HeldOutPlan, Costs]]
 ) -> tuple[HeldOutPlan, Costs]:
     """Return what rank 0 plans, on every rank."""
-    held_out, costs = world.told(lambda: [each.to_dict() for each in plan()])
+    held_out, costs = world.told(lambda: [item.to_dict() for item in plan()])
     return HeldOutPlan.from_dict(held_out), Costs.from_dict(costs)
 
 

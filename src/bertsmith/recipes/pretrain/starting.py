@@ -336,7 +336,7 @@ def token_rows(neighbours: Neighbours, width: int, generator: torch.Generator) -
     """Return a row (tokens, width), root mean square 1, for each token that occurs, in order."""
     tokens = torch.from_numpy(neighbours.tokens)
     occurs = tokens > 0
-    parts = [_information(torch.from_numpy(each)[occurs]) for each in neighbours.near.values()]
+    parts = [_information(torch.from_numpy(value)[occurs]) for value in neighbours.near.values()]
     matrix = torch.cat(parts, 1).mul_(tokens[occurs, None] ** _FREQUENCY_WEIGHT)
     directions = min(width, *matrix.shape)
     found = min(width + _EXTRA, *matrix.shape)

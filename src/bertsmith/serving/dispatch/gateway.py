@@ -365,7 +365,7 @@ class Gateway:
                 size += _size(part.asked)
                 tokens += outcome.tokens
         # where both lanes compute, each of them has a part of the cores
-        busy = sum(bool(each.batches) for each in self._workers) + (not worker.batches)
+        busy = sum(bool(other.batches) for other in self._workers) + (not worker.batches)
         seconds = message.seconds * min(1.0, self._count / busy)
         self._speeds[sent.model].learn(size, tokens, computed, seconds)
         self._pace.learn(computed, seconds)

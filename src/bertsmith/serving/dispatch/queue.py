@@ -151,8 +151,8 @@ class TokenQueue(Generic[G, T]):
             raise QueueFull(self.tokens)
         if not self._entries:
             # what was taken before a pause is forgotten
-            for each in self._flows:
-                each.start = max(other.start for other in self._flows)
+            for item in self._flows:
+                item.start = max(other.start for other in self._flows)
         flow = self._flows[large]
         entries, rank, request = [], flow.clock, _Request(flow, len(contents))
         flow.of_several += len(contents) > 1

@@ -164,8 +164,8 @@ async def _while_connected(receive: Receive, task: asyncio.Task[Response]) -> Re
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else None
     finally:
-        for each in (task, gone):
-            each.cancel()
+        for future in (task, gone):
+            future.cancel()
 
 
 async def _hung_up(receive: Receive) -> None:

@@ -320,7 +320,7 @@ class Sending:
         if message["type"] == "http.response.start":
             self.status = int(message["status"])
             if self._close():
-                others = (each for each in message["headers"] if each[0] != b"connection")
+                others = (item for item in message["headers"] if item[0] != b"connection")
                 message = {**message, "headers": [*others, (b"connection", b"close")]}
         body = message.get("body", b"")
         if len(body) <= _PIECE:

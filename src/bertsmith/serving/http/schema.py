@@ -264,12 +264,12 @@ def _malformed(
     errors = error.errors(include_url=False, include_context=False, include_input=False)
     form = _meant(errors[0]["loc"], content) or kind
     # of the forms that were tried, the one that was meant, or that of which most is right
-    tried = [each for each in errors if form.__name__ in each["loc"]] or errors
+    tried = [item for item in errors if form.__name__ in item["loc"]] or errors
     first = max(tried, key=lambda each: _depth(each, content))
     missing = first["type"] == "missing"
     names, holder = _place(first["loc"], content, missing=missing)
     # a name that is no field's may be a text
-    place = ".".join(str(each) for each in names if _NAME.fullmatch(str(each)))
+    place = ".".join(str(name) for name in names if _NAME.fullmatch(str(name)))
     message = printable(_SAID.get(first["type"], first["msg"]))
     message = f"{place}: {message}" if place else message
     right = wrong = str(names[-1]) if names else ""
@@ -291,7 +291,7 @@ def _meant(loc: tuple[int | str, ...], content: Mapping[str, Any]) -> type[Asked
         return None
 
     def shared(form: type[Asked]) -> int:
-        return sum(bool(_close(each, form.model_fields)) for each in islice(given, _MOST_NAMES))
+        return sum(bool(_close(item, form.model_fields)) for item in islice(given, _MOST_NAMES))
 
     forms: tuple[type[Asked], ...] = (TextInput, QuestionInput, RankingInput)
     return max(forms, key=shared)

@@ -221,7 +221,7 @@ def present_for_task(
 
 def present_logits(example: Any, answer: Any, asked: Input) -> Any:  # noqa: ANN401
     """Return the outputs of a head for each label, as they are."""
-    return {"logits": [_finite(each) for each in answer.tolist()]}
+    return {"logits": [_finite(item) for item in answer.tolist()]}
 
 
 def _classes(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
@@ -274,8 +274,8 @@ def _tags(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
     assert isinstance(answer, TagAnswer)
     if "entities" in record:
         found = [
-            (each["start"], each["end"], each["label"], each["probability"])
-            for each in record["entities"]
+            (entity["start"], entity["end"], entity["label"], entity["probability"])
+            for entity in record["entities"]
         ]
     else:
         shares = answer.probabilities.tolist()
@@ -358,11 +358,11 @@ def present_fillings(tokenizer: Tokenizer, example: Example, answer: Fillings, a
         start, end = places[number] if known else (None, None)
         shown = [
             {
-                "token": each.piece,
-                "text": each.piece.removeprefix("##"),
-                "score": round(each.probability, 6),
+                "token": candidate.piece,
+                "text": candidate.piece.removeprefix("##"),
+                "score": round(candidate.probability, 6),
             }
-            for each in candidates[:top]
+            for candidate in candidates[:top]
         ]
         masks.append({"start": start, "end": end, "candidates": shown})
     return {"masks": masks}

@@ -58,13 +58,13 @@ class ServedModel:
         tokenizer = self.tokenizer
         encoded = tokenizer.encode_spans(asked.text)
         rows = [
-            (each, tokenizer.vocabulary[each], each in tokenizer.special_ids, start, end)
-            for each, start, end in zip(
+            (token, tokenizer.vocabulary[token], token in tokenizer.special_ids, start, end)
+            for token, start, end in zip(
                 encoded.ids.tolist(), encoded.starts.tolist(), encoded.ends.tolist(), strict=True
             )
         ]
         begin, end = (
-            [(each, tokenizer.vocabulary[each], True, None, None) for each in ids]
+            [(token, tokenizer.vocabulary[token], True, None, None) for token in ids]
             for ids in (tokenizer.begin, tokenizer.end)
         )
         return Outcome(number, answer=[*begin, *rows, *end], tokens=len(rows))

@@ -115,8 +115,8 @@ class Computing:
                 found[number] = gone
             else:
                 asked.append((number, own, *entry))
-        for each in self._answers(batch, asked):
-            found[each.number] = each
+        for answer in self._answers(batch, asked):
+            found[answer.number] = answer
         self._cancelled.difference_update(found)
         return [found[number] for number, _, _, _ in encoded]
 
@@ -132,7 +132,7 @@ class Computing:
                 return handler.answers(asked)
             except Exception as error:
                 _tell(error)
-        return [_guarded(lambda: handler.answers([each])[0], each[0]) for each in asked]  # noqa: B023
+        return [_guarded(lambda: handler.answers([request])[0], request[0]) for request in asked]  # noqa: B023
 
     def _gone(self, number: int, deadline: float) -> Outcome | None:
         """Return the outcome of a text that nobody waits for any more."""

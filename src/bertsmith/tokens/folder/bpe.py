@@ -131,7 +131,10 @@ def model_of(
     settings: Mapping[str, Any], vocabulary: Mapping[str, int], merges: Merges
 ) -> dict[str, Any]:
     """Return the model of a tokenizer.json; of settings with several values, the first."""
-    usual = {key: each[0] if isinstance(each, tuple) else each for key, each in settings.items()}
+    usual = {
+        key: setting[0] if isinstance(setting, tuple) else setting
+        for key, setting in settings.items()
+    }
     return {"type": "BPE", **usual, "vocab": vocabulary, "merges": [list(pair) for pair in merges]}
 
 

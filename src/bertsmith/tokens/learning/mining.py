@@ -194,7 +194,7 @@ class PieceMiner:
         self._saved: dict[str, int] = {}
         # all words, each after a line break, to search for pieces
         self._flat = "".join(f"\n{word}" for word in self._words)
-        self._begins = [each + number for number, each in enumerate(self._offsets, start=1)]
+        self._begins = [offset + number for number, offset in enumerate(self._offsets, start=1)]
         observer.phase("finding pieces", len(self._words), "words")
         for number in observer.each(range(len(self._words))):
             self._record(number, self._savings(number), {})
@@ -253,13 +253,13 @@ class PieceMiner:
     def _record(self, number: int, new: Mapping[str, int], old: Mapping[str, int]) -> set[str]:
         """Replace a word's savings of its candidates; return the candidates that gained."""
         count, saved, gained = self._counts[number], self._saved, set()
-        for piece, each in old.items():
-            saved[piece] -= count * each
-        for piece, each in new.items():
-            saved[piece] = saved.get(piece, 0) + count * each
-            if each > old.get(piece, 0):
+        for piece, value in old.items():
+            saved[piece] -= count * value
+        for piece, value in new.items():
+            saved[piece] = saved.get(piece, 0) + count * value
+            if value > old.get(piece, 0):
                 gained.add(piece)
-        return gained | {piece for piece, each in old.items() if each < new.get(piece, 0)}
+        return gained | {piece for piece, value in old.items() if value < new.get(piece, 0)}
 
 
 def rarest_worth_adding(

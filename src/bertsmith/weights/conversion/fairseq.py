@@ -160,8 +160,8 @@ def _parts(target: str, tensor: Tensor) -> Iterator[tuple[str, Tensor, Change]]:
     if fused is None or tensor.dim() == 0:
         yield target, tensor, "renamed"
         return
-    for part, each in zip(("query", "key", "value"), tensor.chunk(3), strict=False):
-        yield f"{fused[1]}.{part}.{fused[2]}", each, "split"
+    for part, item in zip(("query", "key", "value"), tensor.chunk(3), strict=False):
+        yield f"{fused[1]}.{part}.{fused[2]}", item, "split"
 
 
 def _config(settings: dict[str, Any], tensors: dict[str, Tensor], path: Path) -> dict[str, Any]:

@@ -265,7 +265,7 @@ def read_checkpoint(prefix: Path, folder: Path) -> Moves:
     bundle = TensorBundle(prefix)
     kind: FamilyName = "albert" if any("/group_0/" in name for name in bundle.entries) else "bert"
     name = CONFIG_FILES[kind]
-    place = next((each / name for each in homes(prefix) if (each / name).exists()), None)
+    place = next((item / name for item in homes(prefix) if (item / name).exists()), None)
     if place is None:
         raise ModelFolderError(
             f"has no {name} beside it or one folder up",

@@ -153,7 +153,7 @@ def indexed_files(index: Path, suffixes: Collection[str]) -> list[Path]:
     `ModelFolderError` where it names none or too many, or one elsewhere or without such a suffix.
     """
     named = read_settings(index).get("weight_map")
-    names = sorted({str(each) for each in named.values()}) if isinstance(named, dict) else []
+    names = sorted({str(value) for value in named.values()}) if isinstance(named, dict) else []
     if not 1 <= len(names) <= _MOST_FILES:
         raise ModelFolderError("names no files of weights", where=index)
     for name in names:

@@ -127,7 +127,10 @@ def read_weights(files: list[Path], out: Path) -> dict[str, Any]:
             else:
                 tensors[name] = value.detach()
     size = sum(path.stat().st_size for path in files)
-    if sum(each.numel() * each.element_size() for each in tensors.values()) > _LIKE_FILE * size:
+    if (
+        sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        > _LIKE_FILE * size
+    ):
         raise Refused("tells of tensors that are larger than it is")
     write_tensors(out, tensors, {"format": "pt"})
     return {"dropped": dropped, "settings": settings}
@@ -170,8 +173,8 @@ def _check_archive(path: Path) -> None:
         entries = zipfile.ZipFile(path).infolist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise Refused("is damaged: its archive is incomplete") from error
-    stored = all(each.compress_type == zipfile.ZIP_STORED for each in entries)
-    if not stored or sum(each.file_size for each in entries) > path.stat().st_size:
+    stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
+    if not stored or sum(entry.file_size for entry in entries) > path.stat().st_size:
         raise Refused("is a compressed archive, which files of weights never are")
 
 

@@ -78,7 +78,7 @@ DISTILBERT = Format(
             if row.ours != SEGMENTS
         ),
         *named("encoder", "encoder.blocks.{block}", _BLOCKS, _LAYER),
-        *(Row("masked_lm", *each) for each in _MASKED_LM),
+        *(Row("masked_lm", *item) for item in _MASKED_LM),
         *linear("classify", "pooler.dense", "pre_classifier", H, H),
         *linear("classify", "heads.classify", "classifier", "labels", H),
         *linear("choose", "pooler.dense", "pre_classifier", H, H),

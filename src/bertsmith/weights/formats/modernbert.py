@@ -26,22 +26,22 @@ _NARROW = (
     *(
         Row(
             "encoder",
-            f"{_BLOCK}.attention.{each}.weight",
+            f"{_BLOCK}.attention.{item}.weight",
             f"{_LAYER}.attn.Wqkv.weight",
             (H, H),
             (i, 3),
         )
-        for i, each in enumerate(("query", "key", "value"))
+        for i, item in enumerate(("query", "key", "value"))
     ),
     *(
         Row(
             "encoder",
-            f"{_BLOCK}.feed_forward.{each}.weight",
+            f"{_BLOCK}.feed_forward.{item}.weight",
             f"{_LAYER}.mlp.Wi.weight",
             (F, H),
             (i, 2),
         )
-        for i, each in enumerate(("up", "gate"))
+        for i, item in enumerate(("up", "gate"))
     ),
 )
 

@@ -46,7 +46,7 @@ async def embed_all(service: Service, asked: EmbedRequest) -> Response:
     chosen = service.choose(asked.model, "token-vectors")
     width, longest = chosen.facts.token_width, chosen.facts.max_input_length
     texts = _texts(asked, width)
-    most = sum(min(len(each.text.encode()) + 2, longest) for each in texts)
+    most = sum(min(len(text.text.encode()) + 2, longest) for text in texts)
     service.check_size(most, width)
     outcomes = await service.ask(chosen, texts)
     # the width of a model's last layer, which the vectors of texts may not have
@@ -78,7 +78,7 @@ async def predict(service: Service, asked: PredictRequest) -> Response:
     outcomes = await service.ask(_asked_for(chosen, asked), inputs)
     found = [_scored(chosen.facts, outcome) for outcome in outcomes]
     if not asked.raw_scores:
-        found = [[{**each, "score": shown(each["score"])} for each in own] for own in found]
+        found = [[{**item, "score": shown(item["score"])} for item in own] for own in found]
     return await service.reply_in_pieces(found[0] if alone else found, outcomes)
 
 
@@ -99,7 +99,7 @@ def _scored(facts: ModelFacts, outcome: Outcome) -> list[dict[str, Any]]:
     """Return the scores of all labels, the highest first; a lone number is as computed."""
     answer, labels = outcome.answer, facts.labels or ("LABEL_0",)
     if "scores" in answer:
-        return [{"score": each["score"], "label": each["label"]} for each in answer["scores"]]
+        return [{"score": score["score"], "label": score["label"]} for score in answer["scores"]]
     if "logits" in answer:
         pairs = zip(answer["logits"], labels, strict=True)
         found = [{"score": score, "label": label} for score, label in pairs]
@@ -118,7 +118,7 @@ async def rerank(service: Service, asked: RerankRequest) -> Response:
         scores = [shown(score) for score in scores]
     found: list[dict[str, Any]] = [{"index": place, "score": scores[place]} for place in order]
     if asked.return_text:
-        found = [{**each, "text": asked.texts[each["index"]]} for each in found]
+        found = [{**result, "text": asked.texts[result["index"]]} for result in found]
     return await service.reply_in_pieces(found, outcomes)
 
 
@@ -221,18 +221,18 @@ def info(models: tuple[ModelFacts, ...], first: dict[str, Any]) -> dict[str, Any
         **first,
         "models": [
             {
-                "name": each.name,
-                "kind": each.kind,
-                "can": each.can,
-                "labels": each.labels,
-                "max_input_length": each.max_input_length,
-                "precision": each.precision,
-                "backend": each.backend,
-                "family": each.family,
-                "width": each.width,
-                "pairs": each.pairs,
-                "mask": each.mask,
+                "name": model.name,
+                "kind": model.kind,
+                "can": model.can,
+                "labels": model.labels,
+                "max_input_length": model.max_input_length,
+                "precision": model.precision,
+                "backend": model.backend,
+                "family": model.family,
+                "width": model.width,
+                "pairs": model.pairs,
+                "mask": model.mask,
             }
-            for each in models
+            for model in models
         ],
     }

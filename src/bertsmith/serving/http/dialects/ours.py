@@ -41,7 +41,7 @@ async def answer(service: Service, asked: AnswerRequest) -> Response:
         sizes.append(len(own))
     if chosen.kind == "fill-mask":
         mask = chosen.facts.mask or MASK
-        masks = sum(each.text.count(MASK) + each.text.count(mask) for each in inputs)
+        masks = sum(entry.text.count(MASK) + entry.text.count(mask) for entry in inputs)
         service.check_size(masks * asked.top, OBJECT)
     outcomes = await service.ask(chosen, inputs)
     grouped: list[list[Outcome]] = []

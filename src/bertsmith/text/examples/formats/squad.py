@@ -379,7 +379,7 @@ def _listed(answers: object) -> object:
     if isinstance(answers, str):
         return [{"text": answers}]
     if isinstance(answers, list):
-        return [{"text": each} if isinstance(each, str) else each for each in answers]
+        return [{"text": answer} if isinstance(answer, str) else answer for answer in answers]
     if not isinstance(answers, dict):
         return answers
     if answers.get("answer_start") is None:
