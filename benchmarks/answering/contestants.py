@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 Vectors = NDArray[np.float32]
 Ids = list[list[int]]
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
-_LONGEST = 512
+_MAX_LENGTH = 512
 
 
 class Opened(Protocol):
@@ -63,7 +63,7 @@ def _tokenizer(folder: Path) -> Any:  # noqa: ANN401
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
-    tokenizer.enable_truncation(_LONGEST)
+    tokenizer.enable_truncation(_MAX_LENGTH)
     return tokenizer
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 QUESTION_WORDS = frozenset(("What", "Whether", "How", "Who", "Where", "Which", "That"))
 """First words of docstrings that are neither an imperative nor a noun phrase."""
-MOST_PARAMETERS = 8
+MAX_PARAMETERS = 8
 
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -69,7 +69,7 @@ def count(folder: Path) -> dict[str, Any]:
     same = {name: by for name, by in single.items() if modules[by].folder == modules[name].folder}
     functions = [function for module in modules.values() for function in functions_of(module)]
     sizes = sorted(function.lines for function in functions)
-    wide = sorted(function.place for function in functions if function.parameters > MOST_PARAMETERS)
+    wide = sorted(function.place for function in functions if function.parameters > MAX_PARAMETERS)
     entries = entries_per_folder(folder)
     docstrings = [text for module in modules.values() for text in docstrings_of(module.tree)]
     questions = [text for text in docstrings if text.split(maxsplit=1)[0] in QUESTION_WORDS]
@@ -83,7 +83,7 @@ def count(folder: Path) -> dict[str, Any]:
         "function p50, lines": percentile(sizes, 0.5),
         "function p95, lines": percentile(sizes, 0.95),
         "longest function, lines": sizes[-1],
-        f"functions over {MOST_PARAMETERS} parameters": len(wide),
+        f"functions over {MAX_PARAMETERS} parameters": len(wide),
         "modules with one importer": len(single),
         "modules with one importer, in the same folder": len(same),
         "imports for type checkers alone": sum(map(len, typing_only.values())),

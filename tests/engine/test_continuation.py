@@ -20,13 +20,13 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import save_model
 
-LONGEST = 19
+MAX_LENGTH = 19
 TOKENIZER = Tokenizer(
     (*SPECIALS, *(f"word{n}" for n in range(60)), "##s", "##t"), BasicRules(lowercase=True)
 )
 ENCODER = EncoderConfig(
     # more rows than pieces: none of them may be chosen
-    vocabulary=71, hidden=32, layers=2, heads=4, feed_forward=37, longest=LONGEST, causal=True,
+    vocabulary=71, hidden=32, layers=2, heads=4, feed_forward=37, longest=MAX_LENGTH, causal=True,
     initial_std=0.4,
 )  # fmt: skip
 TEXTS = ("word3 word9 word1", "word7", "word2s word4 word5 word6 word8 word9 word10 word11", "")
@@ -58,11 +58,11 @@ def test_greedy_tokens_are_those_of_transformers(model: Model, tmp_path: Path) -
             ids,
             attention_mask=torch.ones_like(ids),
             do_sample=False,
-            max_length=LONGEST,
+            max_length=MAX_LENGTH,
             suppress_tokens=[*TOKENIZER.special_ids, *spare],
         )
         # up to the last position, and no further
-        assert ids.shape[1] + len(own.ids) == LONGEST
+        assert ids.shape[1] + len(own.ids) == MAX_LENGTH
         assert own.ids.tolist() == expected[0, ids.shape[1] :].tolist()
     assert [len(item.ids) for item in continued(model, *TEXTS, max_new_tokens=4)] == [4] * 4
 

@@ -107,7 +107,7 @@ def test_every_way_has_the_gradients_of_the_plain_formula(
 def test_the_backward_pass_is_the_derivative_of_the_forward_pass(
     dropout: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout, "_SHORTEST", 4)
+    monkeypatch.setattr(layout, "_MIN_LENGTH", 4)
     lengths = (9, 1, 5)
     generator = torch.Generator().manual_seed(2)
     query, key, value = (

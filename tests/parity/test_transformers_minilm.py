@@ -21,7 +21,7 @@ from bounds import close_to_transformers, close_when_regrouped
 from parity.comparing import every_state
 
 TEXTS = 100
-LONGEST = 96
+MAX_LENGTH = 96
 AT_ONCE = 25
 
 
@@ -49,7 +49,7 @@ def ours(minilm_folder: Path) -> tuple[Model, Tokenizer]:
 
 def batches(tokenizer: Tokenizer) -> list[Batch]:
     found = tokenizer.encode(list(texts()))
-    rows = [np.array([tokenizer.cls_id, *ids[: LONGEST - 2], tokenizer.sep_id]) for ids in found]
+    rows = [np.array([tokenizer.cls_id, *ids[: MAX_LENGTH - 2], tokenizer.sep_id]) for ids in found]
     groups = [rows[begin : begin + AT_ONCE] for begin in range(0, TEXTS, AT_ONCE)]
     return [pack(group, [np.zeros_like(ids) for ids in group]) for group in groups]
 
@@ -65,7 +65,7 @@ def test_every_hidden_state_is_that_of_transformers(
     for number, batch in enumerate(batches(tokenizer)):
         group = list(texts()[number * AT_ONCE : (number + 1) * AT_ONCE])
         padded = reference(
-            group, truncation=True, max_length=LONGEST, padding=True, return_tensors="pt"
+            group, truncation=True, max_length=MAX_LENGTH, padding=True, return_tensors="pt"
         )
         real = padded["attention_mask"].bool()
         assert torch.equal(padded["input_ids"][real], batch.ids)

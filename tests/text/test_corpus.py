@@ -12,7 +12,7 @@ import zstandard
 from pyarrow import parquet
 
 from bertsmith.core.errors import CorpusError
-from bertsmith.text.corpus.documents import LONGEST_DOCUMENT
+from bertsmith.text.corpus.documents import MAX_DOCUMENT_LENGTH
 from bertsmith.text.corpus.files import Corpus
 
 Pack = Callable[[bytes], bytes]
@@ -109,11 +109,11 @@ def test_bytes_read_grows_and_starts_again(tmp_path: Path) -> None:
 def test_a_long_document_comes_in_parts(tmp_path: Path) -> None:
     sentence = "Seventeen letters. "
     path = tmp_path / "a.txt"
-    path.write_text(sentence * (2 * LONGEST_DOCUMENT // len(sentence)), encoding="utf-8")
+    path.write_text(sentence * (2 * MAX_DOCUMENT_LENGTH // len(sentence)), encoding="utf-8")
     found = paragraphs(path)
     assert len(found) == 2
     words = [word for parts in found for part in parts for word in part.split()]
-    assert words == sentence.split() * (2 * LONGEST_DOCUMENT // len(sentence))
+    assert words == sentence.split() * (2 * MAX_DOCUMENT_LENGTH // len(sentence))
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text": "x" * 9_500_000}), encoding="utf-8")
     assert [sum(map(len, parts)) for parts in paragraphs(path)] == [4_000_000, 4_000_000, 1_500_000]

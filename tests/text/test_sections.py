@@ -24,7 +24,7 @@ ENDS = ["\n", "\r\n", "\r"]
 @pytest.fixture(autouse=True)
 def small_sections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertsmith.text.corpus.sections.SECTION_BYTES", 3_000)
-    monkeypatch.setattr("bertsmith.text.corpus.sections.LONGEST_DOCUMENT", 12_000)
+    monkeypatch.setattr("bertsmith.text.corpus.sections.MAX_DOCUMENT_LENGTH", 12_000)
 
 
 def text(seed: int, end: str, *, documents: int = 60) -> str:

@@ -40,7 +40,7 @@ def test_what_nothing_useful_can_replace_stays() -> None:
 
 
 def test_only_the_commonest_words_count_in_large_corpora(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wordpiece, "_MOST_WORDS", 3)
+    monkeypatch.setattr(wordpiece, "_MAX_WORDS", 3)
     words = {"abcab": 9, "cc": 5, "ba": 3, "cb": 2}
     joined = [*LETTERS, "ab", "abc", "abcab", "cc"]
     assert refine(joined, words, fixed=LETTERS, rarest=2) == [*LETTERS, "abcab", "cc", "ba", "abc"]

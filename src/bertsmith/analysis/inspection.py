@@ -48,7 +48,7 @@ _TEXTS = 1024
 _DRAWN_BYTES = 3_000_000
 _DRAWN_TOKENS = 48
 _EXAMPLES = 6
-_FEWEST_PROBED = 10
+_MIN_PROBED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +188,7 @@ def _probes(model: Model, items: Sequence[Item]) -> ProbeFigures | None:
     """Return what probes score; None without enough sentences."""
     parsed = [item.parsed for item in items if item.parsed is not None]
     sentences = probed_sentences(model, parsed) if parsed else []
-    return probe(sentences) if len(sentences) >= _FEWEST_PROBED else None
+    return probe(sentences) if len(sentences) >= _MIN_PROBED else None
 
 
 class _Annotations:

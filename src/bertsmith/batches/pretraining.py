@@ -25,7 +25,7 @@ from bertsmith.tokens.vocabulary import TokenInventory
 Numbers = NDArray[np.int64]
 
 # Joshi et al. 2019, section 3.1; Lan et al. 2019, section 4.1
-_LONGEST_SPAN, _LONGEST_NGRAM = 10, 3
+_MAX_SPAN_LENGTH, _MAX_NGRAM_LENGTH = 10, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Masking:
 
 def _cumulated_lengths(config: MaskingConfig) -> NDArray[np.float64]:
     """Return the probability that a unit has at most 1, 2, ... words."""
-    words = np.arange(1, 1 + (_LONGEST_NGRAM if config.unit == "ngram" else _LONGEST_SPAN))
+    words = np.arange(1, 1 + (_MAX_NGRAM_LENGTH if config.unit == "ngram" else _MAX_SPAN_LENGTH))
     weights = 1 / words if config.unit == "ngram" else (1 - 1 / config.span) ** (words - 1)
     # without the last, so that any remaining draw is of the longest length
     return np.asarray(np.cumsum(weights / weights.sum())[:-1])

@@ -20,7 +20,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.files import parse_json, reading_remedy
 from bertsmith.core.options import Option, flat, groups_of, nested_values
 
-_LARGEST = 2**20
+_MAX_BYTES = 2**20
 _REMEDY = "write YAML (epochs: 2), or TOML in a .toml file, JSON in a .json file"
 
 
@@ -70,12 +70,12 @@ def _text(file: Path) -> str:
     try:
         with file.open("rb") as stream:
             # a pipe is welcome, a device without an end is not
-            content = stream.read(_LARGEST + 1)
+            content = stream.read(_MAX_BYTES + 1)
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
         remedy = reading_remedy(error, "check the path")
         raise ConfigError(what, where=file, remedy=remedy) from error
-    if len(content) > _LARGEST:
+    if len(content) > _MAX_BYTES:
         raise ConfigError("is over 1 MiB", where=file, remedy="name a file of options")
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n")

@@ -12,7 +12,7 @@ from typing import Any, Self
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.files import read_json
 
-_LARGEST = 2**20
+_MAX_BYTES = 2**20
 
 POSITIONAL: Mapping[str, Any] = {"positional": True}
 """Metadata of a field that the command line takes by its position."""
@@ -67,7 +67,7 @@ class Config:
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read a JSON file; raise `ConfigError` when it is no JSON object or does not fit."""
-        return cls.from_dict(read_json(path, ConfigError, largest=_LARGEST), where=path)
+        return cls.from_dict(read_json(path, ConfigError, largest=_MAX_BYTES), where=path)
 
     def override(self, **dotted: Any) -> Self:  # noqa: ANN401
         """A copy with some settings replaced; nested ones by path, ``{"optimiser.lr": 1e-3}``."""

@@ -29,7 +29,7 @@ from pathlib import Path
 from bertsmith.core.printable import printable
 
 # of each part of a message: what somebody else wrote may be quoted in it
-_LONGEST = 1000
+_MAX_LENGTH = 1000
 _ALLOCATION = re.compile(r"can't allocate memory|not enough memory|CUDA out of memory")
 
 
@@ -55,7 +55,7 @@ class UserError(ValueError):
 
     def __str__(self) -> str:
         # a path is shown as it is, blanks included
-        place = "" if self.where is None else printable(self.where, _LONGEST)
+        place = "" if self.where is None else printable(self.where, _MAX_LENGTH)
         if self.line is not None:
             place += f":{self.line}"
         message = f"{place}: {self.what}" if place else self.what
@@ -69,7 +69,7 @@ class UserError(ValueError):
 
 def _shown(text: str) -> str:
     """Return a part of a message as one line: the errors of libraries break theirs anywhere."""
-    return printable(" ".join(text[: 2 * _LONGEST].split()), _LONGEST)
+    return printable(" ".join(text[: 2 * _MAX_LENGTH].split()), _MAX_LENGTH)
 
 
 class ConfigError(UserError):

@@ -351,20 +351,20 @@ def write_parts(path: Path, parts: Iterable[bytes | memoryview]) -> Record:
 
 
 # what follows a value may recurse through it, down to Python's own limit
-DEEPEST = 64
+MAX_DEPTH = 64
 
 
 class NestedTooDeep(ValueError):
-    """JSON that is nested deeper than `DEEPEST`."""
+    """JSON that is nested deeper than `MAX_DEPTH`."""
 
     def __init__(self) -> None:
-        super().__init__(f"nested deeper than {DEEPEST} levels")
+        super().__init__(f"nested deeper than {MAX_DEPTH} levels")
 
 
 def parse_json(text: bytes | str, *, unique: bool = False) -> Any:  # noqa: ANN401
     """Return the value of JSON, in UTF-8 where it is bytes; `ValueError` for anything else.
 
-    The same for values that are nested deeper than `DEEPEST`, and with `unique` for an object in
+    The same for values that are nested deeper than `MAX_DEPTH`, and with `unique` for an object in
     which a name stands twice.
     """
     try:
@@ -372,7 +372,7 @@ def parse_json(text: bytes | str, *, unique: bool = False) -> Any:  # noqa: ANN4
         value = json.loads(written, object_pairs_hook=_no_duplicates if unique else None)
     except RecursionError as error:
         raise NestedTooDeep from error
-    if written.count("[") + written.count("{") > DEEPEST and _too_deep(value):
+    if written.count("[") + written.count("{") > MAX_DEPTH and _too_deep(value):
         raise NestedTooDeep
     return value
 
@@ -386,7 +386,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _too_deep(value: object) -> bool:
     level: list[Any] = [value]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         level = [
             child
             for node in level

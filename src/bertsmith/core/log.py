@@ -33,7 +33,7 @@ from bertsmith.core.printable import printable, printable_lines
 SECONDS_BETWEEN_LINES = 30.0
 _SLOW = 0.5
 _UNITS = ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"))
-LONGEST_LINE = 4000
+MAX_LINE_LENGTH = 4000
 """Characters of a line of result that are shown; a foreign string in it is shorter."""
 
 
@@ -86,7 +86,7 @@ console = Console(
 
 def say(line: str = "") -> None:
     """Print one line of result to standard error, where progress bars do not disturb it."""
-    line = printable(line, LONGEST_LINE)
+    line = printable(line, MAX_LINE_LENGTH)
     if _screens:
         _screens[-1].say(line)
     else:
@@ -96,7 +96,7 @@ def say(line: str = "") -> None:
 def complain(line: str) -> None:
     """Print the one line on standard error with which the program ends."""
     # no console: whoever is in the middle of drawing may hold its lock for ever
-    _standard_error.write(f"bertsmith: {printable(line, LONGEST_LINE)}\n")
+    _standard_error.write(f"bertsmith: {printable(line, MAX_LINE_LENGTH)}\n")
     _standard_error.flush()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 _VARINT, _LONG, _BYTES, _SHORT = 0, 1, 2, 5
-_MOST_VARINT: Final = 10
+_MAX_VARINT: Final = 10
 
 Value = int | bytes
 
@@ -47,7 +47,7 @@ def fields(data: bytes) -> Iterator[tuple[int, Value]]:
 def read_varint(data: bytes, place: int) -> tuple[int, int]:
     """A number of seven bits a byte, the lowest first, and where what follows begins."""
     number = 0
-    for count, byte in enumerate(data[place : place + _MOST_VARINT]):
+    for count, byte in enumerate(data[place : place + _MAX_VARINT]):
         number |= (byte & 0x7F) << 7 * count
         if byte < 0x80:
             return number % (1 << 64), place + count + 1

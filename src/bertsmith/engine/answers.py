@@ -145,7 +145,7 @@ def _tags(model: Model, batch: Batch, at: torch.Tensor) -> TagLogits:
     return model.tag(model.encoder(batch, at=read).rows(at))
 
 
-LONGEST_ANSWER = 30
+MAX_ANSWER_LENGTH = 30
 CANDIDATES = 20
 
 Scores = NDArray[np.float32]
@@ -179,7 +179,7 @@ def candidates(logits: Scores, begin: int, allowed: NDArray[np.bool_]) -> list[C
     first; only tokens that are `allowed` (tokens,) begin a span.
     """
     tokens = len(logits)
-    widths = min(LONGEST_ANSWER, tokens)
+    widths = min(MAX_ANSWER_LENGTH, tokens)
     scores = np.full((widths, tokens), -np.inf, np.float32)
     starts = np.where(allowed, logits[:, 0], -np.inf)
     for width in range(widths):

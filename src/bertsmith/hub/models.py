@@ -36,7 +36,7 @@ _NAME = re.compile(
 _LIKELY_MEANT = re.compile(r"\w[\w.-]*/\w[\w.-]*(?:@[\w./-]+)?", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PAUSE = 10.0  # seconds to wait for the hub's first answer
-_LARGEST_SETTINGS = 64 * 2**20
+_MAX_SETTINGS_BYTES = 64 * 2**20
 
 
 class HubName(NamedTuple):
@@ -127,7 +127,7 @@ def _download(name: HubName, commit: str, listing: dict[str, RemoteFile], purpos
     if purpose != "vocabulary" and "config.json" not in listing:
         raise ModelFolderError("holds no config.json", where=str(name))
     for file in settings:
-        if listing[file].size > _LARGEST_SETTINGS:
+        if listing[file].size > _MAX_SETTINGS_BYTES:
             raise ModelFolderError(f"{file} is larger than 64 MiB", where=str(name))
     folder = _snapshots(name) / commit
     _fetch_all(name, commit, [listing[file] for file in settings])

@@ -44,7 +44,7 @@ _SETTINGS = (
 _BEHIND = re.compile(r"\d{1,2}_[A-Za-z]{1,40}/(config\.json|model\.safetensors)")
 _PART_OF_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
-_LARGEST_INDEX = 8 * 2**20
+_MAX_INDEX_BYTES = 8 * 2**20
 
 
 def settings_files(listing: Collection[str], purpose: Purpose) -> list[str]:
@@ -85,7 +85,7 @@ def of_a_model(name: str) -> bool:
 
 def _named_in(index: Path, listing: Collection[str]) -> list[str]:
     try:
-        table = read_json(index, ModelFolderError, largest=_LARGEST_INDEX)["weight_map"]
+        table = read_json(index, ModelFolderError, largest=_MAX_INDEX_BYTES)["weight_map"]
         names = sorted(set(table.values()))
     except (KeyError, TypeError, AttributeError) as error:
         raise ModelFolderError("is not an index of weights", where=index) from error

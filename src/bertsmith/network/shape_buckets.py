@@ -21,9 +21,9 @@ from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
 # rounded to _STEP from _MANY rows on, where that adds few of them, and to _FEW_STEP below
 _MANY, _STEP, _FEW_STEP = 1024, 64, 16
 # below, more rows cost a small network more than the compiling of few and small products
-_LEAST = 512
+_MIN_ROWS = 512
 # what a larger network gains by, where steps are small (docs/experiments/training-step.md)
-_LEAST_TOKENS = 64
+_MIN_TOKENS = 64
 
 
 def encode(
@@ -50,7 +50,7 @@ def encode(
     )  # fmt: skip
 
 
-def bucket(rows: int, least: int = _LEAST) -> int:
+def bucket(rows: int, least: int = _MIN_ROWS) -> int:
     """Return the number of rows rounded up to a multiple of 64, or of 16 below 1,024.
 
     Below `least` it stays as it is.
@@ -63,7 +63,7 @@ def bucket(rows: int, least: int = _LEAST) -> int:
 
 def pad_batch(batch: Batch) -> Batch:
     """Return the batch with one sequence more where that fills its bucket."""
-    padding = bucket(batch.tokens, _LEAST_TOKENS) - batch.tokens
+    padding = bucket(batch.tokens, _MIN_TOKENS) - batch.tokens
     if not padding:
         return batch
     more = batch.ids.new_zeros(padding)

@@ -24,8 +24,8 @@ from bertsmith.objectives.objective import Loss, TapsTerm
 # entries of a group's matrices: what the caches of a few cores hold
 _ENTRIES = 2**21
 # a group's shortest sequence in shares of its longest, so that little of its matrices is padding
-_SHORTEST = 0.8
-_MOST_HEADS = 48
+_MIN_LENGTH_RATIO = 0.8
+_MAX_HEADS = 48
 
 
 class AttentionScores(TapsTerm):
@@ -85,7 +85,7 @@ def relation_heads(*widths: int) -> int:
     That is the number of Wang et al. 2021 for teachers of BERT's size.
     """
     common = math.gcd(*widths)
-    return max(number for number in range(1, _MOST_HEADS + 1) if common % number == 0)
+    return max(number for number in range(1, _MAX_HEADS + 1) if common % number == 0)
 
 
 class _Group(NamedTuple):
@@ -105,7 +105,11 @@ def _groups(lengths: Sequence[int], heads: int, device: torch.device) -> Iterato
         longest = max(1, lengths[order[0]])
         most = max(1, _ENTRIES // (heads * longest * longest))
         count = next(
-            (n for n, item in enumerate(order) if n == most or lengths[item] < _SHORTEST * longest),
+            (
+                n
+                for n, item in enumerate(order)
+                if n == most or lengths[item] < _MIN_LENGTH_RATIO * longest
+            ),
             len(order),
         )
         chosen, order = order[:count], order[count:]

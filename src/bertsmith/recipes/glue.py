@@ -43,7 +43,7 @@ from bertsmith.tasks.glue import GLUE
 from bertsmith.tasks.task import Task, score_answers
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.examples.example import Example
-from bertsmith.text.examples.glue import HIGHEST, TASKS, GlueTask, find_glue, read_glue
+from bertsmith.text.examples.glue import MAX_SCORE, TASKS, GlueTask, find_glue, read_glue
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.tensors import weights_hash
@@ -54,7 +54,7 @@ DIAGNOSTIC = "AX"
 RESULTS = "results.json"
 """File of all scores."""
 
-_LARGEST = 2**20
+_MAX_BYTES = 2**20
 
 Score = tuple[float, float | None]
 """Mean and spread, in shares of 1."""
@@ -73,7 +73,7 @@ def _read_earlier(
         tasks |= {MISMATCHED, DIAGNOSTIC}
     files = {file for file, (task, _) in FILES.items() if task.name in tasks}
     try:
-        results = read_json(out / RESULTS, RunFolderError, largest=_LARGEST)
+        results = read_json(out / RESULTS, RunFolderError, largest=_MAX_BYTES)
         scores = {name: _scores(values) for name, values in results.items() if name in tasks}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}, {}
@@ -229,7 +229,7 @@ class _Trained:
                 self._labels[int(answer.argmax())] for answer in outputs
             ]
         else:
-            predictions = [float(np.clip(answer, 0, HIGHEST)) for answer in outputs]
+            predictions = [float(np.clip(answer, 0, MAX_SCORE)) for answer in outputs]
         return [(str(row.id), answer) for row, answer in zip(rows, predictions, strict=True)]
 
 
@@ -346,7 +346,7 @@ FILES: dict[str, tuple[GlueTask, str]] = {
 # the earliest time of a zip file, so that the same predictions give the same file
 _TIME = (1980, 1, 1, 0, 0, 0)
 # bytes; QQP's 390,965 rows are 5 MB
-_LARGEST_ANSWERS = 2**26
+_MAX_ANSWERS_BYTES = 2**26
 
 
 def missing_files(predictions: Mapping[str, Predictions]) -> tuple[str, ...]:
@@ -383,7 +383,7 @@ def read_submission(folder: Path) -> dict[str, Predictions]:
     try:
         with zipfile.ZipFile(folder / ZIP) as packed:
             for file in FILES.keys() & set(packed.namelist()):
-                if packed.getinfo(file).file_size > _LARGEST_ANSWERS:
+                if packed.getinfo(file).file_size > _MAX_ANSWERS_BYTES:
                     continue
                 rows = _rows(file, packed.read(file).decode("utf-8"))
                 with suppress(ExampleError):
@@ -421,7 +421,7 @@ def _written(file: str, task: GlueTask, value: str | float) -> str:
     if not task.labels:
         if isinstance(value, str) or not math.isfinite(value):
             raise ExampleError(f"{value!r} is no score", where=file, remedy="give finite numbers")
-        return f"{min(max(value, 0.0), HIGHEST):.3f}"
+        return f"{min(max(value, 0.0), MAX_SCORE):.3f}"
     if value not in task.labels:
         remedy = f"they are {', '.join(task.labels)}"
         raise ExampleError(f"{value!r} is not a label of {task.name}", where=file, remedy=remedy)

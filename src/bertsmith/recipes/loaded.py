@@ -38,7 +38,7 @@ from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model
 from bertsmith.recipes.config import ExplainingConfig
-from bertsmith.recipes.predict.config import MOST_SAMPLES, MeasuringConfig, ScoringConfig
+from bertsmith.recipes.predict.config import MAX_SAMPLES, MeasuringConfig, ScoringConfig
 from bertsmith.recipes.predict.evaluate import evaluate_model
 from bertsmith.recipes.predict.recipe import answered, asked_of
 from bertsmith.recipes.predict.rows import Asked, asked_values
@@ -212,8 +212,8 @@ class LoadedModel:
         ``temperature=0.7``. Raises `ModelFolderError`, `ConfigError` and `ExampleError`.
         """
         config = configured(WritingConfig, options, spelled=in_python)
-        if not 1 <= samples <= MOST_SAMPLES:
-            raise ConfigError(f"samples is {samples}", remedy=f"it must be in [1, {MOST_SAMPLES}]")
+        if not 1 <= samples <= MAX_SAMPLES:
+            raise ConfigError(f"samples is {samples}", remedy=f"it must be in [1, {MAX_SAMPLES}]")
         written = written_texts(
             self.engine, self.tokenizer, prompt, samples, config, where=self.name
         )

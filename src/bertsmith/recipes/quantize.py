@@ -54,9 +54,9 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, write_quantized
 from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder
 
-MOST_LOST = 0.5
+MAX_LOSS_POINTS = 0.5
 """Points of a score, out of 100, that int8 may cost."""
-LEAST_COSINE = 0.997
+MIN_COSINE = 0.997
 """Least mean cosine of int8 vectors with those of fp32, where no pairs say more."""
 # texts whose lengths are measured, and turns of each precision
 _TEXTS, _TURNS = 256, 5
@@ -377,9 +377,9 @@ def refuse_slow_or_worse(measured: Sequence[Measurement], verb: str = "answer") 
             "all of them",
             remedy="give others as --dev",
         )
-    if lost > MOST_LOST:
+    if lost > MAX_LOSS_POINTS:
         raise ConfigError(
-            f"int8 costs {lost:.2f} points of {score_label(name)}, more than {MOST_LOST}",
+            f"int8 costs {lost:.2f} points of {score_label(name)}, more than {MAX_LOSS_POINTS}",
             remedy=other,
         )
 
@@ -387,10 +387,10 @@ def refuse_slow_or_worse(measured: Sequence[Measurement], verb: str = "answer") 
 def _refuse_far(small: Measurement, other: str) -> None:
     """Raise `ConfigError` for vectors that are too far from those of fp32."""
     mean, worst = small.scores["cosine"], small.scores["worst_cosine"]
-    if mean < LEAST_COSINE:
+    if mean < MIN_COSINE:
         raise ConfigError(
             f"the mean cosine of int8 vectors with those of fp32 is {mean:.4f}, below "
-            f"{LEAST_COSINE} (worst {worst:.4f})",
+            f"{MIN_COSINE} (worst {worst:.4f})",
             remedy=f"{other}, or give pairs with a number as --dev to measure what that costs",
         )
 

@@ -314,7 +314,7 @@ def gigabytes(amount: float) -> str:
 
 TOKENS = 4096
 """Tokens of the batch for which memory is given, 32 sequences of 128."""
-_LONGEST = 128
+_MAX_LENGTH = 128
 # measured: a process with all imports, and what the first batch loads
 _IMPORTED, _LOADED = 230_000_000, 70_000_000
 
@@ -346,8 +346,8 @@ def show(facts: Iterable[ModelFacts]) -> None:
     table = Table(title="Published models", caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1))
     table.caption = (
         "Parameters in millions, as the published count takes them. GB of memory of a whole "
-        f"process, to run the encoder on batches of {TOKENS:,} tokens in sequences of {_LONGEST}, "
-        "and to train it with them: masked LM, AdamW, a checkpoint being saved."
+        f"process, to run the encoder on batches of {TOKENS:,} tokens in sequences of {_MAX_LENGTH}"
+        ", and to train it with them: masked LM, AdamW, a checkpoint being saved."
     )
     table.add_column("model", no_wrap=True)
     for title in ("layers/\nhidden", "parameters", "published", *_MEMORY.values()):
@@ -363,7 +363,7 @@ def as_json(facts: Iterable[ModelFacts]) -> dict[str, Any]:
     """Return the models, and the batch that memory is given for, as plain values."""
     return {
         "tokens_per_batch": TOKENS,
-        "longest": _LONGEST,
+        "longest": _MAX_LENGTH,
         "models": [dataclasses.asdict(item) for item in facts],
     }
 
@@ -397,7 +397,7 @@ def _living(encoder: EncoderConfig) -> int:
 def _facts(name: str) -> ModelFacts:
     config = preset_config(name)
     encoder = config.encoder
-    samples = SampleConfig(max_length=_LONGEST, tokens_per_batch=TOKENS)
+    samples = SampleConfig(max_length=_MAX_LENGTH, tokens_per_batch=TOKENS)
     trained = dataclasses.replace(config, masked_lm=True)
     return ModelFacts(
         name=name,

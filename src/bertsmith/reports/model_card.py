@@ -23,7 +23,7 @@ from bertsmith.weights.folder import CARD_FILE
 from bertsmith.weights.formats.catalog import cannot_hold
 
 _HEAD = re.compile(r"\A\s*---[ \t]*\r?\n(?P<head>.*?)^---[ \t]*$\r?\n?", re.DOTALL | re.MULTILINE)
-_LARGEST = 2**20
+_MAX_BYTES = 2**20
 _ONE, _SEVERAL, _ONE_OR_SEVERAL = (str,), (list,), (str, list)
 _KINDS: dict[str, tuple[type, ...]] = {
     "license": _ONE_OR_SEVERAL,
@@ -104,7 +104,7 @@ def read_card(folder: Path) -> str:
     if not path.exists():
         return ""
     try:
-        if not path.is_file() or path.stat().st_size > _LARGEST:
+        if not path.is_file() or path.stat().st_size > _MAX_BYTES:
             raise ModelFolderError("is not a model card: not a file, or over 1 MiB", where=path)
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

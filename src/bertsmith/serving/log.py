@@ -19,10 +19,10 @@ from typing import TextIO
 
 from bertsmith.core.printable import counted
 
-MOST_KEPT = 64 * 1024
+MAX_KEPT_LINES = 64 * 1024
 """Characters that wait to be written, at most."""
 # pauses in which nothing is written, after which nobody is expected to read what is left at the end
-_PAUSE, _MOST_PAUSES = 0.05, 40
+_PAUSE, _MAX_PAUSES = 0.05, 40
 
 
 @contextmanager
@@ -103,7 +103,7 @@ class BufferedLog(io.TextIOBase):
         """Keep text to be written, or drop it; returns its length."""
         with self._changed:
             # what follows a dropped line is dropped too until there is room: one count is enough
-            self._full = self._full or self._size + len(text) > MOST_KEPT
+            self._full = self._full or self._size + len(text) > MAX_KEPT_LINES
             if self._full:
                 self._count(text.count("\n"), len(self._kept))
             else:
@@ -174,7 +174,7 @@ class BufferedLog(io.TextIOBase):
             while self._waits or self._writes:
                 self._changed.wait(_PAUSE)
                 pauses, before = pauses + 1 if self._written == before else 0, self._written
-                if pauses > _MOST_PAUSES:
+                if pauses > _MAX_PAUSES:
                     return False
         return True
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _PACKAGES = ("starlette", "granian", "orjson", "pydantic", "prometheus_client")
 # without a request, after which connections are closed; what is on its way then would be lost
 _QUIET = 0.3
-_LONGEST_PARTING = 5.0
+_MAX_PARTING_SECONDS = 5.0
 _TICK = 0.02
 # more than before, after which Python looks for cycles among the new ones
 _CONTAINERS = 50_000
@@ -278,7 +278,7 @@ async def _drain(gateway: Gateway, app: Limits, config: ServeConfig, asked: asyn
 async def _end(gateway: Gateway, app: Limits, config: ServeConfig) -> None:
     await asyncio.sleep(config.drain_delay)
     await gateway.drain()
-    until = time.monotonic() + _LONGEST_PARTING
+    until = time.monotonic() + _MAX_PARTING_SECONDS
     while not app.quiet(_QUIET) and time.monotonic() < until:
         await asyncio.sleep(_TICK)
 

@@ -34,7 +34,7 @@ INDEX = "store.json"
 HELD_OUT = "held-out"
 VOCABULARY = "vocabulary"
 _OWN_HASH = "sha256"
-_LARGEST_INDEX = 64 * 2**20
+_MAX_INDEX_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +173,7 @@ def _read_index(folder: Path) -> StoreIndex:
             where=folder,
             remedy="make one with `bertsmith prepare CORPUS --vocab DIR --out STORE`",
         )
-    content = read_json(path, StoreError, largest=_LARGEST_INDEX)
+    content = read_json(path, StoreError, largest=_MAX_INDEX_BYTES)
     if version := other_version(content.get("format"), FORMAT):
         raise StoreError(f"is the index of a store that {version} prepared", where=path)
     content.pop(_OWN_HASH, None)

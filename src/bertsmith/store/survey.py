@@ -21,7 +21,7 @@ Numbers = NDArray[np.int64]
 
 _SHINGLE, _BANDS, _ROWS = 5, 8, 3
 _ALIKE = 0.5
-_LONGEST, _SHORTEST = 5_000, 20
+_MAX_LENGTH, _MIN_LENGTH = 5_000, 20
 _SHOWN = 40
 
 
@@ -44,8 +44,8 @@ class Likeness:
         """Look at the documents that begin at these tokens, neighbours in one file, in order."""
         begins = np.unique(begins)  # a document may be empty
         ends = self._ends[np.searchsorted(self._ends, begins, side="right")]
-        ends = np.minimum(ends, begins + _LONGEST)
-        begins, ends = (part[ends - begins >= _SHORTEST] for part in (begins, ends))
+        ends = np.minimum(ends, begins + _MAX_LENGTH)
+        begins, ends = (part[ends - begins >= _MIN_LENGTH] for part in (begins, ends))
         if len(begins):
             origin = int(begins[0])
             ids = self._store.read(origin, int(ends.max())).astype(np.int64)
@@ -87,10 +87,10 @@ class Likeness:
         return (np.stack(hashes, axis=1) >> np.uint64(32)).astype(np.uint32)
 
 
-MOST_TOKENS = 20_000_000
+MAX_TOKENS = 20_000_000
 _PASSAGE = 65_536
 # shorter sentences repeat by nature: headings, "Returns:", "Yes."
-_SHORTEST_SENTENCE = 8
+_MIN_SENTENCE_LENGTH = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +139,7 @@ class Passage:
     documents: Numbers
 
 
-def survey(store: TokenStore, vocabulary: int, most: int = MOST_TOKENS) -> Survey:
+def survey(store: TokenStore, vocabulary: int, most: int = MAX_TOKENS) -> Survey:
     """Look at a store with ids below `vocabulary`, at about so many tokens of it at most."""
     counts = np.zeros(vocabulary, np.int64)
     keys: list[NDArray[np.uint64]] = []
@@ -149,7 +149,7 @@ def survey(store: TokenStore, vocabulary: int, most: int = MOST_TOKENS) -> Surve
         for passage in passages(store, most):
             counts += np.bincount(passage.ids, minlength=vocabulary)
             lengths = np.diff(passage.sentences)
-            long_enough = lengths >= _SHORTEST_SENTENCE
+            long_enough = lengths >= _MIN_SENTENCE_LENGTH
             keys.append(_sentence_keys(passage, lengths)[long_enough])
             starts = passage.begin + passage.sentences[:-1][long_enough]
             places.append(np.stack([starts, lengths[long_enough]]))
@@ -175,7 +175,7 @@ def survey(store: TokenStore, vocabulary: int, most: int = MOST_TOKENS) -> Surve
     )
 
 
-def passages(store: TokenStore, most: int = MOST_TOKENS) -> Iterator[Passage]:
+def passages(store: TokenStore, most: int = MAX_TOKENS) -> Iterator[Passage]:
     """Passages of about 65,536 tokens: all of the store, or some at even distances."""
     if store.tokens <= most:
         begins = np.arange(0, store.tokens, _PASSAGE)

@@ -77,7 +77,7 @@ def pick_classes(
 
 
 ROWS = 2
-_LONGEST = 600
+_MAX_LENGTH = 600
 
 
 def tell_rows(task: Task[Any], rows: Sequence[Any], file: Path, reading: Reading) -> None:
@@ -97,7 +97,7 @@ def preview(task: Task[Any], rows: Sequence[Any], layout: str, file: Path, width
     shown = [rows[0], *other]
     parts = [task.present.labelled_parts(row) for row in shown]
     names = max(len(name) for texts in parts for name in texts)
-    lines = [f"{printable(file.name)}: {printable(layout or task.unit, _LONGEST)}"]
+    lines = [f"{printable(file.name)}: {printable(layout or task.unit, _MAX_LENGTH)}"]
     for row, texts in zip(shown, parts, strict=True):
         place = f"line {row.line}"
         for name, text in texts.items():

@@ -85,8 +85,8 @@ def _names(rows: Sequence[Question], known: Sequence[str]) -> Labels:
 # encoding
 
 # as in the original code
-_LONGEST_QUESTION = 64
-_SHORTEST_CONTEXT = 8
+_MAX_QUESTION_LENGTH = 64
+_MIN_CONTEXT_LENGTH = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ def encode_questions(tokenizer: Tokenizer, rows: Sequence[Question], room: Room)
     Questions keep their first 64 tokens. Raises `ConfigError` where there is no room for one.
     """
     free = room.longest - tokenizer.specials_around(pair=True)
-    most = min(_LONGEST_QUESTION, free - _SHORTEST_CONTEXT)
+    most = min(_MAX_QUESTION_LENGTH, free - _MIN_CONTEXT_LENGTH)
     if most < 1:
         raise ConfigError(
             f"longest is {room.longest}",

@@ -19,7 +19,7 @@ Row = TypeVar("Row")
 Refuse = Callable[[UserError, str], None]
 """A function of a row's error and of the row as it is in the file."""
 
-_LONGEST_ROW = 10_000
+_MAX_ROW_LENGTH = 10_000
 
 
 def fail(error: UserError, row: str) -> None:
@@ -114,6 +114,6 @@ FAIL = BadRows("fail")
 
 def _line(error: UserError, row: str) -> str:
     reason = f"{error.what}; {error.remedy}" if error.remedy else error.what
-    kept = {"line": error.line, "reason": reason, "row": row[:_LONGEST_ROW]}
+    kept = {"line": error.line, "reason": reason, "row": row[:_MAX_ROW_LENGTH]}
     # escaped, so that lone surrogates and undecodable bytes can be written
     return json.dumps(kept) + "\n"

@@ -27,7 +27,7 @@ Layout = Literal["conll-2012", "conllu"]
 
 _BEGIN, _END = "#begin document", "#end document"
 _WORD, _TAG, _NAMED = 3, 4, 10
-_FEWEST_COLUMNS = 6
+_MIN_COLUMNS = 6
 _LINES = 2000
 _NOTHING = ("-", "_", "*", "")
 _BRACKET = re.compile(r"\(([^()|]*)\)?|([^()|]+)\)")
@@ -181,7 +181,7 @@ def _column_documents(file: TextFile) -> Iterator[MarkedDocument]:
             continue
         if not text.startswith("#"):
             cells = text.split()
-            if not inside or len(cells) < _FEWEST_COLUMNS:
+            if not inside or len(cells) < _MIN_COLUMNS:
                 remedy = "give the columns of CoNLL-2012 between #begin document and #end document"
                 raise file.fault("no word of a document", line, remedy)
             lines.append((line, cells))

@@ -24,7 +24,7 @@ from bertsmith.text.config import UTF8, codec_named
 _TYPOGRAPHY = frozenset("€‚„…‹‘’“”•–—›™\xa0¡£§©«®°²³´·º»½¼¾¿×ª±№\u00ad")
 _BETWEEN_LETTERS = frozenset("’–—…\u00ad\xa0·´")
 _ASIAN_TYPOGRAPHY = frozenset("「」『』《》〈〉【】〔〕々〇ー・…—‘’“”·、。！？，：；（）％～　－")
-_LEAST_LETTERS = 3
+_MIN_LETTERS = 3
 _UNEXPLAINED = 0.02
 
 
@@ -194,7 +194,7 @@ def _unexplained(text: str, counts: Counter[str], language: _Language) -> int | 
         frequent = sum(counts[sign] for sign in language.frequent)
         if letters < 5 or frequent < language.share * letters:
             return None
-    elif beyond < _LEAST_LETTERS:
+    elif beyond < _MIN_LETTERS:
         return None
     if strange <= most and language.by_words:
         strange += sum(_misplaced(word, language) for word in text.split() if not word.isascii())

@@ -31,7 +31,7 @@ _SENTENCE_WORDS = 6
 _SENTENCE_CHARACTERS = 60
 _FEW_ROWS = 10
 # no table has as many columns, and Python reads no number of thousands of digits
-_MOST_DIGITS = 9
+_MAX_DIGITS = 9
 _LETTERS = re.compile(r"[^\W\d_]+")
 _DIGITS = re.compile(r"\d+")
 _STOPS = (".", "!", "?", "。", "！", "？")
@@ -192,7 +192,7 @@ def check_unique(index: int, names: Sequence[str], header: Header, file: TextFil
 
 def is_position(name: str) -> bool:
     """Return whether a column is given by position, not by name."""
-    return name.isascii() and name.isdecimal() and len(name) <= _MOST_DIGITS
+    return name.isascii() and name.isdecimal() and len(name) <= _MAX_DIGITS
 
 
 def stated_header(

@@ -31,13 +31,13 @@ from bertsmith.text.encodings import (
 
 COMPRESSED = (".gz", ".zst")
 BLOCK_BYTES = 1 << 20
-LONGEST_LINE = 1 << 26
-LONGEST_FILE = 1 << 29
+MAX_LINE_LENGTH = 1 << 26
+MAX_FILE_LENGTH = 1 << 29
 """Maximum characters of a file that must be in memory as a whole, such as one JSON object."""
 
 # undecodable bytes in text ("surrogateescape")
 _ESCAPED = re.compile("[\udc80-\udcff]")
-_MOST_VERDICTS = 100_000
+_MAX_VERDICTS = 100_000
 # files are opened several times, to recognise and to read them, but examined and reported once
 _verdicts: dict[tuple[object, ...], Verdict] = {}
 
@@ -205,7 +205,7 @@ class TextFile:
 
         With `escaped`, undecodable bytes are kept for `undecodable` to find, so that one such line
         does not end the reading. Raises the file's error if it cannot be decoded, or a line has
-        more than `LONGEST_LINE` characters.
+        more than `MAX_LINE_LENGTH` characters.
         """
         number, rest = 1, ""
         for text in self._decoded("surrogateescape" if escaped else "strict"):
@@ -214,9 +214,9 @@ class TextFile:
             for other in others:
                 yield number, rest
                 number, rest = number + 1, other
-            if len(rest) > LONGEST_LINE:
+            if len(rest) > MAX_LINE_LENGTH:
                 remedy = "is a line end missing, or is this another kind of file?"
-                raise self.fault(f"a line of over {LONGEST_LINE:,} characters", number, remedy)
+                raise self.fault(f"a line of over {MAX_LINE_LENGTH:,} characters", number, remedy)
         if rest:
             yield number, rest
 
@@ -230,9 +230,9 @@ class TextFile:
         for text in self._decoded("strict"):
             parts.append(text)
             size += len(text)
-            if size > LONGEST_FILE:
+            if size > MAX_FILE_LENGTH:
                 remedy = "split it into several files"
-                raise self.fault(f"more than {LONGEST_FILE:,} characters", None, remedy)
+                raise self.fault(f"more than {MAX_FILE_LENGTH:,} characters", None, remedy)
         return "".join(parts)
 
     def undecodable(self, text: str, line: int) -> UserError | None:
@@ -337,7 +337,7 @@ class TextFile:
 
 
 def _remember(key: tuple[object, ...], verdict: Verdict) -> None:
-    if len(_verdicts) >= _MOST_VERDICTS:
+    if len(_verdicts) >= _MAX_VERDICTS:
         del _verdicts[next(iter(_verdicts))]
     _verdicts[key] = verdict
 

@@ -12,8 +12,8 @@ from bertsmith.core.errors import UserError
 from bertsmith.core.files import NestedTooDeep, parse_json
 from bertsmith.text.opening import TextFile
 
-_DEEPEST = 16
-_LONGEST = 1 << 24
+_MAX_DEPTH = 16
+_MAX_LENGTH = 1 << 24
 _SPACE = re.compile(r"[\s,]*")
 _STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_][\w.]*|-?\d[\d_]{0,30}\.?\d{0,30}(?:[eE][+-]?\d{1,3})?")
@@ -26,8 +26,8 @@ _TYPE = re.compile(r"\s*,?\s*(?:dtype|shape)=(?:\w+|'[^']*'|\([^)]*\))")
 
 def literal(written: str) -> object:
     """Parse a list or object in a cell. Raises `ValueError` for anything else."""
-    if len(written) > _LONGEST:
-        raise ValueError(f"longer than {_LONGEST:,} characters")
+    if len(written) > _MAX_LENGTH:
+        raise ValueError(f"longer than {_MAX_LENGTH:,} characters")
     try:
         return parse_json(written)
     except NestedTooDeep:
@@ -48,7 +48,7 @@ def _after_space(text: str, at: int, space: re.Pattern[str] = _SPACE) -> int:
 
 def _value(text: str, at: int, depth: int) -> tuple[object, int]:
     sign = text[at : at + 1]
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         raise ValueError("nested too deep")
     if sign in ("[", "("):
         return _list(text, at + 1, "]" if sign == "[" else ")", depth)

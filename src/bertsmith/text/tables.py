@@ -30,13 +30,13 @@ from bertsmith.text.headers import (
     stated_header,
     undecided,
 )
-from bertsmith.text.opening import COMPRESSED, LONGEST_LINE, TextFile, kind_of
+from bertsmith.text.opening import COMPRESSED, MAX_LINE_LENGTH, TextFile, kind_of
 from bertsmith.text.structured import json_records
 
 # a bad row of more lines is skipped as a whole once so many have been read again: reading them all
 # again would take quadratic time
 _LINES_READ_AGAIN = 1000
-_MOST_READ_AGAIN = 500_000
+_MAX_READ_AGAIN = 500_000
 # lines of a row from which on they are looked at, and the share of them that look like rows
 _LINES_IN_QUOTES = 10
 _SHARE_IN_QUOTES = 0.9
@@ -52,7 +52,7 @@ class _Lines:
     def __init__(self, lines: Iterator[tuple[int, str]]) -> None:
         self._lines = lines
         self._again: deque[tuple[int, str]] = deque()
-        self._left = _MOST_READ_AGAIN
+        self._left = _MAX_READ_AGAIN
         self.row: list[tuple[int, str]] = []
 
     def __iter__(self) -> Iterator[str]:
@@ -82,7 +82,7 @@ def comma_rows(file: TextFile) -> Iterator[tuple[int, list[str] | UserError, str
     rows of one length only with semicolons, tabs or bars.
     """
     # the module's default limit of 128 K characters a field is too small for long texts
-    csv.field_size_limit(LONGEST_LINE)
+    csv.field_size_limit(MAX_LINE_LENGTH)
     lines = file.lines(escaped=True)
     first = list(islice(lines, _SAMPLE))
     if first and (stated := _STATED_DELIMITER.fullmatch(first[0][1])):

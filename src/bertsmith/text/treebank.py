@@ -16,9 +16,9 @@ _WORD, _TAG, _HEAD, _RELATION, _MISC = 1, 3, 6, 7, 9
 _DOCUMENT = "# newdoc"
 ENTITY = "Entity"
 """The name of the brackets of mentions in the last column."""
-_LONGEST_SENTENCE = 100_000
+_MAX_SENTENCE_LENGTH = 100_000
 # Python reads no number of thousands of digits
-_MOST_DIGITS = 9
+_MAX_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ def _sentences(file: TextFile) -> Iterator[tuple[int, list[tuple[int, list[str]]
         elif not cells[0].replace("-", "").replace(".", "").isdecimal():
             what = f"{cells[0]!r} is no number of a word"
             raise file.fault(what, line, "number the words of a sentence from 1")
-        if len(words) > _LONGEST_SENTENCE:
+        if len(words) > _MAX_SENTENCE_LENGTH:
             what = f"no empty line in {counted(len(words), 'line')}"
             raise file.fault(what, line, "put an empty line after each sentence")
     if words:
@@ -115,7 +115,7 @@ def _tree(file: TextFile, lines: Sequence[tuple[int, list[str]]], document: int)
 
 def _number(cell: str) -> int | None:
     """Return the whole number in a cell, None for anything else and for a longer one."""
-    return int(cell) if cell.isdecimal() and len(cell) <= _MOST_DIGITS else None
+    return int(cell) if cell.isdecimal() and len(cell) <= _MAX_DIGITS else None
 
 
 def _marks(cell: str) -> str:

@@ -31,7 +31,7 @@ _MARKED = re.compile(f"{SPACE}?[^{SPACE}]+|{SPACE}")
 _QUOTED = re.compile("(``|'')|.", re.DOTALL)
 # of ASCII, what is not always replaced by itself
 _APART = "\r`'"
-_LARGEST_CLUSTER = 5
+_MAX_CLUSTER_LENGTH = 5
 
 
 class CompiledUnigramText:
@@ -224,7 +224,7 @@ class _Characters:
 
     def _replacement(self, cluster: str) -> list[tuple[str, int]]:
         """Return what parts of a cluster become, with their numbers of characters."""
-        if len(cluster.encode("utf-8", "surrogatepass")) <= _LARGEST_CLUSTER:
+        if len(cluster.encode("utf-8", "surrogatepass")) <= _MAX_CLUSTER_LENGTH:
             new, size = self._exchanged(cluster)
             if size:
                 return [(new, len(cluster))]

@@ -27,7 +27,7 @@ _HEAD = 4
 _LEAF = 1 << 31
 _LABEL = _LEAF | 0xFF
 _BLANK = 0x20
-_LONGEST_MATCH, _LARGEST = 256, 2**20
+_MAX_MATCH_LENGTH, _MAX_BYTES = 256, 2**20
 
 
 class CharsMap:
@@ -35,7 +35,7 @@ class CharsMap:
 
     def __init__(self, data: bytes) -> None:
         """Raises `ValueError` for bytes that contain no valid rules."""
-        if len(data) > _LARGEST:
+        if len(data) > _MAX_BYTES:
             raise ValueError("they are longer than 1 MiB")
         size = int.from_bytes(data[:_HEAD], "little")
         if data and (len(data) < _HEAD or size % 4 or size > len(data) - _HEAD):
@@ -90,7 +90,7 @@ class CharsMap:
         labels = units & _LABEL
         level, depth = nodes[:1], 0
         while len(level):
-            if depth > _LONGEST_MATCH:
+            if depth > _MAX_MATCH_LENGTH:
                 return True  # only cyclic rules are this deep
             after = nodes[(labels < 256) & np.isin(nodes ^ labels, bases[level])]
             if depth and (labels[after] == _BLANK).any():

@@ -27,7 +27,7 @@ from bertsmith.tokens.normalisation import (
 from bertsmith.tokens.vocabulary import Remembered, Stretch
 
 _UNKNOWN_PENALTY = 10.0
-_LEAST_FLOAT = 2.0**-126
+_MIN_FLOAT = 2.0**-126
 _PREFIX = 2
 
 
@@ -49,7 +49,7 @@ class Unigram:
         """`pieces` are those a text may be split into; those in `wanted` are always split off."""
         self._scores = dict(zip(pieces, scores, strict=True))
         ordinary = [score for piece, score in self._scores.items() if piece not in wanted]
-        best = max([_LEAST_FLOAT, *ordinary])
+        best = max([_MIN_FLOAT, *ordinary])
         self._unknown = _rounded(min(ordinary, default=0.0) - _UNKNOWN_PENALTY)
         for piece in wanted:
             self._scores[piece] = _rounded(len(piece.encode()) * best - 0.1)

@@ -17,7 +17,7 @@ from bertsmith.core.errors import VocabularyError
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BYTE_SPECIALS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 UNIGRAM_SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
-MOST_PIECES = 1_000_000
+MAX_PIECES = 1_000_000
 
 _PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d{4}|<\|(?:padding|endoftext)\|>")
 _PLACEHOLDER_STARTS = ("[unused", "madeupword", "<|")
@@ -44,9 +44,9 @@ def check_vocabulary(
     """
     if not vocabulary:
         raise VocabularyError("holds no pieces", where=where, remedy="learn a vocabulary first")
-    if len(vocabulary) > MOST_PIECES:
+    if len(vocabulary) > MAX_PIECES:
         raise VocabularyError(
-            f"holds more than {MOST_PIECES:,} pieces",
+            f"holds more than {MAX_PIECES:,} pieces",
             where=where,
             remedy="name a vocabulary, which has one piece a line",
         )
@@ -187,7 +187,7 @@ def joined(stretches: Iterable[Stretch]) -> Encoding:
 
 
 _CACHE_SIZE = 200_000
-_LONGEST_CACHED = 48
+_MAX_CACHED_LENGTH = 48
 
 Value = TypeVar("Value")
 
@@ -204,7 +204,7 @@ class Remembered(dict[str, Value]):
 
     def __missing__(self, stretch: str) -> Value:
         value = self._compute(stretch)
-        if len(stretch) <= _LONGEST_CACHED:
+        if len(stretch) <= _MAX_CACHED_LENGTH:
             if len(self) >= _CACHE_SIZE:
                 self.clear()
             self[stretch] = value

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from bertsmith.tokens.basic import ASCII_REMOVED, ASCII_WORD, BasicRules, is_punctuation
 from bertsmith.tokens.vocabulary import SPECIALS, Remembered, Stretch
 
-LONGEST_WORD = 100
+MAX_WORD_LENGTH = 100
 CONTINUES = "##"
 
 _PREFIX = 3
@@ -49,7 +49,7 @@ class WordPiece:
     def ids(self, word: str) -> list[int]:
         """Return a word's ids; one [UNK] if no pieces match or it has over 100 characters."""
         length = len(word)
-        if length > LONGEST_WORD:
+        if length > MAX_WORD_LENGTH:
             return self._unknown
         if word in self._first:
             return [self._first[word]]
@@ -81,11 +81,11 @@ def _sizes(pieces: Iterable[str]) -> dict[str, tuple[int, ...]]:
     bits_of = found.get
     for piece in pieces:
         size = len(piece)
-        if size <= LONGEST_WORD:
+        if size <= MAX_WORD_LENGTH:
             prefix = piece[:_PREFIX]
             found[prefix] = bits_of(prefix, 0b110) | 1 << size
     sizes = {
-        bits: tuple(size for size in range(LONGEST_WORD, 0, -1) if bits >> size & 1)
+        bits: tuple(size for size in range(MAX_WORD_LENGTH, 0, -1) if bits >> size & 1)
         for bits in set(found.values())
     }
     return {prefix: sizes[bits] for prefix, bits in found.items()}

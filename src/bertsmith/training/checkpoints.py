@@ -157,8 +157,8 @@ def _header(tensors: Mapping[str, Tensor], rows: Mapping[str, int]) -> dict[str,
     return {_SHARDING: json.dumps(offsets)}
 
 
-_LARGEST = 2**20
-_LARGEST_MEMORY = 2**30
+_MAX_BYTES = 2**20
+_MAX_MEMORY_BYTES = 2**30
 
 
 class Manifest(NamedTuple):
@@ -181,7 +181,7 @@ def read_manifest(path: Path) -> Manifest:
 
     The same for a manifest that another version of the program wrote.
     """
-    written, version = read_bytes(path, RunFolderError, largest=_LARGEST), ""
+    written, version = read_bytes(path, RunFolderError, largest=_MAX_BYTES), ""
     try:
         content = parse_json(written)
         del content["sha256"]
@@ -430,7 +430,7 @@ def _read(folder: Path, run: str) -> Checkpoint:
         if problem := _problem(folder, step, records) or check_files(folder, records):
             raise _Damaged(problem)
         state = State.load(folder / "state.json")
-        memory = read_json(folder / "memory.json", RunFolderError, largest=_LARGEST_MEMORY)
+        memory = read_json(folder / "memory.json", RunFolderError, largest=_MAX_MEMORY_BYTES)
         weights, optimiser = (_load(folder, kind, records) for kind in _TENSORS)
     except OSError as error:
         raise _Damaged(f"{error.filename or folder}: {error.strerror}") from error

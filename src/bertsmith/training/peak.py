@@ -33,7 +33,7 @@ _SIDES = (256, 512, 1024, 2048, 4096, 8192)
 _FIRST_SECONDS, _LATER_SECONDS = 1.8, 0.6
 # many consecutive calls hit a moment in which all threads of a busy machine run; calls longer than
 # a time slice of the system never do
-_TURN, _LONGEST = 0.15, 0.025
+_TURN, _MAX_LENGTH = 0.15, 0.025
 # cores that share a clock, or two threads of one core, reach about this share of their sum
 _SCALING = 0.6
 # runs in quick succession share the machine with the same processes: measuring again adds nothing
@@ -239,7 +239,7 @@ def fastest(
     joined: list[tuple[float, Callable[[], object]]] = []
     waiting = next(products, None)
     while clock() - began < seconds:
-        if waiting is not None and waiting[0] <= (best or math.inf) * _LONGEST:
+        if waiting is not None and waiting[0] <= (best or math.inf) * _MAX_LENGTH:
             timed(waiting[1])
             # the newest first: it is likely the fastest
             joined.insert(0, waiting)

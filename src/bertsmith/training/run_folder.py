@@ -47,7 +47,7 @@ search space of fine-tuning was among those of a training.
 
 _HASH = "sha256"
 # the largest is what was said of each row of a large dev set
-_LARGEST = 2**30
+_MAX_BYTES = 2**30
 
 
 def write_record(path: Path, content: Mapping[str, Any]) -> None:
@@ -59,7 +59,7 @@ def read_record(path: Path) -> dict[str, Any]:
     """Return what `write_record` wrote; `RunFolderError` if it is not that any more."""
     remedy = "delete it, and give the command of the run again"
     try:
-        content: dict[str, Any] = read_json(path, RunFolderError, largest=_LARGEST)
+        content: dict[str, Any] = read_json(path, RunFolderError, largest=_MAX_BYTES)
     except RunFolderError as error:
         raise RunFolderError(f"is damaged: {error.what}", where=path, remedy=remedy) from error
     if content.pop(_HASH, None) != _hash(content):
@@ -80,9 +80,9 @@ _PREPARATIONS = frozenset((_LOCK, "run.json", "verified.json", HELD_OUT_PLAN, PR
 _RECORDS = frozenset(
     (*_PREPARATIONS - {_LOCK}, "result.json", "results.json", "dev.json", "rivals.json")
 )
-_LARGEST_RECORD = 64 * 2**20
-_LONGEST_LINE = 2**20
-_LARGEST_FIGURE = 2**62
+_MAX_RECORD_BYTES = 64 * 2**20
+_MAX_LINE_LENGTH = 2**20
+_MAX_NUMBER = 2**62
 
 
 class RunFolder:
@@ -255,7 +255,7 @@ class RunFolder:
         try:
             with open_regular(self._log) as log:
                 # blocks, as a damaged file may be one line of gigabytes
-                while line := log.readline(_LONGEST_LINE):
+                while line := log.readline(_MAX_LINE_LENGTH):
                     if (entry := _entry(line)) is not None:
                         lines.append(entry)
         except OSError as error:
@@ -350,7 +350,7 @@ class RunFolder:
 def _read_json(path: Path, remedy: str) -> dict[str, Any]:
     """Return the object that `write_json` wrote; `RunFolderError` if the file is damaged."""
     try:
-        found: dict[str, Any] = read_json(path, RunFolderError, largest=_LARGEST_RECORD)
+        found: dict[str, Any] = read_json(path, RunFolderError, largest=_MAX_RECORD_BYTES)
     except RunFolderError as error:
         raise RunFolderError(f"is damaged: {error.what}", where=path, remedy=remedy) from error
     return found
@@ -369,7 +369,7 @@ def _entry(line: bytes) -> dict[str, Any] | None:
 
 
 def _is_figure(value: object) -> bool:
-    return type(value) is float or (type(value) is int and abs(value) < _LARGEST_FIGURE)
+    return type(value) is float or (type(value) is int and abs(value) < _MAX_NUMBER)
 
 
 def _first_difference(stored: object, wanted: object, path: str = "") -> str:

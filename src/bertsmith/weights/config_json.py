@@ -140,8 +140,8 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
 }
-_LARGEST_SIZE, _LARGEST_NUMBER = 2**31 - 1, 1e30
-_LARGEST_OWN = 2**24
+_MAX_SIZE, _MAX_NUMBER = 2**31 - 1, 1e30
+_MAX_OWN_BYTES = 2**24
 
 # settings of transformers that change a model's result, and the values we can follow
 _ONLY: dict[str, tuple[object, ...]] = {
@@ -162,7 +162,7 @@ _ONLY: dict[str, tuple[object, ...]] = {
     "use_rms_norm": (False, None),
     "alibi": (False, None),
 }
-_MOST_LABELS = 100_000
+_MAX_LABELS = 100_000
 _TWO_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}
 _NUMBERS = (
     "theta", "local_theta", "dropout", "attention_dropout", "norm_epsilon", "initial_std",
@@ -216,7 +216,7 @@ class HubConfig:
         """Return settings of `ModelConfig` that `transformers` lacks, for a model's predictions."""
         found: dict[str, Any] = {}
         if predicts == "span":
-            found["no_answer"] = self._optional_number(NO_ANSWER, -_LARGEST_NUMBER, _LARGEST_NUMBER)
+            found["no_answer"] = self._optional_number(NO_ANSWER, -_MAX_NUMBER, _MAX_NUMBER)
         if predicts in ("class", "choice"):
             found["min_confidence"] = self._optional_number(MIN_CONFIDENCE, 0, 1)
             found["conformal"] = self._optional_config(CONFORMAL, Conformal)
@@ -253,8 +253,8 @@ class HubConfig:
 
     def labels(self, outputs: int) -> tuple[str, ...]:
         """The names of a head's outputs, in their order; both directions must agree."""
-        if outputs > _MOST_LABELS:
-            self._refuse(f"its head has {outputs:,} outputs", f"at most {_MOST_LABELS:,} are read")
+        if outputs > _MAX_LABELS:
+            self._refuse(f"its head has {outputs:,} outputs", f"at most {_MAX_LABELS:,} are read")
         number_to_name, name_to_number = (self._data.get(k) for k in ("id2label", "label2id"))
         # old versions wrote the names of two, whatever num_labels was
         unnamed = number_to_name == _TWO_LABELS and self._data.get("num_labels") == outputs
@@ -291,8 +291,8 @@ class HubConfig:
         if not isinstance(settings, dict):
             self._refuse(f"{ENCODER} is {settings!r}", "it must be an object")
         for name, value in settings.items():
-            if isinstance(value, int | float) and not -1 < value <= _LARGEST_OWN:
-                self._refuse(f"{ENCODER}: {name} is {value!r}", f"at most {_LARGEST_OWN:,}")
+            if isinstance(value, int | float) and not -1 < value <= _MAX_OWN_BYTES:
+                self._refuse(f"{ENCODER}: {name} is {value!r}", f"at most {_MAX_OWN_BYTES:,}")
         return EncoderConfig.from_dict(settings)
 
     def _check_settings(self) -> None:
@@ -338,7 +338,7 @@ class HubConfig:
         if "position_offset" not in self._format.needs:
             return 0
         pad_id = self._data.get("pad_token_id", 1)
-        if type(pad_id) is not int or not 0 <= pad_id < _LARGEST_SIZE:
+        if type(pad_id) is not int or not 0 <= pad_id < _MAX_SIZE:
             self._refuse(f"pad_token_id is {pad_id!r}", "it must be a whole number, at least 0")
         return pad_id + 1
 
@@ -357,16 +357,16 @@ class HubConfig:
 
     def _integer(self, name: str, *, least: int = 1) -> int:
         key, value = self._format.keys[name], self._value(name)
-        if type(value) is not int or not least <= value <= _LARGEST_SIZE:
+        if type(value) is not int or not least <= value <= _MAX_SIZE:
             self._refuse(
                 f"{key} is {value!r}" if key in self._data else f"{key} is missing",
-                f"it must be a whole number from {least} to {_LARGEST_SIZE:,}",
+                f"it must be a whole number from {least} to {_MAX_SIZE:,}",
             )
         return value
 
     def _number(self, name: str) -> float:
         value = self._value(name)
-        if type(value) not in (int, float) or not 0 <= value <= _LARGEST_NUMBER:
+        if type(value) not in (int, float) or not 0 <= value <= _MAX_NUMBER:
             key = self._format.keys[name]
             self._refuse(f"{key} is {value!r}", "it must be a number, at least 0")
         return float(value)

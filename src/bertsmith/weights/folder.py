@@ -66,7 +66,7 @@ _OF_OPENVINO = frozenset(("openvino_model.bin", "openvino_model.xml"))
 _EXPORTED = ("model.onnx", "openvino_model.xml", "model.pt2", "onnx/model.onnx")
 _PICKLED = frozenset((".bin", ".pt", ".pth", ".ckpt", ".pkl"))
 # tables of the hub are often rounded up to a multiple of 8, 64 or 128 rows
-_MOST_SPARE_ROWS = 127
+_MAX_SPARE_ROWS = 127
 
 
 def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = "") -> None:
@@ -163,7 +163,7 @@ def _open(folder: Path, *, heads: bool) -> tuple[ModelFiles, Tokenizer]:
 def _tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
     tokenizer = Tokenizer.load(folder)
     rows = config.encoder.vocabulary
-    if not 0 <= rows - tokenizer.size <= _MOST_SPARE_ROWS:
+    if not 0 <= rows - tokenizer.size <= _MAX_SPARE_ROWS:
         raise ModelFolderError(
             f"its vocabulary has {tokenizer.size} pieces, its token table {rows} rows",
             where=folder,

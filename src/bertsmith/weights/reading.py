@@ -27,10 +27,10 @@ from bertsmith.weights.tensors import Weights
 # how far a constant may have moved by being stored
 _ROUNDING = {"F32": 1e-6, "F64": 1e-6, "F16": 1e-3, "BF16": 4e-3}
 
-_MOST_TENSORS = 20_000
+_MAX_TENSORS = 20_000
 
 # positions whose table is made where the file has none, so that no config asks for terabytes
-_MOST_MADE = 2**13
+_MAX_CREATED_POSITIONS = 2**13
 
 
 class ModelFiles:
@@ -52,7 +52,7 @@ class ModelFiles:
         self._layout = FORMATS[self._format]
         self._stored = self._standard_names()
         blocks = encoder.groups or encoder.layers
-        if not blocks <= len(self._stored) <= _MOST_TENSORS:
+        if not blocks <= len(self._stored) <= _MAX_TENSORS:
             self._refuse(f"holds {len(self._stored):,} tensors, which no {blocks} layers have")
         parts = self._parts()
         self._tell_unknown(parts)
@@ -240,7 +240,7 @@ class ModelFiles:
             if hub not in self._stored:
                 made = ours == POSITIONS and self._encoder.positions == "sinusoidal"
                 rows = self._encoder.longest + self._encoder.position_offset
-                if made and rows > _MOST_MADE:
+                if made and rows > _MAX_CREATED_POSITIONS:
                     self._refuse(f"lacks the tensor {hub} of {rows:,} positions")
                 continue
             table = self._weights.read(self._stored[hub])

@@ -68,9 +68,9 @@ _TRANSFORMER_FILES = (
 )  # fmt: skip
 _KNOWN = re.compile(r"sentence_transformers(\.\w+)*\.(Transformer|Pooling|Normalize|Dense)")
 _PLACE = re.compile(r"\w[\w.-]{0,100}")
-_LARGEST_FILE = 2**20
-_LARGEST_TOKENIZER = 2**28
-_LARGEST_SIDE = 2**16
+_MAX_FILE_BYTES = 2**20
+_MAX_TOKENIZER_BYTES = 2**28
+_MAX_SIDE_FILE_BYTES = 2**16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ def read_sentence_folder(folder: Path) -> SentenceSettings | None:
         return None
     modules = [
         _module(item, path)
-        for item in read_json(path, ModelFolderError, kind=list, largest=_LARGEST_FILE)
+        for item in read_json(path, ModelFolderError, kind=list, largest=_MAX_FILE_BYTES)
     ]
     kinds = [kind for kind, _ in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or not {*kinds[2:]} <= {"Dense", "Normalize"}:
@@ -168,7 +168,7 @@ def _pooling(path: Path, folder: Path) -> tuple[tuple[VectorPooling, ...], int]:
             "include_prompt is false", path, "only prompts that are pooled too can be followed"
         )
     width = config.get("word_embedding_dimension", config.get("embedding_dimension"))
-    if type(width) is not int or not 1 <= width <= _LARGEST_SIDE:
+    if type(width) is not int or not 1 <= width <= _MAX_SIDE_FILE_BYTES:
         raise _refused(f"word_embedding_dimension is {str(width)[:80]}", path, "it must be a width")
     return tuple(POOLINGS[name] for name in names), width * len(names)
 
@@ -257,7 +257,7 @@ def _of_texts(folder: Path) -> tuple[dict[str, str], str | None, int | None]:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    config: dict[str, Any] = read_json(path, ModelFolderError, largest=_LARGEST_FILE)
+    config: dict[str, Any] = read_json(path, ModelFolderError, largest=_MAX_FILE_BYTES)
     return config
 
 
@@ -388,7 +388,7 @@ def is_static(folder: Path) -> bool:
     path = folder / MODULES_FILE
     if not path.is_file():
         return False
-    modules = read_json(path, ModelFolderError, kind=list, largest=_LARGEST_FILE)
+    modules = read_json(path, ModelFolderError, kind=list, largest=_MAX_FILE_BYTES)
     first = modules[0] if modules and isinstance(modules[0], dict) else {}
     return _STATIC.fullmatch(str(first.get("type"))) is not None
 
@@ -422,7 +422,7 @@ def read_static(folder: Path) -> tuple[Tensor, Tokenizer, SentenceSettings]:
 def _static_modules(folder: Path) -> tuple[Path, list[AfterPooling]]:
     """The folder of the StaticEmbedding, and the layers after it."""
     path = folder / MODULES_FILE
-    first, *rest = read_json(path, ModelFolderError, kind=list, largest=_LARGEST_FILE)
+    first, *rest = read_json(path, ModelFolderError, kind=list, largest=_MAX_FILE_BYTES)
     place = first.get("path")
     if place != "" and not (isinstance(place, str) and _PLACE.fullmatch(place)):
         raise _refused(f"a module's path is {str(place)[:80]!r}", path, "it must be a plain name")
@@ -443,7 +443,7 @@ def _static_limit(place: Path, folder: Path) -> int | None:
     if not path.is_file():
         return None
     check_file(path, folder.resolve())
-    config = read_json(path, ModelFolderError, largest=_LARGEST_TOKENIZER).get("truncation")
+    config = read_json(path, ModelFolderError, largest=_MAX_TOKENIZER_BYTES).get("truncation")
     longest = config.get("max_length") if isinstance(config, dict) else None
     if longest is not None and (type(longest) is not int or longest < 1):
         raise _refused(f"max_length is {str(longest)[:80]!r}", path, "it must be at least 1")

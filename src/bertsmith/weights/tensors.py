@@ -28,7 +28,7 @@ from bertsmith.core.files import (
     write_parts,
 )
 
-_LARGEST_HEADER = 8 * 2**20
+_MAX_HEADER_BYTES = 8 * 2**20
 _BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U16": 2, "I16": 2,
     "F16": 2, "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8, "C64": 8,
@@ -42,7 +42,7 @@ READABLE = {
 """Types that weights can have."""
 
 # what is read by one call: the system takes 1,024 pieces of memory at once
-_MOST_NEIGHBOURS, _NEIGHBOURING_BYTES = 1000, 2**28
+_MAX_NEIGHBOURS, _NEIGHBOURING_BYTES = 1000, 2**28
 
 
 class Entry(NamedTuple):
@@ -103,7 +103,7 @@ class TensorFile:
         begin = end = 0
         for name in sorted(names, key=lambda name: self.entries[name].begin):
             entry = self.entries[name]
-            full = len(group) == _MOST_NEIGHBOURS or entry.end - begin > _NEIGHBOURING_BYTES
+            full = len(group) == _MAX_NEIGHBOURS or entry.end - begin > _NEIGHBOURING_BYTES
             if group and (entry.begin != end or full):
                 yield group
                 group = []
@@ -171,7 +171,7 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[int, dict[str, Any]]:
             "is a Git LFS pointer, not the weights", where=path, remedy="run: git lfs pull"
         )
     length = int.from_bytes(start, "little")
-    if len(start) < 8 or not 2 <= length <= _LARGEST_HEADER:
+    if len(start) < 8 or not 2 <= length <= _MAX_HEADER_BYTES:
         raise ModelFolderError("is no safetensors file", where=path, remedy="fetch it again")
     text = file.read(length)
     try:
@@ -256,8 +256,8 @@ def raw_bytes(tensor: Tensor) -> memoryview:
 
 
 WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
-_LARGEST_INDEX = 16 * 2**20
-_MOST_SHARDS = 1000
+_MAX_INDEX_BYTES = 16 * 2**20
+_MAX_SHARDS = 1000
 
 
 class Weights:
@@ -328,7 +328,7 @@ def weights_hash(folder: Path) -> str:
 
 def _weight_map(folder: Path) -> dict[str, str]:
     path = folder / INDEX_FILE
-    found = read_json(path, ModelFolderError, largest=_LARGEST_INDEX).get("weight_map")
+    found = read_json(path, ModelFolderError, largest=_MAX_INDEX_BYTES).get("weight_map")
     if not isinstance(found, dict) or not found:
         _refuse("holds no weight_map", path)
     for home in found.values():
@@ -336,7 +336,7 @@ def _weight_map(folder: Path) -> dict[str, str]:
         plain = isinstance(home, str) and home.isprintable() and not set(home) & set("/\\:")
         if not plain or not home.endswith(".safetensors") or home.startswith("."):
             _refuse(f"names the file {str(home)[:80]!r}, which no shard can be", path)
-    if len(set(found.values())) > _MOST_SHARDS:
+    if len(set(found.values())) > _MAX_SHARDS:
         _refuse(f"names {len(set(found.values())):,} files", path)
     return found
 

@@ -37,7 +37,7 @@ from bertsmith.weights.folder import load_model, save_model, start_from
 
 # what a window has of a context beside a question of two words, and what two windows share
 ROOM = Room(longest=40, long="head", stride=13)
-LONGEST_ANSWER = 30
+MAX_ANSWER_LENGTH = 30
 Asked = tuple[str, str]
 
 
@@ -131,7 +131,7 @@ def theirs_of(folder: Path, question: str, context: str) -> Theirs:
         for start in range(length):
             if best_seen(begin + start, [(b, n) for b, _, n in places]) != begin:
                 continue
-            for end in range(start, min(length, start + LONGEST_ANSWER)):
+            for end in range(start, min(length, start + MAX_ANSWER_LENGTH)):
                 score = logit[offset + start, 0] + logit[offset + end, 1]
                 if score > best:
                     best, span = float(score), (begin + start, begin + end)

@@ -138,7 +138,7 @@ def test_what_cannot_be_done_is_left_out(tiny_tokenizer: Tokenizer) -> None:
 def test_the_rarest_features_are_left_out_where_memory_is_short(
     tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertsmith.recipes.finetune.tfidf._MOST_BYTES", 24 * 8 * 3 * 2000.0)
+    monkeypatch.setattr("bertsmith.recipes.finetune.tfidf._MAX_BYTES", 24 * 8 * 3 * 2000.0)
     random = np.random.default_rng(0)
     names = ["red", "green", "blue"]
     rows = [

@@ -166,7 +166,7 @@ def test_rows_of_the_table_that_no_text_has_are_left_as_they_are(
     # without decay the others would not move anyway: it is the same training
     config = replace(CONFIG, weight_decay=0.0)
     found = run_trial(make_model, few, config, 1)
-    monkeypatch.setattr("bertsmith.recipes.finetune.trial._MOST", 0.0)
+    monkeypatch.setattr("bertsmith.recipes.finetune.trial._MAX_USED_SHARE", 0.0)
     whole = run_trial(make_model, few, config, 1)
     losses = [[loss for _, loss in item[0].losses] for item in (found, whole)]
     assert len(losses[0]) == len(losses[1])

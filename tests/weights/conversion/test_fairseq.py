@@ -34,7 +34,7 @@ from weights.conversion.reference import varied
 Tensors = dict[str, Tensor]
 
 MERGES = ("t h", "th e", "Ġ the", "i n", "Ġ in", "a n", "an d", "Ġ and", "e r", "o n")
-HEADS, LONGEST = 4, 21
+HEADS, MAX_LENGTH = 4, 21
 MODULES = {
     "attention.self.query": "self_attn.q_proj",
     "attention.self.key": "self_attn.k_proj",
@@ -76,7 +76,7 @@ def config(rows: int, **changes: Any) -> RobertaConfig:  # noqa: ANN401
         num_hidden_layers=3,
         num_attention_heads=HEADS,
         intermediate_size=37,
-        max_position_embeddings=LONGEST + 2,
+        max_position_embeddings=MAX_LENGTH + 2,
         type_vocab_size=1,
         layer_norm_eps=1e-5,
         **changes,
@@ -140,7 +140,7 @@ def compare(folder: Path, theirs: Any) -> None:  # noqa: ANN401
     ours, _ = load_model(folder)
     generator = torch.Generator().manual_seed(4)
     rows = ours.config.encoder.vocabulary
-    ids = [torch.randint(4, rows, (length,), generator=generator) for length in (3, 11, LONGEST)]
+    ids = [torch.randint(4, rows, (length,), generator=generator) for length in (3, 11, MAX_LENGTH)]
     batch = pack([id_.numpy() for id_ in ids], [id_.numpy() * 0 for id_ in ids])
     with forward_only(ours, "fp32"):
         encoded = ours.encoder(batch)

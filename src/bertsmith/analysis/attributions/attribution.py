@@ -36,7 +36,7 @@ Shares = NDArray[np.float64]
 # tokens of the copies of a sequence that are computed at once
 _TOKENS = 4096
 _FIRST_STEPS = 16
-_MOST_STEPS = 1024
+_MAX_STEPS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ def integrate(
     baseline: Tensor,
     *,
     tolerance: float,
-    most_steps: int = _MOST_STEPS,
+    most_steps: int = _MAX_STEPS,
 ) -> Integral:
     """Integrate gradients from a baseline to inputs, both (length, hidden).
 

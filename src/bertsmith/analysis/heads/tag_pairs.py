@@ -27,8 +27,8 @@ ALL = "all"
 SAME = "same entity"
 """The tag that stands for other words of the same entity."""
 _LEFT_OUT = ("O", "PUNCT")
-_MOST_TAGS = 100
-_MOST_PAIRS = 200
+_MAX_TAGS = 100
+_MAX_PAIRS = 200
 _REACH = 10
 
 
@@ -161,7 +161,7 @@ class TagCounts:
 
     def _number(self, known: dict[str, int], name: str) -> int:
         """Return the number of a name, a new one for a new one; -1 if there are too many."""
-        if name not in known and len(known) < _MOST_TAGS:
+        if name not in known and len(known) < _MAX_TAGS:
             known[name] = len(known)
         return known.get(name, -1)
 
@@ -217,7 +217,7 @@ class TagCounts:
         order = sorted(places, key=lambda at: (-totals[at], at))
         pairs = [
             self._pairs.figures(names[asked], names[wanted], (asked, wanted))
-            for asked, wanted in order[:_MOST_PAIRS]
+            for asked, wanted in order[:_MAX_PAIRS]
         ]
         counts = self._entities.words.sum((1, 2))
         kinds = sorted(self._kinds.items(), key=lambda item: -counts[item[1] + 1])

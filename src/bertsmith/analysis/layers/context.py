@@ -18,8 +18,8 @@ from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 
-MOST_USES = 150
-_MOST_CLUSTERS = 5
+MAX_USES = 150
+_MAX_CLUSTERS = 5
 _NEIGHBOURS = 3
 _ANY_WORDS = 1000
 
@@ -61,7 +61,7 @@ class UseCollector:
 
     def __init__(self, words: Sequence[str], texts: int) -> None:
         self._uses: dict[str, Sample[Use]] = {
-            word: Sample(MOST_USES, Purpose.CONTEXT_USES) for word in words
+            word: Sample(MAX_USES, Purpose.CONTEXT_USES) for word in words
         }
         self._texts: Sample[tuple[str, ...]] = Sample(texts)
 
@@ -147,7 +147,7 @@ def _clusters(cosines: Vectors) -> tuple[NDArray[np.int64], float]:
     apart = np.clip(1 - cosines, 0, None)
     np.fill_diagonal(apart, 0)
     best: tuple[NDArray[np.int64], float] = (np.zeros(len(apart), np.int64), -1.0)
-    for count in range(2, min(_MOST_CLUSTERS, len(apart) - 1) + 1):
+    for count in range(2, min(_MAX_CLUSTERS, len(apart) - 1) + 1):
         model = AgglomerativeClustering(n_clusters=count, metric="precomputed", linkage="average")
         labels = model.fit_predict(apart)
         score = float(silhouette_score(apart, labels, metric="precomputed"))

@@ -40,8 +40,8 @@ from bertsmith.network.model import Model, forward_only
 _TEST_SHARE = 0.3
 _SENTENCES = 32
 _RANK = 64
-_FARTHEST = 10
-_SHORTEST_RANKED = 5
+_MAX_DISTANCE = 10
+_MIN_RANKED_LENGTH = 5
 Numbers = NDArray[np.int64]
 
 
@@ -245,8 +245,8 @@ def _edge_batches(kind: _Kind, sentences: Sequence[ProbedSentence]) -> Iterator[
 def _distances(count: int) -> Tensor:
     """Return the indicators of clipped distances, (1, distances, dependents, heads)."""
     place = torch.arange(count)
-    apart = (place[None, :] - place[:, None]).clamp(-_FARTHEST, _FARTHEST) + _FARTHEST
-    return F.one_hot(apart, 2 * _FARTHEST + 1).permute(2, 0, 1).float()[None]
+    apart = (place[None, :] - place[:, None]).clamp(-_MAX_DISTANCE, _MAX_DISTANCE) + _MAX_DISTANCE
+    return F.one_hot(apart, 2 * _MAX_DISTANCE + 1).permute(2, 0, 1).float()[None]
 
 
 def _edge_score(
@@ -426,7 +426,7 @@ def _structure_score(
             apart = _squared(model(sentence.states[layer] / scale)[None])[0].double().numpy()
         found, edges = _edges_found(sentence, apart)
         right, total = right + found, total + edges
-        if len(sentence.words) >= _SHORTEST_RANKED:
+        if len(sentence.words) >= _MIN_RANKED_LENGTH:
             upper = np.triu_indices(len(sentence.words), 1)
             true = tree_distances(sentence.heads)[upper]
             if len(set(true.tolist())) > 1:

@@ -219,7 +219,7 @@ def _by_sequence(lengths: tuple[int, ...], packed: Tensor) -> list[Tensor]:
 
 
 # of queries: shorter ones make products too small to be fast
-_SHORTEST = 64
+_MIN_LENGTH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ def group_local(
 
 def _blocks(sizes: Numbers, window: int, places: Numbers | None) -> tuple[_Stretches, _Stretches]:
     """The queries and the keys of every block; queries by their number where they are `places`."""
-    size = max(_SHORTEST, 2 * window)
+    size = max(_MIN_LENGTH, 2 * window)
     blocks = -(-sizes // size)
     owner = np.repeat(np.arange(len(sizes)), blocks)
     first = size * (np.arange(blocks.sum()) - np.repeat(np.cumsum(blocks) - blocks, blocks))

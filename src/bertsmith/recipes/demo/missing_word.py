@@ -44,7 +44,7 @@ CANDIDATES, PLACES = 4, 4
 TRAIN_A_WORD, DEV_A_WORD = 1000, 150
 TOKEN = re.compile(r"\w+|[^\w\s]")
 
-_FEWEST, _MOST = 6, 30
+_MIN_WORDS, _MAX_WORDS = 6, 30
 _LETTERS, _CODE = 0.9, frozenset("[]`=<>{}_*|")
 _COUNTED = 50_000
 
@@ -166,7 +166,7 @@ def _place(sentence: str, candidates: Mapping[str, int]) -> int | None:
     """
     words = sentence.split(" ")
     # one more than the others: the candidate itself
-    if not _FEWEST < len(words) <= _MOST + 1:
+    if not _MIN_WORDS < len(words) <= _MAX_WORDS + 1:
         return None
     places = [place for place, word in enumerate(words) if word in candidates]
     if len(places) != 1 or places[0] == 0 or not _is_prose(sentence):

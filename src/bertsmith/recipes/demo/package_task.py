@@ -36,11 +36,11 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import start_from
 
 CLASSES, LABELS_A_CLASS, DEV_A_CLASS, SEEDS = 8, 50, 100, 3
-LONGEST = 96
+MAX_LENGTH = 96
 SETTINGS = FinetuneSettings(epochs=12, batch_size=16, learning_rate=1e-3)
 PRETRAINED, RANDOM, BASELINE = "pre-trained here", "random weights", TFIDF
 
-_SHORTEST, _LONGEST = 80, 500
+_MIN_LENGTH, _MAX_LENGTH = 80, 500
 _DEV_SHARE = 0.5
 # an identifier: dots, underscores or digits inside, or camel case
 _IDENTIFIER = re.compile(
@@ -114,7 +114,7 @@ def make_task(modules: list[ModuleText]) -> Task:
         blank = _blanker(module)
         for paragraph in module.paragraphs:
             text = blank(paragraph)
-            if _SHORTEST <= len(text) <= _LONGEST and text not in seen:
+            if _MIN_LENGTH <= len(text) <= _MAX_LENGTH and text not in seen:
                 seen.add(text)
                 texts[module.package].append((text, is_dev))
     sizes = Counter({package: len(items) for package, items in texts.items()})
@@ -143,7 +143,7 @@ def carry_out_task(task: Task, folder: Path, seed: int) -> TaskOutcome:
         dev=_rows(task.dev, task.dev_classes, task.labels),
         dev_is_cut=False,
     )
-    prepared = prepare(data, tokenizer, Room(longest=LONGEST))
+    prepared = prepare(data, tokenizer, Room(longest=MAX_LENGTH))
     results = {
         PRETRAINED: _trained(pretrained, prepared, seed),
         RANDOM: _trained(lambda seed: build_model(config, seed=seed), prepared, seed),

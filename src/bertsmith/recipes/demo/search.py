@@ -38,8 +38,8 @@ MORAL = (
 _K1, _B = 1.2, 0.75
 # of the sum of ranks (Cormack et al. 2009), and of the weight of a token (Arora et al. 2017)
 _RANK, _WEIGHT = 60, 1e-3
-_SHORTEST, _LONGEST = 60, 600
-_LEAST_WORDS = 4
+_MIN_LENGTH, _MAX_LENGTH = 60, 600
+_MIN_WORDS = 4
 _SHOWN_CHARACTERS = 100
 
 Ranks = NDArray[np.int64]
@@ -95,7 +95,11 @@ def make_search(modules: list[ModuleText]) -> Search:
             continue
         for line, *rest in module.docstrings:
             body = rest[0] if rest else ""
-            if _is_first_line(line) and _SHORTEST <= len(body) <= _LONGEST and not _is_code(body):
+            if (
+                _is_first_line(line)
+                and _MIN_LENGTH <= len(body) <= _MAX_LENGTH
+                and not _is_code(body)
+            ):
                 pairs.setdefault(line, body)
     # two docstrings with the same body are indistinguishable
     unique = {body: line for line, body in pairs.items()}
@@ -109,7 +113,7 @@ def make_search(modules: list[ModuleText]) -> Search:
 
 def _is_first_line(line: str) -> bool:
     words = line.split()
-    return _LEAST_WORDS <= len(words) <= 15 and line[0].isupper() and line.endswith(".")
+    return _MIN_WORDS <= len(words) <= 15 and line[0].isupper() and line.endswith(".")
 
 
 def _is_code(text: str) -> bool:

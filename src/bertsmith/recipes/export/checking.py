@@ -22,7 +22,7 @@ from bertsmith.weights.sentence_folder import SentenceSettings
 BOUND = 1e-5
 """Largest difference from the engine's output, times the largest value where that exceeds 1."""
 # attention of an exported model takes memory by the square of the length
-_LONGEST = 2048
+_MAX_LENGTH = 2048
 # of a masked-LM head, computed at once
 _LOGITS = 2**26
 # questions have so many options each
@@ -80,7 +80,7 @@ def compare(
 def _batches(config: ModelConfig, tokenizer: Tokenizer) -> Iterator[Batch]:
     """Yield batches of sequences as the tokenizer frames them, short ones and long ones."""
     random = np.random.default_rng(int(stream(Purpose.EXPORT_CHECK)))
-    limit, share = min(config.encoder.longest, _LONGEST), 2
+    limit, share = min(config.encoder.longest, _MAX_LENGTH), 2
     if config.masked_lm:
         limit, share = max(2, min(limit, _LOGITS // config.encoder.vocabulary)), 6
     middle = [max(2, limit // (share * parts)) for parts in (1, 2, 3, 4, 10)]

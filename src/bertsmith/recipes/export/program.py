@@ -24,7 +24,7 @@ DATA_SUFFIX = "_data"
 OPSET = 18
 """The version of ONNX's operations that is written; onnxruntime has it since 1.14."""
 # a protocol buffer holds 2 GiB; what is not weights is small
-_LARGEST = 2**31 - 2**26
+_MAX_BYTES = 2**31 - 2**26
 
 _PACKAGES: dict[Target, tuple[tuple[str, str], ...]] = {
     "onnx": (("onnx", "export"), ("onnxscript", "export"), ("onnxruntime", "export")),
@@ -87,7 +87,7 @@ def write_onnx(program: ExportedProgram, model: PaddedModel, path: Path) -> bool
         )
         assert written is not None
         _tidy(written.model)
-        beside: bool = size > _LARGEST
+        beside: bool = size > _MAX_BYTES
         data = f"{path.name}{DATA_SUFFIX}" if beside else None
         onnx_ir.save(written.model, path, external_data=data)
     return beside

@@ -253,7 +253,7 @@ def _cross_validated(
 
 STATIC = "mean static vectors + linear"
 # more rows would take minutes per layer, and change little
-MOST_ROWS = 5000
+MAX_ROWS = 5000
 _STRENGTHS = (0.01, 0.1, 1.0)
 _MIX_STEPS, _MIX_RATE = 300, 0.02
 
@@ -318,10 +318,10 @@ def _about_texts(prepared: Prepared) -> bool:
 
 
 def _known(prepared: Prepared) -> tuple[EncodedExamples, NDArray[Any]]:
-    """Return at most `MOST_ROWS` of the training rows, a fixed sample, and their labels."""
+    """Return at most `MAX_ROWS` of the training rows, a fixed sample, and their labels."""
     count = len(prepared.train)
-    if count > MOST_ROWS:
-        chosen = permuted(np.arange(count), count, stream(Purpose.FROZEN_ROWS))[:MOST_ROWS]
+    if count > MAX_ROWS:
+        chosen = permuted(np.arange(count), count, stream(Purpose.FROZEN_ROWS))[:MAX_ROWS]
         prepared = prepared.fewer(np.sort(chosen))
     return prepared.train, np.asarray(prepared.train.labels)
 

@@ -84,8 +84,8 @@ def search(trials: Trials, cells: Sequence[Trial], minutes: float | None) -> Sea
 
 CURVE_SEEDS = 3
 RANDOM = "the same network from random weights"
-_FEWEST = 32
-_MOST_POINTS = 5
+_MIN_CURVE_ROWS = 32
+_MAX_POINTS = 5
 
 
 def training_counts(asked: ExperimentConfig, settings: FinetuneSettings, rows: int) -> list[int]:
@@ -265,5 +265,5 @@ class _FromRandomWeights:
 
 def curve_points(rows: int) -> list[int]:
     """Return the row counts of a learning curve but for the last: 1/2, 1/4, 1/8, ..."""
-    points = [rows >> halvings for halvings in range(1, _MOST_POINTS + 1)]
-    return sorted(point for point in points if point >= _FEWEST)
+    points = [rows >> halvings for halvings in range(1, _MAX_POINTS + 1)]
+    return sorted(point for point in points if point >= _MIN_CURVE_ROWS)

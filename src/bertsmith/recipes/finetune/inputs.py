@@ -142,7 +142,7 @@ def overlap(data: LabelledData[Any]) -> int:
     return sum(data.task.identity(row) in known for row in data.dev)
 
 
-MOST = 512
+MAX_READ_LENGTH = 512
 # share of the texts to read in full, and the multiple that lengths are rounded up to
 _COVERED, _MULTIPLE = 0.95, 64
 _LOOKED_AT = 2000
@@ -173,7 +173,7 @@ def reading_length(
     It is the task's default if windows read all of a text, for a benchmark's task, and if 95 % of
     the rows are no longer.
     """
-    usual, limit = task.learning.longest, min(config.encoder.longest, MOST)
+    usual, limit = task.learning.longest, min(config.encoder.longest, MAX_READ_LENGTH)
     if not task.learning.lengthens or settings.truncation == "windows" or limit <= usual:
         return ReadingLength(longest=min(usual, config.encoder.longest))
     step = -(-len(rows) // _LOOKED_AT)

@@ -44,8 +44,8 @@ _FEW_TEXTS = 1000
 _COUNTING = {"characters": 6e-6, "words": 2e-6}
 _FITTING, _VALUES = 1e-6, {"characters": 3.0, "words": 0.4}
 # of the solver: bytes per feature and class, with its ten stored updates
-_BYTES, _MOST_BYTES = 24 * 8, 2e9
-_LEAST_FEATURES, _LEAST_ROWS, _ROWS_A_CLASS = 2000, 500, 3
+_BYTES, _MAX_BYTES = 24 * 8, 2e9
+_MIN_FEATURES, _MIN_ROWS, _ROWS_A_CLASS = 2000, 500, 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def plan(characters: int, rows: int, classes: int, seconds: float) -> Plan | str
     """
     if not seconds:
         return Plan(characters=True, rows=rows, features=math.inf, seconds=math.inf)
-    features = _MOST_BYTES / (_BYTES * classes)
+    features = _MAX_BYTES / (_BYTES * classes)
     words = f"{counted(rows, 'text')} of {characters / rows:,.0f} characters and "
     words += counted(classes, "class", "classes")
     for kind in ("characters", "words"):
@@ -78,13 +78,13 @@ def plan(characters: int, rows: int, classes: int, seconds: float) -> Plan | str
         share = 1.0 if kind == "characters" else min(1.0, seconds / (2 * (counting + fitting)))
         fits = counting + fitting <= seconds / 2 or share < 1
         kept = int(share * rows)
-        enough = kept >= min(rows, max(_LEAST_ROWS, _ROWS_A_CLASS * classes))
-        if fits and enough and features >= _LEAST_FEATURES:
+        enough = kept >= min(rows, max(_MIN_ROWS, _ROWS_A_CLASS * classes))
+        if fits and enough and features >= _MIN_FEATURES:
             left = seconds - share * (counting + fitting)
             return Plan(characters=kind == "characters", rows=kept, features=features, seconds=left)
-    if features < _LEAST_FEATURES:
+    if features < _MIN_FEATURES:
         needed = _BYTES * classes * _VALUES["words"] * characters / 10
-        return f"{words} would take about {max(needed, _MOST_BYTES) / 1e9:,.0f} GB of memory"
+        return f"{words} would take about {max(needed, _MAX_BYTES) / 1e9:,.0f} GB of memory"
     return f"{words} would take about {counting + fitting:,.0f} s"
 
 
@@ -142,7 +142,7 @@ def _choosing(known: Any, classes: int, planned: Plan) -> Choosing:  # noqa: ANN
     if 3 * fold <= planned.seconds:
         return Choosing()
     rows = int(min(1.0, planned.seconds / max(fold, 1e-9)) * known.shape[0])
-    return Choosing(folds=1, rows=max(rows, min(known.shape[0], _LEAST_ROWS)))
+    return Choosing(folds=1, rows=max(rows, min(known.shape[0], _MIN_ROWS)))
 
 
 def _detail(planned: Plan, strength: float, rows: int) -> str:

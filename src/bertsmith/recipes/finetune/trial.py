@@ -43,7 +43,7 @@ from bertsmith.training.state import Measure
 from bertsmith.weights.folder import save_model
 
 # share of all rows; above it, trimming saves little
-_MOST = 0.7
+_MAX_USED_SHARE = 0.7
 
 
 @contextmanager
@@ -57,7 +57,11 @@ def trimmed_embeddings(model: Model, examples: EncodedExamples) -> Iterator[Enco
     whole = embeddings.tokens
     met = np.unique(np.concatenate(examples.ids))
     rows = whole.num_embeddings
-    if model.config.masked_lm or not whole.weight.requires_grad or len(met) > _MOST * rows:
+    if (
+        model.config.masked_lm
+        or not whole.weight.requires_grad
+        or len(met) > _MAX_USED_SHARE * rows
+    ):
         yield examples
         return
     places = torch.from_numpy(met.astype(np.int64)).to(model.device)

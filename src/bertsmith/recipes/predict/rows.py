@@ -28,7 +28,7 @@ from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.conll import is_laid_out
 from bertsmith.text.examples.reading import has_cells, has_labels, read_examples, table_kind
 from bertsmith.text.headers import index_of
-from bertsmith.text.opening import LONGEST_LINE, TextFile, kind_of
+from bertsmith.text.opening import MAX_LINE_LENGTH, TextFile, kind_of
 from bertsmith.text.tables import DELIMITED, TABLES, Head, Pick, Table
 
 STANDARD_INPUT = "standard input"
@@ -129,17 +129,17 @@ def _numbered(read: Callable[[int], AnyStr]) -> Iterator[tuple[int, AnyStr]]:
     """Yield lines as they come; `ExampleError` for one that has no end, which would fill memory."""
     for line in itertools.count(1):
         try:
-            written = read(LONGEST_LINE + 1)
+            written = read(MAX_LINE_LENGTH + 1)
         except OSError as error:
             remedy = "name a file, or pipe texts in: cat FILE | bertsmith ..."
             what = f"cannot be read: {error.strerror}"
             raise ExampleError(what, where=STANDARD_INPUT, remedy=remedy) from error
         if not written:
             return
-        if len(written) > LONGEST_LINE:
+        if len(written) > MAX_LINE_LENGTH:
             remedy = "is a line end missing, or is this not text?"
             unit = "bytes" if isinstance(written, bytes) else "characters"
-            what = f"a line of over {LONGEST_LINE:,} {unit}"
+            what = f"a line of over {MAX_LINE_LENGTH:,} {unit}"
             raise ExampleError(what, where=STANDARD_INPUT, line=line, remedy=remedy)
         yield line, written
 

@@ -22,7 +22,7 @@ from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 
-_LONGEST_SHOWN = 100_000
+_MAX_SHOWN_LENGTH = 100_000
 
 
 def write(config: WriteConfig) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def write(config: WriteConfig) -> dict[str, Any]:
         print_json(figures)
     else:
         for text in texts:
-            print_line(printable(text.text, _LONGEST_SHOWN))
+            print_line(printable(text.text, _MAX_SHOWN_LENGTH))
         say(
             f"{counted(passes, 'pass', 'passes')} for {counted(config.writing.length, 'token')} of "
             f"{counted(config.samples, 'text')}, {seconds:.1f} seconds"

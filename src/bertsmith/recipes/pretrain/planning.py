@@ -38,7 +38,7 @@ from bertsmith.recipes.pretrain.report import (
     evaluate_objective,
     held_out_batches,
 )
-from bertsmith.recipes.pretrain.speed import MOST_SECONDS, measure
+from bertsmith.recipes.pretrain.speed import MAX_SECONDS, measure
 from bertsmith.recipes.resources import layer_weights
 from bertsmith.reports.page import curves_svg
 from bertsmith.reports.training import CURVES
@@ -125,7 +125,7 @@ def choose_size(
             objective_of(configs[size], seed=settings.seed),
             settings.optimiser,
             precision,
-            seconds=min(MOST_SECONDS, _TRYING * seconds),
+            seconds=min(MAX_SECONDS, _TRYING * seconds),
         )
         accumulate = settings.gradient_accumulation
         pace = replace(pace, accumulate=accumulate, processes=processes, replicas=replicas)
@@ -141,9 +141,9 @@ def choose_size(
 
 # shares of the minutes: all measurements, the evaluation, finding out what they cost
 _MEASURING, _EVALUATING, _PROBING = 0.05, 0.05, 0.01
-_LEAST_TOKENS = 8_000
+_MIN_TOKENS = 8_000
 # assumed until a checkpoint has been timed, for a busy machine
-_BYTES_A_SECOND, _LEAST_SAVING = 1e8, 0.2
+_BYTES_A_SECOND, _MIN_SAVING = 1e8, 0.2
 # the tables of the report, and the exit of the process, which is slower if startup was
 _LEAVING, _LEAVING_OF_STARTUP = 0.5, 0.35
 
@@ -187,7 +187,7 @@ def plan_time(
         plan = _sized(wanted, seconds, held_out, speeds["training"], speeds["evaluation"])
         write_json(path, plan.to_dict())
     size = 4 * sum(parameter.numel() for parameter in model.parameters())
-    saving = _LEAST_SAVING + size / _BYTES_A_SECOND
+    saving = _MIN_SAVING + size / _BYTES_A_SECOND
     leaving = _LEAVING + _LEAVING_OF_STARTUP * startup
     evaluation = min(plan.evaluated_tokens, held_out) / speeds["evaluation"]
     return plan, Costs(
@@ -208,7 +208,7 @@ def _sized(
     counts = [count for count in (10, 5, 2, 1) if count < wanted.measurements]
     for count in filter(None, (wanted.measurements, *counts)):
         affordable = _MEASURING * seconds * training / count
-        if affordable >= min(_LEAST_TOKENS, held_out):
+        if affordable >= min(_MIN_TOKENS, held_out):
             break
     else:
         count, affordable = 0, 0.0
@@ -221,7 +221,7 @@ def _sized(
 
 def _halved(tokens: int, affordable: float) -> int:
     """Halve a number of tokens until affordable, so that similar runs read the same number."""
-    while tokens > affordable and tokens // 2 >= _LEAST_TOKENS:
+    while tokens > affordable and tokens // 2 >= _MIN_TOKENS:
         tokens //= 2
     return tokens
 

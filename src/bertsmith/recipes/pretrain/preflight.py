@@ -23,7 +23,7 @@ from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Losses
 from bertsmith.recipes.pretrain.config import PretrainRun
 from bertsmith.recipes.pretrain.speed import (
-    MOST_SECONDS,
+    MAX_SECONDS,
     Pace,
     look_at_budget,
     look_at_speed,
@@ -40,7 +40,7 @@ from bertsmith.recipes.resources import (
     worst,
 )
 from bertsmith.store.store import TokenStore
-from bertsmith.store.survey import MOST_TOKENS, Numbers, Survey, survey
+from bertsmith.store.survey import MAX_TOKENS, Numbers, Survey, survey
 from bertsmith.tokens.learning.counting import VocabularyFit
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
@@ -49,7 +49,7 @@ from bertsmith.weights.formats.catalog import FORMATS, cannot_hold, format_of
 # per minute of a budget: tokens surveyed and tokens of sampled sequences, a second each on a busy
 # core; and the share of the budget for timing steps
 _SURVEYED, _COVERED, _SPEED_SHARE = 4_000_000, 200_000, 0.03
-_LEAST_SEEN = 50_000
+_MIN_SURVEYED = 50_000
 
 
 def check_room(
@@ -98,20 +98,20 @@ def check(
     """
     began = time.perf_counter()
     settings, inherited = run.settings, run.parent is not None
-    seen = survey(store, tokenizer.size, _scaled(run.budget, _SURVEYED, MOST_TOKENS))
+    seen = survey(store, tokenizer.size, _scaled(run.budget, _SURVEYED, MAX_TOKENS))
     samples = phases[-1].config
     with progress("reading some sequences", None):
         most = _scaled(run.budget, _COVERED, COVERED_TOKENS)
         shown = coverage(store, samples, settings.seed, most)
     minutes = run.budget.minutes
-    seconds = MOST_SECONDS if minutes is None else 60 * minutes * _SPEED_SHARE / len(phases)
+    seconds = MAX_SECONDS if minutes is None else 60 * minutes * _SPEED_SHARE / len(phases)
     pace = measure(
         model,
         list(zip(shares_of(settings.phases), phases, strict=True)),
         objective,
         settings.optimiser,
         run.precision,
-        seconds=min(MOST_SECONDS, seconds),
+        seconds=min(MAX_SECONDS, seconds),
     )
     accumulate = settings.gradient_accumulation
     pace = replace(pace, accumulate=accumulate, processes=processes, replicas=run.replicas)
@@ -145,7 +145,7 @@ def _scaled(budget: Budget, a_minute: int, most: int) -> int:
     return (
         most
         if budget.minutes is None
-        else max(_LEAST_SEEN, min(most, int(budget.minutes * a_minute)))
+        else max(_MIN_SURVEYED, min(most, int(budget.minutes * a_minute)))
     )
 
 
@@ -235,7 +235,7 @@ class _Positions(TokenStore):
 _TRIAL_TOKENS = 20_000
 _FEW_DOCUMENTS = 20
 # per word, or per character if there are no spaces between words
-_MOST_PIECES = {"word": 3.0, "character": 1.5}
+_MAX_PIECES = {"word": 3.0, "character": 1.5}
 _OWN_VOCABULARY = "learn a vocabulary from this corpus with `bertsmith vocab learn`"
 
 
@@ -311,7 +311,7 @@ def look_at_vocabulary(
             f"pieces a {fit.unit}",
             f"{fit.pieces_per_unit:.2f}",
             fit.pieces_per_unit,
-            (_MOST_PIECES[fit.unit], math.inf),
+            (_MAX_PIECES[fit.unit], math.inf),
             f"the vocabulary cuts this text into small pieces: {_OWN_VOCABULARY}",
         ),
         judged(

@@ -44,7 +44,7 @@ from bertsmith.training.run_folder import (
 )
 from bertsmith.training.threads import ThreadChoice, threads_are_set
 
-TRYING, MOST_TRYING = 0.01, 1.0
+TRYING, MAX_TRIAL_SECONDS = 0.01, 1.0
 """Share of the minutes in which a number of threads is tried, and seconds at most."""
 VERIFYING = 0.1
 """Share of the minutes after which no other file of the store is hashed."""
@@ -171,7 +171,9 @@ def measured(
             run.settings.optimiser,
             run.precision,
             most=most,
-            seconds=MOST_TRYING if minutes is None else min(MOST_TRYING, 60 * minutes * TRYING),
+            seconds=MAX_TRIAL_SECONDS
+            if minutes is None
+            else min(MAX_TRIAL_SECONDS, 60 * minutes * TRYING),
             budget=run.budget,
         )
 

@@ -51,16 +51,16 @@ from bertsmith.training.threads import (
 )
 
 TRIAL_STEPS, REPLICA_STEPS = 5, 3
-MOST_SECONDS = 5.0
+MAX_SECONDS = 5.0
 """Seconds for all steps of one length; of slow steps fewer are timed, or part of a batch."""
-_FEWEST_STEPS, _FEW_STEPS = 20.0, 100.0
+_MIN_STEPS, _FEW_STEPS = 20.0, 100.0
 # share of the minutes that should be left for steps
-_LEAST_LEFT = 0.5
-_MOST_TIMES = 40.0
+_MIN_STEPS_SHARE = 0.5
+_MAX_REPETITIONS = 40.0
 # all threads as fast as so much of as many alone leave little to gain by replicas
 _WELL_SHARED = 0.9
 # starting them takes some seconds
-_LEAST_SECONDS = 120.0
+_MIN_SECONDS = 120.0
 # of n replicas, measured: the update is made by one (docs/experiments/threads-and-busy-machines.md)
 _REPLICA_GAIN = 0.9
 
@@ -138,7 +138,7 @@ def measure(
     optimiser: OptimiserConfig,
     precision: Precision,
     *,
-    seconds: float = MOST_SECONDS,
+    seconds: float = MAX_SECONDS,
 ) -> Pace:
     """Take a few steps with a copy of the model on every phase, (share of the budget, batches).
 
@@ -201,7 +201,7 @@ def measure_threads(
         choice = choose_threads(speed_of, most)
         lasts = 60 * (budget.minutes or 0) + (budget.steps or 0) * whole.tokens / speeds[1]
         well_shared = speeds[most] > _WELL_SHARED * most * speeds[1]
-        if whole.given or well_shared or lasts < _LEAST_SECONDS or whole.sequences < most:
+        if whole.given or well_shared or lasts < _MIN_SECONDS or whole.sequences < most:
             return choice
         if not _have_room(trial, most):
             return choice
@@ -363,7 +363,7 @@ def look_at_time(pace: Pace, budget: Budget, spoken_for: float) -> list[Finding]
             f"{left:.0f} of {total:.0f} s are left for steps; checks, measurements, evaluation and "
             "saving take the rest" + ("" if left > longest else ": one step is made all the same"),
             -left / total,
-            (-_LEAST_LEFT, math.inf if budget.minutes < 1 else -1e-9),
+            (-_MIN_STEPS_SHARE, math.inf if budget.minutes < 1 else -1e-9),
             f"give --minutes {math.ceil(10 * needed) / 10:g} or more",
         )
     ]
@@ -378,7 +378,7 @@ def look_at_budget(
     """
     steps, seconds, tokens = pace.outcome(budget, spoken_for)
     times, each = tokens / store.tokens, tokens / max(parameters, 1)
-    enough = (seconds * _MOST_TIMES / max(times, 1e-9) + spoken_for) / 60
+    enough = (seconds * _MAX_REPETITIONS / max(times, 1e-9) + spoken_for) / 60
     # users who give minutes may not know how few steps fit; few steps or seconds are a trial
     tried = budget.minutes is None or budget.minutes < 1
     return [
@@ -387,16 +387,16 @@ def look_at_budget(
             f"{short_number(tokens)} tokens in {steps:,.0f} steps, {seconds / 60:.1f} minutes: "
             f"the corpus {_times(times)} times",
             times,
-            (_MOST_TIMES, 10 * _MOST_TIMES),
-            f"more text, or {enough:.2g} minutes: beyond {_MOST_TIMES:.0f} times over, little is "
-            "learned from the same",
+            (_MAX_REPETITIONS, 10 * _MAX_REPETITIONS),
+            f"more text, or {enough:.2g} minutes: beyond {_MAX_REPETITIONS:.0f} times over, little "
+            "is learned from the same",
         ),
         judged(
             "steps",
             f"{steps:,.0f}, {_times(each)} tokens for each of {short_number(parameters)} "
             "parameters",
             -steps,
-            (-_FEW_STEPS, math.inf if tried else -_FEWEST_STEPS),
+            (-_FEW_STEPS, math.inf if tried else -_MIN_STEPS),
             "give more time, or a smaller --model, or smaller --tokens-per-batch",
         ),
     ]

@@ -265,7 +265,7 @@ CONTEXTS = 1000
 """Number of most frequent tokens that count as neighbours."""
 PLACES = (-2, -1, 1, 2)
 """Distances at which they are counted."""
-_MOST_PAIRS = 24  # of a sine and a cosine
+_MAX_PAIRS = 24  # of a sine and a cosine
 _SMOOTHING = 0.75  # of the neighbours' frequencies (Levy, Goldberg & Dagan 2015, section 3.2)
 _FREQUENCY_WEIGHT = 0.15
 _EXTRA, _TURNS = 16, 1  # of the randomised decomposition (Halko, Martinsson & Tropp 2011)
@@ -310,7 +310,7 @@ def token_columns(encoder: Encoder) -> int:
 
 def _position_pairs(encoder: EncoderConfig) -> int:
     hidden = encoder.hidden
-    return min(_MOST_PAIRS, hidden // encoder.heads // 2, hidden // 8)
+    return min(_MAX_PAIRS, hidden // encoder.heads // 2, hidden // 8)
 
 
 @torch.no_grad()

@@ -56,7 +56,7 @@ _DEPTH = 2
 _ENCODED_FOR_ONE = 16
 # of the deadline, that may be spent waiting
 _WAITING = 0.5
-_LONGEST_PAUSE = 5.0
+_MAX_PAUSE = 5.0
 _OUT_OF_MEMORY = "it was killed, by the system perhaps, which was short of memory"
 _TICK = 1.0
 
@@ -393,7 +393,7 @@ class Gateway:
             return
         say("a worker has died and is replaced")
         self.counts.restarts += 1
-        pause = 0.0 if own.opened else min(2.0**self._failures, _LONGEST_PAUSE)
+        pause = 0.0 if own.opened else min(2.0**self._failures, _MAX_PAUSE)
         self._failures += not own.opened
         asyncio.get_running_loop().call_later(pause, self._replace, own.lane)
 
@@ -404,7 +404,7 @@ class Gateway:
             self._workers.append(Worker(self._start(self, lane), lane))
         except OSError as error:
             say(f"a worker cannot be started: {error.strerror}")
-            asyncio.get_running_loop().call_later(_LONGEST_PAUSE, self._replace, lane)
+            asyncio.get_running_loop().call_later(_MAX_PAUSE, self._replace, lane)
 
     def _of(self, link: Link) -> Worker | None:
         return next((worker for worker in self._workers if worker.link is link), None)

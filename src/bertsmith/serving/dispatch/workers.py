@@ -28,7 +28,7 @@ from bertsmith.serving.messages import (
 from bertsmith.serving.processes import adopt_orphans, start_process
 
 _FORK_SERVER = "bertsmith.serving.models.fork_server"
-_LONGEST_PAUSE = 5.0
+_MAX_PAUSE = 5.0
 
 
 class Listener(Protocol):
@@ -127,7 +127,7 @@ class ForkServer:
             await asyncio.to_thread(process.wait)
         if latest and self._once and not self._stopped:
             say("the process that holds the models has died and is replaced")
-            pause = 0.0 if opened else min(2.0**self._failures, _LONGEST_PAUSE)
+            pause = 0.0 if opened else min(2.0**self._failures, _MAX_PAUSE)
             self._failures += not opened
             asyncio.get_running_loop().call_later(pause, self._restart)
 

@@ -44,10 +44,10 @@ Watch = Callable[[str, int, float], None]
 OPEN_PATHS = ("/", "/health", "/ready")
 """Paths that need no key."""
 _BODIES_AT_ONCE = 64
-_LONGEST_KEYS = 2**20
+_MAX_KEY_FILE_BYTES = 2**20
 _PIECE = 2**16
 # of a body; those of a network hold a thousand bytes and more
-_MOST_PIECES = 16_384
+_MAX_PIECES = 16_384
 
 
 class Hosts:
@@ -100,12 +100,12 @@ class Keys:
         remedy = "write one key a line"
         try:
             with path.open("rb") as file:
-                content = file.read(_LONGEST_KEYS + 1)
+                content = file.read(_MAX_KEY_FILE_BYTES + 1)
             lines = [line.strip() for line in content.decode("ascii").splitlines()]
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "is no ASCII text"
             raise ConfigError(f"--api-keys cannot be read: {reason}", where=path) from error
-        if len(content) > _LONGEST_KEYS:
+        if len(content) > _MAX_KEY_FILE_BYTES:
             # the last key would be a part of one
             raise ConfigError("is over 1 MiB", where=path, remedy=remedy)
         for number, line in enumerate(lines, 1):
@@ -201,7 +201,7 @@ class Body:
         if message["type"] == "http.request":
             size = len(message.get("body", b""))
             self._pieces += 1
-            if self._pieces > _MOST_PIECES:
+            if self._pieces > _MAX_PIECES:
                 raise PayloadTooLarge("the body comes in too many pieces")
             self._bodies.check(self._size + size)
             self._bodies.add(size)

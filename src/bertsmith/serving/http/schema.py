@@ -20,8 +20,8 @@ from bertsmith.serving.refusals import InvalidRequest, PayloadTooLarge
 
 B = TypeVar("B", bound="Asked")
 
-_MOST_CHOICES = 100
-_MOST_TOP = 100
+_MAX_CHOICES = 100
+_MAX_TOP = 100
 _FIELD = re.compile(r"(?!str$)[a-z_]+|\d+")
 _LISTS = ("inputs", "input", "texts", "sentences")
 
@@ -56,7 +56,7 @@ class TextInput(Strict):
     form = '{"inputs": [{"text": "a text", "text_pair": "the other of a pair, or nothing"}]}'
     text: Text
     text_pair: Text | None = None
-    choices: Annotated[list[Text], Field(fail_fast=True, max_length=_MOST_CHOICES)] | None = None
+    choices: Annotated[list[Text], Field(fail_fast=True, max_length=_MAX_CHOICES)] | None = None
 
 
 class QuestionInput(Strict):
@@ -85,7 +85,7 @@ class AnswerRequest(Strict):
         list[Text | TextInput | QuestionInput | RankingInput], Field(fail_fast=True, min_length=1)
     ]
     truncate: bool = False
-    top: Annotated[int, Field(ge=1, le=_MOST_TOP)] = 5
+    top: Annotated[int, Field(ge=1, le=_MAX_TOP)] = 5
     conformal: Annotated[float, Field(ge=0.5, le=0.999)] | None = None
 
 
@@ -253,7 +253,7 @@ _SAID = {
     "model_type": "Input should be an object",
     "too_short": "the list is empty",
 }
-_MOST_NAMES = 20
+_MAX_NAMES = 20
 _NAME = re.compile(r"[\w-]{1,40}", re.ASCII)
 
 
@@ -291,7 +291,7 @@ def _meant(loc: tuple[int | str, ...], content: Mapping[str, Any]) -> type[Asked
         return None
 
     def shared(form: type[Asked]) -> int:
-        return sum(bool(_close(item, form.model_fields)) for item in islice(given, _MOST_NAMES))
+        return sum(bool(_close(item, form.model_fields)) for item in islice(given, _MAX_NAMES))
 
     forms: tuple[type[Asked], ...] = (TextInput, QuestionInput, RankingInput)
     return max(forms, key=shared)
@@ -327,7 +327,7 @@ def _close(name: str, others: Iterable[str]) -> str:
     """Return the one of others that is nearly a name, "" without one."""
     if not _NAME.fullmatch(name):
         return ""
-    others = filter(_NAME.fullmatch, islice(others, _MOST_NAMES))
+    others = filter(_NAME.fullmatch, islice(others, _MAX_NAMES))
     return next(iter(get_close_matches(name, others, n=1)), "")
 
 

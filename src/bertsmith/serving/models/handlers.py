@@ -34,7 +34,7 @@ from bertsmith.text.examples.formats.choices import Choice
 from bertsmith.text.examples.formats.squad import Question
 from bertsmith.tokens.tokenizer import Tokenizer
 
-MOST_CANDIDATES = 100
+MAX_CANDIDATES = 100
 _SOURCE = "request"
 
 
@@ -210,7 +210,7 @@ def present_for_task(
     asked: Input,
 ) -> Any:  # noqa: ANN401
     """Return the answer of a task's head as it is sent."""
-    top, tuned = len(answering.labels) or MOST_CANDIDATES, answering.tuned
+    top, tuned = len(answering.labels) or MAX_CANDIDATES, answering.tuned
     if asked.conformal is not None:
         tuned = replace(tuned, set_threshold=set_threshold(conformal, asked.conformal))
     record = answering.task.answers.record(
@@ -352,7 +352,7 @@ def present_fillings(tokenizer: Tokenizer, example: Example, answer: Fillings, a
     # where both texts have some and are truncated, nobody knows which of them were read
     elsewhere = re.search(pattern, asked.second or "") is not None
     known = len(places) >= len(answer.masks) and not elsewhere
-    top = asked.top or MOST_CANDIDATES
+    top = asked.top or MAX_CANDIDATES
     masks = []
     for number, candidates in enumerate(answer.masks):
         start, end = places[number] if known else (None, None)

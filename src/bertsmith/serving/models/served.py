@@ -18,7 +18,7 @@ from bertsmith.serving.messages import Input, Kind, ModelFacts, Outcome
 from bertsmith.serving.models.handlers import (
     EXAMPLES,
     KINDS,
-    MOST_CANDIDATES,
+    MAX_CANDIDATES,
     PairAnswering,
     ServedFilling,
     TaskHandler,
@@ -155,7 +155,7 @@ def _pretraining_handlers(prepared: Prepared, tokenizer: Tokenizer) -> dict[Kind
     handlers: dict[Kind, TaskHandler] = {}
     if network.masked_lm and not continues(network):
         handlers["fill-mask"] = TaskHandler(
-            predictor=prepared.predictor(ServedFilling(model, tokenizer, top=MOST_CANDIDATES)),
+            predictor=prepared.predictor(ServedFilling(model, tokenizer, top=MAX_CANDIDATES)),
             example=partial(masked_of, tokenizer),
             present=partial(present_fillings, tokenizer),
             tokenizer=tokenizer,

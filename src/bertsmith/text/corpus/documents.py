@@ -82,8 +82,8 @@ def size_of(text: str) -> TextSize:
     return TextSize(words=spaces + 1, characters=len(text) - spaces, unspaced=unspaced)
 
 
-LONGEST_DOCUMENT = 4_000_000
-LONGEST_PARAGRAPH = 1_000_000
+MAX_DOCUMENT_LENGTH = 4_000_000
+MAX_PARAGRAPH_LENGTH = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ class Gathering:
                 self.line = line
             self._paragraphs.append(paragraph)
             self.characters += len(paragraph)
-        return self.characters >= LONGEST_DOCUMENT
+        return self.characters >= MAX_DOCUMENT_LENGTH
 
     def end(self) -> Iterator[Document]:
         """Yield the document built so far, if any, and start an empty one."""
@@ -162,8 +162,8 @@ def documents_of_text(texts: Iterable[tuple[int, str]], source: str) -> Iterator
     gathering = Gathering(source)
     for line, text in texts:
         for paragraph in text.splitlines():
-            for start in range(0, len(paragraph), LONGEST_PARAGRAPH):
-                if gathering.add(line, paragraph[start : start + LONGEST_PARAGRAPH]):
+            for start in range(0, len(paragraph), MAX_PARAGRAPH_LENGTH):
+                if gathering.add(line, paragraph[start : start + MAX_PARAGRAPH_LENGTH]):
                     yield from gathering.end()
         yield from gathering.end()
 
@@ -266,7 +266,9 @@ def _joined(lines: Iterable[Line], width: int) -> Iterator[Line]:
         indent = len(line) < len(text) and text[:2].isspace()
         begins = indent and not indented
         indented = indent
-        if parts and (not line or begins or length > LONGEST_PARAGRAPH or _ends(last, line, width)):
+        if parts and (
+            not line or begins or length > MAX_PARAGRAPH_LENGTH or _ends(last, line, width)
+        ):
             yield start, " ".join(parts)
             parts = []
         if not line:

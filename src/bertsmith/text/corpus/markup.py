@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from bertsmith.text.corpus.documents import LONGEST_PARAGRAPH, Document, Gathering
+from bertsmith.text.corpus.documents import MAX_PARAGRAPH_LENGTH, Document, Gathering
 from bertsmith.text.opening import TextFile
 
 MARKUP = (".html", ".htm", ".xhtml", ".xml")
@@ -193,7 +193,7 @@ def documents_of_markup(
                     start, length = line + text[: len(text) - len(text.lstrip())].count("\n"), 0
                 parts.append(text)
                 length += len(text)
-                full = length > LONGEST_PARAGRAPH and paragraph()
+                full = length > MAX_PARAGRAPH_LENGTH and paragraph()
             else:
                 full = paragraph()
             if full or (records and tag.removeprefix("/") in _RECORDS):

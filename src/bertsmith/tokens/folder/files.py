@@ -13,17 +13,17 @@ from typing import Any, Literal
 from bertsmith.core import files
 from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.files import committed, partial_file, writing
-from bertsmith.tokens.vocabulary import MOST_PIECES
+from bertsmith.tokens.vocabulary import MAX_PIECES
 
 # large enough for a million pieces, small enough that malformed JSON stays below a gigabyte
-LARGEST_FILE = 24 * 2**20
+MAX_FILE_BYTES = 24 * 2**20
 
 ErrorKind = type[VocabularyError | ModelFolderError]
 
 
 def read_bytes(path: Path, error_kind: ErrorKind = ModelFolderError) -> bytes:
     """Return the bytes of a file. Raises `error_kind` if it is too long or unreadable."""
-    return files.read_bytes(path, error_kind, largest=LARGEST_FILE)
+    return files.read_bytes(path, error_kind, largest=MAX_FILE_BYTES)
 
 
 def read_text(path: Path, error_kind: ErrorKind = ModelFolderError) -> str:
@@ -46,9 +46,9 @@ def read_lines(path: Path, error_kind: ErrorKind = ModelFolderError) -> list[str
     Raises `error_kind` also for more lines than a vocabulary can have, before splitting them.
     """
     text = read_text(path, error_kind).replace("\r\n", "\n")
-    if text.count("\n") > MOST_PIECES + 1:
+    if text.count("\n") > MAX_PIECES + 1:
         raise error_kind(
-            f"holds more than {MOST_PIECES:,} pieces",
+            f"holds more than {MAX_PIECES:,} pieces",
             where=path,
             remedy="name a vocabulary, which has one piece a line",
         )
@@ -59,7 +59,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file. Raises `ModelFolderError`."""
     remedy = "the file is damaged: save or download the folder again"
     data: dict[str, Any] = files.read_json(
-        path, ModelFolderError, largest=LARGEST_FILE, remedy=remedy
+        path, ModelFolderError, largest=MAX_FILE_BYTES, remedy=remedy
     )
     return data
 
@@ -336,7 +336,7 @@ def _same(value: object, expected: object) -> bool:
 
 def dense(table: object, where: Path) -> tuple[str, ...]:
     """Return the pieces by id, which must be exactly 0 to n-1. Raises `ModelFolderError`."""
-    if not isinstance(table, dict) or len(table) > MOST_PIECES:
+    if not isinstance(table, dict) or len(table) > MAX_PIECES:
         raise refused("its vocabulary is not a table of pieces", where, "save the tokenizer again")
     numbers = list(table.values())
     if numbers == list(range(len(table))) and set(map(type, numbers)) <= {int}:

@@ -48,7 +48,7 @@ from bertsmith.tokens.folder.files import (
     tokenizer_json,
 )
 from bertsmith.tokens.normalisation import SPACE, CharsMap, UnigramRules
-from bertsmith.tokens.vocabulary import MOST_PIECES, UNIGRAM_SPECIALS, check_vocabulary
+from bertsmith.tokens.vocabulary import MAX_PIECES, UNIGRAM_SPECIALS, check_vocabulary
 
 _PIECES, _TRAINER, _NORMALISER = 1, 2, 3
 _TEXT, _SCORE, _TYPE = 1, 2, 3
@@ -86,8 +86,8 @@ def read_spiece(path: Path) -> tuple[tuple[str, ...], UnigramRules]:
                 trainer |= dict(fields(as_bytes(value)))
             elif number == _NORMALISER:
                 normaliser |= dict(fields(as_bytes(value)))
-            if len(pieces) > MOST_PIECES:
-                raise Damaged(f"more than {MOST_PIECES:,} pieces")
+            if len(pieces) > MAX_PIECES:
+                raise Damaged(f"more than {MAX_PIECES:,} pieces")
         _check(trainer, normaliser, path)
         charsmap = as_bytes(normaliser.get(_CHARSMAP, b""))
         CharsMap(charsmap)
@@ -235,7 +235,7 @@ def _place(vocabulary: Sequence[str], piece: str) -> int:
 
 def _scored(table: object, where: Path) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """Return the pieces and their scores, in 32 bits."""
-    if not isinstance(table, list) or len(table) > MOST_PIECES:
+    if not isinstance(table, list) or len(table) > MAX_PIECES:
         raise refused("its vocabulary is not a list of pieces", where, "save the tokenizer again")
     try:
         pairs = [(str.__str__(piece), float(score)) for piece, score in table]

@@ -14,7 +14,7 @@ from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning.counting import SILENT, LearningObserver
 from bertsmith.tokens.learning.mining import MinedPiece, PieceMiner, PieceTable, rarest_worth_adding
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.vocabulary import MOST_PIECES
+from bertsmith.tokens.vocabulary import MAX_PIECES
 from bertsmith.tokens.wordpiece import CONTINUES
 
 RAREST = 5
@@ -49,10 +49,10 @@ def extend_vocabulary(
     vocabulary would be too large.
     """
     assert isinstance(tokenizer.rules, BasicRules)
-    if not 1 <= count <= MOST_PIECES - tokenizer.size:
+    if not 1 <= count <= MAX_PIECES - tokenizer.size:
         raise VocabularyError(
             f"{count} pieces cannot be added to {tokenizer.size}",
-            remedy=f"add 1 to {MOST_PIECES - tokenizer.size}",
+            remedy=f"add 1 to {MAX_PIECES - tokenizer.size}",
         )
     rarest = rarest_worth_adding(words, tokenizer.vocabulary, count=count, rarest=RAREST)
     miner = PieceMiner(words, tokenizer.vocabulary, rarest=rarest, observer=observer)

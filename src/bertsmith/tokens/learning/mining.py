@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bertsmith.core.streams import bits
 from bertsmith.tokens.learning.counting import SILENT, LearningObserver
-from bertsmith.tokens.wordpiece import CONTINUES, LONGEST_WORD
+from bertsmith.tokens.wordpiece import CONTINUES, MAX_WORD_LENGTH
 
 
 class PieceTable:
@@ -187,7 +187,7 @@ class PieceMiner:
         self._words = [
             word
             for word in words
-            if len(word) <= LONGEST_WORD and self._table.end(word, 0) < len(word)
+            if len(word) <= MAX_WORD_LENGTH and self._table.end(word, 0) < len(word)
         ]
         self._counts = [words[word] for word in self._words]
         self._lengths, self._offsets = frequent_lengths(self._words, self._counts, rarest)

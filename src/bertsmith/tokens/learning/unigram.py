@@ -50,7 +50,7 @@ from bertsmith.tokens.vocabulary import UNIGRAM_SPECIALS
 Integers = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
-LONGEST_PIECE = 16
+MAX_PIECE_LENGTH = 16
 # other white space becomes a blank, for programs that would not split at it
 _BLANKS = {chr(n): " " for n in range(0x3001) if chr(n).isspace() and chr(n) != " "}
 
@@ -84,11 +84,11 @@ def frequent_substrings(
     left = np.repeat(begins[1:], sizes) - np.arange(len(text))
     weights = np.repeat(np.asarray(counts, np.float64), sizes)
     _, codes = np.unique(np.frombuffer(text.encode("utf-32-le"), np.uint32), return_inverse=True)
-    at = np.full((LONGEST_PIECE, len(text)), -1, np.int32)
+    at = np.full((MAX_PIECE_LENGTH, len(text)), -1, np.int32)
     all_counts: list[Numbers] = []
     all_first: list[Integers] = []
     places, keys, known = np.arange(len(text)), codes.astype(np.int64), 0
-    for length in range(1, LONGEST_PIECE + 1):
+    for length in range(1, MAX_PIECE_LENGTH + 1):
         _, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
         totals = np.bincount(numbers, weights[places]).astype(np.float64, copy=False)
         kept = totals >= (rarest if length > 1 else 0)
@@ -127,7 +127,7 @@ class Lattice:
         places = np.repeat(starts, sizes) + inside
         left = np.repeat(sizes, sizes) - inside
         rows: list[tuple[NDArray[np.int32], ...]] = []
-        for length in range(1, min(LONGEST_PIECE, int(sizes.max(initial=0))) + 1):
+        for length in range(1, min(MAX_PIECE_LENGTH, int(sizes.max(initial=0))) + 1):
             pieces = found.at[length - 1, places]
             kept = (pieces >= 0) & (left >= length)
             node = (np.repeat(nodes[:-1], sizes) + inside)[kept]
@@ -194,13 +194,13 @@ def _levels(places: NDArray[np.int32]) -> list[Integers]:
     return np.split(order, bounds)
 
 
-_MOST_WORDS = 100_000
-_LONGEST_RUN = 24  # products of probabilities over more could underflow
+_MAX_WORDS = 100_000
+_MAX_RUN_LENGTH = 24  # products of probabilities over more could underflow
 _SEEDS = 10  # times the size
 _ROUNDS = 2  # of estimation before pieces are removed
 _KEPT = 0.75  # of the pieces, each time
 _SPARE = 1.1
-_LEAST_EXPECTED = 0.5
+_MIN_EXPECTED = 0.5
 
 
 def learn_unigram(
@@ -273,8 +273,8 @@ def _count_runs(
         for run in _runs(made.text):
             # SentencePiece ends a piece at a zero character
             if "\0" not in run:
-                for start in range(0, len(run), _LONGEST_RUN):
-                    runs[run[start : start + _LONGEST_RUN]] += number
+                for start in range(0, len(run), _MAX_RUN_LENGTH):
+                    runs[run[start : start + _MAX_RUN_LENGTH]] += number
     return runs
 
 
@@ -296,7 +296,7 @@ def _commonest(runs: Counter[str], characters: frozenset[str]) -> dict[str, int]
     Ties are broken by a hash, which favours no letters.
     """
     known = ((run, number) for run, number in runs.items() if characters.issuperset(run))
-    return dict(nlargest(_MOST_WORDS, known, key=_importance))
+    return dict(nlargest(_MAX_WORDS, known, key=_importance))
 
 
 def _importance(item: tuple[str, int]) -> tuple[int, int, str]:
@@ -347,7 +347,7 @@ def _learned(
         for _ in range(_ROUNDS):
             observer.advance()
             expected = lattice.expected(_shares(expected, alive), weights)
-            gone = alive & ~single & (expected < _LEAST_EXPECTED)
+            gone = alive & ~single & (expected < _MIN_EXPECTED)
             alive &= ~gone
             lattice.without(gone)
             others.without(gone)
@@ -389,7 +389,7 @@ def _scores(expected: Numbers, alive: NDArray[np.bool_]) -> Numbers:
 
     Pieces that are not alive have none.
     """
-    counts = np.maximum(expected[alive], _LEAST_EXPECTED)
+    counts = np.maximum(expected[alive], _MIN_EXPECTED)
     total = np.cumsum(counts)[-1:]  # in order, where sum() may add up in any
     scores = np.zeros(len(expected))
     scores[alive] = digamma(counts) - digamma(total)

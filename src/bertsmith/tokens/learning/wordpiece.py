@@ -37,7 +37,7 @@ from bertsmith.tokens.wordpiece import CONTINUES
 
 _SHARE = 0.5
 # the most common words, which are nearly all of any text; bounds the work on large corpora
-_MOST_WORDS = 250_000
+_MAX_WORDS = 250_000
 
 
 def refine(
@@ -53,8 +53,8 @@ def refine(
     The half with the smallest individual losses is replaced by the pieces that save most, if they
     occur `rarest` times. Pieces without a useful replacement are kept.
     """
-    if len(words) > _MOST_WORDS:
-        words = dict(nlargest(_MOST_WORDS, words.items(), key=lambda item: (item[1], item[0])))
+    if len(words) > _MAX_WORDS:
+        words = dict(nlargest(_MAX_WORDS, words.items(), key=lambda item: (item[1], item[0])))
     losses = _losses(pieces, words, fixed, observer)
     ranked = sorted(losses, key=lambda piece: (losses[piece], piece))
     dropped = ranked[: int(_SHARE * len(ranked))]

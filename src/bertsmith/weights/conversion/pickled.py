@@ -42,7 +42,7 @@ _SECONDS = 15.0
 _BYTES_A_SECOND = 20e6
 _PATIENCE = 8
 """Most multiples of its processor time that it may take by the clock, beside other work."""
-_LARGEST_RESULT = 8 * 2**20
+_MAX_RESULT_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ def unpickle(files: Sequence[Path], out: Path, *, seconds: float = _SECONDS) -> 
         "result": str(result.resolve()),
         "memory": _MEMORY + 2 * size,
         "seconds": time,
-        "room": 2 * size + _LARGEST_RESULT,
+        "room": 2 * size + _MAX_RESULT_BYTES,
     }
     try:
         status = _run(job, _PATIENCE * time)

@@ -84,9 +84,9 @@ def _without_invented_labels(config: dict[str, Any]) -> dict[str, Any]:
 
 Change = Literal["same", "renamed", "transposed", "split"]
 
-_LARGEST_TEXT = 64 * 2**20
-_MOST_FILES = 1000
-_LARGEST_JSON = 8 * 2**20
+_MAX_TEXT_BYTES = 64 * 2**20
+_MAX_FILES = 1000
+_MAX_JSON_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,7 @@ def copy_file(path: Path, to: Path) -> None:
 def read_settings(path: Path) -> dict[str, Any]:
     """The object in a small JSON file; `ModelFolderError` if there is none, or a link leads out."""
     check_file(path, path.parent.resolve())
-    settings: dict[str, Any] = read_json(path, ModelFolderError, largest=_LARGEST_JSON)
+    settings: dict[str, Any] = read_json(path, ModelFolderError, largest=_MAX_JSON_BYTES)
     return settings
 
 
@@ -154,7 +154,7 @@ def indexed_files(index: Path, suffixes: Collection[str]) -> list[Path]:
     """
     named = read_settings(index).get("weight_map")
     names = sorted({str(value) for value in named.values()}) if isinstance(named, dict) else []
-    if not 1 <= len(names) <= _MOST_FILES:
+    if not 1 <= len(names) <= _MAX_FILES:
         raise ModelFolderError("names no files of weights", where=index)
     for name in names:
         if Path(name).name != name or Path(name).suffix not in suffixes:
@@ -175,5 +175,5 @@ def read_text(path: Path) -> str:
 
 def _check_small(path: Path) -> None:
     check_file(path, path.parent.resolve())
-    if path.stat().st_size > _LARGEST_TEXT:
+    if path.stat().st_size > _MAX_TEXT_BYTES:
         raise ModelFolderError("is larger than 64 MiB, which no tokenizer's file is", where=path)

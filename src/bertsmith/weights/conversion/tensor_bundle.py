@@ -36,7 +36,7 @@ _ONES = 0xFFFFFFFF
 _MASK = 0xA282EAD8
 _LANE = 2048
 """Bytes of a lane."""
-_MOST_LANES = 4096
+_MAX_LANES = 4096
 
 _Words = NDArray[np.uint32]
 
@@ -44,7 +44,7 @@ _Words = NDArray[np.uint32]
 def crc32c(data: bytes | memoryview) -> int:
     """The checksum of some bytes."""
     state, begin = _ONES, 0
-    while lanes := min((len(data) - begin) // _LANE, _MOST_LANES):
+    while lanes := min((len(data) - begin) // _LANE, _MAX_LANES):
         end = begin + lanes * _LANE
         state = _in_lanes(np.frombuffer(data[begin:end], dtype="<u2"), lanes, state)
         begin = end
@@ -119,8 +119,8 @@ END = len(_MAGIC)
 _FOOTER = 48
 _TRAILER = 5
 """Bytes after a block: how it is compressed, and its checksum."""
-_LONGEST_KEY = 512
-_MOST_ENTRIES = 2**14
+_MAX_KEY_LENGTH = 512
+_MAX_ENTRIES = 2**14
 _WRITTEN_BLOCK = 16_384
 _KEYS_A_RESTART = 16
 
@@ -150,8 +150,8 @@ def read_table(data: bytes) -> dict[bytes, bytes]:
             # also what keeps blocks from being read twice
             if found and key <= last:
                 raise ValueError("the keys are out of order")
-            if len(found) == _MOST_ENTRIES:
-                raise ValueError(f"more than {_MOST_ENTRIES} entries")
+            if len(found) == _MAX_ENTRIES:
+                raise ValueError(f"more than {_MAX_ENTRIES} entries")
             found[key], last = value, key
         if last > bound:
             raise ValueError("a block holds more than the index says")
@@ -204,7 +204,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         shared, at = read_varint(block, at)
         fresh, at = read_varint(block, at)
         size, at = read_varint(block, at)
-        if shared > len(key) or shared + fresh > _LONGEST_KEY or fresh + size > end - at:
+        if shared > len(key) or shared + fresh > _MAX_KEY_LENGTH or fresh + size > end - at:
             raise ValueError("an entry does not fit into its block")
         key = key[:shared] + block[at : at + fresh]
         at += fresh + size
@@ -235,9 +235,9 @@ def _append(data: bytearray, entries: Mapping[bytes, bytes]) -> bytes:
 
 INDEX_SUFFIX = ".index"
 
-_LARGEST_INDEX = 16 * 2**20
-_MOST_SHARDS = 1000
-_MOST_AXES = 8
+_MAX_INDEX_BYTES = 16 * 2**20
+_MAX_SHARDS = 1000
+_MAX_AXES = 8
 _KINDS = {1: torch.float32, 19: torch.float16, 14: torch.bfloat16}
 """Numbers of DataType, and what weights can be."""
 _FLOAT32 = 1
@@ -265,7 +265,7 @@ class TensorBundle:
         self.prefix = prefix
         self.index = prefix.with_name(prefix.name + INDEX_SUFFIX)
         try:
-            raw = read_bytes(self.index, ModelFolderError, largest=_LARGEST_INDEX)
+            raw = read_bytes(self.index, ModelFolderError, largest=_MAX_INDEX_BYTES)
             table = read_table(raw)
             shards = _shards(table.pop(b"", None))
             self.entries = {
@@ -368,7 +368,7 @@ def _shards(header: bytes | None) -> int:
     count, order = values.get(1, 0), values.get(2, 0)
     if order != 0:
         raise ValueError("its bytes are big-endian, which cannot be read")
-    if not isinstance(count, int) or not 1 <= count <= _MOST_SHARDS:
+    if not isinstance(count, int) or not 1 <= count <= _MAX_SHARDS:
         raise ValueError("it tells of no number of files that could be")
     return count
 
@@ -395,7 +395,7 @@ def _shape(message: bytes) -> tuple[int, ...]:
     for number, axis in fields(message):
         if number == 2 and isinstance(axis, bytes):
             size = dict(fields(axis)).get(1, 0)
-            if not isinstance(size, int) or size >= 2**48 or len(sizes) == _MOST_AXES:
+            if not isinstance(size, int) or size >= 2**48 or len(sizes) == _MAX_AXES:
                 raise ValueError("a tensor of a shape that cannot be")
             sizes.append(size)
     return tuple(sizes)

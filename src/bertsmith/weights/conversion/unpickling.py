@@ -37,9 +37,9 @@ _STAND_INS = frozenset(
 DISK = 64
 """Exit statuses from here on are that and the number of the system's error."""
 DISK_REFUSES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
-_MOST_STAND_INS = 64
-_MOST_SETTINGS = 2000
-_LONGEST_SETTING = 1000
+_MAX_STAND_INS = 64
+_MAX_SETTINGS = 2000
+_MAX_SETTING_LENGTH = 1000
 
 
 class StandIn:
@@ -148,7 +148,7 @@ def _load(path: Path) -> object:
             name = _asked_for(str(error))
             if name is None:
                 raise Refused("is damaged, or no file of weights") from error
-            if name.split(".")[0] not in _STAND_INS or len(stood_in) == _MOST_STAND_INS:
+            if name.split(".")[0] not in _STAND_INS or len(stood_in) == _MAX_STAND_INS:
                 raise Refused(
                     f"asks for {name[:80]}, which is no weight; nothing was run"
                 ) from error
@@ -211,9 +211,9 @@ def _settings(loaded: object) -> dict[str, Any]:
     for group in (loaded.get("args"), loaded.get("cfg")):
         values = _values(group)
         for inner in (values, _values(values.get("task")), _values(values.get("model"))):
-            for key, value in list(inner.items())[:_MOST_SETTINGS]:
+            for key, value in list(inner.items())[:_MAX_SETTINGS]:
                 plain = isinstance(value, bool | int | float | str)
-                if plain and len(f"{key}{value}") <= _LONGEST_SETTING:
+                if plain and len(f"{key}{value}") <= _MAX_SETTING_LENGTH:
                     found[str(key)] = value
     return found
 

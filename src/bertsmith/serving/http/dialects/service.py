@@ -19,8 +19,8 @@ from bertsmith.serving.http.schema import Asked
 from bertsmith.serving.messages import Input, Kind, ModelFacts, Outcome
 from bertsmith.serving.refusals import InvalidRequest, ModelNotFound, PayloadTooLarge, Unavailable
 
-_MOST_MARKS = 1000
-_LARGEST_ANSWER = 2**24
+_MAX_MARKS = 1000
+_MAX_NUMBERS = 2**24
 # items of a list that are written at once: less than a millisecond's, where they are vectors
 _PIECE = 32
 # an object of JSON takes as much memory
@@ -81,10 +81,10 @@ class Service:
 
         A short request may ask for an answer that does not fit into memory.
         """
-        if items * numbers > _LARGEST_ANSWER:
+        if items * numbers > _MAX_NUMBERS:
             raise PayloadTooLarge(
-                f"the answer would have about {items:,} items, and {_LARGEST_ANSWER // numbers:,} "
-                "are given at once; ask for fewer"
+                f"the answer would have about {items:,} items, and {_MAX_NUMBERS // numbers:,}"
+                " are given at once; ask for fewer"
             )
 
     async def ask(self, chosen: Chosen, inputs: Sequence[Input]) -> list[Outcome]:
@@ -114,7 +114,7 @@ class Service:
         """
         data = await self._dumped_in_pieces(content)
         cut = [str(number) for number, outcome in enumerate(outcomes) if outcome.truncated]
-        headers = {"x-truncated": ",".join(cut[:_MOST_MARKS])} if cut else {}
+        headers = {"x-truncated": ",".join(cut[:_MAX_MARKS])} if cut else {}
         return Response(data, media_type="application/json", headers=headers)
 
     async def _dumped_in_pieces(self, content: object) -> bytes:

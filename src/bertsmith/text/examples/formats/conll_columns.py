@@ -16,7 +16,7 @@ from bertsmith.text.examples.tagged import BadSentence, Words
 from bertsmith.text.opening import TextFile, kind_of
 
 DOCUMENT = "-DOCSTART-"
-LONGEST_SENTENCE = 100_000
+MAX_SENTENCE_LENGTH = 100_000
 COMMENT = re.compile(r"#\s+(?:[\w.:-]+\s*=|id\s)")
 """A comment by its looks; others are known by their number of columns."""
 _CONLLU = ".conllu"
@@ -125,7 +125,7 @@ def _blocks_with_comments(
             document += begins
         elif not (universal and text.startswith("#")):
             lines.append((line, text))
-            if len(lines) > LONGEST_SENTENCE:
+            if len(lines) > MAX_SENTENCE_LENGTH:
                 remedy = "put an empty line after each sentence, or name the task"
                 raise file.fault(f"no empty line in {counted(len(lines), 'line')}", line, remedy)
     if lines:

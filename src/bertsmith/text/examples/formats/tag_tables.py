@@ -23,7 +23,7 @@ from bertsmith.text.examples.columns import GROUPS, PAIRS, first_of
 from bertsmith.text.examples.formats.conll_columns import (
     COMMENT,
     DOCUMENT,
-    LONGEST_SENTENCE,
+    MAX_SENTENCE_LENGTH,
     TAG_NAMES,
     WORD_NAMES,
 )
@@ -386,7 +386,7 @@ def _sentences(
         named, document = name, document + row.document
         if not row.empty and not row.document:
             block.append(row)
-            if len(block) > LONGEST_SENTENCE:
+            if len(block) > MAX_SENTENCE_LENGTH:
                 remedy = "put an empty row after each sentence, or name the task"
                 raise file.fault(f"no empty row in {counted(len(block), 'row')}", row.line, remedy)
     if block:

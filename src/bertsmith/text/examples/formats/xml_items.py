@@ -20,7 +20,7 @@ from bertsmith.text.examples.example import (
     label_of,
     text_of,
 )
-from bertsmith.text.opening import LONGEST_LINE, TextFile
+from bertsmith.text.opening import MAX_LINE_LENGTH, TextFile
 
 _ALTERNATIVE = re.compile("a([0-9]{1,4})")
 _NUMBER = re.compile("[1-9][0-9]{0,3}")
@@ -91,9 +91,9 @@ class _ElementHandler:
     def add(self, text: str) -> None:
         if self._open is not None:
             self._texts[self._open] += text
-            if len(self._texts[self._open]) > LONGEST_LINE:
+            if len(self._texts[self._open]) > MAX_LINE_LENGTH:
                 remedy = "is this another kind of file?"
-                what = f"a text of over {LONGEST_LINE:,} characters"
+                what = f"a text of over {MAX_LINE_LENGTH:,} characters"
                 raise self._file.fault(what, self._line, remedy)
 
     def end(self, name: str) -> None:
