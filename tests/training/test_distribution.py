@@ -150,7 +150,7 @@ def test_one_process_is_a_world_too() -> None:
         assert world is ALONE
     assert world.first
     assert world.sum([1.5, 2.5]) == [1.5, 2.5]
-    assert world.told(lambda: [1]) == [1]
+    assert world.broadcast(lambda: [1]) == [1]
     world.wait()
     with (
         pytest.raises(ConfigError, match="one process cannot shard a model"),

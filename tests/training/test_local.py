@@ -34,7 +34,7 @@ from bertsmith.training import loop
 from bertsmith.training.checkpoints import State
 from bertsmith.training.config import Budget, FitConfig
 from bertsmith.training.loading import BatchSource
-from bertsmith.training.local import DropoutKey, _Parts, local_replicas
+from bertsmith.training.local import DropoutKey, _PartComputer, local_replicas
 from bertsmith.training.loop import fit
 from bertsmith.training.run_folder import RunFolder
 from bounds import close_after_training
@@ -266,7 +266,7 @@ def test_a_killed_process_ends_the_run_in_a_line(
 def test_no_part_is_left_where_nobody_hands_them_out() -> None:
     """The process that did was killed: the end of the pipe is no part 0, again and again."""
     queue, entry = os.pipe2(os.O_NONBLOCK)
-    parts = _Parts.__new__(_Parts)
+    parts = _PartComputer.__new__(_PartComputer)
     parts._queue = queue
     os.write(entry, b"\x05\x01")
     os.close(entry)

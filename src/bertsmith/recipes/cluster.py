@@ -63,7 +63,7 @@ class Pending(Generic[Result]):
         import ray
 
         # those who compute here need no module of training
-        from bertsmith.training.processes import Failed
+        from bertsmith.training.processes import WorkerFailure
 
         try:
             found = ray.get(self._reference)
@@ -79,8 +79,8 @@ class Pending(Generic[Result]):
                 f"memory: {type(error).__name__}",
                 remedy="take machines with more, or shorter texts",
             ) from error
-        if isinstance(found, Failed):
-            raise found.again()
+        if isinstance(found, WorkerFailure):
+            raise found.to_exception()
         return found  # type: ignore[no-any-return]
 
 
@@ -162,9 +162,9 @@ def _run(name: str, version: str, folder: str, shared: list[Any], item: Any) -> 
         job, state = _opened[name]
         return job.work(state, item)
     except Exception as error:
-        from bertsmith.training.processes import failure
+        from bertsmith.training.processes import describe_failure
 
-        return failure(error)
+        return describe_failure(error)
 
 
 def require_ray() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bertsmith.engine.devices import multiplies_bf16
 from bertsmith.training.config import OptimiserConfig
-from bertsmith.training.replicas import shared_as, whole
+from bertsmith.training.replicas import sharded_like, whole
 
 
 class Lamb(torch.optim.Optimizer):
@@ -49,7 +49,7 @@ class Lamb(torch.optim.Optimizer):
             if parameters:
                 directions = self._directions(parameters, group)
                 if group["trust"]:
-                    _as_long_as(parameters, directions)
+                    _scale_to_parameter_norms(parameters, directions)
                 torch._foreach_add_(parameters, directions, alpha=-group["lr"])
 
     def _directions(self, parameters: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
@@ -57,7 +57,7 @@ class Lamb(torch.optim.Optimizer):
         beta_1, beta_2 = group["betas"]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         steps, firsts, seconds = zip(
-            *(self._memory(parameter) for parameter in parameters), strict=True
+            *(self._moments(parameter) for parameter in parameters), strict=True
         )
         torch._foreach_add_(steps, 1)
         torch._foreach_lerp_(firsts, gradients, 1 - beta_1)
@@ -74,7 +74,7 @@ class Lamb(torch.optim.Optimizer):
             torch._foreach_add_(directions, parameters, alpha=group["weight_decay"])
         return list(directions)
 
-    def _memory(self, parameter: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _moments(self, parameter: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the number of steps, the first and the second moment."""
         memory = self.state[parameter]
         if not memory:
@@ -84,12 +84,14 @@ class Lamb(torch.optim.Optimizer):
         return memory["step"], memory["exp_avg"], memory["exp_avg_sq"]
 
 
-def _as_long_as(parameters: list[Tensor], directions: list[Tensor]) -> None:
+def _scale_to_parameter_norms(parameters: list[Tensor], directions: list[Tensor]) -> None:
     """Scale directions to the norms of the tensors that they update."""
-    wanted, has = (
+    parameter_norms, direction_norms = (
         torch.stack(torch._foreach_norm(tensors)) for tensors in (parameters, directions)
     )
-    ratios = torch.where((wanted > 0) & (has > 0), wanted / has, 1.0)
+    ratios = torch.where(
+        (parameter_norms > 0) & (direction_norms > 0), parameter_norms / direction_norms, 1.0
+    )
     torch._foreach_mul_(directions, list(ratios.unbind()))
 
 
@@ -129,9 +131,9 @@ class Muon(torch.optim.Optimizer):
                 if parameter.grad is not None:
                     shapes[min(parameter.shape), max(parameter.shape)].append(parameter)
             for parameters in shapes.values():
-                self._step_alike(parameters, group)
+                self._step_same_shape(parameters, group)
 
-    def _step_alike(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+    def _step_same_shape(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """Update matrices of one shape, up to transposition."""
         gradients = [p.grad for p in parameters if p.grad is not None]
         buffers = [self._buffer(parameter) for parameter in parameters]
@@ -146,7 +148,7 @@ class Muon(torch.optim.Optimizer):
             step = group["lr"] * max(1, rows / columns) ** 0.5
             parameter.mul_(1 - group["lr"] * group["weight_decay"])
             turned = matrix.T if rows > columns else matrix
-            parameter.add_(shared_as(turned, parameter), alpha=-step)
+            parameter.add_(sharded_like(turned, parameter), alpha=-step)
 
     def _buffer(self, parameter: Tensor) -> Tensor:
         memory = self.state[parameter]
@@ -233,7 +235,7 @@ class Optimiser:
                 # one by one: they may be many, and this rank may keep only a shard of each
                 if memory := by_parameter.get(self.names[parameter]):
                     part.state[parameter] = {
-                        quantity: _as_memory_of(parameter, tensors[name])
+                        quantity: _state_like(parameter, tensors[name])
                         for quantity, name in memory.items()
                     }
 
@@ -263,10 +265,10 @@ def _adam(
     )
 
 
-def _as_memory_of(parameter: Tensor, tensor: Tensor) -> Tensor:
+def _state_like(parameter: Tensor, tensor: Tensor) -> Tensor:
     """Return a copy on the parameter's device, sharded if the parameter is."""
     copy = tensor.to(parameter.device, copy=True)
-    return shared_as(copy, parameter) if copy.shape == parameter.shape else copy
+    return sharded_like(copy, parameter) if copy.shape == parameter.shape else copy
 
 
 def _top(names: Iterable[str]) -> int:

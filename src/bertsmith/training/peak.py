@@ -183,17 +183,17 @@ def measure_peak(precision: Precision, device: torch.device, seconds: float) -> 
     reveals that; then the measurement is repeated up to two times.
     """
     threads = torch.get_num_threads() if device.type == "cpu" else 1
-    best = least = 0.0
+    best = wanted = 0.0
     if threads > 1:
         torch.set_num_threads(1)
         try:
             best = fastest(_products(precision, device), seconds / 3)
         finally:
             torch.set_num_threads(threads)
-        least = _SCALING * threads * best
+        wanted = _SCALING * threads * best
     for _ in range(3):
         best = max(best, fastest(_products(precision, device), seconds))
-        if best >= least:
+        if best >= wanted:
             break
     return best
 
@@ -204,10 +204,10 @@ def _products(
     """Yield square products from small to large: number of operations, and a call that runs it."""
     kind = torch.bfloat16 if precision == "bf16" else torch.float32
     # random numbers drawn later must not depend on whether the peak was measured
-    own = torch.Generator(device).manual_seed(int(stream(Purpose.PEAK_PRODUCTS)))
+    generator = torch.Generator(device).manual_seed(int(stream(Purpose.PEAK_PRODUCTS)))
     for side in _SIDES:
-        left, right = torch.rand(2, side, side, device=device, generator=own).to(kind)
-        multiply = functools.partial(torch.mm, left, right, out=torch.empty_like(left))
+        operand, right = torch.rand(2, side, side, device=device, generator=generator).to(kind)
+        multiply = functools.partial(torch.mm, operand, right, out=torch.empty_like(operand))
         yield 2.0 * side**3, functools.partial(_finished, multiply, device)
 
 
@@ -228,7 +228,7 @@ def fastest(
     Ordered from small to large, they run in turns of many calls until `seconds` are over; the first
     call of each is not counted. A product joins when its calls are short at the best speed so far.
     """
-    began, best = clock(), 0.0
+    started, best = clock(), 0.0
 
     def timed(call: Callable[[], object]) -> float:
         start = clock()
@@ -238,7 +238,7 @@ def fastest(
 
     joined: list[tuple[float, Callable[[], object]]] = []
     waiting = next(products, None)
-    while clock() - began < seconds:
+    while clock() - started < seconds:
         if waiting is not None and waiting[0] <= (best or math.inf) * _MAX_LENGTH:
             timed(waiting[1])
             # the newest first: it is likely the fastest
@@ -248,6 +248,6 @@ def fastest(
             ends = clock() + min(_TURN, seconds / 4)
             while True:
                 best = max(best, operations / timed(call))
-                if clock() >= min(ends, began + seconds):
+                if clock() >= min(ends, started + seconds):
                     break
     return best

@@ -1,6 +1,6 @@
 """A run's folder: its settings, log, checkpoints and results, owned by one process at a time.
 
-Its log can be exported to TensorBoard while it grows (`events`).
+Its log can be exported to TensorBoard while it grows (`tensorboard_events`).
 """
 
 from __future__ import annotations
@@ -134,13 +134,13 @@ class RunFolder:
             try:
                 yield
             except (OSError, DiskError) as error:
-                self._forget_beginning()
+                self._discard_empty_run()
                 if (refusal := refusal_of(error, self.path / _LOCK)) is None:
                     raise
                 where = getattr(error, "where", None) or self.path
-                raise disk_error(refusal, where, then=self._how_to_go_on()) from refusal
+                raise disk_error(refusal, where, then=self._resume_hint()) from refusal
             except BaseException:
-                self._forget_beginning()
+                self._discard_empty_run()
                 raise
 
     def check_place(self) -> None:
@@ -256,7 +256,7 @@ class RunFolder:
             with open_regular(self._log) as log:
                 # blocks, as a damaged file may be one line of gigabytes
                 while line := log.readline(_MAX_LINE_LENGTH):
-                    if (entry := _entry(line)) is not None:
+                    if (entry := _parse_log_line(line)) is not None:
                         lines.append(entry)
         except OSError as error:
             raise RunFolderError(
@@ -271,7 +271,7 @@ class RunFolder:
         except RunFolderError:
             return {}
 
-    def note_verified(self, files: Mapping[str, list[int]]) -> None:
+    def record_verified(self, files: Mapping[str, list[int]]) -> None:
         """Remember files that were found to be whole; raises `DiskError`."""
         if files != self.verified():
             write_json(self._verified, files)
@@ -291,7 +291,7 @@ class RunFolder:
             with writing(self._log):
                 flush_to_disk(self._log)
 
-    def cut_log(self, size: int) -> None:
+    def truncate_log(self, size: int) -> None:
         """Leave only the first `size` bytes of log.jsonl; raises `DiskError`."""
         if self.log_bytes > size:
             with writing(self._log):
@@ -319,7 +319,7 @@ class RunFolder:
                 remedy="choose an empty or new folder for --out",
             )
 
-    def _forget_beginning(self) -> None:
+    def _discard_empty_run(self) -> None:
         """Leave nothing of a run that was begun just now and came to nothing worth keeping."""
         if not self.path.is_dir():
             return
@@ -334,50 +334,52 @@ class RunFolder:
 
     def _sweep(self) -> None:
         """Delete what a process that was killed has left half-written."""
-        for left in self.path.rglob("*.json.partial"):
-            if left.name.removesuffix(".partial") in _RECORDS:
+        for leftover in self.path.rglob("*.json.partial"):
+            if leftover.name.removesuffix(".partial") in _RECORDS:
                 with suppress(OSError):
-                    left.unlink()
+                    leftover.unlink()
 
-    def _how_to_go_on(self) -> str:
+    def _resume_hint(self) -> str:
         if not self._run.exists():
             return "give the same command again"
         newest = max(self.checkpoints.glob("step-*"), default=None)
-        place = "with what is saved" if newest is None else f"from {newest.name}"
-        return f"give the same command again: it goes on {place}"
+        start = "with what is saved" if newest is None else f"from {newest.name}"
+        return f"give the same command again: it goes on {start}"
 
 
 def _read_json(path: Path, remedy: str) -> dict[str, Any]:
     """Return the object that `write_json` wrote; `RunFolderError` if the file is damaged."""
     try:
-        found: dict[str, Any] = read_json(path, RunFolderError, largest=_MAX_RECORD_BYTES)
+        content: dict[str, Any] = read_json(path, RunFolderError, largest=_MAX_RECORD_BYTES)
     except RunFolderError as error:
         raise RunFolderError(f"is damaged: {error.what}", where=path, remedy=remedy) from error
-    return found
+    return content
 
 
-def _entry(line: bytes) -> dict[str, Any] | None:
+def _parse_log_line(line: bytes) -> dict[str, Any] | None:
     """Return a line of the log, None for one that was cut short or damaged."""
     try:
         entry = parse_json(line)
     except ValueError:
         return None
-    if not isinstance(entry, dict) or not all(map(_is_figure, entry.values())):
+    if not isinstance(entry, dict) or not all(map(_is_number, entry.values())):
         return None
     placed = all(math.isfinite(entry.get(key, math.nan)) for key in ("step", "seconds"))
     return entry if placed else None
 
 
-def _is_figure(value: object) -> bool:
+def _is_number(value: object) -> bool:
     return type(value) is float or (type(value) is int and abs(value) < _MAX_NUMBER)
 
 
 def _first_difference(stored: object, wanted: object, path: str = "") -> str:
     if isinstance(stored, dict) and isinstance(wanted, dict):
         for key in sorted(stored.keys() | wanted.keys()):
-            found = _first_difference(stored.get(key), wanted.get(key), f"{path}.{key}".strip("."))
-            if found:
-                return found
+            difference = _first_difference(
+                stored.get(key), wanted.get(key), f"{path}.{key}".strip(".")
+            )
+            if difference:
+                return difference
         return ""
     if stored == wanted:
         return ""
@@ -397,8 +399,8 @@ def require_tensorboard() -> None:
 
 
 @contextmanager
-def events(folder: RunFolder, place: Path) -> Iterator[None]:
-    """Write every record of `folder`'s log to event files in `place` as well.
+def tensorboard_events(folder: RunFolder, event_folder: Path) -> Iterator[None]:
+    """Write every record of `folder`'s log to event files in `event_folder` as well.
 
     At the first record the files are rewritten from log.jsonl, so that a resumed run shows each
     step once. Raises `MissingExtra`.
@@ -407,18 +409,18 @@ def events(folder: RunFolder, place: Path) -> Iterator[None]:
     from torch.utils.tensorboard import SummaryWriter
 
     writers: list[SummaryWriter] = []
-    began = 0.0
+    started = 0.0
 
     def follow(line: Mapping[str, object]) -> None:
-        nonlocal began
+        nonlocal started
         lines = [line]
         if not writers:
-            shutil.rmtree(place, ignore_errors=True)
-            writers.append(SummaryWriter(str(place)))
+            shutil.rmtree(event_folder, ignore_errors=True)
+            writers.append(SummaryWriter(str(event_folder)))
             lines = list(folder.log())
-            began = time.time() - _number(line, "seconds")
+            started = time.time() - _number(line, "seconds")
         for record in lines:
-            step, at = int(_number(record, "step")), began + _number(record, "seconds")
+            step, at = int(_number(record, "step")), started + _number(record, "seconds")
             for name, value in record.items():
                 if name != "step" and isinstance(value, int | float):
                     writers[0].add_scalar(tag(name), value, step, walltime=at)

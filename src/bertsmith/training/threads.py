@@ -73,10 +73,10 @@ def quick_choice(hidden: int, feed_forward: int, most: int) -> ThreadChoice:
     def speed_of(threads: int) -> float:
         with threads_of_torch(threads):
             F.gelu(F.linear(inputs, weights))  # compiled for each number of threads
-            layers, began = 0, time.perf_counter()
-            while time.perf_counter() - began < _SECONDS:
+            layers, started = 0, time.perf_counter()
+            while time.perf_counter() - started < _SECONDS:
                 F.gelu(F.linear(inputs, weights))
                 layers += 1
-            return layers / (time.perf_counter() - began)
+            return layers / (time.perf_counter() - started)
 
     return choose_threads(speed_of, most, "products/s")

@@ -123,7 +123,7 @@ def distil_general(config: DistilConfig, *, clock: Clock | None = None) -> Pretr
             ended = (config.out / RESULT).exists()
             where = f"the run in {config.out}"
             say(f"{where} has ended" if ended else f"going on with {where}")
-        folder.note_verified(verified)
+        folder.record_verified(verified)
         return _carry_out(run, store, folder, place, clock)
 
 

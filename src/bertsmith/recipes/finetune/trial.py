@@ -37,8 +37,8 @@ from bertsmith.training.checkpoints import Checkpoints, State
 from bertsmith.training.config import FitConfig
 from bertsmith.training.loading import BatchSource
 from bertsmith.training.loop import Session, fit
-from bertsmith.training.replicas import of_model
-from bertsmith.training.run_folder import RunFolder, events, read_record, write_record
+from bertsmith.training.replicas import model_weights
+from bertsmith.training.run_folder import RunFolder, read_record, tensorboard_events, write_record
 from bertsmith.training.state import Measure
 from bertsmith.weights.folder import save_model
 
@@ -299,7 +299,7 @@ def _take_best(model: Model, folder: RunFolder, state: State) -> None:
     """Load the weights that were best on dev."""
     if state.best_step not in (None, state.step):
         checkpoints = Checkpoints(folder.checkpoints, 1, run=folder.identity)
-        model.load_state_dict(of_model(checkpoints.best(state).weights))
+        model.load_state_dict(model_weights(checkpoints.best(state).weights))
 
 
 class _Watched:
@@ -393,7 +393,7 @@ def read_result(place: RunFolder) -> TrialResult | None:
 
 def _watched(place: RunFolder, run: Path) -> AbstractContextManager[None]:
     name = place.path.relative_to(run).as_posix().replace("/", "-")
-    return events(place, run / "tensorboard" / name.removeprefix("seeds-"))
+    return tensorboard_events(place, run / "tensorboard" / name.removeprefix("seeds-"))
 
 
 def _dev(prepared: Prepared, measured: Measured) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.recipes.finetune.trial import Supervision, Trial, TrialResult, carry_out
-from bertsmith.training.processes import Failed, Worker, failure, pickled, receive
+from bertsmith.training.processes import Worker, WorkerFailure, describe_failure, pickled, receive
 
 # at most this often, so that progress messages take no time from training
 _SECONDS_BETWEEN_SHARES = 0.5
@@ -59,7 +59,7 @@ class Work(NamedTuple):
 
 
 # a process answers with lines to print, with `At`, and in the end with a `TrialResult`, everything
-# being in its folder, with `Stopped`, or with `Failed`
+# being in its folder, with `Stopped`, or with `WorkerFailure`
 
 
 class At(NamedTuple):
@@ -96,7 +96,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 def _done(
     work: Work, material: Material, place: Workplace, parent: _Parent
-) -> TrialResult | Stopped | Failed:
+) -> TrialResult | Stopped | WorkerFailure:
     """Carry out a training; SIGTERM is unblocked only meanwhile."""
     trial = Trial(
         place=work.place,
@@ -119,7 +119,7 @@ def _done(
     except KeyboardInterrupt:
         return Stopped("stopped")
     except Exception as error:
-        return failure(error)
+        return describe_failure(error)
     return result
 
 
@@ -188,7 +188,7 @@ class _Trainer(Worker):
         self.material: Material | None = None
         self.is_to_stop = False
         self._at_once = at_once
-        self.tell(place)
+        self.send(place)
 
     def died(self, status: int) -> WorkerDied:
         """Return the error for a process that has died."""
@@ -271,8 +271,8 @@ class Trainers:
                 material, packed = self._pack(trial)
                 if trainer.material is not material:
                     trainer.material = material
-                    trainer.tell_pickled(packed)
-                trainer.tell(Work(trial.place, trial.title, trial.settings, trial.seed, others()))
+                    trainer.send_pickled(packed)
+                trainer.send(Work(trial.place, trial.title, trial.settings, trial.seed, others()))
                 bars.move_to(trial.title, 0.0)
 
     def _pack(self, trial: Trial) -> tuple[Material, bytes]:
@@ -301,7 +301,7 @@ class Trainers:
         trial = trainer.trial
         assert trial is not None
         try:
-            told = trainer.hear()
+            told = trainer.receive()
         except Exception:
             trainer.trial = None
             raise

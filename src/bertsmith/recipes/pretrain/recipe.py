@@ -60,12 +60,12 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
 from bertsmith.training.distribution import ALONE, World, joined
 from bertsmith.training.loop import Session, fit
-from bertsmith.training.replicas import complete, unshard
+from bertsmith.training.replicas import gather_model, unshard
 from bertsmith.training.run_folder import (
     PREFLIGHT,
     RunFolder,
-    events,
     require_tensorboard,
+    tensorboard_events,
     write_record,
 )
 from bertsmith.training.schedule import Costs, Timing
@@ -102,12 +102,12 @@ def pretrain(config: PretrainConfig, *, clock: Clock | None = None) -> PretrainO
     if config.tensorboard:
         require_tensorboard()
     with joined(shard=config.shard) as world, folder.owned() if world.first else nullcontext():
-        begun = world.told(lambda: begin(folder, config, world).to_dict())
+        begun = world.broadcast(lambda: begin(folder, config, world).to_dict())
         run = PretrainRun.from_dict(begun, where=out / "run.json")
         check_store(run, out)
         place = world.place(device_named(run.device if config.device == "auto" else config.device))
         log = config.tensorboard and world.first
-        with events(folder, out / "tensorboard") if log else nullcontext():
+        with tensorboard_events(folder, out / "tensorboard") if log else nullcontext():
             return carry_out(
                 run, TokenStore(run.store), folder, place, workers=config.workers,
                 force=config.force, world=world, clock=clock,
@@ -132,9 +132,9 @@ def carry_out(
     wanted, checks = network_of(run, tokenizer), world.first and not folder.checkpoints.exists()
     if checks:
         room = check_room(
-            run, wanted, batches.parts, folder.path, device, force=force, processes=world.here
+            run, wanted, batches.parts, folder.path, device, force=force, processes=world.local_size
         )
-    goes_on = world.told(lambda: any(folder.checkpoints.glob("step-*")))
+    goes_on = world.broadcast(lambda: any(folder.checkpoints.glob("step-*")))
     model = start(run, tokenizer, goes_on=goes_on).to(device)
     objective = objective_of(wanted, seed=settings.seed)
     begun = _Begun(run, store, tokenizer, folder, model, objective, batches)
@@ -148,9 +148,9 @@ def carry_out(
     world.wait_for_first()
     timing = Timing(clock=clock, costs=costs)
     state = _fit(begun, plan, timing, workers=workers, world=world)
-    begun = replace(begun, model=complete(model, world))
+    begun = replace(begun, model=gather_model(model, world))
     unshard(objective.own)
-    held_out = world.told(lambda: _finish(begun, state, clock, plan.evaluated_tokens))
+    held_out = world.broadcast(lambda: _finish(begun, state, clock, plan.evaluated_tokens))
     return PretrainOutcome(
         model=begun.model, tokenizer=tokenizer, state=state, held_out=held_out, folder=folder.path
     )
@@ -212,7 +212,7 @@ def _told_time(
     world: World, plan: Callable[[], tuple[HeldOutPlan, Costs]]
 ) -> tuple[HeldOutPlan, Costs]:
     """Return what rank 0 plans, on every rank."""
-    held_out, costs = world.told(lambda: [item.to_dict() for item in plan()])
+    held_out, costs = world.broadcast(lambda: [item.to_dict() for item in plan()])
     return HeldOutPlan.from_dict(held_out), Costs.from_dict(costs)
 
 

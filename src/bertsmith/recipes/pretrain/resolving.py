@@ -99,7 +99,7 @@ def begin(
     if folder.claim("pretrain", run):
         ended = (out / RESULT).exists()
         say(f"the run in {out} has ended" if ended else f"going on with the run in {out}")
-    folder.note_verified(verified)
+    folder.record_verified(verified)
     return run
 
 
