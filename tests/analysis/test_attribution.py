@@ -24,7 +24,7 @@ from bertsmith.network.model import Model, build_model
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.tag import TAG, raw_text
-from bertsmith.tasks.task import Room
+from bertsmith.tasks.task import ReadingLimits
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.squad import Question
 from bertsmith.tokens.basic import BasicRules
@@ -42,7 +42,7 @@ LABELS: dict[Predicts, tuple[str, ...]] = {
     "tags": ("NOUN", "VERB", "ADJ"),
     "span": (),
 }
-ROOM = Room(longest=24)
+ROOM = ReadingLimits(longest=24)
 REFERENCES: dict[Predicts, Any] = {
     "class": transformers.BertForSequenceClassification,
     "tags": transformers.BertForTokenClassification,

@@ -21,14 +21,22 @@ from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.glue import GLUE
 from bertsmith.tasks.rows import task_named
 from bertsmith.tasks.table import HEADS, TASKS, task_of
-from bertsmith.tasks.task import UNTUNED, Labels, Room, Task, Tuned, interval_of, score_answers
+from bertsmith.tasks.task import (
+    UNTUNED,
+    Labels,
+    ReadingLimits,
+    Task,
+    Tuned,
+    interval_of,
+    score_answers,
+)
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 
 WORDS = tuple(f"word{n}" for n in range(20))
 TOKENIZER = Tokenizer((*SPECIALS, *WORDS), BasicRules(lowercase=True))
-ROOM = Room(longest=16)
+ROOM = ReadingLimits(longest=16)
 ROWS = 24
 
 

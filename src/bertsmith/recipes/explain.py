@@ -143,7 +143,7 @@ def _subjects(
             continue
         explained.texts += 1
         found = subjects_of(
-            answering.task, explainer.model, answering.tokenizer, row, answering.room
+            answering.task, explainer.model, answering.tokenizer, row, answering.limits
         )
         none = True
         for subject in islice(found, most):
@@ -221,7 +221,7 @@ def _part_read(answering: TaskAnswering) -> str:
     """Return what is read of long texts, in words."""
     parts = {"tail": "the end", "head+tail": "the beginning and the end"}
     windowed = answering.task.answers.windowed
-    return "the beginning" if windowed else parts.get(answering.room.long, "the beginning")
+    return "the beginning" if windowed else parts.get(answering.limits.long, "the beginning")
 
 
 def _tell(explained: Explained, config: ExplainConfig, part: str) -> None:

@@ -34,7 +34,7 @@ from bertsmith.engine.prepared import prepare_model
 from bertsmith.evaluation.metrics import format_scores, mean_and_spread
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.finetune.config import FinetuneConfig, FinetuneSettings, GlueConfig
-from bertsmith.recipes.finetune.inputs import room_of
+from bertsmith.recipes.finetune.inputs import limits_of
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.tasks.answering import TaskAnswering
@@ -197,9 +197,9 @@ class _Trained:
         self._task: Task[Any] = GLUE[outcome.data.task.name]
         self._labels = model.config.labels
         self._on_bad = settings.reading.on_bad
-        room = room_of(self._task, settings, model.config.encoder.longest)
+        limits = limits_of(self._task, settings, model.config.encoder.longest)
         answering = TaskAnswering(
-            task=self._task, tokenizer=tokenizer, labels=self._labels, room=room
+            task=self._task, tokenizer=tokenizer, labels=self._labels, limits=limits
         )
         engine = prepare_model(model.to(device_named(device)), FULL_PRECISION)
         self._predictor = engine.predictor(answering)

@@ -40,8 +40,8 @@ from bertsmith.tasks.task import (
     Brief,
     Labels,
     Measured,
+    ReadingLimits,
     Record,
-    Room,
     Task,
     Tuned,
     score_answers,
@@ -71,7 +71,7 @@ class TaskAnswering:
     task: Task[Any]
     tokenizer: Tokenizer
     labels: Labels
-    room: Room
+    limits: ReadingLimits
     tuned: Tuned = UNTUNED
     top: int = 5
 
@@ -85,7 +85,7 @@ class TaskAnswering:
 
     def encode(self, examples: Sequence[Any]) -> EncodedExamples:
         """Encode rows as in training, without labels."""
-        return self.task.answers.encode(self.tokenizer, examples, self.room)
+        return self.task.answers.encode(self.tokenizer, examples, self.limits)
 
     def outputs(
         self,
@@ -303,7 +303,7 @@ def answering_of(
             task=task,
             tokenizer=tokenizer,
             labels=config.labels,
-            room=Room.of_model(
+            limits=ReadingLimits.of_model(
                 config, longest=options.max_length, long=options.truncation, stride=options.stride
             ),
             tuned=_thresholds(task, config, options),
@@ -375,11 +375,11 @@ def _thresholds(task: Task[Any], config: ModelConfig, options: AnsweringConfig) 
 
 
 def task_predictor(
-    task: Task[Any], model: Model, tokenizer: Tokenizer, room: Room
+    task: Task[Any], model: Model, tokenizer: Tokenizer, limits: ReadingLimits
 ) -> Predictor[Any, Any]:
     """Return the predictor by which a network answers for a task."""
     labels = model.config.labels
-    answering = TaskAnswering(task=task, tokenizer=tokenizer, labels=labels, room=room)
+    answering = TaskAnswering(task=task, tokenizer=tokenizer, labels=labels, limits=limits)
     return Predictor(model=model, answering=answering)
 
 

@@ -29,8 +29,8 @@ from bertsmith.tasks.task import (
     Measuring,
     Presentation,
     Reader,
+    ReadingLimits,
     Record,
-    Room,
     Scores,
     Task,
     Tuned,
@@ -86,9 +86,9 @@ def _right_options(rows: Sequence[Choice]) -> NDArray[np.int64]:
 # answers
 
 
-def _encode(tokenizer: Tokenizer, rows: Sequence[Choice], room: Room) -> EncodedExamples:
+def _encode(tokenizer: Tokenizer, rows: Sequence[Choice], limits: ReadingLimits) -> EncodedExamples:
     """Encode a question as a unit, its options as pairs with the text."""
-    if room.long == "windows":
+    if limits.long == "windows":
         raise ConfigError(
             "--truncation windows is not for multiple choice", remedy="take head, tail or head+tail"
         )
@@ -96,8 +96,8 @@ def _encode(tokenizer: Tokenizer, rows: Sequence[Choice], room: Room) -> Encoded
         tokenizer,
         [row.text for row in rows for _ in row.choices],
         [option for row in rows for option in row.choices],
-        longest=room.longest,
-        fit=room.long,
+        longest=limits.longest,
+        fit=limits.long,
     ).grouped([len(row.choices) for row in rows])
 
 

@@ -34,9 +34,9 @@ from bertsmith.tasks.task import (
     Measuring,
     Presentation,
     Reader,
+    ReadingLimits,
     Record,
     Right,
-    Room,
     Scores,
     Task,
     Tuned,
@@ -106,17 +106,19 @@ class ContextWindows:
     asked: int
 
 
-def encode_questions(tokenizer: Tokenizer, rows: Sequence[Question], room: Room) -> EncodedExamples:
+def encode_questions(
+    tokenizer: Tokenizer, rows: Sequence[Question], limits: ReadingLimits
+) -> EncodedExamples:
     """Encode a window of the context with the question as a unit; the sidecar: `ContextWindows`.
 
     Questions keep their first 64 tokens. Raises `ConfigError` where there is no room for one.
     """
-    free = room.longest - tokenizer.specials_around(pair=True)
+    free = limits.longest - tokenizer.specials_around(pair=True)
     most = min(_MAX_QUESTION_LENGTH, free - _MIN_CONTEXT_LENGTH)
     if most < 1:
         raise ConfigError(
-            f"longest is {room.longest}",
-            remedy=f"question and context need at least {room.longest + 1 - most} tokens",
+            f"longest is {limits.longest}",
+            remedy=f"question and context need at least {limits.longest + 1 - most} tokens",
         )
     windows, sidecar, cut = [], [], []
     contexts: dict[str, Encoding] = {}
@@ -128,11 +130,11 @@ def encode_questions(tokenizer: Tokenizer, rows: Sequence[Question], room: Room)
         (whole,) = tokenizer.encode([row.question])
         question = whole[:most]
         inner = free - len(question)
-        begins, window = window_of(len(context), inner, min(room.overlap, inner // 2))
+        begins, window = window_of(len(context), inner, min(limits.overlap, inner // 2))
         parts = [slice(begin, begin + inner) for begin in begins]
         windows.append(
             [
-                encode_pair(tokenizer, question, context.ids[part], longest=room.longest)
+                encode_pair(tokenizer, question, context.ids[part], longest=limits.longest)
                 for part in parts
             ]
         )

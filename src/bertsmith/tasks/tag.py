@@ -34,9 +34,9 @@ from bertsmith.tasks.task import (
     Measuring,
     Presentation,
     Reader,
+    ReadingLimits,
     Record,
     Right,
-    Room,
     Scores,
     Task,
     Tuned,
@@ -200,20 +200,22 @@ class WordWindows:
     inside: list[int]
 
 
-def encode_words(tokenizer: Tokenizer, rows: Sequence[Tagged], room: Room) -> EncodedExamples:
+def encode_words(
+    tokenizer: Tokenizer, rows: Sequence[Tagged], limits: ReadingLimits
+) -> EncodedExamples:
     """Encode a window as a unit; each word is asked in one, at its first piece.
 
     A word without any piece, of signs that the tokenizer drops, is asked nowhere. `WordWindows` are
     the sidecar.
     """
     windows, sidecar, places = [], [], []
-    inner = room.longest - 2
+    inner = limits.longest - 2
     for row in rows:
         encoded = tokenizer.encode_spans(row.text)
         first, inside = _first_pieces(encoded, row)
         asked = np.flatnonzero(first >= 0)
         at = first[asked]
-        begins, window = window_of(len(encoded), inner, room.overlap)
+        begins, window = window_of(len(encoded), inner, limits.overlap)
         words = []
         for number, begin in enumerate(begins):
             here = slice(*np.searchsorted(at, (begin, begin + inner)).tolist())
@@ -222,7 +224,7 @@ def encode_words(tokenizer: Tokenizer, rows: Sequence[Tagged], room: Room) -> En
         windows.append(
             [
                 encode_pair(
-                    tokenizer, encoded.ids[begin : begin + inner], None, longest=room.longest
+                    tokenizer, encoded.ids[begin : begin + inner], None, longest=limits.longest
                 )
                 for begin in begins
             ]

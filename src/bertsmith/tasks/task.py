@@ -66,7 +66,7 @@ R = TypeVar("R", bound=Row)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room(Config):
+class ReadingLimits(Config):
     """The part of a text that is read at once, and the treatment of the rest."""
 
     longest: int
@@ -98,7 +98,7 @@ class Room(Config):
         longest: int | None = None,
         long: Fit | None = None,
         stride: int | None = None,
-    ) -> Room:
+    ) -> ReadingLimits:
         """The limits a model answers with: those given, else those it was trained with.
 
         Of a model that says nothing of its training: all that it can read, from the beginning.
@@ -243,7 +243,7 @@ NO_LABELS = Labelling[Any]()
 class Answers(Generic[R]):
     """From rows to outputs, and from outputs to answers."""
 
-    encode: Callable[[Tokenizer, Sequence[R], Room], EncodedExamples]
+    encode: Callable[[Tokenizer, Sequence[R], ReadingLimits], EncodedExamples]
     """The rows as token ids, and what decoding needs as sidecar."""
     outputs: Callable[[Model, EncodedExamples, Forward], Outputs]
     """The function of the engine that computes outputs for each unit, in order."""

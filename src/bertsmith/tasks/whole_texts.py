@@ -12,7 +12,7 @@ from bertsmith.core.errors import ExampleError
 from bertsmith.engine.predictor import text_length
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.labels import require_labels, unknown_label
-from bertsmith.tasks.task import Labels, Reader, Room
+from bertsmith.tasks.task import Labels, Reader, ReadingLimits
 from bertsmith.text.examples.example import Example, folded
 from bertsmith.text.examples.reading import Kind, describe_examples, has_labels, read_examples
 from bertsmith.text.opening import kind_of
@@ -60,14 +60,16 @@ def same_text(row: Example) -> Hashable:
     return folded(row.text), None if row.text_pair is None else folded(row.text_pair)
 
 
-def encode_texts(tokenizer: Tokenizer, rows: Sequence[Example], room: Room) -> EncodedExamples:
+def encode_texts(
+    tokenizer: Tokenizer, rows: Sequence[Example], limits: ReadingLimits
+) -> EncodedExamples:
     """Encode each text or pair as a unit."""
     return encode_examples(
         tokenizer,
         [row.text for row in rows],
         [row.text_pair for row in rows],
-        longest=room.longest,
-        fit=room.long,
+        longest=limits.longest,
+        fit=limits.long,
     )
 
 

@@ -95,7 +95,7 @@ class BadRows:
         remedy = "correct the rows, or name the columns or the task"
         return file.fault(f"holds no examples: {bad}", remedy=remedy)
 
-    def told(self) -> str | None:
+    def message(self) -> str | None:
         """Return a summary of the bad rows, None if there are none: count, first error, files."""
         if self.first is None:
             return None
@@ -105,7 +105,7 @@ class BadRows:
 
     def tell(self) -> None:
         """Print the summary, if there are bad rows."""
-        if (summary := self.told()) is not None:
+        if (summary := self.message()) is not None:
             say(summary)
 
 

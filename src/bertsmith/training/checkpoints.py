@@ -314,7 +314,7 @@ class Checkpoints:
             found.extend(self._newest())
             return found[0].state.step if found else None
 
-        step = self._world.told(newest)
+        step = self._world.broadcast(newest)
         if step is not None and not found:
             try:
                 return _read(self.folder / _name(step), self._run)

@@ -150,17 +150,17 @@ class RunFolder:
         self._check_contents()
         self.check_version()
 
-    def check_claim(self, kind: str, settings: Config, *, growing: str = "") -> None:
+    def check_claim(self, kind: str, settings: Config, *, extensible: str = "") -> None:
         """Raise `RunFolderError` where `claim` would for another run's settings; writes nothing."""
         self.check_place()
         stored = self.settings(kind)
         if stored is not None:
-            self._check_same(stored, settings, growing)
+            self._check_same(stored, settings, extensible)
 
-    def claim(self, kind: str, settings: Config, *, growing: str = "") -> bool:
+    def claim(self, kind: str, settings: Config, *, extensible: str = "") -> bool:
         """Write the run's settings, or check that they are the ones written; True to resume.
 
-        The number that is called `growing` may be larger than it was, and is written anew.
+        The number that is called `extensible` may be larger than it was, and is written anew.
         """
         stored = self.settings(kind)
         self.check_version()
@@ -177,17 +177,17 @@ class RunFolder:
             write_json(self._run, described)
             self._begun_here = True
             return False
-        if self._check_same(stored, settings, growing):
+        if self._check_same(stored, settings, extensible):
             write_json(self._run, described)
         return True
 
-    def _check_same(self, stored: dict[str, Any], settings: Config, growing: str) -> bool:
+    def _check_same(self, stored: dict[str, Any], settings: Config, extensible: str) -> bool:
         """Check that settings are those stored; return whether the one that may grow has grown."""
         # settings that came with a later version have their defaults in older runs
         known = type(settings).from_dict(stored, where=self._run).to_dict()
-        grown = bool(growing) and known[growing] < getattr(settings, growing)
+        grown = bool(extensible) and known[extensible] < getattr(settings, extensible)
         if grown:
-            known[growing] = getattr(settings, growing)
+            known[extensible] = getattr(settings, extensible)
         different = _first_difference(known, settings.to_dict())
         if different:
             raise RunFolderError(

@@ -30,7 +30,7 @@ from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.recipes.finetune.trial import run_trial
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.rows import task_named
-from bertsmith.tasks.task import Room
+from bertsmith.tasks.task import ReadingLimits
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model, save_model, start_from
@@ -71,7 +71,7 @@ def prepared_rows(name: str, folder: Path, tokenizer: Tokenizer, *, long: Fit = 
     data = LabelledData(
         task=task, labels=task.labels.names(rows, ()), train=rows, dev=rows, dev_is_cut=False
     )
-    return prepare(data, tokenizer, Room(longest=12, long=long))
+    return prepare(data, tokenizer, ReadingLimits(longest=12, long=long))
 
 
 def taught_folder(base: Path, prepared: Prepared, folder: Path) -> Path:

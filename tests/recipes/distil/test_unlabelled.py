@@ -25,7 +25,7 @@ from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.rows import task_named
-from bertsmith.tasks.task import Room
+from bertsmith.tasks.task import ReadingLimits
 from bertsmith.text.config import Columns
 from bertsmith.weights.folder import load_model, save_model, start_from
 
@@ -62,7 +62,7 @@ def prepared(
         for parameter in model.heads.parameters():
             parameter.mul_(20)
     save_model(folder / "model", model, tokenizer)
-    return folder / "model", prepare(data, tokenizer, Room(longest=40, long="head"))
+    return folder / "model", prepare(data, tokenizer, ReadingLimits(longest=40, long="head"))
 
 
 @torch.no_grad()
@@ -220,7 +220,7 @@ def test_sentences_are_tagged_by_the_teacher_as_transformers_tags_them(
     save_model(tmp_path / "model", model, tokenizer)
     rows = list(task.reader.labelled(tmp_path / "train.conll", Reading()))
     data = LabelledData(task=task, labels=labels, train=rows, dev=rows[:1], dev_is_cut=False)
-    prepared = prepare(data, tokenizer, Room(longest=40, long="head"))
+    prepared = prepare(data, tokenizer, ReadingLimits(longest=40, long="head"))
     read = read_unlabelled(tmp_path / name, data, Reading(), tmp_path / "train.conll")
     found = answered(load_model(tmp_path / "model")[0], prepared, read)
     # the third is among the labelled ones

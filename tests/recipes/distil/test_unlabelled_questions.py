@@ -30,13 +30,13 @@ from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.rows import task_named
-from bertsmith.tasks.task import Room
+from bertsmith.tasks.task import ReadingLimits
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.formats.squad import Question
 from bertsmith.weights.folder import load_model, save_model, start_from
 
 # what a window has of a context beside a question of two words, and what two windows share
-ROOM = Room(longest=40, long="head", stride=13)
+ROOM = ReadingLimits(longest=40, long="head", stride=13)
 MAX_ANSWER_LENGTH = 30
 Asked = tuple[str, str]
 
@@ -346,7 +346,7 @@ def test_options_are_chosen_by_the_teacher_as_by_transformers(
     save_model(tmp_path / "model", model, tokenizer)
     read = list(task.reader.labelled(tmp_path / "train.jsonl", Reading()))
     data = LabelledData(task=task, labels=(), train=read, dev=read[:2], dev_is_cut=False)
-    prepared = prepare(data, tokenizer, Room(longest=40, long="head"))
+    prepared = prepare(data, tokenizer, ReadingLimits(longest=40, long="head"))
     more = read_unlabelled(tmp_path / "more.jsonl", data, Reading(), tmp_path / "train.jsonl")
     assert [list(row.choices) for row in more] == [row["choices"] for row in rows[10:]]
     found = answered(load_model(tmp_path / "model")[0], prepared, more)

@@ -53,8 +53,8 @@ def test_it_learns_and_every_seed_is_told(outcome: tuple[Path, FinetuneOutcome])
     _, found = outcome
     assert len(found.seeds) == 3
     assert found.best.score >= 0.9
-    assert [rival.name for rival in found.rivals] == [TFIDF]
-    assert found.rivals[0].mean >= 0.9
+    assert [rival.name for rival in found.baselines] == [TFIDF]
+    assert found.baselines[0].mean >= 0.9
     assert found.majority_baseline == ("always saying the commonest class", 0.5)
     assert found.interval.low <= found.best.score <= found.interval.high
     results = json.loads((found.folder / "results.json").read_text(encoding="utf-8"))

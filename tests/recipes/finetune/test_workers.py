@@ -16,7 +16,7 @@ from bertsmith.core.signals import Interrupted
 from bertsmith.engine.devices import threads_of_torch
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
-from bertsmith.recipes.finetune.recipe import finetune, model_maker
+from bertsmith.recipes.finetune.recipe import finetune, model_factory
 from bertsmith.recipes.finetune.trials import Trials
 from recipes.signalling import Signalling, Step
 
@@ -35,9 +35,9 @@ def run(base_folder: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch) -> R
 
     def fine_tune(out: Path, side_by_side: int, **does: Any) -> FinetuneOutcome:  # noqa: ANN401
         def maker(*given: Any) -> Signalling:  # noqa: ANN401
-            return Signalling(make=model_maker(*given), **does)
+            return Signalling(make=model_factory(*given), **does)
 
-        monkeypatch.setattr("bertsmith.recipes.finetune.recipe.model_maker", maker)
+        monkeypatch.setattr("bertsmith.recipes.finetune.recipe.model_factory", maker)
         return finetune(
             FinetuneConfig(
                 model=base_folder,

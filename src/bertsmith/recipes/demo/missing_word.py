@@ -33,7 +33,7 @@ from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.engine.fill_mask import fill_masks
 from bertsmith.evaluation.significance import Interval, mean_interval, mean_of, paired_bootstrap
 from bertsmith.network.model import Model
-from bertsmith.recipes.finetune.baselines import Choosing, linear_answers
+from bertsmith.recipes.finetune.baselines import StrengthSelection, linear_answers
 from bertsmith.text.corpus.documentation import ModuleText
 from bertsmith.text.corpus.sentences import split_sentences
 from bertsmith.text.examples.example import Example
@@ -449,7 +449,7 @@ def _one_hot(
 
 
 def _learned(known: Any, truths: NDArray[np.int64], asked: Any, outputs: int) -> Scores:  # noqa: ANN401
-    choosing = Choosing(folds=1, rows=_ROWS_TO_CHOOSE)
+    choosing = StrengthSelection(folds=1, rows=_ROWS_TO_CHOOSE)
     answers, _ = linear_answers("class", known, truths, asked, outputs, _STRENGTHS, choosing)
     return np.array(answers, np.float64)
 

@@ -23,13 +23,13 @@ from bertsmith.core.streams import Purpose, permuted, stream, uniform
 from bertsmith.engine.devices import training_precision
 from bertsmith.evaluation.metrics import confusion_matrix, mean_and_spread
 from bertsmith.network.model import Model, build_model
-from bertsmith.recipes.finetune.baselines import TFIDF, Rival
+from bertsmith.recipes.finetune.baselines import TFIDF, BaselineScores
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
-from bertsmith.recipes.finetune.tfidf import tfidf_rival
+from bertsmith.recipes.finetune.tfidf import tfidf_baseline
 from bertsmith.recipes.finetune.trial import TrialResult, run_trial
 from bertsmith.tasks.classify import CLASSIFY
-from bertsmith.tasks.task import Measured, Room
+from bertsmith.tasks.task import Measured, ReadingLimits
 from bertsmith.text.corpus.documentation import ModuleText
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -143,14 +143,14 @@ def carry_out_task(task: Task, folder: Path, seed: int) -> TaskOutcome:
         dev=_rows(task.dev, task.dev_classes, task.labels),
         dev_is_cut=False,
     )
-    prepared = prepare(data, tokenizer, Room(longest=MAX_LENGTH))
+    prepared = prepare(data, tokenizer, ReadingLimits(longest=MAX_LENGTH))
     results = {
         PRETRAINED: _trained(pretrained, prepared, seed),
         RANDOM: _trained(lambda seed: build_model(config, seed=seed), prepared, seed),
     }
     accuracies = {name: [result.score for result, _ in trials] for name, trials in results.items()}
-    baseline = tfidf_rival(prepared)
-    assert isinstance(baseline, Rival)
+    baseline = tfidf_baseline(prepared)
+    assert isinstance(baseline, BaselineScores)
     best = max(results[PRETRAINED], key=lambda trial: trial[0].rank)
     true, predicted = best[1].evidence[:, :2].astype(np.int64).T
     return TaskOutcome(

@@ -48,7 +48,7 @@ def asked_of(
 ) -> tuple[TaskAnswering, list[Request[Any]]]:
     """Return dev rows, from all over them, as an engine is asked for answers."""
     answering = TaskAnswering(
-        task=prepared.task, tokenizer=prepared.tokenizer, labels=labels, room=prepared.room
+        task=prepared.task, tokenizer=prepared.tokenizer, labels=labels, limits=prepared.limits
     )
     rows = prepared.data.dev[:: max(1, len(prepared.data.dev) // _TEXTS)][:_TEXTS]
     return answering, split_requests(rows, answering.encode(rows))

@@ -61,19 +61,19 @@ from bertsmith.recipes.distil.transfer_set import (
     read_unlabelled,
     with_more_rows,
 )
-from bertsmith.recipes.finetune.baselines import Rival
+from bertsmith.recipes.finetune.baselines import BaselineScores
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import (
     Inputs,
     LabelledData,
     Prepared,
+    limits_of,
     prepare,
     read_inputs,
-    room_of,
 )
 from bertsmith.recipes.finetune.outcome import Difference, difference_of
 from bertsmith.recipes.finetune.recipe import describe, hash_of
-from bertsmith.recipes.finetune.tfidf import tfidf_rival
+from bertsmith.recipes.finetune.tfidf import tfidf_baseline
 from bertsmith.recipes.finetune.trial import (
     LABELS,
     Supervision,
@@ -81,8 +81,8 @@ from bertsmith.recipes.finetune.trial import (
     TrialResult,
     read_evidence,
 )
-from bertsmith.recipes.finetune.trials import ParallelTrials, Trials, plan_trials
-from bertsmith.recipes.finetune.workers import Workplace, trainers
+from bertsmith.recipes.finetune.trials import ParallelPlan, Trials, plan_trials
+from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
 from bertsmith.recipes.predict.evaluate import check_known
 from bertsmith.recipes.predict.rows import reading_as_trained
 from bertsmith.recipes.resources import parameters
@@ -165,12 +165,14 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
         run = _resolved(config, prepared, new, place, how.threads)
         if known := folder.settings("distil"):
             check_start(folder.path, known, new.config, new.layers, token_table=new.token_table)
-        ended = folder.claim("distil", run, growing="seeds") and (folder.path / _RESULTS).exists()
-        bad = reading.bad_rows.told()
+        ended = (
+            folder.claim("distil", run, extensible="seeds") and (folder.path / _RESULTS).exists()
+        )
+        bad = reading.bad_rows.message()
         for line in filter(None, (bad, *describe(prepared), "" if ended else str(how))):
             say(line)
-        workplace = Workplace(folder.path.resolve(), how.threads, False)
-        with threads_of_torch(how.threads), trainers(workplace, how.at_once) as processes:
+        workplace = WorkerSettings(folder.path.resolve(), how.threads, False)
+        with threads_of_torch(how.threads), open_trial_pool(workplace, how.at_once) as processes:
             return _Distillation(
                 config=config,
                 run=run,
@@ -179,7 +181,7 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
                 unlabelled=unlabelled,
                 teacher=inputs.base.config,
                 new=new,
-                trials=Trials(folder, trainers=processes),
+                trials=Trials(folder, pool=processes),
                 device=place,
             ).carry_out()
 
@@ -214,10 +216,10 @@ def _read(
     trainings = config.seeds * (len(config.method) + config.plain)
     length = inputs.length(settings, trainings, place)
     settings = replace(settings, max_length=length.longest)
-    if length.told:
-        say(length.told)
-    room = room_of(task, settings, teacher.encoder.longest)
-    return inputs, prepare(data, inputs.tokenizer, room), settings
+    if length.message:
+        say(length.message)
+    limits = limits_of(task, settings, teacher.encoder.longest)
+    return inputs, prepare(data, inputs.tokenizer, limits), settings
 
 
 def _student(
@@ -285,17 +287,17 @@ def _resolved(
 
 def _parallel(
     config: DistilConfig, base: Model, prepared: Prepared, place: torch.device, folder: RunFolder
-) -> ParallelTrials:
+) -> ParallelPlan:
     """Return how the trainings are distributed over processes, of a run that may be resumed."""
     return plan_trials(
         # a student takes less than its teacher
         base,
         prepared,
         config.settings,
-        asked=config.side_by_side,
+        requested=config.side_by_side,
         counts=[config.seeds * len(config.method), config.seeds * config.plain],
         device=place,
-        kept=(folder.settings("distil") or {}).get("threads"),
+        fixed_threads=(folder.settings("distil") or {}).get("threads"),
     )
 
 
@@ -375,7 +377,7 @@ class _Distillation:
 
     def _trial(self, name: str, seed: int, number: int, supervision: Supervision) -> Trial:
         return Trial(
-            place=f"{name}/seed-{seed}",
+            subfolder=f"{name}/seed-{seed}",
             title=f"{name}, seed {seed} ({number} of {self.run.seeds})",
             settings=self.run.settings,
             seed=seed,
@@ -392,7 +394,7 @@ class _Distillation:
         taught = labelled * (1 + self.run.teaching.augment)
         if self.unlabelled:
             encode = prepared.task.answers.encode
-            taught += len(encode(prepared.tokenizer, self.unlabelled, prepared.room))
+            taught += len(encode(prepared.tokenizer, self.unlabelled, prepared.limits))
         return replace(settings, epochs=-(-settings.epochs * taught // labelled))
 
     def _with_more_rows(self) -> Prepared:
@@ -441,8 +443,8 @@ class _Distillation:
         if dropped is not None:
             found["dropped"] = self._measured(dropped)
         if self.run.settings.baseline:
-            rival = tfidf_rival(self.prepared, self.run.settings.baseline_seconds)
-        if isinstance(rival, Rival):
+            rival = tfidf_baseline(self.prepared, self.run.settings.baseline_seconds)
+        if isinstance(rival, BaselineScores):
             found["tfidf"] = rival.to_dict()
         elif rival is not None:
             say(str(rival))
@@ -451,7 +453,7 @@ class _Distillation:
 
     def _measured(self, model: Model) -> dict[str, float]:
         predictor = task_predictor(
-            self.prepared.task, model.to(self.device), self.prepared.tokenizer, self.prepared.room
+            self.prepared.task, model.to(self.device), self.prepared.tokenizer, self.prepared.limits
         )
         measured: Measured = measure(predictor, self.prepared.data.dev, self.prepared.dev)
         return measured.scores

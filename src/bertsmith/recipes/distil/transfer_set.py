@@ -312,13 +312,13 @@ def with_more_rows(
         rows = augmenter.copies(rows, teaching.augment)
     if unlabelled:
         rows += answered(teacher.to(device), prepared, unlabelled)
-    return prepare(replace(prepared.data, train=rows), tokenizer, prepared.room)
+    return prepare(replace(prepared.data, train=rows), tokenizer, prepared.limits)
 
 
 @torch.no_grad()
 def answered(teacher: Model, prepared: Prepared, rows: Sequence[Any]) -> list[Any]:
     """Return the rows with the teacher's answers as their labels."""
-    predictor = task_predictor(prepared.task, teacher, prepared.tokenizer, prepared.room)
+    predictor = task_predictor(prepared.task, teacher, prepared.tokenizer, prepared.limits)
     answering = predictor.answering
     assert isinstance(answering, TaskAnswering)
     answering = replace(answering, tuned=_doubting(teacher, prepared))

@@ -70,7 +70,7 @@ def evaluate_model(
         tell_unread(unread[0], len(unread))
     if long_ones := encoded.long_texts:
         were = some_were(long_ones, len(rows), "text")
-        say(f"{were} longer than {answering.room.longest} tokens")
+        say(f"{were} longer than {answering.limits.longest} tokens")
     say(f"{counted(len(rows), task.unit.removesuffix('s'), task.unit)}, {task.title.lower()}")
     figures: dict[str, Any] = {"task": task.name, "rows": len(rows), "scores": {}}
     figures["engine"] = prepared.to_dict()

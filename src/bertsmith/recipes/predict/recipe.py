@@ -212,7 +212,7 @@ def answered(
     if long and isinstance(answering, TaskAnswering):
         windowed = answering.task.answers.windowed
         became = "read in windows" if windowed else "--truncation says what is read of them"
-        limit = answering.room.longest
+        limit = answering.limits.longest
         say(f"{some_were(long, count, 'text')} longer than {limit} tokens: {became}")
     if unread:
         tell_unread(first, unread)
@@ -237,8 +237,8 @@ def _without_header(task: Task[Any] | None, file: Path, reading: Reading) -> str
 
 def shown(text: str) -> str:
     """Return the beginning of a text on one line, without what a terminal would obey."""
-    room = max(40, shutil.get_terminal_size().columns - 30)
-    return printable(text, room)
+    limits = max(40, shutil.get_terminal_size().columns - 30)
+    return printable(text, limits)
 
 
 class Answers:

@@ -125,7 +125,9 @@ def _task_handlers(
     answering = answering_of(prepared.model, tokenizer, AnsweringConfig(), where=name)
     assert isinstance(answering, TaskAnswering)
     kind = KINDS[answering.task.name]
-    windowed = answering.task.answers.windowed or kind == "tags" or answering.room.long == "windows"
+    windowed = (
+        answering.task.answers.windowed or kind == "tags" or answering.limits.long == "windows"
+    )
     trained = network.preprocessing
     pairs = True if kind == "ranking" else trained.pairs if trained else None
     handler = TaskHandler(
@@ -135,7 +137,7 @@ def _task_handlers(
         ),
         present=partial(present_for_task, answering, network.conformal),
         tokenizer=tokenizer,
-        limit=config.limits.max_tokens if windowed else answering.room.longest,
+        limit=config.limits.max_tokens if windowed else answering.limits.longest,
         windowed=windowed,
     )
     handlers = {kind: handler}
