@@ -60,7 +60,7 @@ def _read(path: Path, reader: str) -> str:
         told.append(error)
     for fault in told:
         assert fault.where == path
-        assert fault.what
+        assert fault.problem
         assert fault.remedy
         assert "\n" not in str(fault)
     written = [line for file in aside.files for line in file.read_text().splitlines()]

@@ -239,7 +239,7 @@ def test_a_store_of_another_vocabulary_is_refused(
                 store=tmp_path / "store", out=tmp_path / "run", from_=parents["whole"], steps=2
             )
         )
-    assert "was prepared with another vocabulary" in refused.value.what
+    assert "was prepared with another vocabulary" in refused.value.problem
     assert f"bertsmith prepare CORPUS --vocab {parents['whole']}" in refused.value.remedy
     assert not (tmp_path / "run").exists()
 

@@ -64,7 +64,7 @@ def test_a_bad_list_of_records(tmp_path: Path, text: str, what: str, line: int) 
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ExampleError) as caught:
         list(read_examples(path, need_label=True))
-    assert what in caught.value.what
+    assert what in caught.value.problem
     assert (caught.value.line, caught.value.where) == (line, path)
     assert caught.value.remedy
 
@@ -90,7 +90,7 @@ def test_fasttext(tmp_path: Path) -> None:
     assert len(list(read_examples(path, need_label=True, bad=bad))) == 1
     assert bad.count == 2
     assert bad.first is not None
-    assert bad.first.what == "a label within the text"
+    assert bad.first.problem == "a label within the text"
 
 
 RTE = (

@@ -214,8 +214,8 @@ def _placed(
             found[option.name] = places[:] if several else places[0]
             places = [] if several else places[1:]
     if places:
-        what = f"there is no place for {places[0]!r}"
-        raise ConfigError(what, remedy=f"see: bertsmith {name} --help")
+        problem = f"there is no place for {places[0]!r}"
+        raise ConfigError(problem, remedy=f"see: bertsmith {name} --help")
     return found
 
 
@@ -272,8 +272,8 @@ def _parsed(text: str, option: Option) -> Any:  # noqa: ANN401
 
 
 def _wrong(text: str, option: Option) -> ConfigError:
-    what = f"{option.shown} is {text!r}"
-    return ConfigError(what, remedy=f"it must be {described_type(option.hint)}")
+    problem = f"{option.shown} is {text!r}"
+    return ConfigError(problem, remedy=f"it must be {described_type(option.hint)}")
 
 
 def _print_help(name: str, command: Command, arguments: Sequence[str]) -> None:
@@ -401,8 +401,8 @@ class _Switch(argparse.BooleanOptionalAction):
 
 
 def _there_twice(one: str, other: str) -> ConfigError:
-    what = f"{one} is there twice" if one == other else f"{one} and {other} are both there"
-    return ConfigError(what, remedy="leave one of them out")
+    problem = f"{one} is there twice" if one == other else f"{one} and {other} are both there"
+    return ConfigError(problem, remedy="leave one of them out")
 
 
 def _new_parser(**texts: str) -> argparse.ArgumentParser:

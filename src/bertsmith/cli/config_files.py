@@ -33,7 +33,7 @@ def read_config(file: Path, config: type[Config]) -> dict[str, Any]:
     try:
         found = flat(values, groups_of(config))
     except ConfigError as error:
-        raise ConfigError(error.what, where=file, remedy=error.remedy) from error
+        raise ConfigError(error.problem, where=file, remedy=error.remedy) from error
     for name, value in found.items():
         try:
             nested_values(config, {name: value}, spelled=lambda option: option.name)
@@ -45,14 +45,14 @@ def read_config(file: Path, config: type[Config]) -> dict[str, Any]:
 def _located(error: ConfigError, file: Path, text: str, name: str) -> ConfigError:
     """Return an error with the file and the line of an option."""
     line = _line_of(name, text)
-    return ConfigError(error.what, where=file, line=line, remedy=error.remedy)
+    return ConfigError(error.problem, where=file, line=line, remedy=error.remedy)
 
 
 def locate(error: ConfigError, file: Path, typed: Collection[str]) -> ConfigError:
     """Return an error about an option that stands in a file, and was not typed, with its line."""
     if error.where is not None:
         return error
-    named = re.match(r"--([\w.-]+)", error.what)
+    named = re.match(r"--([\w.-]+)", error.problem)
     if named is None or named[1] in typed:
         return error
     text = _text(file)
@@ -72,9 +72,9 @@ def _text(file: Path) -> str:
             # a pipe is welcome, a device without an end is not
             content = stream.read(_MAX_BYTES + 1)
     except OSError as error:
-        what = f"cannot be read: {error.strerror}"
+        problem = f"cannot be read: {error.strerror}"
         remedy = reading_remedy(error, "check the path")
-        raise ConfigError(what, where=file, remedy=remedy) from error
+        raise ConfigError(problem, where=file, remedy=remedy) from error
     if len(content) > _MAX_BYTES:
         raise ConfigError("is over 1 MiB", where=file, remedy="name a file of options")
     try:
@@ -92,12 +92,12 @@ def _parsed(text: str, file: Path) -> Any:  # noqa: ANN401
         return parsers[kind](text)
     except tomllib.TOMLDecodeError as error:
         at = re.search(r" \(at line (\d+).*\)$", str(error))
-        what = "not TOML: " + str(error).removesuffix(at[0] if at else "")
+        problem = "not TOML: " + str(error).removesuffix(at[0] if at else "")
         line = int(at[1]) if at else None
-        raise ConfigError(what, where=file, line=line, remedy=_REMEDY) from error
+        raise ConfigError(problem, where=file, line=line, remedy=_REMEDY) from error
     except json.JSONDecodeError as error:
-        what = f"not JSON: {error.msg}"
-        raise ConfigError(what, where=file, line=error.lineno, remedy=_REMEDY) from error
+        problem = f"not JSON: {error.msg}"
+        raise ConfigError(problem, where=file, line=error.lineno, remedy=_REMEDY) from error
     except ConfigError as error:
         error.where = file
         raise

@@ -59,8 +59,8 @@ class Config:
             if f.default is f.default_factory is dataclasses.MISSING
         )
         if missing := [name for name in needed if name not in data]:
-            what = f"{cls.__name__} lacks {', '.join(missing)}"
-            raise ConfigError(what, where=where, remedy="add it")
+            problem = f"{cls.__name__} lacks {', '.join(missing)}"
+            raise ConfigError(problem, where=where, remedy="add it")
         values = {key: typed_value(value, hints[key], key, where) for key, value in data.items()}
         return cls(**values)
 

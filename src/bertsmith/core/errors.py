@@ -41,13 +41,13 @@ class UserError(ValueError):
 
     def __init__(
         self,
-        what: str,
+        problem: str,
         *,
         where: str | Path | None = None,
         line: int | None = None,
         remedy: str = "",
     ) -> None:
-        self.what = _shown(what)
+        self.problem = _shown(problem)
         self.where = where
         self.line = line
         self.remedy = _shown(remedy or self.usual_remedy)
@@ -58,12 +58,12 @@ class UserError(ValueError):
         place = "" if self.where is None else printable(self.where, _MAX_LENGTH)
         if self.line is not None:
             place += f":{self.line}"
-        message = f"{place}: {self.what}" if place else self.what
+        message = f"{place}: {self.problem}" if place else self.problem
         return f"{message}; {self.remedy}" if self.remedy else message
 
     def reword(self, rewrite: Callable[[str], str]) -> None:
         """Say in other words what is wrong and what to do."""
-        self.what, self.remedy = rewrite(self.what), rewrite(self.remedy)
+        self.problem, self.remedy = rewrite(self.problem), rewrite(self.remedy)
         self.args = (str(self),)
 
 

@@ -56,8 +56,8 @@ def read_bytes(path: Path, error: type[UserError], *, largest: int, remedy: str 
             # also a file that grows meanwhile
             raw = b"" if size > largest else file.read(largest + 1)
     except OSError as refusal:
-        what = f"cannot be read: {refusal.strerror or refusal}"
-        raise error(what, where=path, remedy=reading_remedy(refusal, remedy)) from refusal
+        problem = f"cannot be read: {refusal.strerror or refusal}"
+        raise error(problem, where=path, remedy=reading_remedy(refusal, remedy)) from refusal
     if max(size, len(raw)) > largest:
         found = max(size, len(raw))
         raise error(f"is {_size(found)} long; at most {_size(largest)} are read", where=path)
@@ -167,16 +167,16 @@ def _deleted(error: OSError, where: str | Path) -> bool:
 def disk_error(error: OSError, where: str | Path | None, *, then: str = "") -> DiskError:
     """Return the disk's refusal as an error; `then` says what to do once it is resolved."""
     if error.errno == errno.ENOENT:
-        what = "is gone: it was deleted while it was needed"
+        problem = "is gone: it was deleted while it was needed"
         remedy = then or "give the same command again"
-        return DiskError(what, where=error.filename or where, remedy=remedy)
+        return DiskError(problem, where=error.filename or where, remedy=remedy)
     cure, only = _CURES.get(error.errno or 0, ""), _ONLY_CURES.get(error.errno or 0, "")
     if then:
         remedy = f"{cure or only or 'mend that'}, then {then}"
     else:
         remedy = only or (f"{cure}, or {_ELSEWHERE}" if cure else _ELSEWHERE)
-    what = f"cannot be written: {error.strerror or error}"
-    return DiskError(what, where=where, remedy=remedy)
+    problem = f"cannot be written: {error.strerror or error}"
+    return DiskError(problem, where=where, remedy=remedy)
 
 
 @contextmanager
@@ -423,8 +423,8 @@ def read_json(
         # bytes that are no UTF-8, numbers of thousands of digits
         raise error(f"not JSON: {damage}", where=path, remedy=remedy) from damage
     if not isinstance(data, kind):
-        what = "object" if kind is dict else "list"
-        raise error(f"holds no JSON {what}", where=path, remedy=remedy)
+        problem = "object" if kind is dict else "list"
+        raise error(f"holds no JSON {problem}", where=path, remedy=remedy)
     return data
 
 

@@ -61,17 +61,22 @@ class TextContinuation:
     def _ids_of(self, example: Example) -> Ids:
         tokenizer, longest = self._tokenizer, self._longest
         (ids,) = tokenizer.encode([example.text])
-        what = ""
+        problem = ""
         if example.text_pair is not None:
-            what, remedy = "is a pair of texts, and a model continues one", "leave the second out"
+            problem, remedy = (
+                "is a pair of texts, and a model continues one",
+                "leave the second out",
+            )
         elif tokenizer.mask_id in ids:
-            what = f"holds {tokenizer.vocabulary[tokenizer.mask_id]}, and the model continues texts"
+            problem = (
+                f"holds {tokenizer.vocabulary[tokenizer.mask_id]}, and the model continues texts"
+            )
             remedy = "end the text where it is to go on"
         elif len(ids) + 1 >= longest:
-            what = f"the text fills the {longest} tokens that the model reads"
+            problem = f"the text fills the {longest} tokens that the model reads"
             remedy = "leave only its end"
-        if what:
-            raise ExampleError(what, where=example.source, line=example.line, remedy=remedy)
+        if problem:
+            raise ExampleError(problem, where=example.source, line=example.line, remedy=remedy)
         return ids
 
     def outputs(

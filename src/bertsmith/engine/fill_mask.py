@@ -161,8 +161,8 @@ class MaskFilling:
         """Return the pieces of a choice; raises `ConfigError`."""
         pieces = choice_pieces(self._tokenizer, choice, place)
         if not pieces or self._tokenizer.unknown_id in pieces:
-            what = f"the model's vocabulary cannot spell the choice {choice!r}"
-            raise ConfigError(what, remedy="leave it out")
+            problem = f"the model's vocabulary cannot spell the choice {choice!r}"
+            raise ConfigError(problem, remedy="leave it out")
         return pieces
 
     @property
@@ -195,13 +195,18 @@ class MaskFilling:
         more = (self._most_pieces - 1) * (masks if self._config.joint else min(masks, 1))
         if encoded.cut[0] or len(encoded.ids[0]) + more > self._longest:
             words = f", words of {self._most_pieces} pieces included" if more else ""
-            what = f"the text is longer than the {self._longest} tokens that the model reads{words}"
+            problem = (
+                f"the text is longer than the {self._longest} tokens that the model reads{words}"
+            )
             remedy = f"leave only what stands around {mask}"
         elif not masks:
-            what, remedy = f"no {mask} in the text", f"write {mask} where a word is to be filled in"
+            problem, remedy = (
+                f"no {mask} in the text",
+                f"write {mask} where a word is to be filled in",
+            )
         else:
             return
-        raise ExampleError(what, where=example.source, line=example.line, remedy=remedy)
+        raise ExampleError(problem, where=example.source, line=example.line, remedy=remedy)
 
     def outputs(
         self,

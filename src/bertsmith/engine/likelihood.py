@@ -80,14 +80,16 @@ class TextScoring:
     def _check(self, example: Example, encoded: EncodedExamples) -> None:
         mask_id = self._tokenizer.mask_id
         if encoded.cut[0]:
-            what = f"the text is longer than the {self._longest} tokens that the model reads"
+            problem = f"the text is longer than the {self._longest} tokens that the model reads"
             remedy = "split it into sentences"
         elif any(np.any(ids == mask_id) for ids in encoded.ids):
-            what = f"holds {self._tokenizer.vocabulary[mask_id]}, and every token is to be scored"
+            problem = (
+                f"holds {self._tokenizer.vocabulary[mask_id]}, and every token is to be scored"
+            )
             remedy = "write the word"
         else:
             return
-        raise ExampleError(what, where=example.source, line=example.line, remedy=remedy)
+        raise ExampleError(problem, where=example.source, line=example.line, remedy=remedy)
 
     def outputs(
         self, model: Model, requests: Sequence[Request[Example]], forward: Forward

@@ -80,15 +80,17 @@ class TextWriting:
         tokenizer, length = self._tokenizer, self._config.length
         (ids,) = tokenizer.encode([example.text])
         if tokenizer.mask_id in ids:
-            what = f"holds {tokenizer.vocabulary[tokenizer.mask_id]}, and the text is written after"
+            problem = (
+                f"holds {tokenizer.vocabulary[tokenizer.mask_id]}, and the text is written after"
+            )
             remedy = "end the prompt where the text is to go on"
         elif len(ids) + length + 2 > self._longest:
-            what = f"the prompt and {length} tokens are more than the {self._longest} that "
-            what += "the model reads"
+            problem = f"the prompt and {length} tokens are more than the {self._longest} that "
+            problem += "the model reads"
             remedy = "give a shorter prompt or a smaller --length"
         else:
             return ids
-        raise ExampleError(what, where=example.source, line=example.line, remedy=remedy)
+        raise ExampleError(problem, where=example.source, line=example.line, remedy=remedy)
 
     def outputs(
         self, model: Model, requests: Sequence[Request[Example]], forward: Forward

@@ -112,7 +112,7 @@ def _from_hub(name: HubName, purpose: Purpose) -> Path:
         cached = _cached(name, purpose)
         if cached is None:
             raise
-        say(f"{name}: {unreachable.what}; using commit {cached.name} from the cache")
+        say(f"{name}: {unreachable.problem}; using commit {cached.name} from the cache")
         return cached
     if not _COMMIT.fullmatch(commit):
         raise HubError("the hub's answer names no commit", where=str(name))

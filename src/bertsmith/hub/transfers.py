@@ -116,17 +116,19 @@ class RemoteFile(NamedTuple):
         return cls(str(entry.rfilename), int(entry.size), str(entry.blob_id), False)
 
 
-def fetch(what: str, repository: str, commit: str, files: Sequence[RemoteFile], bar: Bar) -> None:
-    """Download all files into the cache. Raises `HubError` about `what`, or `DiskError`."""
+def fetch(
+    subject: str, repository: str, commit: str, files: Sequence[RemoteFile], bar: Bar
+) -> None:
+    """Download all files into the cache. Raises `HubError` about `subject`, or `DiskError`."""
     done = 0
     for file in files:
-        path = _download(what, repository, commit, file, bar, done)
+        path = _download(subject, repository, commit, file, bar, done)
         if _hash_of(path, file) != file.hash:
             path.resolve().unlink()
             path.unlink()
             raise HubError(
                 f"{file.name} does not match the hub's hash: it was damaged in transfer",
-                where=what,
+                where=subject,
                 remedy="give the same command again",
             )
         done += file.size
@@ -134,7 +136,7 @@ def fetch(what: str, repository: str, commit: str, files: Sequence[RemoteFile], 
 
 
 def _download(
-    what: str, repository: str, commit: str, file: RemoteFile, bar: Bar, done: int
+    subject: str, repository: str, commit: str, file: RemoteFile, bar: Bar, done: int
 ) -> Path:
     """Download one file, retrying for as long as attempts make progress."""
     from huggingface_hub import constants
@@ -148,7 +150,7 @@ def _download(
     while True:
         before = _unfinished(blobs, file)
         try:
-            with talking(what), _watched(blobs, file, bar, done):
+            with talking(subject), _watched(blobs, file, bar, done):
                 return Path(hub_api().hf_hub_download(repository, file.name, revision=commit))
         except HubUnreachable as broken:
             if _unfinished(blobs, file) > before:
@@ -156,7 +158,7 @@ def _download(
             if before:
                 raise HubError(
                     f"the download of {file.name} was interrupted",
-                    where=what,
+                    where=subject,
                     remedy="give the same command again",
                 ) from broken
             raise

@@ -221,7 +221,7 @@ def _read(source: Path, staged: Path) -> tuple[str, Moves]:
         return "safetensors", read_safetensors(files, staged)
     if (found := recognised(source)) is not None:
         path, kind = found
-        raise ModelFolderError(f"is {kind.what}", where=path, remedy=kind.remedy)
+        raise ModelFolderError(f"is {kind.problem}", where=path, remedy=kind.remedy)
     raise ModelFolderError(
         "holds no weights of a known kind",
         where=source,
@@ -269,7 +269,9 @@ def _named_after(source: Path, staged: Path) -> Iterator[None]:
     except (ModelFolderError, VocabularyError) as error:
         if error.where is None or not Path(error.where).is_relative_to(staged):
             raise
-        raise type(error)(error.what, where=source, line=error.line, remedy=error.remedy) from error
+        raise type(error)(
+            error.problem, where=source, line=error.line, remedy=error.remedy
+        ) from error
 
 
 def _card(source: Path, kind: str, model: Model) -> str:

@@ -159,16 +159,16 @@ def _check_tasks(data: Path, named: Sequence[str], available: Mapping[str, Files
         if name not in available:
             raise ConfigError(f"no task {name!r} in {data}", remedy=there)
         if name == DIAGNOSTIC and MATCHED not in named:
-            what = f"the task {name!r} has no training file: the model of {MATCHED} answers it"
-            raise ConfigError(what, remedy=f"name {MATCHED} too")
+            problem = f"the task {name!r} has no training file: the model of {MATCHED} answers it"
+            raise ConfigError(problem, remedy=f"name {MATCHED} too")
         if name != DIAGNOSTIC and (lacking := _lacking(TASKS[name], available[name])):
-            what = f"the task {name!r} in {data} has no {lacking}"
+            problem = f"the task {name!r} in {data} has no {lacking}"
             other = f", or leave the task out: {there}" if trainable else ""
-            raise ConfigError(what, remedy=f"add it{other}")
+            raise ConfigError(problem, remedy=f"add it{other}")
     if not trainable:
         lacks = (f"{name} has no {_lacking(TASKS[name], available[name])}" for name in available)
-        what = f"no task in {data} has a training and a dev file: {', '.join(lacks)}"
-        raise ConfigError(what, remedy="add the files")
+        problem = f"no task in {data} has a training and a dev file: {', '.join(lacks)}"
+        raise ConfigError(problem, remedy="add the files")
 
 
 def _lacking(task: GlueTask, files: Files) -> str:
@@ -409,8 +409,8 @@ def _answers_table(file: str, rows: Predictions) -> str:
         raise ExampleError("is not a file of GLUE's leaderboard", where=file, remedy=remedy)
     task, split = FILES[file]
     if len(rows) != task.sizes[split]:
-        what = f"{len(rows):,} predictions, and the test set has {task.sizes[split]:,}"
-        raise ExampleError(what, where=file, remedy="predict the whole of the distributed file")
+        problem = f"{len(rows):,} predictions, and the test set has {task.sizes[split]:,}"
+        raise ExampleError(problem, where=file, remedy="predict the whole of the distributed file")
     if len({index for index, _ in rows}) < len(rows):
         raise ExampleError("two predictions of one index", where=file, remedy="predict each once")
     lines = [f"{index}\t{_written(file, task, value)}" for index, value in rows]

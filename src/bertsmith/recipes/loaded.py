@@ -79,8 +79,8 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             bound = parameters.bind(*values, **named)
         except TypeError as error:
             known = ", ".join(name for name in parameters.parameters if name != "self")
-            what = f"{function.__name__}: {error}"
-            raise ConfigError(what, remedy=f"it takes {known}") from error
+            problem = f"{function.__name__}: {error}"
+            raise ConfigError(problem, remedy=f"it takes {known}") from error
         for name, value in bound.arguments.items():
             if Path in get_args(hints.get(name)) and "\0" in str(value):
                 raise ConfigError(f"{name} holds a zero byte", remedy="leave it out")
@@ -377,15 +377,15 @@ def _file_of(rows: Any) -> Iterator[Path]:  # noqa: ANN401
 
 
 def _line(row: object, number: int) -> bytes:
-    what = f"example {number} is of type {type(row).__name__}"
+    problem = f"example {number} is of type {type(row).__name__}"
     if not isinstance(row, Mapping):
-        raise ConfigError(what, remedy="give dictionaries only, or strings and tuples only")
+        raise ConfigError(problem, remedy="give dictionaries only, or strings and tuples only")
     try:
         # lone surrogates are read from escapes alone
         return json.dumps(dict(row)).encode() + b"\n"
     except (TypeError, ValueError) as error:
-        what = f"example {number} cannot be written as JSON: {error}"
-        raise ConfigError(what, remedy="give strings, numbers and lists of these") from error
+        problem = f"example {number} cannot be written as JSON: {error}"
+        raise ConfigError(problem, remedy="give strings, numbers and lists of these") from error
 
 
 @checked

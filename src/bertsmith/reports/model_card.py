@@ -125,8 +125,8 @@ def read_head(card: str, where: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         first = card[: match.start("head")].count("\n") + 1
         line = first + mark.line if mark is not None else None
-        what = f"bad YAML: {getattr(error, 'problem', None) or type(error).__name__}"
-        raise ModelFolderError(what, where=where, line=line, remedy=remedy) from error
+        problem = f"bad YAML: {getattr(error, 'problem', None) or type(error).__name__}"
+        raise ModelFolderError(problem, where=where, line=line, remedy=remedy) from error
     if head is None:
         return {}
     if not isinstance(head, dict):
@@ -139,8 +139,8 @@ def read_head(card: str, where: Path) -> dict[str, Any]:
         ):
             # a common trap: YAML reads language: no as false
             wanted = " or ".join("string" if kind is str else "list of strings" for kind in kinds)
-            what = f"{key} is {value!r}, not a {wanted}"
-            raise ModelFolderError(what[:300], where=where, remedy="put strings in quotes")
+            problem = f"{key} is {value!r}, not a {wanted}"
+            raise ModelFolderError(problem[:300], where=where, remedy="put strings in quotes")
     return head
 
 

@@ -154,8 +154,8 @@ class BufferedLog(io.TextIOBase):
     def _write_item(self, item: str | int) -> None:
         if isinstance(item, int):
             # processes share standard error, and each counts its own lines
-            what = f"{counted(item, 'line')} of process {os.getpid()}"
-            item = f"{what} could not be written here and {'is' if item == 1 else 'are'} lost\n"
+            problem = f"{counted(item, 'line')} of process {os.getpid()}"
+            item = f"{problem} could not be written here and {'is' if item == 1 else 'are'} lost\n"
         data = item.encode(self.encoding, "backslashreplace")
         while data:
             try:

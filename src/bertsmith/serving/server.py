@@ -145,8 +145,10 @@ def with_room(config: ServeConfig) -> ServeConfig:
     if most >= wanted:
         return config
     if most < 1:
-        what = f"the system allows {allowed} open files, and the server needs {others + 1} or more"
-        raise ConfigError(what, remedy="raise the limit: ulimit -n")
+        problem = (
+            f"the system allows {allowed} open files, and the server needs {others + 1} or more"
+        )
+        raise ConfigError(problem, remedy="raise the limit: ulimit -n")
     say(
         f"--connections is {wanted:,}; {most:,} will be served at once, since the system allows "
         f"{allowed:,} open files (ulimit -n)"

@@ -180,7 +180,7 @@ def _read_index(folder: Path) -> StoreIndex:
     try:
         index = StoreIndex.from_dict(content, where=path)
     except ConfigError as error:
-        raise StoreError(error.what, where=error.where, line=error.line) from error
+        raise StoreError(error.problem, where=error.where, line=error.line) from error
     if index.type not in ("uint16", "uint32") or path.read_bytes() != _rendered(index):
         raise StoreError("was altered", where=path)
     return index

@@ -146,10 +146,10 @@ class Journal:
         """Add a line; all that it counts must be on the disk."""
         self._append(_Line(progress=progress))
 
-    def refusal(self, what: str) -> StoreError:
+    def refusal(self, problem: str) -> StoreError:
         """An error that says why the store cannot be gone on with, and what to do."""
         return StoreError(
-            f"an unfinished store that {what}",
+            f"an unfinished store that {problem}",
             where=self._path.parent,
             remedy="begin anew with --fresh, or go on with what it was begun with",
         )
@@ -374,8 +374,8 @@ def _told(error: BaseException, work: UnfinishedStore, out: Path, *, kept: bool)
     if kept:
         done = f"{work.share()} is done and kept in {work.folder}"
         if isinstance(error, KeyboardInterrupt):
-            what = str(error) or "interrupted"
-            error.args = (f"{what}; {done}: give the same command again to go on",)
+            problem = str(error) or "interrupted"
+            error.args = (f"{problem}; {done}: give the same command again to go on",)
         else:
             say(f"{done}: the same command will go on from there")
     return error

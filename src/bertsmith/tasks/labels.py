@@ -32,8 +32,8 @@ def require_labels(
     for row in rows:
         for label in labels_of(row):
             if label not in known:
-                what, remedy = mistake(label)
-                raise ExampleError(what, where=row.source, line=row.line, remedy=remedy)
+                problem, remedy = mistake(label)
+                raise ExampleError(problem, where=row.source, line=row.line, remedy=remedy)
 
 
 # examples a text: fewer are several annotators' judgements
@@ -61,20 +61,20 @@ def check_labels(found: Sequence[str], where: str) -> None:
     counts = Counter(found)
     alone = sum(count == 1 for count in counts.values())
     if len(found) > 2 and (alone == len(found) or (len(found) >= 10 and 2 * alone > len(found))):
-        what = (
+        problem = (
             "gives every example a label of its own"
             if alone == len(found)
             else f"{alone:,} of {len(found):,} labels occur once only, such as {found[0][:40]!r}"
         )
         remedy = "name the column with --label-column: there must be several examples of a class"
-        raise ExampleError(what, where=where, remedy=remedy)
+        raise ExampleError(problem, where=where, remedy=remedy)
     spelled: dict[float, str] = {}
     for label in counts:
         other = spelled.setdefault(value_of(label), label)
         if other != label and math.isfinite(value_of(label)):
-            what = f"the labels {other!r} and {label!r} are one number written in two ways"
+            problem = f"the labels {other!r} and {label!r} are one number written in two ways"
             remedy = "write them alike: labels are classes by their spelling"
-            raise ExampleError(what, where=where, remedy=remedy)
+            raise ExampleError(problem, where=where, remedy=remedy)
 
 
 def value_of(label: str) -> float:

@@ -90,9 +90,9 @@ def _names(rows: Sequence[Example], known: Sequence[str]) -> Labels:
         remedy = "name the label's column with --label-column"
         raise ExampleError("no example has a label", where=where, remedy=remedy)
     if len({frozenset(labels_of(row)) for row in rows}) == 1:
-        what = f"every example has the same labels: {', '.join(labels[:10])}"
+        problem = f"every example has the same labels: {', '.join(labels[:10])}"
         remedy = "give examples without them too, or name the label's column with --label-column"
-        raise ExampleError(what, where=where, remedy=remedy)
+        raise ExampleError(problem, where=where, remedy=remedy)
     check_labels([label for row in rows for label in labels_of(row)], where)
     check_texts(rows, labels)
     return labels

@@ -113,7 +113,7 @@ FAIL = BadRows("fail")
 
 
 def _line(error: UserError, row: str) -> str:
-    reason = f"{error.what}; {error.remedy}" if error.remedy else error.what
+    reason = f"{error.problem}; {error.remedy}" if error.remedy else error.problem
     kept = {"line": error.line, "reason": reason, "row": row[:_MAX_ROW_LENGTH]}
     # escaped, so that lone surrogates and undecodable bytes can be written
     return json.dumps(kept) + "\n"

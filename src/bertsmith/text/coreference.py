@@ -197,8 +197,10 @@ def _of_columns(file: TextFile, sentences: Sequence[_Lines]) -> MarkedDocument:
     rows = [row for lines in sentences for row in lines]
     spans, unmatched = _spans(cells[-1] for _, cells in rows)
     if unmatched:
-        what = f"{rows[unmatched[0]][1][-1]!r} has a bracket without its other half"
-        raise file.fault(what, rows[unmatched[0]][0], "write (12 where a mention begins, 12) after")
+        problem = f"{rows[unmatched[0]][1][-1]!r} has a bracket without its other half"
+        raise file.fault(
+            problem, rows[unmatched[0]][0], "write (12 where a mention begins, 12) after"
+        )
     tags = [cells[_TAG] for _, cells in rows]
     mentions = []
     for begin, end, entity in sorted(spans):

@@ -85,9 +85,9 @@ class TextFile:
             return self._closed_at
         return raw.tell() if raw.seekable() else 0
 
-    def fault(self, what: str, line: int | None = None, remedy: str = "") -> UserError:
+    def fault(self, problem: str, line: int | None = None, remedy: str = "") -> UserError:
         """Return an error that names this file."""
-        return self._error(what, where=self.path, line=line, remedy=remedy)
+        return self._error(problem, where=self.path, line=line, remedy=remedy)
 
     def _unreadable(self, error: OSError) -> UserError:
         return self.fault(f"cannot be read: {error.strerror}", remedy=reading_remedy(error))
@@ -322,8 +322,8 @@ class TextFile:
         if self._codec == UTF8:
             return self.fault(f"is not UTF-8{shown}", line, self._encoding_remedy())
         guess = ", the encoding guessed from its beginning" if self._guessed else ""
-        what = f"is not {self._codec}{guess}{shown}"
-        return self.fault(what, line, f"name another encoding: {OPTION} NAME")
+        problem = f"is not {self._codec}{guess}{shown}"
+        return self.fault(problem, line, f"name another encoding: {OPTION} NAME")
 
     def _encoding_remedy(self) -> str:
         names = self._candidates[:3] or ("cp1252", "latin-1", "gb18030")
@@ -431,7 +431,7 @@ def refuse_foreign(path: Path) -> None:
 
 def _archive(path: Path, kind: str) -> ExampleError:
     """Return the error for a zip archive, perhaps an office file."""
-    what, remedy = _OFFICE.get(kind, ("a zip archive", "unpack it and give the file inside"))
+    problem, remedy = _OFFICE.get(kind, ("a zip archive", "unpack it and give the file inside"))
     if kind in (".csv", ".tsv"):
         remedy += f", or, of an Excel file, {_EXPORT}"
-    return ExampleError(f"is {what}, not text", where=path, remedy=remedy)
+    return ExampleError(f"is {problem}, not text", where=path, remedy=remedy)

@@ -275,8 +275,8 @@ class Table:
                 self._refuse(row, text)
                 continue
             if len(row) != len(head.names):
-                what = f"{counted(len(row), 'column')} where the first row has {len(head.names)}"
-                self._refuse(self.file.fault(what, line, self._ragged()), self._written(row))
+                problem = f"{counted(len(row), 'column')} where the first row has {len(head.names)}"
+                self._refuse(self.file.fault(problem, line, self._ragged()), self._written(row))
                 continue
             self._row = row
             yield line, tuple(row[index] for index in picked.columns)
@@ -342,8 +342,8 @@ class Table:
             if isinstance(value, dict):
                 yield line, text, value
             else:
-                what = f"{type_of(value)}, not a JSON object"
-                yield line, text, self.file.fault(what, line, 'write [{"text": "..."}, ...]')
+                problem = f"{type_of(value)}, not a JSON object"
+                yield line, text, self.file.fault(problem, line, 'write [{"text": "..."}, ...]')
 
     def _object(self, line: int, text: str) -> dict[str, object] | UserError:
         remedy = 'each line must be an object of its own, such as {"text": "..."}'

@@ -71,16 +71,16 @@ def _sentences(file: TextFile) -> Iterator[tuple[int, list[tuple[int, list[str]]
             continue
         cells = text.split("\t")
         if len(cells) != _WIDTH:
-            what = f"{counted(len(cells), 'column')} where CoNLL-U has {_WIDTH}"
-            raise file.fault(what, line, "separate the columns by tabs")
+            problem = f"{counted(len(cells), 'column')} where CoNLL-U has {_WIDTH}"
+            raise file.fault(problem, line, "separate the columns by tabs")
         if cells[0].isdecimal():
             words.append((line, cells))
         elif not cells[0].replace("-", "").replace(".", "").isdecimal():
-            what = f"{cells[0]!r} is no number of a word"
-            raise file.fault(what, line, "number the words of a sentence from 1")
+            problem = f"{cells[0]!r} is no number of a word"
+            raise file.fault(problem, line, "number the words of a sentence from 1")
         if len(words) > _MAX_SENTENCE_LENGTH:
-            what = f"no empty line in {counted(len(words), 'line')}"
-            raise file.fault(what, line, "put an empty line after each sentence")
+            problem = f"no empty line in {counted(len(words), 'line')}"
+            raise file.fault(problem, line, "put an empty line after each sentence")
     if words:
         yield document, words
 
@@ -98,8 +98,8 @@ def _tree(file: TextFile, lines: Sequence[tuple[int, list[str]]], document: int)
         head = _number(cells[_HEAD])
         if head is None or head > len(lines) or head == number:
             shown = repr(cells[_HEAD][:40])
-            what = f"the head is {shown} in a sentence of {counted(len(lines), 'word')}"
-            raise file.fault(what, line, "give the number of another word, 0 for the root")
+            problem = f"the head is {shown} in a sentence of {counted(len(lines), 'word')}"
+            raise file.fault(problem, line, "give the number of another word, 0 for the root")
         heads.append(head - 1)
     return Tree(
         words=tuple(words),

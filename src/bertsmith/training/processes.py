@@ -47,8 +47,8 @@ class WorkerFailure(NamedTuple):
             if self.system_error is not None:
                 self.system_error.__cause__ = where
             return self.system_error or where
-        kind, what, place, line, remedy = self.user_error
-        error = kind(what, where=place, line=line, remedy=remedy)
+        kind, problem, place, line, remedy = self.user_error
+        error = kind(problem, where=place, line=line, remedy=remedy)
         error.__cause__ = self.system_error
         return error
 
@@ -59,7 +59,7 @@ def describe_failure(error: Exception) -> WorkerFailure:
     error = out_of_memory(error) or error
     system_error = error if isinstance(error, OSError) else None
     if isinstance(error, UserError):
-        parts = (type(error), error.what, error.where, error.line, error.remedy)
+        parts = (type(error), error.problem, error.where, error.line, error.remedy)
         system_error = error.__cause__ if isinstance(error.__cause__, OSError) else None
     return WorkerFailure(parts, system_error, traceback.format_exc())
 

@@ -61,7 +61,7 @@ def read_record(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = read_json(path, RunFolderError, largest=_MAX_BYTES)
     except RunFolderError as error:
-        raise RunFolderError(f"is damaged: {error.what}", where=path, remedy=remedy) from error
+        raise RunFolderError(f"is damaged: {error.problem}", where=path, remedy=remedy) from error
     if content.pop(_HASH, None) != _hash(content):
         raise RunFolderError("is damaged: it is not what was written", where=path, remedy=remedy)
     return content
@@ -352,7 +352,7 @@ def _read_json(path: Path, remedy: str) -> dict[str, Any]:
     try:
         content: dict[str, Any] = read_json(path, RunFolderError, largest=_MAX_RECORD_BYTES)
     except RunFolderError as error:
-        raise RunFolderError(f"is damaged: {error.what}", where=path, remedy=remedy) from error
+        raise RunFolderError(f"is damaged: {error.problem}", where=path, remedy=remedy) from error
     return content
 
 

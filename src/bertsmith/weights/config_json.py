@@ -198,7 +198,7 @@ class HubConfig:
                 self._check_settings()
                 self.encoder = self._encoder()
         except ConfigError as error:
-            self._refuse(error.what, error.remedy)
+            self._refuse(error.problem, error.remedy)
         self.classifier_dropout = self._classifier_dropout()
 
     @property
@@ -234,7 +234,7 @@ class HubConfig:
         try:
             return kind.from_dict(value)
         except ConfigError as error:
-            self._refuse(f"{key}: {error.what}", error.remedy or "mend it")
+            self._refuse(f"{key}: {error.problem}", error.remedy or "mend it")
 
     def predicts(self, head: HeadName, outputs: int) -> Predicts:
         """Return what a head of so many outputs predicts."""
@@ -379,5 +379,5 @@ class HubConfig:
             self._refuse(f"{key} is {value!r}", f"it must be a number from {least:g} to {most:g}")
         return float(value)
 
-    def _refuse(self, what: str, remedy: str) -> NoReturn:
-        raise ModelFolderError(what, where=self.path, remedy=remedy)
+    def _refuse(self, problem: str, remedy: str) -> NoReturn:
+        raise ModelFolderError(problem, where=self.path, remedy=remedy)

@@ -251,8 +251,8 @@ def check_file(path: Path, folder: Path) -> None:
             "is a link that leads out of the folder", where=path, remedy="put the file itself there"
         )
     if not target.is_file():
-        what = "is no file" if target.exists() else "is missing"
-        raise ModelFolderError(what, where=path, remedy="fetch the folder again")
+        problem = "is no file" if target.exists() else "is missing"
+        raise ModelFolderError(problem, where=path, remedy="fetch the folder again")
 
 
 def _on_disk(model: Model) -> dict[str, Tensor]:

@@ -264,9 +264,9 @@ class ModelFiles:
                 if not torch.equal(*pair):
                     self._refuse(f"{copy} differs from {original}; only tied ones can be followed")
 
-    def _refuse(self, what: str) -> NoReturn:
+    def _refuse(self, problem: str) -> NoReturn:
         raise ModelFolderError(
-            what, where=self._weights.path, remedy="weights and config.json must be of one model"
+            problem, where=self._weights.path, remedy="weights and config.json must be of one model"
         )
 
 

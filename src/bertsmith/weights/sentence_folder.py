@@ -269,8 +269,8 @@ def _inside(path: Path, folder: Path) -> Path:
     return path
 
 
-def _refused(what: str, path: Path, remedy: str) -> ModelFolderError:
-    return ModelFolderError(what, where=path, remedy=remedy)
+def _refused(problem: str, path: Path, remedy: str) -> ModelFolderError:
+    return ModelFolderError(problem, where=path, remedy=remedy)
 
 
 _CLASSES = "sentence_transformers.models"
@@ -306,7 +306,7 @@ def save_like(
     try:
         settings = read_sentence_folder(parent)
     except ModelFolderError as error:
-        say(f"{error.where}: {error.what}; pooling is left out")
+        say(f"{error.where}: {error.problem}; pooling is left out")
         settings = None
     if settings is None:
         save_model(folder, model, tokenizer, card=card)

@@ -68,8 +68,8 @@ class TensorFile:
                 self._data, header = _read_header(file, path)
                 size = os.fstat(file.fileno()).st_size - self._data
         except OSError as error:
-            what, remedy = f"cannot be read: {error.strerror}", reading_remedy(error)
-            raise ModelFolderError(what, where=path, remedy=remedy) from error
+            problem, remedy = f"cannot be read: {error.strerror}", reading_remedy(error)
+            raise ModelFolderError(problem, where=path, remedy=remedy) from error
         self.entries: dict[str, Entry] = {
             name: _entry(name, value, path)
             for name, value in header.items()
@@ -213,9 +213,9 @@ def _check_cover(entries: Mapping[str, Entry], size: int, path: Path) -> None:
         raise damaged(f"it holds {size} bytes of data where its header tells of {reached}", path)
 
 
-def damaged(what: str, path: Path) -> ModelFolderError:
+def damaged(problem: str, path: Path) -> ModelFolderError:
     """Return the error for a damaged file of tensors."""
-    return ModelFolderError(f"is damaged: {what}", where=path, remedy="fetch or copy it again")
+    return ModelFolderError(f"is damaged: {problem}", where=path, remedy="fetch or copy it again")
 
 
 _KINDS = {
@@ -341,5 +341,5 @@ def _weight_map(folder: Path) -> dict[str, str]:
     return found
 
 
-def _refuse(what: str, path: Path) -> NoReturn:
-    raise ModelFolderError(what, where=path, remedy="fetch the index and its files again")
+def _refuse(problem: str, path: Path) -> NoReturn:
+    raise ModelFolderError(problem, where=path, remedy="fetch the index and its files again")

@@ -107,11 +107,11 @@ class Augmenter:
                     for part, text in enumerate(_texts_of(row))
                 ]
                 made.append(_with_texts(row, parts))
-        what = "static vectors" if self.masked_lm is None else "masked LM and static vectors"
+        source = "static vectors" if self.masked_lm is None else "masked LM and static vectors"
         say(
             f"augmented: {counted(len(made) - len(rows), 'copy', 'copies')} of "
             f"{counted(len(rows), 'example')} in {time.perf_counter() - began:.1f} s, "
-            f"{len(likely):,} words masked ({what})"
+            f"{len(likely):,} words masked ({source})"
         )
         return made
 

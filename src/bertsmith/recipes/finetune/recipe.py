@@ -230,8 +230,8 @@ def hash_of(path: Path) -> str:
         try:
             return file_hash(path)
         except OSError as error:
-            what = f"cannot be read: {error.strerror}"
-            raise ExampleError(what, where=path, remedy=reading_remedy(error)) from error
+            problem = f"cannot be read: {error.strerror}"
+            raise ExampleError(problem, where=path, remedy=reading_remedy(error)) from error
     files = sorted(file for file in path.rglob("*") if file.is_file())
     listed = "".join(f"{file_hash(file)}  {file.relative_to(path)}\n" for file in files)
     return text_hash(listed)

@@ -304,8 +304,8 @@ class Answers:
         names = self._names
         if self._form == "csv":
             if unknown := [name for name in columns if name not in self._header]:
-                what = f"a row has the column {unknown[0]!r}, which the first one lacks"
-                raise ExampleError(what, remedy="write --format jsonl")
+                problem = f"a row has the column {unknown[0]!r}, which the first one lacks"
+                raise ExampleError(problem, remedy="write --format jsonl")
             cells = [_cell(columns.get(name)) for name in self._header]
             self._csv.writerow([*cells, *(_cell(record.get(key)) for key in names)])
             return
@@ -326,8 +326,8 @@ class _Lines:
 
 
 def _taken(name: str) -> ExampleError:
-    what = f"a row has a column {name!r}, and so has its answer"
-    return ExampleError(what, remedy="rename that column of the input")
+    problem = f"a row has a column {name!r}, and so has its answer"
+    return ExampleError(problem, remedy="rename that column of the input")
 
 
 def _flat(record: Columns) -> dict[str, Any]:

@@ -132,15 +132,15 @@ def _numbered(read: Callable[[int], AnyStr]) -> Iterator[tuple[int, AnyStr]]:
             written = read(MAX_LINE_LENGTH + 1)
         except OSError as error:
             remedy = "name a file, or pipe texts in: cat FILE | bertsmith ..."
-            what = f"cannot be read: {error.strerror}"
-            raise ExampleError(what, where=STANDARD_INPUT, remedy=remedy) from error
+            problem = f"cannot be read: {error.strerror}"
+            raise ExampleError(problem, where=STANDARD_INPUT, remedy=remedy) from error
         if not written:
             return
         if len(written) > MAX_LINE_LENGTH:
             remedy = "is a line end missing, or is this not text?"
             unit = "bytes" if isinstance(written, bytes) else "characters"
-            what = f"a line of over {MAX_LINE_LENGTH:,} {unit}"
-            raise ExampleError(what, where=STANDARD_INPUT, line=line, remedy=remedy)
+            problem = f"a line of over {MAX_LINE_LENGTH:,} {unit}"
+            raise ExampleError(problem, where=STANDARD_INPUT, line=line, remedy=remedy)
         yield line, written
 
 
@@ -299,7 +299,9 @@ def beside_labelled_rows() -> Iterator[None]:
         if "-column" not in error.remedy:
             raise
         remedy = "call its columns as those of the labelled file: the options name them in both"
-        raise ExampleError(error.what, where=error.where, line=error.line, remedy=remedy) from error
+        raise ExampleError(
+            error.problem, where=error.where, line=error.line, remedy=remedy
+        ) from error
 
 
 def reading_of_texts(reading: Reading, texts: Path, labelled: Path) -> Reading:
@@ -358,14 +360,14 @@ def checked_pairs(rows: Iterable[R], pairs: bool | None) -> Iterator[R]:
     """Yield rows; raise `ExampleError` for one that is a pair where single texts were learned."""
     for row in rows:
         if pairs is not None and isinstance(row, Example) and (row.text_pair is not None) != pairs:
-            what, remedy = (
+            problem, remedy = (
                 ("is a single text", "name the column of the second: --text-pair-column")
                 if pairs
                 else ("is a pair of texts", "name the column of the one text: --text-column")
             )
             learned = "pairs of texts" if pairs else "single texts"
             raise ExampleError(
-                f"{what}, and the model was trained on {learned}",
+                f"{problem}, and the model was trained on {learned}",
                 where=row.source,
                 line=row.line,
                 remedy=remedy,
@@ -394,13 +396,13 @@ def _lines(
             continue
         first, tab, second = written.partition("\t") if pairs else (written, "", "")
         if pairs and not (single and not tab) and not (tidy(first) and tidy(second)):
-            what, remedy = (
+            problem, remedy = (
                 ("has a tab, and no text on one side of it", ", or one text without a tab")
                 if single
                 else ("is no pair of texts, and the model was trained on pairs", "")
             )
             remedy = f"write both texts with a tab between{remedy}"
-            raise ExampleError(what, where=source, line=line, remedy=remedy)
+            raise ExampleError(problem, where=source, line=line, remedy=remedy)
         row = Example(
             text=tidy(first),
             text_pair=tidy(second) if tab else None,

@@ -304,7 +304,7 @@ def add_preflight(report: Report, folder: RunFolder) -> None:
         try:
             findings = read_record(path)["findings"]
         except RunFolderError as error:
-            say(f"{error.where}: {error.what}; left out of the report")
+            say(f"{error.where}: {error.problem}; left out of the report")
             return
         rows = [
             [item["name"], item["found"], item["verdict"] if item["verdict"] != "fine" else ""]

@@ -236,9 +236,9 @@ def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
     family = FAMILIES[network.family]
     if family.size(run.model) is None:
         sizes = ", ".join(size for size in get_args(Size) if size in family.sizes)
-        what = f"--model is {run.model}, and no {family.title} has this size"
+        problem = f"--model is {run.model}, and no {family.title} has this size"
         remedy = f"choose from {sizes}, or layers and width, as 4/192, or another --family"
-        raise ConfigError(what, remedy=remedy)
+        raise ConfigError(problem, remedy=remedy)
     if network.position_initialisation == "parent":
         raise ConfigError("--position-initialisation is parent", remedy="name a model with --from")
     chosen = {name: getattr(network, name) for name in WIRING}

@@ -111,9 +111,9 @@ class Keys:
         for number, line in enumerate(lines, 1):
             if len(line.split()) > 1:
                 # its words would each be a key, and those of a comment are easily guessed
-                what = "a key holds a blank"
+                problem = "a key holds a blank"
                 raise ConfigError(
-                    what, where=path, line=number, remedy=f"{remedy}, and no comments"
+                    problem, where=path, line=number, remedy=f"{remedy}, and no comments"
                 )
         if not any(lines):
             raise ConfigError("holds no key", where=path, remedy=remedy)

@@ -68,7 +68,7 @@ class TaskHandler:
                 example = shorter
                 (request,) = self.predictor.encode([example])
         except ExampleError as error:
-            return Outcome(number, problem="invalid", message=f"{error.what}; {error.remedy}")
+            return Outcome(number, problem="invalid", message=f"{error.problem}; {error.remedy}")
         return request, excess > 0
 
     def _too_long(self, request: Request[Any], excess: int) -> str:
@@ -191,12 +191,12 @@ def calibrated(
         try:
             set_threshold(conformal, asked.conformal)
         except ConfigError as error:
-            raise _wrong(error.what.removeprefix("--"), error.remedy) from error
+            raise _wrong(error.problem.removeprefix("--"), error.remedy) from error
     return example(asked)
 
 
-def _wrong(what: str, remedy: str) -> ExampleError:
-    return ExampleError(what, where=_SOURCE, line=1, remedy=remedy)
+def _wrong(problem: str, remedy: str) -> ExampleError:
+    return ExampleError(problem, where=_SOURCE, line=1, remedy=remedy)
 
 
 # answers of tasks

@@ -154,11 +154,11 @@ def _guarded(run: Callable[[], Any], number: int) -> Any:  # noqa: ANN401
     try:
         return run()
     except UserError as error:
-        return Outcome(number, problem="invalid", message=f"{error.what}; {error.remedy}")
+        return Outcome(number, problem="invalid", message=f"{error.problem}; {error.remedy}")
     except Exception as error:
         _tell(error)
         short = out_of_memory(error)
-        message = "the answer cannot be computed" if short is None else short.what
+        message = "the answer cannot be computed" if short is None else short.problem
         return Outcome(number, problem="failed", message=message)
 
 

@@ -267,8 +267,8 @@ class Corpus:
             else:
                 raise CorpusError("does not exist", where=location, remedy="check the path")
         except OSError as error:
-            what, remedy = f"cannot be read: {error.strerror}", reading_remedy(error)
-            raise CorpusError(what, where=error.filename or path, remedy=remedy) from error
+            problem, remedy = f"cannot be read: {error.strerror}", reading_remedy(error)
+            raise CorpusError(problem, where=error.filename or path, remedy=remedy) from error
         except ValueError as error:
             if isinstance(error, CorpusError):
                 raise

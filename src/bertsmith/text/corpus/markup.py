@@ -40,7 +40,7 @@ _NAMES = {"!--": "a comment", "![CDATA[": "a CDATA section"}
 class _Open:
     """An unfinished piece of markup: its description, its end, and its first line."""
 
-    what: str
+    problem: str
     end: str
     line: int
 
@@ -78,9 +78,9 @@ class _Scanner:
     def end(self) -> None:
         """Raise an error if the file ends within a comment, a script or a tag."""
         if self.open is not None:
-            what = f"ends within {self.open.what} that begins here"
+            problem = f"ends within {self.open.what} that begins here"
             remedy = "copy it again if it was truncated; --text-files reads it as plain text"
-            raise self.file.fault(what, self.open.line, remedy)
+            raise self.file.fault(problem, self.open.line, remedy)
 
     def _text(self, text: str, at: int, *, last: bool) -> int:
         """Take the text up to the next tag and open the tag; return the offset behind its name."""

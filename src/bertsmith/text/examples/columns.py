@@ -131,8 +131,8 @@ def _check_distinct(given: Mapping[str, int], labels: Sequence[int], file: TextF
         other = next((name for name, place in held if place == index and name != role), None)
         if other or index in labels:
             both = f"{role} and {other or 'a label'}".replace("_", " ")
-            what = f"column {index}, counted from 0, is named for {both}"
-            raise file.fault(what, 1, "name a different column for each")
+            problem = f"column {index}, counted from 0, is named for {both}"
+            raise file.fault(problem, 1, "name a different column for each")
 
 
 def _by_usual_names(
@@ -184,8 +184,8 @@ def _by_content(
     elif width == 2 and not indices:
         label = _label_column([[row[index].strip() for row in rows] for index in range(2)])
         if label is None:
-            what = f"the columns of text and label cannot be told apart; {header.reason}"
-            raise file.fault(what, 1, _by_position(head, pairs=not need_label))
+            problem = f"the columns of text and label cannot be told apart; {header.reason}"
+            raise file.fault(problem, 1, _by_position(head, pairs=not need_label))
         indices |= {"text": 1 - label, "label": label}
     elif width == 2 and len(left) == 1 and set(indices) < {"text", "label"}:
         missing = "label" if "text" in indices else "text"
@@ -216,12 +216,12 @@ def _by_position(head: Head, *, pairs: bool = False) -> str:
 
 def _missing(role: str, head: Head, header: Header, file: TextFile) -> UserError:
     if header.present is False or header.counted:
-        what = f"no column is given for the {role}; "
-        what += header.reason if header.counted else f"it has no header: {header.reason}"
-        return file.fault(what, 1, _by_position(head))
+        problem = f"no column is given for the {role}; "
+        problem += header.reason if header.counted else f"it has no header: {header.reason}"
+        return file.fault(problem, 1, _by_position(head))
     if head.delimited and len(head.names) == 1 and any(sign in head.names[0] for sign in ",;|"):
-        what = f"has no tabs, so one column only, {head.names[0][:40]!r}"
-        return file.fault(what, 1, "if its columns are separated by commas, name the file .csv")
+        problem = f"has no tabs, so one column only, {head.names[0][:40]!r}"
+        return file.fault(problem, 1, "if its columns are separated by commas, name the file .csv")
     remedy = f"name it with --{role}-column; the columns are: {listed(head.names)}"
     if header.present is None:
         remedy += "; if its first line is not a header, add --header no and columns by position"

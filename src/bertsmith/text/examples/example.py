@@ -98,9 +98,9 @@ _YES = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false":
 class BadLabel(ValueError):
     """An invalid label, with a remedy; readers add file and line."""
 
-    def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(what)
-        self.what, self.remedy = what, remedy
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.problem, self.remedy = problem, remedy
 
 
 def class_of(value: object) -> str | None:
@@ -208,6 +208,6 @@ def label_start(labels: Iterable[tuple[int, int, int]], file: TextFile) -> int:
         last = last or label == options
     if first is None or last:
         return int(last)
-    what = f"the labels may count from 0 or from 1: none is 0 or the last, such as {first[1]}"
+    problem = f"the labels may count from 0 or from 1: none is 0 or the last, such as {first[1]}"
     remedy = "state it: --label-start 0 or --label-start 1"
-    raise file.fault(what, first[0], remedy)
+    raise file.fault(problem, first[0], remedy)

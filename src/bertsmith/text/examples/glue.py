@@ -214,8 +214,8 @@ def find_glue(folder: Path) -> dict[str, dict[str, Path]]:
     try:
         inside = {path.name.lower(): path for path in folder.iterdir() if path.is_dir()}
     except OSError as error:
-        what = f"cannot be read: {error.strerror}"
-        raise ExampleError(what, where=folder, remedy=reading_remedy(error)) from error
+        problem = f"cannot be read: {error.strerror}"
+        raise ExampleError(problem, where=folder, remedy=reading_remedy(error)) from error
     inside.setdefault(folder.name.lower(), folder)
     tasks: dict[str, dict[str, Path]] = {}
     for name, task in TASKS.items():

@@ -177,7 +177,7 @@ class _ExampleBuilder:
             name = class_of(cell["id"]) if "id" in cell else None
             group = class_of(cell.get("group")) or text if self.kind == "rank" else None
         except BadLabel as error:
-            raise self.file.fault(error.what, line, error.remedy) from error
+            raise self.file.fault(error.problem, line, error.remedy) from error
         if self.need_label and (label, number, labels) == (None, None, None):
             raise self.file.fault("no label", line, "give every row a label")
         if self.places.id is not None:

@@ -74,7 +74,7 @@ def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
         elif flags := _flag_columns(head, rows):
             named = f"--label-columns {','.join(flags)}"
             remedy = f"if a label of 0 or 1 each has a column, pass {named}; else {remedy}"
-        raise file.fault(error.what, error.line, remedy) from error
+        raise file.fault(error.problem, error.line, remedy) from error
     return _by_labels(file, head, places, rows)
 
 
@@ -199,8 +199,8 @@ def _by_labels(
             among = f", but for {counted(odd, 'row')}" if odd else ""
             return "regression", f"{name} holds numbers with fractions{among}"
         if len(set(finite)) > _MANY_NUMBERS:
-            what = f"{name} holds {len(set(finite))} different whole numbers, classes or values"
-            raise file.fault(what, remedy="pass --task classify or --task regression")
+            problem = f"{name} holds {len(set(finite))} different whole numbers, classes or values"
+            raise file.fault(problem, remedy="pass --task classify or --task regression")
     classes = {_or_none(class_of, value) for value in values}
     shown = f"{name} holds {counted(len(classes), 'class', 'classes')}"
     if len(rows) == _ROWS:
@@ -215,19 +215,19 @@ def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> bool:
     cells = [value for value in values if isinstance(value, str) and "," in value]
     shared, plural = shared_parts(values, ","), name.strip("'").casefold() in _PLURALS
     if cells and all(map(_COMMA.fullmatch, cells)) and not (plural and (shared or 0.0) >= _SHARED):
-        what = f"{name} holds {cells[0]!r}, a number with a decimal comma or several labels"
+        problem = f"{name} holds {cells[0]!r}, a number with a decimal comma or several labels"
         remedy = (
             "write a decimal point, as in 0.5, or pass --task multi-label --label-separator , or "
             "--task classify"
         )
-        raise file.fault(what, remedy=remedy)
+        raise file.fault(problem, remedy=remedy)
     if shared is None or (shared < _SHARED and not plural):
         return False
     if shared < _SHARED or not plural:
         cell = next(value for value in values if isinstance(value, str) and "," in value)
-        what = f"{name} holds {cell[:40]!r}, several labels or one with a comma in it"
+        problem = f"{name} holds {cell[:40]!r}, several labels or one with a comma in it"
         remedy = "pass --task multi-label --label-separator , or --task classify"
-        raise file.fault(what, remedy=remedy)
+        raise file.fault(problem, remedy=remedy)
     return True
 
 
@@ -250,9 +250,9 @@ def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
     if not cells or lists or any(isinstance(value, str) and "|" in value for value in values):
         return "|"
     if (shared_parts(values, ",") or 0.0) < _SHARED:
-        what = f"a label is {cells[0][:40]!r}, several labels or one with a comma in it"
+        problem = f"a label is {cells[0][:40]!r}, several labels or one with a comma in it"
         remedy = "state the separator of labels: --label-separator , or '|'"
-        raise file.fault(what, remedy=remedy)
+        raise file.fault(problem, remedy=remedy)
     return ","
 
 

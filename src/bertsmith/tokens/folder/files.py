@@ -209,9 +209,9 @@ class Settings:
             )
         return compiled.is_file() and (self.followed == "fast" or not path.is_file())
 
-    def refuse(self, what: str, remedy: str) -> ModelFolderError:
+    def refuse(self, problem: str, remedy: str) -> ModelFolderError:
         """Return an error about these settings."""
-        return ModelFolderError(what, where=self.where, remedy=remedy)
+        return ModelFolderError(problem, where=self.where, remedy=remedy)
 
 
 def check_added(
@@ -470,6 +470,6 @@ def _shape(steps: object, segments: bool) -> object:
     ]
 
 
-def refused(what: str, where: Path, remedy: str) -> ModelFolderError:
+def refused(problem: str, where: Path, remedy: str) -> ModelFolderError:
     """Return the error for a file that cannot be reproduced."""
-    return ModelFolderError(what, where=where, remedy=remedy)
+    return ModelFolderError(problem, where=where, remedy=remedy)

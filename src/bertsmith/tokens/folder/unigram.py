@@ -133,9 +133,9 @@ def _check(trainer: Mapping[int, Value], normaliser: Mapping[int, Value], path: 
             raise _refused(f"has {name} off", path)
 
 
-def _refused(what: str, path: Path) -> ModelFolderError:
+def _refused(problem: str, path: Path) -> ModelFolderError:
     return ModelFolderError(
-        what, where=path, remedy="only unigram models like ALBERT's are supported"
+        problem, where=path, remedy="only unigram models like ALBERT's are supported"
     )
 
 

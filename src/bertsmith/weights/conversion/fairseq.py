@@ -237,7 +237,7 @@ def _refuse_own_dictionary(path: Path) -> None:
     )
 
 
-def _refuse(what: str, path: Path) -> NoReturn:
+def _refuse(problem: str, path: Path) -> NoReturn:
     raise ModelFolderError(
-        what, where=path, remedy="only RoBERTa's checkpoints of fairseq can be converted"
+        problem, where=path, remedy="only RoBERTa's checkpoints of fairseq can be converted"
     )

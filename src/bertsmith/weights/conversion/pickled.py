@@ -165,6 +165,8 @@ def _answer(path: Path) -> dict[str, Any]:
     return answer if fits or "refused" in answer else {"dropped": {}, "settings": {}}
 
 
-def _refusal(what: str, files: Sequence[Path]) -> ModelFolderError:
+def _refusal(problem: str, files: Sequence[Path]) -> ModelFolderError:
     more = f" (or one of {len(files) - 1} files beside it)" if len(files) > 1 else ""
-    return ModelFolderError(what + more, where=files[0], remedy="fetch it again, or do without it")
+    return ModelFolderError(
+        problem + more, where=files[0], remedy="fetch it again, or do without it"
+    )

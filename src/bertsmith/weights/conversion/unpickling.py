@@ -72,7 +72,7 @@ def main() -> None:
         result = {"refused": "asks for more memory than weights of its size need"}
     except UserError as error:
         _end_if_refused(error.__cause__)
-        result = {"refused": error.what}
+        result = {"refused": error.problem}
     except OSError as error:
         _end_if_refused(error)
         raise

@@ -91,7 +91,7 @@ class Kind(NamedTuple):
     """A kind of file by its name, what it is in words, and what helps."""
 
     name: re.Pattern[str]
-    what: str
+    problem: str
     remedy: str
 
 

@@ -69,7 +69,7 @@ def made_choice(
         name = class_of(parts.get("id"))
         label = _label(class_of(parts.get("label")), texts, names, start)
     except BadLabel as error:
-        raise file.fault(error.what, line, error.remedy) from error
+        raise file.fault(error.problem, line, error.remedy) from error
     if label is None and need_label:
         raise file.fault("no label", line, "give every row a label")
     return Choice(
@@ -280,8 +280,8 @@ def _check_header(head: Head, columns: Columns, file: TextFile, *, has_options: 
         columns.check_named(file.path)
         return
     if columns.header == "no":
-        what = "multiple choice needs a header that names the columns of the options"
-        raise file.fault(what, 1, NEEDS_HEADER)
+        problem = "multiple choice needs a header that names the columns of the options"
+        raise file.fault(problem, 1, NEEDS_HEADER)
     if columns.header == "auto" and not has_options:
         header = detect_header(head.sample, {*_QUESTIONS, *_CONTEXTS, *_LABELS, *_IDS})
         if header.present is not True:
@@ -298,8 +298,8 @@ def _check_distinct(
         other = next((name for name, place in given.items() if place == index and name != role), "")
         if other or index in options:
             both = f"{role} and {other or 'an option'}".replace("_", " ")
-            what = f"the column {names[index][:40]!r} is named for {both}"
-            raise file.fault(what, 1, "name a different column for each")
+            problem = f"the column {names[index][:40]!r} is named for {both}"
+            raise file.fault(problem, 1, "name a different column for each")
 
 
 def looks_like_options(head: Head) -> bool:
@@ -343,8 +343,8 @@ def read_choices(
             try:
                 choice = made_choice(file, line, parts, need_label=need_label, start=start)
                 if choice.id is not None and choice.id in ids:
-                    what = f"the id {choice.id[:40]!r} is used in an earlier row too"
-                    raise file.fault(what, line, "give every row a unique id")
+                    problem = f"the id {choice.id[:40]!r} is used in an earlier row too"
+                    raise file.fault(problem, line, "give every row a unique id")
             except UserError as error:
                 refuse(error, row)
                 continue

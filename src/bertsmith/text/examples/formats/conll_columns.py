@@ -162,8 +162,8 @@ def _checked_cells(file: TextFile, line: int, text: str, place: _Place) -> list[
     file.check_line(text, line)
     cells = _cells(text)
     if len(cells) != place.width:
-        what = f"{counted(len(cells), 'column')} where the first word has {place.width}"
-        raise file.fault(what, line, "give every word the same columns")
+        problem = f"{counted(len(cells), 'column')} where the first word has {place.width}"
+        raise file.fault(problem, line, "give every word the same columns")
     return cells
 
 

@@ -197,11 +197,11 @@ class _QuestionBuilder:
 
     def _text(self, line: int, role: str, value: object) -> str:
         if not isinstance(value, str) or not value.strip():
-            what = f"the {role} is empty or not a string"
+            problem = f"the {role} is empty or not a string"
             # in a table the row of an empty one is known, so that an answer can be left blank
             if self._in_table and (value is None or isinstance(value, str)):
-                raise BlankText(what, where=self._file.path, line=line, remedy="fill it in")
-            raise self._file.fault(what, line, "fill it in")
+                raise BlankText(problem, where=self._file.path, line=line, remedy="fill it in")
+            raise self._file.fault(problem, line, "fill it in")
         if "\0" in value:
             raise self._file.fault(f"a zero byte in the {role}", line, "remove it")
         # replace each lone surrogate by one character, so that positions stay the same
@@ -213,8 +213,8 @@ class _QuestionBuilder:
         if not name:
             raise self._file.fault("no id", line, remedy)
         if name in self._ids:
-            what = f"the id {name[:40]!r} is used by an earlier question too"
-            raise self._file.fault(what, line, remedy)
+            problem = f"the id {name[:40]!r} is used by an earlier question too"
+            raise self._file.fault(problem, line, remedy)
         return name
 
     def _id_of_line(self, line: int) -> str:
@@ -249,8 +249,8 @@ class _QuestionBuilder:
         if start >= 0 and context.startswith(text, start):
             return Answer(text, start)
         actual = context[start : start + len(text)] if start >= 0 else ""
-        what = f"the answer {text[:40]!r} is not at {start}: there is {actual[:40]!r}"
-        raise self._file.fault(what, line, "correct answer_start")
+        problem = f"the answer {text[:40]!r} is not at {start}: there is {actual[:40]!r}"
+        raise self._file.fault(problem, line, "correct answer_start")
 
     def _located(self, line: int, context: str, text: str) -> Answer:
         """Return the only occurrence of a text, as whole words if it occurs as such.
@@ -263,8 +263,8 @@ class _QuestionBuilder:
             if len(starts) == 1 or (starts and not self._need_positions):
                 return Answer(text, starts[0])
             if starts:
-                what = f"the answer {text[:40]!r} occurs {len(starts)} times in the context"
-                raise self._file.fault(f"{what}, and has no answer_start", line, _PLACE)
+                problem = f"the answer {text[:40]!r} occurs {len(starts)} times in the context"
+                raise self._file.fault(f"{problem}, and has no answer_start", line, _PLACE)
         raise self._file.fault(f"the answer {text[:40]!r} is not in the context", line, _PLACE)
 
 
@@ -320,8 +320,8 @@ def _places(head: Head, columns: Columns, file: TextFile) -> dict[str, int]:
         indices.pop("start", None)
     same = next((role for role in indices if list(indices.values()).count(indices[role]) > 1), None)
     if same is not None:
-        what = f"the column {names[indices[same]][:40]!r} is named for two parts of a question"
-        raise file.fault(what, 1, "name a different column for each")
+        problem = f"the column {names[indices[same]][:40]!r} is named for two parts of a question"
+        raise file.fault(problem, 1, "name a different column for each")
     return indices
 
 
@@ -335,8 +335,8 @@ def _checked_header(
     header = stated_header(columns.header, head.sample, columns.named(), _NAMES)
     if header.present is False or (header.present is None and not indices):
         remedy = "add a header: id,question,context,answers"
-        what = "questions about texts need a header that names their parts"
-        raise file.fault(f"{what}; {header.reason}", 1, remedy)
+        problem = "questions about texts need a header that names their parts"
+        raise file.fault(f"{problem}; {header.reason}", 1, remedy)
     return Header(present=True, reason=header.reason)
 
 

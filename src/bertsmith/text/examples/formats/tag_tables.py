@@ -247,8 +247,8 @@ def _given_positions(places: _Places, columns: Columns, tags: TagColumns, width:
     ):
         if position != usual and name is not None:
             option = "--text-column" if role == "word" else "--label-column"
-            what = f"the column of the {role} is named twice, by {option} and --tags.{role}"
-            raise ConfigError(what, remedy="omit one of them")
+            problem = f"the column of the {role} is named twice, by {option} and --tags.{role}"
+            raise ConfigError(problem, remedy="omit one of them")
         if position != usual:
             given[role] = position + width * (position < 0)
         elif name is not None and is_position(name) and int(name) < width:
@@ -404,9 +404,9 @@ def _sentence(
             if word.error is not None:
                 raise word.error
             if len(cells) != width:
-                what = f"{counted(len(cells), 'column')} where the first row has {width}"
+                problem = f"{counted(len(cells), 'column')} where the first row has {width}"
                 remedy = 'give every word the same columns; put a comma as a word in quotes: ","'
-                raise file.fault(what, line, remedy)
+                raise file.fault(problem, line, remedy)
             words.append(_cell(file, cells[places.word], line, "word"))
             if places.tag is not None:
                 tags.append(_cell(file, cells[places.tag], line, "tag"))

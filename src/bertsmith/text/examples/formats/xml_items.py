@@ -93,8 +93,8 @@ class _ElementHandler:
             self._texts[self._open] += text
             if len(self._texts[self._open]) > MAX_LINE_LENGTH:
                 remedy = "is this another kind of file?"
-                what = f"a text of over {MAX_LINE_LENGTH:,} characters"
-                raise self._file.fault(what, self._line, remedy)
+                problem = f"a text of over {MAX_LINE_LENGTH:,} characters"
+                raise self._file.fault(problem, self._line, remedy)
 
     def end(self, name: str) -> None:
         self._open = None
@@ -171,7 +171,7 @@ def _example(
     try:
         label, number, labels = label_of(kind, value)
     except BadLabel as error:
-        raise file.fault(error.what, line, error.remedy) from error
+        raise file.fault(error.problem, line, error.remedy) from error
     return Example(
         text=text_of(file, line, "text", first),
         text_pair=text_of(file, line, "second text", second),
