@@ -41,7 +41,7 @@ from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model
 from bertsmith.recipes.config import QuantizeConfig
 from bertsmith.recipes.predict.evaluate import labelled_rows, task_answering
-from bertsmith.recipes.predict.recipe import asked_of
+from bertsmith.recipes.predict.recipe import open_rows
 from bertsmith.recipes.predict.rows import Texts, beside_labelled_rows, reading_of_texts
 from bertsmith.tasks.answering import TaskAnswering, answering_of, measure
 from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
@@ -284,8 +284,8 @@ def read_gate(
         )
     rows = labelled_rows(config, answering, dev, reading)
     with beside_labelled_rows():
-        of_texts, asked = asked_of(config, answering, str(calibrate), of_texts)
-        found = [item.row for item in islice(asked, _READ) if item.row is not None]
+        of_texts, inputs = open_rows(config, answering, str(calibrate), of_texts)
+        found = [item.example for item in islice(inputs, _READ) if item.example is not None]
     of_texts.bad_rows.tell()
     chosen = _spread(_some(found, calibrate))
     return TaskGate(answering=answering, asked=_requests(answering, chosen), rows=rows)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bertsmith.engine.devices import multiplies_bf16
 from bertsmith.training.config import OptimiserConfig
-from bertsmith.training.replicas import sharded_like, whole
+from bertsmith.training.replicas import sharded_like, full_tensor
 
 
 class Lamb(torch.optim.Optimizer):
@@ -140,7 +140,7 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
         directions = torch._foreach_lerp(gradients, buffers, group["momentum"])
         # with sharding, every rank computes all of it: cheap compared with the rest of a step
-        complete = [whole(direction) for direction in directions]
+        complete = [full_tensor(direction) for direction in directions]
         wide = [d.T if len(d) > d.shape[1] else d for d in complete]
         orthogonal = orthogonalise(torch.stack(wide)).unbind()
         for parameter, matrix in zip(parameters, orthogonal, strict=True):

@@ -20,7 +20,7 @@ from bertsmith.core.errors import UserError
 from bertsmith.recipes.distil.config import DistilConfig, StudentConfig, TeachingConfig
 from bertsmith.recipes.distil.recipe import distil
 from bertsmith.recipes.distil.task import DistilOutcome
-from bertsmith.recipes.distil.transfer_set import answered, read_unlabelled
+from bertsmith.recipes.distil.transfer_set import read_unlabelled, with_teacher_answers
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.tasks.config import Reading
@@ -72,7 +72,7 @@ def test_their_labels_are_what_transformers_answers(
     folder, rows = prepared
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(TEXTS) + "\n")
-    found = answered(
+    found = with_teacher_answers(
         load_model(folder)[0], rows, read_unlabelled(file, rows.data, Reading(), LABELLED)
     )
     assert [row.text for row in found] == TEXTS
@@ -222,7 +222,7 @@ def test_sentences_are_tagged_by_the_teacher_as_transformers_tags_them(
     data = LabelledData(task=task, labels=labels, train=rows, dev=rows[:1], dev_is_cut=False)
     prepared = prepare(data, tokenizer, ReadingLimits(longest=40, long="head"))
     read = read_unlabelled(tmp_path / name, data, Reading(), tmp_path / "train.conll")
-    found = answered(load_model(tmp_path / "model")[0], prepared, read)
+    found = with_teacher_answers(load_model(tmp_path / "model")[0], prepared, read)
     # the third is among the labelled ones
     words = [["word5", "good", ",", "bad"], ["word6", "bad"]]
     assert [[row.text[start:end] for start, end in row.words] for row in found] == words

@@ -25,7 +25,7 @@ from bertsmith.recipes.distil.config import DistilConfig, StudentConfig, Teachin
 from bertsmith.recipes.distil.recipe import distil
 from bertsmith.recipes.distil.task import DistilOutcome
 from bertsmith.recipes.distil.teacher import TeacherRows, Wanted
-from bertsmith.recipes.distil.transfer_set import answered, read_unlabelled
+from bertsmith.recipes.distil.transfer_set import read_unlabelled, with_teacher_answers
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.tasks.config import Reading
@@ -94,7 +94,7 @@ def labelled(
     return prepare(data, load_model(teacher)[1], ROOM)
 
 
-def asked_of(rows: Sequence[Question]) -> list[Asked]:
+def sample_requests(rows: Sequence[Question]) -> list[Asked]:
     return [(row.question, row.context) for row in rows]
 
 
@@ -152,8 +152,8 @@ def test_answers_and_soft_targets_are_those_of_transformers(teacher: Path, tmp_p
     rows, file = labelled(tmp_path, teacher), tmp_path / "more.json"
     file.write_text(squad(QUESTIONS))
     read = read_unlabelled(file, rows.data, Reading(), tmp_path / "train.json")
-    assert asked_of(read) == QUESTIONS
-    found = answered(load_model(teacher)[0], rows, read)
+    assert sample_requests(read) == QUESTIONS
+    found = with_teacher_answers(load_model(teacher)[0], rows, read)
     encoded = prepare(replace(rows.data, train=found), rows.tokenizer, ROOM).train
     wanted = Wanted(taps=NO_TAPS, answer="span", precision="fp32")
     taught = TeacherRows(teacher, encoded, wanted, torch.device("cpu"))
@@ -209,7 +209,7 @@ def test_no_answer_is_a_label_where_the_teacher_knows_of_it(
         threshold = (ordered[8] + ordered[9]) / 2
         model.config = replace(model.config, no_answer=threshold)
     read = read_unlabelled(file, rows.data, Reading(), tmp_path / "train.json")
-    found = answered(model, rows, read)
+    found = with_teacher_answers(model, rows, read)
     assert [row.impossible for row in found] == [doubt > threshold for doubt in doubts]
     assert [bool(row.answers) for row in found] == [doubt <= threshold for doubt in doubts]
     encoded = prepare(replace(rows.data, train=found), rows.tokenizer, ROOM).train
@@ -250,7 +250,7 @@ def test_files_are_read_as_predict_reads_them(teacher: Path, tmp_path: Path, cas
     named = Columns(text="passage of text", text_pair="asked", id="number")
     reading = Reading(columns=named) if "named columns" in case else Reading()
     read = read_unlabelled(tmp_path / name, rows.data, reading, tmp_path / "train.csv")
-    assert asked_of(read) == QUESTIONS
+    assert sample_requests(read) == QUESTIONS
 
 
 def test_questions_that_are_labelled_and_texts_to_measure_with_are_left_out(
@@ -262,7 +262,7 @@ def test_questions_that_are_labelled_and_texts_to_measure_with_are_left_out(
     file.write_text(squad(asked))
     read = read_unlabelled(file, rows.data, Reading(), tmp_path / "train.json")
     # another question about a text to train with is none of the labelled ones
-    assert asked_of(read) == [asked[1], asked[3]]
+    assert sample_requests(read) == [asked[1], asked[3]]
     told = " ".join(capsys.readouterr().err.split())
     assert "unlabelled: 2 questions of" in told
     assert "; 2 left out that are among the labelled ones, or of the same text as one to" in told
@@ -349,7 +349,7 @@ def test_options_are_chosen_by_the_teacher_as_by_transformers(
     prepared = prepare(data, tokenizer, ReadingLimits(longest=40, long="head"))
     more = read_unlabelled(tmp_path / "more.jsonl", data, Reading(), tmp_path / "train.jsonl")
     assert [list(row.choices) for row in more] == [row["choices"] for row in rows[10:]]
-    found = answered(load_model(tmp_path / "model")[0], prepared, more)
+    found = with_teacher_answers(load_model(tmp_path / "model")[0], prepared, more)
     theirs = AutoModelForMultipleChoice.from_pretrained(tmp_path / "model").eval()
     words = AutoTokenizer.from_pretrained(tmp_path / "model")
     best = []

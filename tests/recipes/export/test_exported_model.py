@@ -22,7 +22,7 @@ from bertsmith.recipes.export.config import ExportConfig
 from bertsmith.recipes.export.graph import PaddedModel
 from bertsmith.recipes.export.quantised import ExportedModel, read_int8_gate
 from bertsmith.recipes.export.runtimes import Arrays, open_onnx
-from bertsmith.recipes.predict.recipe import answered, asked_of
+from bertsmith.recipes.predict.recipe import answer_rows, open_rows
 from bertsmith.recipes.quantize import Measurement
 from bertsmith.tasks.answering import TaskAnswering, answering_of
 from bertsmith.tasks.config import AnsweringConfig, Reading
@@ -79,10 +79,10 @@ def test_a_task_is_answered_through_a_file(tmp_path: Path, case: str) -> None:
     mine, other = (
         [
             record
-            for _, record in answered(
+            for _, record in answer_rows(
                 Predictor(model=item, answering=answering),
                 answering,
-                asked_of(model.config, answering, str(file), Reading())[1],
+                open_rows(model.config, answering, str(file), Reading())[1],
             )
         ]
         for item in (stand_in, model)

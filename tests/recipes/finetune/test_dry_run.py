@@ -15,7 +15,7 @@ from bertsmith.cli.main import main
 from bertsmith.core.errors import ExampleError
 from bertsmith.recipes.finetune.config import FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.recipe import dry_run
-from bertsmith.recipes.predict.rows import asked_of_task
+from bertsmith.recipes.predict.rows import task_rows
 from bertsmith.tasks.choice import CHOICE
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.span import SPAN
@@ -160,8 +160,8 @@ def test_a_record_with_several_questions(
 ) -> None:
     path = write(tmp_path)
     rows = list(task.reader.unlabelled(path, Reading()))
-    asked = list(asked_of_task(task, str(path), Reading(), pairs=None))
-    assert [request.row for request in asked] == rows
+    asked = list(task_rows(task, str(path), Reading(), pairs=None))
+    assert [request.example for request in asked] == rows
     assert len(rows) > ROWS
 
 

@@ -24,7 +24,7 @@ from bertsmith.network.encoded import Encoded
 from bertsmith.network.heads import pooled_places
 from bertsmith.network.model import Model, forward_only
 from bertsmith.tasks.span import encode_questions
-from bertsmith.tasks.task import Room, Task
+from bertsmith.tasks.task import ReadingLimits, Task
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.tagged import words_of
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -166,7 +166,7 @@ def subjects_of(
     model: Model,
     tokenizer: Tokenizer,
     row: Any,  # noqa: ANN401
-    room: Room,
+    limits: ReadingLimits,
 ) -> Iterator[Subject]:
     """Yield the answers to a row that can be explained; of tags one for each entity or word.
 
@@ -176,9 +176,9 @@ def subjects_of(
     """
     explained = {"tag": _tag_subjects, "span": _span_subjects}
     if isinstance(row, Example) and model.config.head == "classify":
-        yield from _class_subjects(task, model, tokenizer, row, room)
+        yield from _class_subjects(task, model, tokenizer, row, limits)
     elif task.name in explained:
-        yield from explained[task.name](model, tokenizer, row, room)
+        yield from explained[task.name](model, tokenizer, row, limits)
     else:
         raise ConfigError(
             f"answers of a model for {task.title.lower()} are not explained",
@@ -221,16 +221,16 @@ def _words(
 
 
 def _class_subjects(
-    task: Task[Any], model: Model, tokenizer: Tokenizer, row: Example, room: Room
+    task: Task[Any], model: Model, tokenizer: Tokenizer, row: Example, limits: ReadingLimits
 ) -> Iterator[Subject]:
     """Yield the likeliest class of a text or pair, or its number."""
     texts = [row.text] if row.text_pair is None else [row.text, row.text_pair]
     encoded = [tokenizer.encode_spans(text) for text in texts]
-    ids, segments = _fitted(tokenizer, [encoding.ids for encoding in encoded], room)
+    ids, segments = _fitted(tokenizer, [encoding.ids for encoding in encoded], limits)
     # the numbers of the pieces are cut as the pieces are
-    numbers, _ = _fitted(tokenizer, [np.arange(len(encoding)) for encoding in encoded], room)
+    numbers, _ = _fitted(tokenizer, [np.arange(len(encoding)) for encoding in encoded], limits)
     second = len(encoded[1]) if len(encoded) > 1 else None
-    counts = kept(tokenizer, len(encoded[0]), second, longest=room.longest)
+    counts = kept(tokenizer, len(encoded[0]), second, longest=limits.longest)
     offsets = (len(tokenizer.begin), second_begins(tokenizer, counts[0]))
     words: list[Word] = []
     for side, (text, own) in enumerate(zip(texts, encoded, strict=True)):
@@ -255,12 +255,12 @@ def _class_subjects(
 
 
 def _fitted(
-    tokenizer: Tokenizer, texts: Sequence[NDArray[np.integer]], room: Room
+    tokenizer: Tokenizer, texts: Sequence[NDArray[np.integer]], limits: ReadingLimits
 ) -> tuple[Ids, Segments]:
     """Return the sequence of a text or pair, of a text in windows its beginning."""
-    fit = "head" if room.long == "windows" else room.long
+    fit = "head" if limits.long == "windows" else limits.long
     second = texts[1] if len(texts) > 1 else None
-    found = fitted(tokenizer, texts[0], second, longest=room.longest, fit=fit)
+    found = fitted(tokenizer, texts[0], second, longest=limits.longest, fit=fit)
     return found.sequences[0]
 
 
@@ -294,12 +294,12 @@ def _tag_subjects(
     model: Model,
     tokenizer: Tokenizer,
     row: Any,  # noqa: ANN401
-    room: Room,
+    limits: ReadingLimits,
 ) -> Iterator[Subject]:
     """Yield the tag of each word that is the first of an entity, or has a tag other than O."""
     encoded = tokenizer.encode_spans(row.text)
-    count = min(len(encoded), room.longest - tokenizer.specials_around(pair=False))
-    ids, segments = encode_pair(tokenizer, encoded.ids, None, longest=room.longest)
+    count = min(len(encoded), limits.longest - tokenizer.specials_around(pair=False))
+    ids, segments = encode_pair(tokenizer, encoded.ids, None, longest=limits.longest)
     words = _words(row.text, encoded, len(tokenizer.begin), np.arange(count), spans=row.words)
     hidden, _ = _read(model, pack([ids], [segments]))
     labels = model.config.labels
@@ -326,10 +326,10 @@ def _span_subjects(
     model: Model,
     tokenizer: Tokenizer,
     row: Any,  # noqa: ANN401
-    room: Room,
+    limits: ReadingLimits,
 ) -> Iterator[Subject]:
     """Yield the best span of the first window of a question's context, if it has a token."""
-    encoded = encode_questions(tokenizer, [row], room)
+    encoded = encode_questions(tokenizer, [row], limits)
     windows, ids, segments = encoded.sidecar[0], encoded.ids[0], encoded.segments[0]
     context, offset, tokens = windows.context, windows.offset, len(windows.own[0])
     if not tokens:

@@ -43,7 +43,7 @@ class Speed:
     """Precision, backend and threads."""
 
 
-def asked_of(
+def sample_requests(
     prepared: Prepared, labels: tuple[str, ...]
 ) -> tuple[TaskAnswering, list[Request[Any]]]:
     """Return dev rows, from all over them, as an engine is asked for answers."""
@@ -107,7 +107,7 @@ def choose_student(config: DistilConfig, teacher: Model, prepared: Prepared) -> 
     if config.student.size is not None:
         return student_encoder(encoder, *config.student.size, config.student)
     target = config.student.speedup
-    answering, requests = asked_of(prepared, teacher.config.labels)
+    answering, requests = sample_requests(prepared, teacher.config.labels)
     best = 0.0
     with progress("measuring students of several sizes", None) as bar:
         for candidate in _candidates(config, encoder):

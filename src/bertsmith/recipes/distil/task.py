@@ -44,7 +44,7 @@ from bertsmith.recipes.distil.report import (
     write_card,
     write_report,
 )
-from bertsmith.recipes.distil.speed import Speed, asked_of, choose_student, measure_speeds
+from bertsmith.recipes.distil.speed import Speed, choose_student, measure_speeds, sample_requests
 from bertsmith.recipes.distil.student import (
     NewStudent,
     can_take_layers,
@@ -461,7 +461,7 @@ class _Distillation:
     def _speeds(self) -> dict[str, Speed]:
         path = self.folder.path / _SPEEDS
         if not path.exists():
-            answering, requests = asked_of(self.prepared, self.teacher.labels)
+            answering, requests = sample_requests(self.prepared, self.teacher.labels)
             teacher, student = (
                 load_model(self.config.teacher)[0],
                 build_model(self.new.config, seed=0),

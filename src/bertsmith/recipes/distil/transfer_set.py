@@ -37,7 +37,7 @@ from bertsmith.engine.prepared import prepare_model
 from bertsmith.network.model import Model
 from bertsmith.recipes.distil.config import TeachingConfig
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
-from bertsmith.recipes.predict.rows import asked_of_task, beside_labelled_rows, reading_of_texts
+from bertsmith.recipes.predict.rows import beside_labelled_rows, reading_of_texts, task_rows
 from bertsmith.tasks.answering import TaskAnswering, task_predictor
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.tag import TagAnswer
@@ -260,8 +260,8 @@ def read_unlabelled(
     pairs = first.text_pair is not None if isinstance(first, Example) else None
     with beside_labelled_rows():
         reading = reading_of_texts(reading, file, labelled)
-        asked = asked_of_task(task, str(file), reading, pairs=pairs)
-        rows = [request.row for request in asked if request.row is not None]
+        inputs = task_rows(task, str(file), reading, pairs=pairs)
+        rows = [request.example for request in inputs if request.example is not None]
     reading.bad_rows.tell()
     if not rows:
         raise ExampleError("holds no text", where=file, remedy="name another file")
@@ -311,12 +311,12 @@ def with_more_rows(
         )
         rows = augmenter.copies(rows, teaching.augment)
     if unlabelled:
-        rows += answered(teacher.to(device), prepared, unlabelled)
+        rows += with_teacher_answers(teacher.to(device), prepared, unlabelled)
     return prepare(replace(prepared.data, train=rows), tokenizer, prepared.limits)
 
 
 @torch.no_grad()
-def answered(teacher: Model, prepared: Prepared, rows: Sequence[Any]) -> list[Any]:
+def with_teacher_answers(teacher: Model, prepared: Prepared, rows: Sequence[Any]) -> list[Any]:
     """Return the rows with the teacher's answers as their labels."""
     predictor = task_predictor(prepared.task, teacher, prepared.tokenizer, prepared.limits)
     answering = predictor.answering

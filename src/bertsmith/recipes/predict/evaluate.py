@@ -40,11 +40,11 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     Labels are compared by name. Raises `ExampleError` for rows that the model cannot be measured
     on, a label that is none of its own among them, `ConfigError`, and `ModelFolderError`.
     """
-    place = device_named(config.device)
+    device = device_named(config.device)
     loaded, tokenizer = load_model(model_folder(config.model))
     options = AnsweringConfig(**config.length.to_dict(), conformal=config.conformal)
     answering = answering_of(loaded, tokenizer, options, where=config.model)
-    prepared = prepare_model(loaded.to(place), config.engine, automatic="fp32")
+    prepared = prepare_model(loaded.to(device), config.engine, automatic="fp32")
     figures = evaluate_model(
         prepared, answering, config.file, where=config.model, reading=config.reading
     )
@@ -69,8 +69,8 @@ def evaluate_model(
     if unread := answering.unread(split_requests(rows, encoded)):
         tell_unread(unread[0], len(unread))
     if long_ones := encoded.long_texts:
-        were = some_were(long_ones, len(rows), "text")
-        say(f"{were} longer than {answering.limits.longest} tokens")
+        description = some_were(long_ones, len(rows), "text")
+        say(f"{description} longer than {answering.limits.longest} tokens")
     say(f"{counted(len(rows), task.unit.removesuffix('s'), task.unit)}, {task.title.lower()}")
     figures: dict[str, Any] = {"task": task.name, "rows": len(rows), "scores": {}}
     figures["engine"] = prepared.to_dict()
@@ -147,9 +147,9 @@ def check_known(task: Task[Any], rows: Sequence[Any], labels: tuple[str, ...]) -
     """Raise `ExampleError` for a row with a label that is none of a model's."""
 
     def mistake(label: str) -> tuple[str, str]:
-        known = unknown_label(label, labels, "it knows")
+        known_labels = unknown_label(label, labels, "it knows")
         option = "--label-column" if task.measuring.by_type is None else "--tags.tag"
-        remedy = f"{known}; name the label's column with {option}, or rename"
+        remedy = f"{known_labels}; name the label's column with {option}, or rename"
         return f"the label {label!r} is none of the model's", remedy
 
     require_labels(rows, task.labels.of_row, labels, mistake)

@@ -30,14 +30,14 @@ def write(config: WriteConfig) -> dict[str, Any]:
 
     Raises `ModelFolderError`, `ConfigError` and `ExampleError`.
     """
-    place = device_named(config.device)
+    device = device_named(config.device)
     loaded, tokenizer = load_model(model_folder(config.model))
-    prepared = prepare_model(loaded.to(place), config.engine)
-    began = time.perf_counter()
+    prepared = prepare_model(loaded.to(device), config.engine)
+    started = time.perf_counter()
     texts = written_texts(
         prepared, tokenizer, config.prompt, config.samples, config.writing, where=config.model
     )
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - started
     passes = sum(text.passes for text in texts)
     figures = {
         "texts": [text.text for text in texts],
