@@ -464,9 +464,9 @@ def _student(
 
 def _gaps(name: str, student: str, outcome: DistilOutcome) -> list[dict[str, Any]]:
     """Return the figures of each method: how much of the gap to the teacher it closes."""
-    teacher, plain = outcome.entrants[0], outcome.entrants[1 + len(outcome.methods)]
+    teacher, plain = outcome.contenders[0], outcome.contenders[1 + len(outcome.methods)]
     rows = []
-    for method, entrant in zip(outcome.methods, outcome.entrants[1:], strict=False):
+    for method, entrant in zip(outcome.methods, outcome.contenders[1:], strict=False):
         gap, won = teacher.mean - plain.mean, entrant.mean - plain.mean
         assert entrant.speed is not None
         assert teacher.speed is not None

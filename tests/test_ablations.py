@@ -25,7 +25,7 @@ from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
-from bertsmith.recipes.pretrain.resolving import network_of, requested
+from bertsmith.recipes.pretrain.resolving import network_of, run_of_options
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -160,7 +160,7 @@ def test_another_task_needs_the_model_again(out: Path, monkeypatch: pytest.Monke
 def model_of(cell: Cell, out: Path, tokenizer: Tokenizer) -> Model:
     """The network that a cell trains."""
     config = Laboratory(out, QUICK).pretrain_config(cell, 0, out / "run")
-    return build_model(network_of(requested(config, torch.device("cpu")), tokenizer), seed=0)
+    return build_model(network_of(run_of_options(config, torch.device("cpu")), tokenizer), seed=0)
 
 
 def test_sizes_are_layers_and_width(out: Path, tokenizer: Tokenizer) -> None:

@@ -74,7 +74,7 @@ def alone(command: str) -> None:
 
 def stopped_alone(command: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command in this process, interrupted while it draws the batches of some step."""
-    draw, left = Feed.draw, [step]
+    draw, left = Feed.next_batches, [step]
 
     def stopping(feed: Feed, place: DataPosition, count: int) -> tuple[list[Batch], DataPosition]:
         left[0] -= 1
@@ -83,7 +83,7 @@ def stopped_alone(command: str, step: int, monkeypatch: pytest.MonkeyPatch) -> N
         return draw(feed, place, count)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Feed, "draw", stopping)
+        patch.setattr(Feed, "next_batches", stopping)
         assert main(["pretrain", *command.split()]) == 143
 
 

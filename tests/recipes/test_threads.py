@@ -19,7 +19,7 @@ from bertsmith.network.families.family import usual
 from bertsmith.recipes import resources
 from bertsmith.recipes.pretrain import speed
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings, Size
-from bertsmith.recipes.pretrain.recipe import look, pretrain
+from bertsmith.recipes.pretrain.recipe import dry_run, pretrain
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training import threads as of_threads
@@ -129,7 +129,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[dict[int, flo
             tried.append(torch.get_num_threads())
             return 1 / speeds[torch.get_num_threads()], 0.0, 5.0
 
-        monkeypatch.setattr(speed.Trained, "step", step)
+        monkeypatch.setattr(speed.TrainedCopy, "step", step)
         return tried
 
     yield make
@@ -207,7 +207,7 @@ def test_a_damaged_store_is_refused_before_any_step_is_tried(
         pretrain(PretrainConfig(store=damaged, out=out, model=model, steps=1, settings=QUICK))
     config = PretrainConfig(store=damaged, out=out, model=model, steps=1, settings=QUICK)
     with pytest.raises(StoreError, match=r"tokens-00000\.bin: is damaged"):
-        look(config)
+        dry_run(config)
     assert not tried
     assert not out.exists()
 
@@ -291,7 +291,7 @@ def test_replicas_are_really_tried(
     monkeypatch.setattr(speed, "_MIN_SECONDS", 0.0)
     timed, found = speed._seconds_of_replicas, list[float]()
 
-    def noted(trial: speed.Trained, batch: Batch, processes: int) -> float:
+    def noted(trial: speed.TrainedCopy, batch: Batch, processes: int) -> float:
         found.append(timed(trial, batch, processes))
         return found[-1]
 

@@ -25,7 +25,7 @@ from bertsmith.network.model import Model, build_model, forward_only
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.store.store import TokenStore
 from bertsmith.training.config import Budget, FitConfig, OptimiserConfig
-from bertsmith.training.distribution import ALONE, World, joined
+from bertsmith.training.distribution import ALONE, World, join_world
 from bertsmith.training.loop import Session, fit
 from bertsmith.training.replicas import gather_model
 from bertsmith.training.run_folder import RunFolder
@@ -164,7 +164,7 @@ CHECKS = {"learn": learn, "fail": fail}
 
 def main(check: str, folder: Path) -> int:
     try:
-        with joined() as world:
+        with join_world() as world:
             found = CHECKS[check](world, folder)
             (folder / f"rank-{world.rank}.json").write_text(json.dumps(found), encoding="utf-8")
     except UserError as error:

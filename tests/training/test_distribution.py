@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_with_tor
 from bertsmith.core.errors import ConfigError
 from bertsmith.store.store import TokenStore
 from bertsmith.training.checkpoints import Checkpoints
-from bertsmith.training.distribution import ALONE, World, joined
+from bertsmith.training.distribution import ALONE, World, join_world
 from bertsmith.training.run_folder import RunFolder
 from bounds import check, close_losses
 from launching import ours, ran, torchrun
@@ -146,7 +146,7 @@ def test_what_one_rank_cannot_do_ends_all_and_is_told_once(tmp_path: Path) -> No
 
 
 def test_one_process_is_a_world_too() -> None:
-    with joined() as world:
+    with join_world() as world:
         assert world is ALONE
     assert world.first
     assert world.sum([1.5, 2.5]) == [1.5, 2.5]
@@ -154,7 +154,7 @@ def test_one_process_is_a_world_too() -> None:
     world.wait()
     with (
         pytest.raises(ConfigError, match="one process cannot shard a model"),
-        joined(shard=True),
+        join_world(shard=True),
     ):
         raise AssertionError
 

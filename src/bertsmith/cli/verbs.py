@@ -86,11 +86,11 @@ def pretrain() -> Verb:
 
     def load() -> Callable[[PretrainConfig], object]:
         from bertsmith.core.clock import Clock, command_start
-        from bertsmith.recipes.pretrain.recipe import look
+        from bertsmith.recipes.pretrain.recipe import dry_run
         from bertsmith.recipes.pretrain.recipe import pretrain as recipe
 
         clock = Clock(began=command_start())
-        return lambda config: (look if config.dry_run else recipe)(config, clock=clock)
+        return lambda config: (dry_run if config.dry_run else recipe)(config, clock=clock)
 
     return Verb(PretrainConfig, load, recipe_settings)
 

@@ -52,12 +52,12 @@ def largest_differences(one: Model, other: Model) -> dict[str, float]:
 
     Both models read the same fixed ids, in sequences of several lengths; float32.
     """
-    batch = _drawn(one, other)
-    mine, its = _answers(one, batch), _answers(other, batch)
+    batch = _sample_batch(one, other)
+    first_answers, second_answers = _answers(one, batch), _answers(other, batch)
     return {
-        name: float((mine[name] - its[name]).abs().max())
-        for name in mine
-        if name in its and mine[name].shape == its[name].shape
+        name: float((first_answers[name] - second_answers[name]).abs().max())
+        for name in first_answers
+        if name in second_answers and first_answers[name].shape == second_answers[name].shape
     }
 
 
@@ -82,7 +82,7 @@ def _answers(model: Model, batch: Batch) -> dict[str, Tensor]:
     return outputs
 
 
-def _drawn(one: Model, other: Model) -> Batch:
+def _sample_batch(one: Model, other: Model) -> Batch:
     """Return some sequences, the second half of each in the second segment."""
     configs = [model.config.encoder for model in (one, other)]
     longest = min(config.longest for config in configs)
@@ -138,8 +138,8 @@ def convert(config: ConvertConfig) -> Conversion:
         raise ModelFolderError("no such file or folder", where=source)
     make = _to_tensorflow if config.to == "tensorflow" else _to_bertsmith
     with new_folder(out) as fresh, staging_folder(out) as staged:
-        kind, moves, made = make(source, fresh, staged)
-        differences = {} if reference is None else _compared(made, model_folder(reference))
+        kind, moves, description = make(source, fresh, staged)
+        differences = {} if reference is None else _compared(description, model_folder(reference))
         result = Conversion(
             source=source, folder=out, kind=kind, moves=moves, differences=differences
         )
@@ -206,12 +206,14 @@ def _read(source: Path, staged: Path) -> tuple[str, Moves]:
     fairseq = find_fairseq(source)
     if fairseq is not None:
         return "a checkpoint of fairseq", read_fairseq(fairseq, staged)
-    whole = source.is_dir() and any((source / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE))
-    files = [] if whole else find_pickled(source)
+    is_model_folder = source.is_dir() and any(
+        (source / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE)
+    )
+    files = [] if is_model_folder else find_pickled(source)
     if files:
         return "pickled weights", read_pickled(files, staged)
     files = find_safetensors(source)
-    if whole and not vocabulary_above(source):
+    if is_model_folder and not vocabulary_above(source):
         # its architecture must be known before it is called usable
         read_config(source)
         raise ModelFolderError(
@@ -219,8 +221,8 @@ def _read(source: Path, staged: Path) -> tuple[str, Moves]:
         )
     if files:
         return "safetensors", read_safetensors(files, staged)
-    if (found := recognised(source)) is not None:
-        path, kind = found
+    if (recognised_source := recognised(source)) is not None:
+        path, kind = recognised_source
         raise ModelFolderError(f"is {kind.problem}", where=path, remedy=kind.remedy)
     raise ModelFolderError(
         "holds no weights of a known kind",
@@ -250,15 +252,15 @@ def _loaded(folder: Path, saved: Path, model: Model) -> Moves:
 
 
 def _compared(made: Path, reference: Path) -> dict[str, float]:
-    model, other = load_model(made)[0], load_model(reference)[0]
-    if model.config.encoder.vocabulary != other.config.encoder.vocabulary:
+    model, reference_model = load_model(made)[0], load_model(reference)[0]
+    if model.config.encoder.vocabulary != reference_model.config.encoder.vocabulary:
         raise ModelFolderError(
-            f"has {other.config.encoder.vocabulary} token vectors, the model converted "
+            f"has {reference_model.config.encoder.vocabulary} token vectors, the model converted "
             f"{model.config.encoder.vocabulary}",
             where=reference,
             remedy="the reference must be the same model",
         )
-    return largest_differences(model, other)
+    return largest_differences(model, reference_model)
 
 
 @contextmanager

@@ -77,7 +77,7 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
     if config.out is not None:
         _page(config, explained).write(config.out)
         say(f"page: {config.out}")
-    reading.bad_rows.tell()
+    reading.bad_rows.print()
     return figures
 
 

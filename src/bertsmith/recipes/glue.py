@@ -126,7 +126,7 @@ def glue(config: GlueConfig) -> dict[str, Any]:
                 continue
             assert task.train is not None
             say(f"{name}:")
-            own = settings_of(task, config.settings)
+            task_settings = settings_of(task, config.settings)
             outcome = finetune(
                 FinetuneConfig(
                     model=folder,
@@ -135,11 +135,11 @@ def glue(config: GlueConfig) -> dict[str, Any]:
                     dev=files[task.dev[0]],
                     task=name,
                     experiment=config.experiment,
-                    settings=own,
+                    settings=task_settings,
                 )
             )
             scores[name] = {key: mean_and_spread(outcome.values(key)) for key in outcome.names}
-            trained = _Trained(outcome, own, config.experiment.device)
+            trained = _Trained(outcome, task_settings, config.experiment.device)
             if name == MATCHED and len(task.dev) > 1 and task.dev[1] in files:
                 scores[MISMATCHED] = trained.scored(files[task.dev[1]], task, task.dev[1])
             answers |= trained.answered(files, task)
@@ -154,17 +154,19 @@ def glue(config: GlueConfig) -> dict[str, Any]:
 def _check_tasks(data: Path, named: Sequence[str], available: Mapping[str, Files]) -> None:
     """Raise `ConfigError` for a named task that cannot be trained, and where none can be."""
     trainable = [name for name, files in available.items() if not _lacking(TASKS[name], files)]
-    there = f"there is {', '.join(trainable)}" if trainable else "none there can be trained"
+    available_note = (
+        f"there is {', '.join(trainable)}" if trainable else "none there can be trained"
+    )
     for name in named:
         if name not in available:
-            raise ConfigError(f"no task {name!r} in {data}", remedy=there)
+            raise ConfigError(f"no task {name!r} in {data}", remedy=available_note)
         if name == DIAGNOSTIC and MATCHED not in named:
             problem = f"the task {name!r} has no training file: the model of {MATCHED} answers it"
             raise ConfigError(problem, remedy=f"name {MATCHED} too")
         if name != DIAGNOSTIC and (lacking := _lacking(TASKS[name], available[name])):
             problem = f"the task {name!r} in {data} has no {lacking}"
-            other = f", or leave the task out: {there}" if trainable else ""
-            raise ConfigError(problem, remedy=f"add it{other}")
+            alternative = f", or leave the task out: {available_note}" if trainable else ""
+            raise ConfigError(problem, remedy=f"add it{alternative}")
     if not trainable:
         lacks = (f"{name} has no {_lacking(TASKS[name], available[name])}" for name in available)
         problem = f"no task in {data} has a training and a dev file: {', '.join(lacks)}"
@@ -208,7 +210,7 @@ class _Trained:
         """Return the scores on another dev file."""
         bad = BadRows(self._on_bad)
         rows = list(read_glue(file, task, split, bad=bad))
-        bad.tell()
+        bad.print()
         answers = list(self._predictor(rows))
         results = score_answers(self._task, rows, answers, self._labels).scores
         say(f"{split}: {format_scores(results)} (the best seed)")
@@ -268,8 +270,8 @@ def _write_results(
     if answers:
         path = write_submission(out, answers)
         missing = missing_files(answers)
-        lacks = f"; the leaderboard also wants {', '.join(missing)}" if missing else ""
-        say(f"{path} holds {', '.join(answers)}{lacks}")
+        missing_note = f"; the leaderboard also wants {', '.join(missing)}" if missing else ""
+        say(f"{path} holds {', '.join(answers)}{missing_note}")
     return figures
 
 
@@ -308,10 +310,10 @@ Row = tuple[str, ...]
 def glue_rows(name: str, results: Mapping[str, Mapping[str, Score]]) -> list[Row]:
     """Return the rows of the table, ours last, from mean and spread by task and score."""
     rows = [(model, *(f"{score:.1f}" for score in scores)) for model, scores in PUBLISHED.items()]
-    ours = [results.get(task, {}).get(score) for _, task, score in COLUMNS]
-    means = [item[0] for item in ours if item is not None]
-    average = f"{100 * sum(means) / len(means):z.1f}" if len(means) == len(ours) else ""
-    rows.append((name, *map(_formatted, ours), average))
+    own_scores = [results.get(task, {}).get(score) for _, task, score in COLUMNS]
+    means = [item[0] for item in own_scores if item is not None]
+    average = f"{100 * sum(means) / len(means):z.1f}" if len(means) == len(own_scores) else ""
+    rows.append((name, *map(_formatted, own_scores), average))
     return rows
 
 

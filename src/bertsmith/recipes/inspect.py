@@ -74,10 +74,10 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
         remedy = "give a .conllu, or leave it out"
         raise ConfigError("--probes learn from a treebank", remedy=remedy)
     model, tokenizer = _opened(config.model, config.device)
-    other = None if config.against is None else _opened(config.against, config.device)
+    other_model = None if config.against is None else _opened(config.against, config.device)
     corpus = Corpus(config, tokenizer, model.config.encoder)
     passing = UseCollector(config.words, config.sample)
-    found = inspect_attention(
+    inspection = inspect_attention(
         model,
         tokenizer,
         _watched(corpus.items(), passing),
@@ -85,42 +85,48 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
         frequent=config.frequent,
         probed=config.probes,
     )
-    notes = _notes(found, corpus)
-    found = _with_annotations(found, model, corpus, control=config.control)
-    if other is not None:
-        similarity = compare_layers((model, tokenizer), other, passing.texts)
-        found = replace(found, similarity=similarity)
+    notes = _notes(inspection, corpus)
+    inspection = _with_annotations(inspection, model, corpus, control=config.control)
+    if other_model is not None:
+        similarity = compare_layers((model, tokenizer), other_model, passing.texts)
+        inspection = replace(inspection, similarity=similarity)
     if config.words:
-        found = replace(
-            found,
+        inspection = replace(
+            inspection,
             uses=list(_uses(model, tokenizer, config.words, passing)),
             anisotropy=anisotropy(model, tokenizer, passing.texts),
         )
     with progress("drawing", None, "figures") as bar:
         page = InspectionPage(
-            found, model=model_name(config.model), file=_name(config.file), notes=notes, bar=bar
+            inspection,
+            model=model_name(config.model),
+            file=_name(config.file),
+            notes=notes,
+            bar=bar,
         )
-    content = {"model": str(config.model), "file": config.file, **as_json(found)}
+    content = {"model": str(config.model), "file": config.file, **as_json(inspection)}
     if config.against is not None:
         content["against"] = str(config.against)
     _write(config.out, page, content)
     if not config.json:
-        _show(found)
+        _show(inspection)
     say(f"{config.out}: the page; its numbers are in {config.out.with_suffix('.json')}")
     return content
 
 
 def _with_annotations(
-    found: Inspection, model: Model, corpus: Corpus, *, control: bool
+    inspection: Inspection, model: Model, corpus: Corpus, *, control: bool
 ) -> Inspection:
     """Return an inspection with coreference, and with what random weights find."""
-    found = replace(found, annotated=_with_coreference(found.annotated, model, corpus))
-    if not control or found.annotated == NOTHING:
-        return found
+    inspection = replace(
+        inspection, annotated=_with_coreference(inspection.annotated, model, corpus)
+    )
+    if not control or inspection.annotated == NOTHING:
+        return inspection
     random = build_model(model.config, seed=0).eval().to(model.device)
-    with progress("random weights", found.texts, "texts") as bar:
+    with progress("random weights", inspection.texts, "texts") as bar:
         annotated = annotation_figures(random, corpus.items(), bar)
-    return replace(found, control=_with_coreference(annotated, random, corpus))
+    return replace(inspection, control=_with_coreference(annotated, random, corpus))
 
 
 def _with_coreference(annotated: Annotated, model: Model, corpus: Corpus) -> Annotated:
@@ -133,9 +139,9 @@ def _with_coreference(annotated: Annotated, model: Model, corpus: Corpus) -> Ann
 
 def _opened(folder: Path, device: str) -> tuple[Model, Tokenizer]:
     """Return the model of a folder, of a sentence-transformers one too, on a device."""
-    place = model_folder(folder)
-    settings = read_sentence_folder(place)
-    model, tokenizer = load_model(place if settings is None else settings.network)
+    path = model_folder(folder)
+    settings = read_sentence_folder(path)
+    model, tokenizer = load_model(path if settings is None else settings.network)
     return model.to(device_named(device)), tokenizer
 
 
@@ -166,13 +172,15 @@ def _name(file: str) -> str:
     return "standard input" if file == "-" else Path(file).name
 
 
-def _notes(found: Inspection, corpus: Corpus) -> list[str]:
+def _notes(inspection: Inspection, corpus: Corpus) -> list[str]:
     """Return how the figures were made."""
     notes = [
-        f"{counted(found.texts, 'text')} of {counted(found.tokens, 'token')} were read once; what "
+        f"{counted(inspection.texts, 'text')} of {counted(inspection.tokens, 'token')} were read "
+        "once; what "
         "is shown of heads are means over these tokens, special ones included, by the attention "
         "weights after the softmax, in evaluation mode.",
-        f"{counted(len(found.sample), 'text')} drawn from all of them (the same each time) are "
+        f"{counted(len(inspection.sample), 'text')} drawn from all of them (the same each time) "
+        "are "
         "behind the map of heads, the gradients, and the texts that can be chosen.",
     ]
     if corpus.treebank:
@@ -186,12 +194,12 @@ def _notes(found: Inspection, corpus: Corpus) -> list[str]:
             "attention from a word the mean over them."
         )
     if corpus.cut:
-        were = "was" if corpus.cut == 1 else "were"
+        verb = "was" if corpus.cut == 1 else "were"
         texts = counted(corpus.cut, "text")
-        notes.append(f"{texts} had more tokens than are read, and {were} cut.")
+        notes.append(f"{texts} had more tokens than are read, and {verb} cut.")
     if corpus.left_out:
-        were = "was" if corpus.left_out == 1 else "were"
-        notes.append(f"{counted(corpus.left_out, 'sentence')} {were} too long, and left out.")
+        verb = "was" if corpus.left_out == 1 else "were"
+        notes.append(f"{counted(corpus.left_out, 'sentence')} {verb} too long, and left out.")
     return notes
 
 
@@ -207,9 +215,9 @@ def _write(out: Path, page: InspectionPage, content: Mapping[str, Any]) -> None:
             part.write_text(page.html(), encoding="utf-8", errors="xmlcharrefreplace")
 
 
-def _show(found: Inspection) -> None:
+def _show(inspection: Inspection) -> None:
     """Print the relations of a treebank, or else what each layer attends to."""
-    annotated = found.annotated
+    annotated = inspection.annotated
     if annotated.coreference:
         _print_rows(
             ("mentions", "asked", "best head", "finds", "nearest", "same word"),
@@ -255,12 +263,12 @@ def _show(found: Inspection) -> None:
         return
     shares = ("self", "previous", "next", "cls", "sep", "punctuation")
     names = (*shares, "entropy", "distance")
-    means = {name: found.statistics[name].mean(1) for name in names}
+    means = {name: inspection.statistics[name].mean(1) for name in names}
     table = table_of(
         ("layer", *(_NARROW.get(name, name) for name in names)),
         (
             (str(layer + 1), *(_shown(means[name][layer], share=name in shares) for name in names))
-            for layer in range(found.layers)
+            for layer in range(inspection.layers)
         ),
         numbers=True,
     )
@@ -328,11 +336,11 @@ class Corpus:
         """Read the file; raises `ExampleError` for what cannot be read or holds nothing."""
         self.cut = self.left_out = 0
         if self.treebank:
-            found = self._trees()
+            items = self._trees()
         else:
-            found = self._sentences() if self.tagged else self._texts()
+            items = self._sentences() if self.tagged else self._texts()
         empty = True
-        for item in islice(found, self._config.limit):
+        for item in islice(items, self._config.limit):
             empty = False
             yield item
         if empty:
@@ -354,8 +362,8 @@ class Corpus:
 
     def _fits(self, sentence: Tree | MarkedSentence) -> bool:
         """Return whether there are two words or more, and not too many; long ones are counted."""
-        most = self._config.max_words
-        too_long = most is not None and len(sentence.words) > most
+        max_words = self._config.max_words
+        too_long = max_words is not None and len(sentence.words) > max_words
         self.left_out += too_long
         return len(sentence.words) > 1 and not too_long
 

@@ -383,7 +383,7 @@ def task_predictor(
     return Predictor(model=model, answering=answering)
 
 
-def tell_unread(first: str, count: int) -> None:
+def print_unread(first: str, count: int) -> None:
     """Say of which rows, the `first` of `count`, not all is read."""
     say(first if count == 1 else f"{first} (the first of {count:,} such rows)")
 

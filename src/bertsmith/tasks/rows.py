@@ -80,7 +80,7 @@ ROWS = 2
 _MAX_LENGTH = 600
 
 
-def tell_rows(task: Task[Any], rows: Sequence[Any], file: Path, reading: Reading) -> None:
+def print_rows(task: Task[Any], rows: Sequence[Any], file: Path, reading: Reading) -> None:
     """Print how a file was read, and two of its rows part by part."""
     width = shutil.get_terminal_size().columns
     for line in preview(task, rows, task.reader.layout(file, reading), file, width):

@@ -103,7 +103,7 @@ class BadRows:
         places = f", kept in {', '.join(map(str, self.files))}" if self.files else ""
         return f"{rows}{places}; the first: {self.first}"
 
-    def tell(self) -> None:
+    def print(self) -> None:
         """Print the summary, if there are bad rows."""
         if (summary := self.message()) is not None:
             say(summary)

@@ -342,7 +342,7 @@ ALONE = World()
 
 
 @contextmanager
-def joined(*, shard: bool = False) -> Iterator[World]:
+def join_world(*, shard: bool = False) -> Iterator[World]:
     """Yield the world that torchrun's environment describes, or this process alone without one.
 
     Raises `ConfigError` when a single process is to shard, `RankLost` on one rank when another one

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bertsmith.engine.devices import multiplies_bf16
 from bertsmith.training.config import OptimiserConfig
-from bertsmith.training.replicas import sharded_like, full_tensor
+from bertsmith.training.replicas import full_tensor, sharded_like
 
 
 class Lamb(torch.optim.Optimizer):

@@ -23,7 +23,7 @@ from bertsmith.recipes.distil.student import (
     student_encoder,
 )
 from bertsmith.recipes.distil.supervision import with_targets
-from bertsmith.recipes.distil.teacher import Wanted, outputs_of
+from bertsmith.recipes.distil.teacher import TeacherOutputs, outputs_of
 from bertsmith.weights.folder import save_model
 from families import MODELS, TOKENIZERS, WIRINGS
 from parity.comparing import varied
@@ -128,7 +128,7 @@ def test_each_method_teaches_it_or_names_one_that_does(
                 check_method(other, *encoders, TeachingConfig())
             continue
         taught = method_terms(method, *encoders, TeachingConfig(), "class", seed=0)
-        wanted = Wanted(taps=taught.taps, answer="class", precision="fp32")
+        wanted = TeacherOutputs(taps=taught.taps, answer="class", precision="fp32")
         for step in taught.steps:
             names = tuple(item for item in step if item != "labels")
             batch = with_targets(pack(ids, segments, {"classify": labels}), names)

@@ -128,7 +128,7 @@ def test_rates_of_the_options_reach_the_run(options: dict[str, Any]) -> None:
     def resolved(**changes: Any) -> PretrainSettings:  # noqa: ANN401
         config = DistilConfig(**options | {"general": GeneralSettings(**changes)})
         place = torch.device("cpu")
-        return general._resolved(config, TokenStore(options["data"]), place).training.settings
+        return general._resolve_run(config, TokenStore(options["data"]), place).training.settings
 
     quick, published = resolved(), resolved(recipe="paper")
     of_pretraining = recipes.quick("tiny", Budget(steps=1))
@@ -288,7 +288,7 @@ def test_soft_targets_need_a_head(options: dict[str, Any], teachers: dict[str, P
     with pytest.raises(UserError, match="has no masked-LM head, whose answers distilbert teaches"):
         distil(config)
     # the others read what is inside
-    assert general._resolved(
+    assert general._resolve_run(
         replace(config, method=("minilm",)),
         TokenStore(options["data"]),
         torch.device("cpu"),

@@ -24,7 +24,7 @@ from bertsmith.recipes.distil.config import Method, TeachingConfig
 from bertsmith.recipes.distil.methods import method_terms
 from bertsmith.recipes.distil.student import NewStudent
 from bertsmith.recipes.distil.supervision import TeacherSupervision, answer_of, units_of
-from bertsmith.recipes.distil.teacher import TeacherRows, Wanted
+from bertsmith.recipes.distil.teacher import TeacherOutputs, TeacherRows
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.recipes.finetune.trial import run_trial
@@ -99,12 +99,13 @@ def supervision_of(
     supervision = TeacherSupervision(
         method=method, teaching=TeachingConfig(), teacher=config.encoder, student=student.encoder,
         taught=TeacherRows(
-            teacher, prepared.train, Wanted(taps=NO_TAPS, answer=answer, precision="fp32"), CPU
+            teacher, prepared.train,
+            TeacherOutputs(taps=NO_TAPS, answer=answer, precision="fp32"), CPU,
         ),
         answer=answer,
     )  # fmt: skip
     taps, taught = supervision.terms(0, prepared.data).taps, supervision.taught
-    taught = replace(taught, wanted=replace(taught.wanted, taps=taps))
+    taught = replace(taught, outputs=replace(taught.outputs, taps=taps))
     return replace(supervision, taught=taught.keep(kept, 1.0) if kept else taught), new
 
 

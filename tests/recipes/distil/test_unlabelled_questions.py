@@ -24,7 +24,7 @@ from bertsmith.objectives.distillation import LOGITS
 from bertsmith.recipes.distil.config import DistilConfig, StudentConfig, TeachingConfig
 from bertsmith.recipes.distil.recipe import distil
 from bertsmith.recipes.distil.task import DistilOutcome
-from bertsmith.recipes.distil.teacher import TeacherRows, Wanted
+from bertsmith.recipes.distil.teacher import TeacherOutputs, TeacherRows
 from bertsmith.recipes.distil.transfer_set import read_unlabelled, with_teacher_answers
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
@@ -38,7 +38,7 @@ from bertsmith.weights.folder import load_model, save_model, start_from
 # what a window has of a context beside a question of two words, and what two windows share
 ROOM = ReadingLimits(longest=40, long="head", stride=13)
 MAX_ANSWER_LENGTH = 30
-Asked = tuple[str, str]
+GapScores = tuple[str, str]
 
 
 def context_of(words: int, seed: int) -> str:
@@ -47,13 +47,13 @@ def context_of(words: int, seed: int) -> str:
 
 
 # two windows of a context have 57 words, three 79: the last is as full as the others
-QUESTIONS: list[Asked] = [
+QUESTIONS: list[GapScores] = [
     (f"word{n} {'good' if n % 2 else 'bad'}", context_of((7, 19, 57, 35, 79)[n % 5], n))
     for n in range(20)
 ]
 
 
-def squad(rows: Sequence[Asked], answers: Sequence[tuple[str, int] | None] = ()) -> str:
+def squad(rows: Sequence[GapScores], answers: Sequence[tuple[str, int] | None] = ()) -> str:
     """The text of a file in SQuAD's layout, an article a question; without answers if none."""
     articles = []
     for number, (question, context) in enumerate(rows):
@@ -66,7 +66,7 @@ def squad(rows: Sequence[Asked], answers: Sequence[tuple[str, int] | None] = ())
     return json.dumps({"data": articles})
 
 
-LABELLED: list[Asked] = [("word1 good", context_of(12, 100 + number)) for number in range(16)]
+LABELLED: list[GapScores] = [("word1 good", context_of(12, 100 + number)) for number in range(16)]
 ANSWERS: list[tuple[str, int] | None] = [(context.split()[0], 0) for _, context in LABELLED]
 
 
@@ -94,7 +94,7 @@ def labelled(
     return prepare(data, load_model(teacher)[1], ROOM)
 
 
-def sample_requests(rows: Sequence[Question]) -> list[Asked]:
+def sample_requests(rows: Sequence[Question]) -> list[GapScores]:
     return [(row.question, row.context) for row in rows]
 
 
@@ -155,7 +155,7 @@ def test_answers_and_soft_targets_are_those_of_transformers(teacher: Path, tmp_p
     assert sample_requests(read) == QUESTIONS
     found = with_teacher_answers(load_model(teacher)[0], rows, read)
     encoded = prepare(replace(rows.data, train=found), rows.tokenizer, ROOM).train
-    wanted = Wanted(taps=NO_TAPS, answer="span", precision="fp32")
+    wanted = TeacherOutputs(taps=NO_TAPS, answer="span", precision="fp32")
     taught = TeacherRows(teacher, encoded, wanted, torch.device("cpu"))
     unit, answers, cut = 0, set(), 0
     ask = pipeline("question-answering", model=str(teacher), tokenizer=str(teacher), device="cpu")
@@ -220,7 +220,7 @@ def test_no_answer_is_a_label_where_the_teacher_knows_of_it(
     assert 0 < len(silent) < len(found)
 
 
-def table(rows: Sequence[Asked], names: tuple[str, str]) -> str:
+def table(rows: Sequence[GapScores], names: tuple[str, str]) -> str:
     return "".join(",".join((q, c)) + "\n" for q, c in [names, *rows])
 
 
@@ -314,7 +314,7 @@ def test_students_learn_from_them_and_the_plain_one_makes_as_many_steps(
     )  # fmt: skip
     assert isinstance(outcome, DistilOutcome)
     assert "unlabelled: 20 questions of" in " ".join(capsys.readouterr().err.split())
-    assert outcome.entrants[0].scores[0].keys() == {"f1", "exact_match"}
+    assert outcome.contenders[0].scores[0].keys() == {"f1", "exact_match"}
     steps = {
         name: json.loads((tmp_path / f"out/{name}/seed-0/result.json").read_text())["losses"][-1][0]
         for name in ("distilbert", "tinybert", "minilm", "plain")

@@ -110,7 +110,7 @@ def test_vectors_are_judged_through_a_file(tmp_path: Path, sentence: bool) -> No
     assert isinstance(judged, quantizing.VectorGate)
     stand_in = ExportedModel(model.config, in_torch(model, settings), pad_id=tokenizer.pad_id)
     predictor = Predictor(model=stand_in, answering=judged.answering)
-    mine = [item.vectors for item in predictor.answer([*judged.asked, *judged.compared])]
+    mine = [item.vectors for item in predictor.answer([*judged.timed, *judged.compared])]
     # those timed, and those between them
     other = bertsmith.load(tmp_path / "model", precision="fp32").embed(
         [texts[i] for i in (0, 2, 1)]

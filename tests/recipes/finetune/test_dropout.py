@@ -245,11 +245,11 @@ def test_the_option_reaches_the_steps_of_a_training(
     (tmp_path / "rows.tsv").write_text("\n".join(["label\ttext", *rows]) + "\n", encoding="utf-8")
     dropped: list[float] = []
 
-    def look(module: nn.Module, _: object, made: Any) -> None:  # noqa: ANN401
+    def dry_run(module: nn.Module, _: object, made: Any) -> None:  # noqa: ANN401
         if module.training and isinstance(made, Tensor) and module._get_name() == "Embeddings":
             dropped.append(share(made == 0))
 
-    hook = nn.modules.module.register_module_forward_hook(look)
+    hook = nn.modules.module.register_module_forward_hook(dry_run)
     try:
         status = main(
             ["finetune", str(folder("bert")), str(tmp_path / "rows.tsv"), "--out",

@@ -58,7 +58,7 @@ def test_the_grid_tries_every_cell_and_takes_the_best_on_dev(
 ) -> None:
     _, found = experiment
     assert found.grid is not None
-    assert len(found.grid.cells) == found.grid.of == 4
+    assert len(found.grid.cells) == found.grid.total == 4
     best = max(found.grid.cells, key=lambda cell: cell.result.rank)
     assert best.rate == 3e-3
     assert found.grid.settings == replace(

@@ -91,4 +91,4 @@ def test_as_many_are_taken_as_fit(
     trials = MinuteTrials(at_once)
     found = search(trials, cells, minutes)
     assert trials.waves == waves
-    assert (len(found.cells), found.of) == (sum(waves), 8)
+    assert (len(found.cells), found.total) == (sum(waves), 8)

@@ -92,9 +92,9 @@ def _seconds(
 ) -> list[float]:
     predictor, seconds = engine.predictor(answering), []
     for requests in asked:
-        before = time.perf_counter()
+        started = time.perf_counter()
         predictor.run(requests)
-        seconds.append(time.perf_counter() - before)
+        seconds.append(time.perf_counter() - started)
     return seconds
 
 
@@ -140,14 +140,14 @@ def choose_student(config: DistilConfig, teacher: Model, prepared: Prepared) -> 
 
 def _candidates(config: DistilConfig, teacher: EncoderConfig) -> Iterator[EncoderConfig]:
     """Yield encoders smaller than the teacher's, those with the most weights first."""
-    found = []
+    candidates = []
     for share in _WIDTHS:
         width = round(share * teacher.hidden / teacher.heads) * teacher.heads
         if share < 1 and ("distilbert" in config.method or not width):
             continue
         layers = range(1, teacher.layers if share == 1 else teacher.layers + 1)
-        found += [student_encoder(teacher, number, width, config.student) for number in layers]
-    yield from sorted(found, key=layer_weights, reverse=True)
+        candidates += [student_encoder(teacher, number, width, config.student) for number in layers]
+    yield from sorted(candidates, key=layer_weights, reverse=True)
 
 
 def _fresh(teacher: Model, encoder: EncoderConfig) -> Model:

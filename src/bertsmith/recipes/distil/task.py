@@ -37,7 +37,7 @@ from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.distil.config import DistilConfig, DistilRun
 from bertsmith.recipes.distil.methods import check_method, method_terms
 from bertsmith.recipes.distil.report import (
-    Entrant,
+    Contender,
     conclusions,
     folder_bytes,
     show,
@@ -54,7 +54,7 @@ from bertsmith.recipes.distil.student import (
     chosen_layers,
 )
 from bertsmith.recipes.distil.supervision import TeacherSupervision, answer_of, units_of
-from bertsmith.recipes.distil.teacher import TeacherRows, Wanted
+from bertsmith.recipes.distil.teacher import TeacherOutputs, TeacherRows
 from bertsmith.recipes.distil.transfer_set import (
     check_masked_lm,
     check_replaceable,
@@ -100,7 +100,7 @@ _OUTPUTS, _RIVALS, _SPEEDS, _RESULTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class DistilOutcome:
-    """The outcome of a run on labelled examples; the first of the `entrants` is the teacher.
+    """The outcome of a run on labelled examples; the first of the `contenders` is the teacher.
 
     `differences` are those of each method to the plain student on dev; `best` is the place of the
     training whose model is kept.
@@ -109,21 +109,23 @@ class DistilOutcome:
     folder: Path
     model: Path
     data: LabelledData[Any]
-    entrants: tuple[Entrant, ...]
+    contenders: tuple[Contender, ...]
     methods: tuple[str, ...]
     differences: dict[str, Difference]
     best: str
 
     def __repr__(self) -> str:
-        name = score_label(next(iter(self.entrants[0].scores[0])))
-        scores = ", ".join(f"{entrant.name} {percent(entrant.mean)}" for entrant in self.entrants)
+        name = score_label(next(iter(self.contenders[0].scores[0])))
+        scores = ", ".join(
+            f"{contender.name} {percent(contender.mean)}" for contender in self.contenders
+        )
         return f"<DistilOutcome {str(self.folder)!r}: {self.data.task.name}, {name} in %: {scores}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain JSON values."""
         return {
             "task": self.data.task.name,
-            "entrants": [entrant.to_dict() for entrant in self.entrants],
+            "entrants": [contender.to_dict() for contender in self.contenders],
             "differences": {
                 name: difference.__dict__ for name, difference in self.differences.items()
             },
@@ -141,9 +143,9 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
     written, what `fit` raises, and `WorkerDied`; after an interruption the same call resumes, and
     one with more `seeds` adds them.
     """
-    place = device_named(config.device)
+    device = device_named(config.device)
     folder = RunFolder(config.out)
-    inputs, prepared, settings = _read(config, place, folder)
+    inputs, prepared, settings = _read(config, device, folder)
     masked_lm = config.teaching.augment_with
     if masked_lm is not None:
         masked_lm = model_folder(masked_lm)
@@ -157,22 +159,22 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
             config.teaching.unlabelled, prepared.data, reading, config.data
         )
     config = replace(config, settings=settings)
-    new = _student(config, inputs, prepared, folder, place)
+    new = _student(config, inputs, prepared, folder, device)
     for method in config.method:
         check_method(method, inputs.base.config.encoder, new.config.encoder, config.teaching)
     with folder.owned():
-        how = _parallel(config, inputs.base, prepared, place, folder)
-        run = _resolved(config, prepared, new, place, how.threads)
+        plan = _plan_parallel(config, inputs.base, prepared, device, folder)
+        run = _resolve_run(config, prepared, new, device, plan.threads)
         if known := folder.settings("distil"):
             check_start(folder.path, known, new.config, new.layers, token_table=new.token_table)
         ended = (
             folder.claim("distil", run, extensible="seeds") and (folder.path / _RESULTS).exists()
         )
-        bad = reading.bad_rows.message()
-        for line in filter(None, (bad, *describe(prepared), "" if ended else str(how))):
+        bad_rows = reading.bad_rows.message()
+        for line in filter(None, (bad_rows, *describe(prepared), "" if ended else str(plan))):
             say(line)
-        workplace = WorkerSettings(folder.path.resolve(), how.threads, False)
-        with threads_of_torch(how.threads), open_trial_pool(workplace, how.at_once) as processes:
+        worker_settings = WorkerSettings(folder.path.resolve(), plan.threads, False)
+        with threads_of_torch(plan.threads), open_trial_pool(worker_settings, plan.at_once) as pool:
             return _Distillation(
                 config=config,
                 run=run,
@@ -181,13 +183,13 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
                 unlabelled=unlabelled,
                 teacher=inputs.base.config,
                 new=new,
-                trials=Trials(folder, pool=processes),
-                device=place,
-            ).carry_out()
+                trials=Trials(folder, pool=pool),
+                device=device,
+            ).execute()
 
 
 def _read(
-    config: DistilConfig, place: torch.device, folder: RunFolder
+    config: DistilConfig, device: torch.device, folder: RunFolder
 ) -> tuple[Inputs, Prepared, FinetuneSettings]:
     """Return teacher and examples, read, checked and encoded as the teacher reads them.
 
@@ -195,15 +197,17 @@ def _read(
     """
     trained = read_config(config.teacher).preprocessing
     reading = reading_as_trained(config.settings.reading, trained, str(config.data), labelled=True)
-    kept = (folder.settings("distil") or {}).get("settings", {}).get("precision")
-    precision = training_precision(config.settings.precision, place, kept)
+    earlier_precision = (folder.settings("distil") or {}).get("settings", {}).get("precision")
+    precision = training_precision(config.settings.precision, device, earlier_precision)
     settings = replace(config.settings, reading=reading, precision=precision)
     inputs = read_inputs(config.teacher, config.data, config.dev, config.task, settings)
     task, teacher = inputs.task, inputs.base.config
     if teacher.predicts != task.head:
-        has = f"one for {teacher.predicts}" if teacher.predicts else "none for any task"
+        head_description = (
+            f"one for {teacher.predicts}" if teacher.predicts else "none for any task"
+        )
         raise ModelFolderError(
-            f"has no head for {task.name}, but {has}",
+            f"has no head for {task.name}, but {head_description}",
             where=config.teacher,
             remedy="fine-tune it first: bertsmith finetune MODEL "
             f"{shell_word(config.data)} --out RUN",
@@ -214,7 +218,7 @@ def _read(
     if settings.max_length is None and trained is not None:
         settings = replace(settings, max_length=trained.longest)
     trainings = config.seeds * (len(config.method) + config.plain)
-    length = inputs.length(settings, trainings, place)
+    length = inputs.length(settings, trainings, device)
     settings = replace(settings, max_length=length.longest)
     if length.message:
         say(length.message)
@@ -226,15 +230,15 @@ def _student(
     config: DistilConfig, inputs: Inputs, prepared: Prepared, folder: RunFolder, place: torch.device
 ) -> NewStudent:
     """Return the student, whose size is that of a run that goes on where it was chosen."""
-    teacher, asked = inputs.base.config, config.student
-    known = (folder.settings("distil") or {}).get("student")
+    teacher, options = inputs.base.config, config.student
+    earlier = (folder.settings("distil") or {}).get("student")
     named = None
-    if asked.size is None and asked.student != "auto":
-        named = model_folder(Path(asked.student))
+    if options.size is None and options.student != "auto":
+        named = model_folder(Path(options.student))
         check_vocabulary(named, config.teacher)
         encoder = read_config(named).encoder
-    elif asked.student == "auto" and known is not None:
-        encoder = ModelConfig.from_dict(known).encoder
+    elif options.student == "auto" and earlier is not None:
+        encoder = ModelConfig.from_dict(earlier).encoder
     else:
         encoder = choose_student(config, inputs.base, prepared)
     head = replace(
@@ -243,9 +247,9 @@ def _student(
     )
     layers: tuple[int, ...] = ()
     if named is None and can_take_layers(encoder, teacher.encoder):
-        layers = chosen_layers(teacher.encoder.layers, encoder.layers, asked.start)
+        layers = chosen_layers(teacher.encoder.layers, encoder.layers, options.start)
     token_table = (
-        named is None and not layers and asked.start != "new" and can_take_token_table(encoder)
+        named is None and not layers and options.start != "new" and can_take_token_table(encoder)
     )
     mean, spread = units_of(prepared.data)
     return NewStudent(
@@ -254,7 +258,7 @@ def _student(
     )  # fmt: skip
 
 
-def _resolved(
+def _resolve_run(
     config: DistilConfig, prepared: Prepared, new: NewStudent, device: torch.device, threads: int
 ) -> DistilRun:
     dev, unlabelled = config.dev, config.teaching.unlabelled
@@ -285,8 +289,8 @@ def _resolved(
     )
 
 
-def _parallel(
-    config: DistilConfig, base: Model, prepared: Prepared, place: torch.device, folder: RunFolder
+def _plan_parallel(
+    config: DistilConfig, base: Model, prepared: Prepared, device: torch.device, folder: RunFolder
 ) -> ParallelPlan:
     """Return how the trainings are distributed over processes, of a run that may be resumed."""
     return plan_trials(
@@ -296,7 +300,7 @@ def _parallel(
         config.settings,
         requested=config.side_by_side,
         counts=[config.seeds * len(config.method), config.seeds * config.plain],
-        device=place,
+        device=device,
         fixed_threads=(folder.settings("distil") or {}).get("threads"),
     )
 
@@ -315,38 +319,38 @@ class _Distillation:
     trials: Trials
     device: torch.device
 
-    def carry_out(self) -> DistilOutcome:
+    def execute(self) -> DistilOutcome:
         """Carry out all trainings that have no result yet, and compare."""
         try:
             results = self._train()
         except KeyboardInterrupt as stopped:
             # another kind comes before the first training
-            done = f"{stopped}, saved" if isinstance(stopped, Interrupted) else "interrupted"
-            raise Interrupted(f"{done}; go on with the same command") from None
+            status = f"{stopped}, saved" if isinstance(stopped, Interrupted) else "interrupted"
+            raise Interrupted(f"{status}; go on with the same command") from None
         taught = {name: result for name, result in results.items() if name != PLAIN}
         best = max(taught, key=lambda name: max(item.rank for item in taught[name]))
         seed = max(taught[best], key=lambda each: each.rank).seed
-        place = f"{best}/seed-{seed}"
-        rivals = self._rivals()
+        subfolder = f"{best}/seed-{seed}"
+        rivals = self._baseline_scores()
         scored = {name: tuple(one.scores for one in result) for name, result in results.items()}
         card = write_card(self.run, best, seed, scored, rivals["teacher"])
-        self.trials.move_model(place, card)
-        entrants = self._entrants(scored, rivals)
+        self.trials.move_model(subfolder, card)
+        contenders = self._contenders(scored, rivals)
         outcome = DistilOutcome(
             folder=self.folder.path,
             model=self.folder.model,
             data=self.prepared.data,
-            entrants=entrants,
+            contenders=contenders,
             methods=tuple(taught),
             differences=self._differences(results),
-            best=place,
+            best=subfolder,
         )
         write_record(self.folder.path / _RESULTS, outcome.to_dict())
-        show(entrants)
-        lines = conclusions(outcome.entrants, outcome.methods, outcome.differences)
+        show(contenders)
+        lines = conclusions(outcome.contenders, outcome.methods, outcome.differences)
         for line in lines:
             say(line)
-        write_report(self.folder.report, self.run, entrants, lines)
+        write_report(self.folder.report, self.run, contenders, lines)
         shutil.rmtree(self.folder.path / _OUTPUTS, ignore_errors=True)
         say(f"{outcome.model} holds the student of {best}, seed {seed}, the best of them on dev")
         say(f"next: bertsmith predict {shell_word(outcome.model)} FILE")
@@ -417,14 +421,16 @@ class _Distillation:
         """Return the supervision of each method; outputs of the teacher that are kept are made."""
         answer, config = answer_of(self.prepared.task), self.config
         encoders = self.teacher.encoder, self.new.config.encoder
-        wanted = Wanted(taps=NO_TAPS, answer=answer, precision=config.settings.chosen_precision)
+        teacher_outputs = TeacherOutputs(
+            taps=NO_TAPS, answer=answer, precision=config.settings.chosen_precision
+        )
         for method in config.method:
             terms = method_terms(method, *encoders, config.teaching, answer, seed=0)
-            wanted = wanted | replace(wanted, taps=terms.taps)
-        taught = TeacherRows(config.teacher, prepared.train, wanted, self.device)
+            teacher_outputs = teacher_outputs | replace(teacher_outputs, taps=terms.taps)
+        taught = TeacherRows(config.teacher, prepared.train, teacher_outputs, self.device)
         if not self._taught():
-            place = config.teaching.cache or self.folder.path / _OUTPUTS
-            taught = taught.keep(place.resolve(), config.teaching.cache_gigabytes)
+            cache = config.teaching.cache or self.folder.path / _OUTPUTS
+            taught = taught.keep(cache.resolve(), config.teaching.cache_gigabytes)
         return {
             method: TeacherSupervision(
                 method=method, teaching=config.teaching, teacher=encoders[0], student=encoders[1],
@@ -433,23 +439,23 @@ class _Distillation:
             for method in config.method
         }  # fmt: skip
 
-    def _rivals(self) -> dict[str, Any]:
+    def _baseline_scores(self) -> dict[str, Any]:
         """Return the scores of what is not trained here, kept from an earlier part of the run."""
         path = self.folder.path / _RIVALS
         if path.exists():
             return read_record(path)
         dropped, rival = self.new.dropped(), None
-        found: dict[str, Any] = {"teacher": self._measured(load_model(self.config.teacher)[0])}
+        scores: dict[str, Any] = {"teacher": self._measured(load_model(self.config.teacher)[0])}
         if dropped is not None:
-            found["dropped"] = self._measured(dropped)
+            scores["dropped"] = self._measured(dropped)
         if self.run.settings.baseline:
             rival = tfidf_baseline(self.prepared, self.run.settings.baseline_seconds)
         if isinstance(rival, BaselineScores):
-            found["tfidf"] = rival.to_dict()
+            scores["tfidf"] = rival.to_dict()
         elif rival is not None:
             say(str(rival))
-        write_record(path, found)
-        return found
+        write_record(path, scores)
+        return scores
 
     def _measured(self, model: Model) -> dict[str, float]:
         predictor = task_predictor(
@@ -467,16 +473,16 @@ class _Distillation:
                 build_model(self.new.config, seed=0),
             )
             models = {"teacher": teacher.to(self.device), "student": student.to(self.device)}
-            found = measure_speeds(models, answering, requests)
-            write_record(path, {name: vars(result) for name, result in found.items()})
+            speeds = measure_speeds(models, answering, requests)
+            write_record(path, {name: vars(result) for name, result in speeds.items()})
         return {name: Speed(**value) for name, value in read_record(path).items()}
 
-    def _entrants(
+    def _contenders(
         self, scored: dict[str, tuple[dict[str, float], ...]], rivals: dict[str, Any]
-    ) -> tuple[Entrant, ...]:
+    ) -> tuple[Contender, ...]:
         speeds, encoder = self._speeds(), self.teacher.encoder
-        entrants = [
-            Entrant(
+        contenders = [
+            Contender(
                 name="teacher",
                 scores=(rivals["teacher"],),
                 shape=f"{encoder.layers}/{encoder.hidden}",
@@ -486,7 +492,7 @@ class _Distillation:
             )
         ]
         encoder = self.new.config.encoder
-        student = Entrant(
+        student = Contender(
             name="",
             scores=(),
             shape=f"{encoder.layers}/{encoder.hidden}",
@@ -495,17 +501,17 @@ class _Distillation:
             speed=speeds["student"],
         )
         names = {PLAIN: "plain, labels alone"}
-        entrants += [
+        contenders += [
             replace(student, name=names.get(name, name), scores=scores)
             for name, scores in scored.items()
         ]
         if "dropped" in rivals:
             name = "layers dropped, untrained"
-            entrants.append(replace(student, name=name, scores=(rivals["dropped"],)))
+            contenders.append(replace(student, name=name, scores=(rivals["dropped"],)))
         if "tfidf" in rivals:
             rival = rivals["tfidf"]
-            entrants.append(Entrant(name=rival["name"], scores=tuple(rival["scores"])))
-        return tuple(entrants)
+            contenders.append(Contender(name=rival["name"], scores=tuple(rival["scores"])))
+        return tuple(contenders)
 
     def _differences(self, results: dict[str, list[TrialResult]]) -> dict[str, Difference]:
         """Return how each method differs from the plain student on resampled dev rows."""

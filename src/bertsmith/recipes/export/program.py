@@ -86,14 +86,14 @@ def write_onnx(program: ExportedProgram, model: PaddedModel, path: Path) -> bool
             verbose=False,
         )
         assert written is not None
-        _tidy(written.model)
+        _clean_graph(written.model)
         beside: bool = size > _MAX_BYTES
         data = f"{path.name}{DATA_SUFFIX}" if beside else None
         onnx_ir.save(written.model, path, external_data=data)
     return beside
 
 
-def _tidy(written: Any) -> None:  # noqa: ANN401
+def _clean_graph(written: Any) -> None:  # noqa: ANN401
     """Name the free axes, leave notes of the exporter out, and store matrices as they are read."""
     graph = written.graph
     axes = (
@@ -138,11 +138,11 @@ def write_openvino(onnx: Path, path: Path) -> None:
 def quiet() -> Iterator[None]:
     """Keep what the exporters say of themselves, and of packages that are not needed."""
     logger = logging.getLogger("torch.onnx")
-    before = logger.level
+    level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(before)
+        logger.setLevel(level)

@@ -145,7 +145,7 @@ def _quantise(exact: Path, quantised: Path) -> None:
 
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    before = logging.root.level
+    level = logging.root.level
     # it advises steps that change nothing here
     logging.root.setLevel(logging.ERROR)
     try:
@@ -157,4 +157,4 @@ def _quantise(exact: Path, quantised: Path) -> None:
             extra_options={"MatMulConstBOnly": True},
         )
     finally:
-        logging.root.setLevel(before)
+        logging.root.setLevel(level)

@@ -150,8 +150,8 @@ def _write_settings(source: Source, target: Target, folder: Path, *, longest: in
     tokenizer.save(folder, longest=longest, segments=bool(model.encoder.segments))
     ends = (tokenizer.cls_id, tokenizer.sep_id)
     settings = hub_config(model, pad_id=tokenizer.pad_id, ends=ends)
-    beside = place(folder, target)
-    if target == "transformers.js" and beside.with_name(beside.name + DATA_SUFFIX).exists():
+    model_file = place(folder, target)
+    if target == "transformers.js" and model_file.with_name(model_file.name + DATA_SUFFIX).exists():
         settings["transformers.js_config"] = {"use_external_data_format": {ONNX_FILE: True}}
     write_json(folder / CONFIG_FILE, settings)
     if source.sentence is not None:

@@ -27,7 +27,7 @@ from bertsmith.reports.model_card import note_on_format
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.labels import value_of
-from bertsmith.tasks.rows import pick_classes, task_for, tell_rows
+from bertsmith.tasks.rows import pick_classes, print_rows, task_for
 from bertsmith.tasks.task import ReadingLimits, Row, Task
 from bertsmith.text.examples.example import Example
 from bertsmith.text.headers import is_position
@@ -72,7 +72,7 @@ def read_labelled(
     rows = list(task.reader.labelled(train, reading))
     every = {label for row in rows for label in task.labels.of_row(row)}
     rows = list(pick_classes(task, rows, reading.columns))
-    tell_rows(task, rows, train, reading)
+    print_rows(task, rows, train, reading)
     labels = task.labels.names(rows, known_labels)
     columns = [name for name in reading.columns.labels if not is_position(name)]
     if absent := [name for name in columns if name not in labels]:

@@ -23,12 +23,12 @@ from bertsmith.tasks.answering import (
     TaskAnswering,
     answering_of,
     measure,
-    tell_unread,
+    print_unread,
 )
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.conformal import set_figures
 from bertsmith.tasks.labels import absent_labels, require_labels, unknown_label
-from bertsmith.tasks.rows import pick_classes, tell_rows
+from bertsmith.tasks.rows import pick_classes, print_rows
 from bertsmith.tasks.task import Task, interval_of
 from bertsmith.text.examples.tagged import names_entities
 from bertsmith.weights.folder import load_model
@@ -67,7 +67,7 @@ def evaluate_model(
     encoded = answering.encode(rows)
     measured = measure(prepared.predictor(answering), rows, encoded)
     if unread := answering.unread(split_requests(rows, encoded)):
-        tell_unread(unread[0], len(unread))
+        print_unread(unread[0], len(unread))
     if long_ones := encoded.long_texts:
         description = some_were(long_ones, len(rows), "text")
         say(f"{description} longer than {answering.limits.longest} tokens")
@@ -114,11 +114,11 @@ def labelled_rows(
     reading = task.reader.settled(file, reading)
     rows = list(checked_pairs(task.reader.to_measure(file, reading), pairs))
     rows = list(pick_classes(task, rows, reading.columns, known=answering.labels))
-    tell_rows(task, rows, file, reading)
+    print_rows(task, rows, file, reading)
     check_known(task, rows, answering.labels)
     if absent := absent_labels(task, rows, answering.labels):
         say(f"{file.name} has no example of {absent}, of which the scores say nothing")
-    reading.bad_rows.tell()
+    reading.bad_rows.print()
     return rows
 
 

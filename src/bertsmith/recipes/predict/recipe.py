@@ -28,7 +28,7 @@ from bertsmith.engine.predictor import ROWS, Predictor, windows
 from bertsmith.engine.prepared import Prepared
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
-from bertsmith.recipes.cluster import Cluster, Job, for_cluster, joined, tell_cluster
+from bertsmith.recipes.cluster import Cluster, Job, cluster_options, join_cluster, print_cluster
 from bertsmith.recipes.predict.config import PredictConfig
 from bertsmith.recipes.predict.rows import (
     InputRow,
@@ -42,7 +42,7 @@ from bertsmith.tasks.answering import (
     TaskAnswering,
     answering_of,
     continues,
-    tell_unread,
+    print_unread,
 )
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.opening import open_model
@@ -69,7 +69,7 @@ def predict(config: PredictConfig) -> None:
     training unless the options say otherwise; the number of longer texts is printed at the end.
     """
     if config.ray is not None:
-        with joined(config.ray) as cluster:
+        with join_cluster(config.ray) as cluster:
             _predict(config, cluster)
     else:
         _predict(config, None)
@@ -79,7 +79,7 @@ def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
     """Write the answers to the rows of a file, computed here or on a cluster."""
     file = config.file
     if cluster is not None:
-        config = replace(config, **for_cluster(config.engine))
+        config = replace(config, **cluster_options(config.engine))
     predictor, answering, prepared = open_predictor(config)
     reading, rows_in = open_rows(prepared.model.config, answering, file, config.reading)
     # whoever types texts wants each answered at once
@@ -87,9 +87,9 @@ def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
     map_windows: WindowMapper | None = None
     if cluster is not None:
         threads = config.engine.threads or 1
-        job = Job(open=_open_worker_predictor, given=config, work=answer_window, threads=threads)
+        job = Job(open=_open_worker_predictor, argument=config, work=answer_window, threads=threads)
         map_windows = partial(cluster.in_order, job)
-        tell_cluster(cluster, threads)
+        print_cluster(cluster, threads)
     task = answering.task if isinstance(answering, TaskAnswering) else None
     if note := _without_header(task, Path(file), reading):
         say(note)
@@ -108,7 +108,7 @@ def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
     writer.end()
     if blank_count:
         say(f"{counted(blank_count, 'blank row')}: a blank answer for each")
-    reading.bad_rows.tell()
+    reading.bad_rows.print()
     say(f"engine: {prepared}")
 
 
@@ -219,7 +219,7 @@ def answer_rows(
         limit = answering.limits.longest
         say(f"{some_were(long, count, 'text')} longer than {limit} tokens: {became}")
     if unread:
-        tell_unread(first, unread)
+        print_unread(first, unread)
 
 
 def _as_written(row: InputRow[Any], record: Record) -> Record:

@@ -172,6 +172,6 @@ def score(config: ScoreConfig) -> dict[str, Any]:
     else:
         written.end()
         _print_summary(figures, causal=loaded.config.encoder.causal)
-    config.reading.bad_rows.tell()
+    config.reading.bad_rows.print()
     say(f"engine: {prepared}")
     return figures

@@ -40,7 +40,7 @@ _NAMES = {"!--": "a comment", "![CDATA[": "a CDATA section"}
 class _Open:
     """An unfinished piece of markup: its description, its end, and its first line."""
 
-    problem: str
+    description: str
     end: str
     line: int
 
@@ -78,7 +78,7 @@ class _Scanner:
     def end(self) -> None:
         """Raise an error if the file ends within a comment, a script or a tag."""
         if self.open is not None:
-            problem = f"ends within {self.open.what} that begins here"
+            problem = f"ends within {self.open.description} that begins here"
             remedy = "copy it again if it was truncated; --text-files reads it as plain text"
             raise self.file.fault(problem, self.open.line, remedy)
 
@@ -143,7 +143,7 @@ class _Scanner:
     def _skip_to(self, mark: str, text: str, at: int) -> int:
         assert self.open is not None
         end = text.find(mark, at)
-        cdata = self.open.what == _NAMES["![CDATA["]
+        cdata = self.open.description == _NAMES["![CDATA["]
         if mark == ">" and "[" in text[at : end if end >= 0 else len(text)]:
             # declarations of a DOCTYPE are between brackets
             self.open.end = mark = "]>"
