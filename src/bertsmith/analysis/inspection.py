@@ -165,7 +165,7 @@ def inspect_attention(
     chosen = kept.items
     closer = _Closer(model, tokenizer, chosen)
     points, share = classical_map(closer.distances)
-    found = annotations.figures()
+    result = annotations.figures()
     return Inspection(
         layers=config.layers,
         heads=config.heads,
@@ -178,8 +178,8 @@ def inspect_attention(
         map_share=share,
         gradients=attention_gradients(model, tokenizer, encoded_items(chosen)),
         sample=closer.texts,
-        annotated=found,
-        examples={relation.name: closer.examples(relation) for relation in found.relations[1:]},
+        annotated=result,
+        examples={relation.name: closer.examples(relation) for relation in result.relations[1:]},
         probes=_probes(model, read.items),
     )
 
@@ -300,8 +300,8 @@ class _Closer:
         for layer in layers:
             sums = layer_sums(layer, roles)
             for name in Sums._fields:
-                found = getattr(sums, name).double().cpu().numpy()
-                getattr(self._sums, name)[scanned.units, layer.layer - 1] += found
+                result = getattr(sums, name).double().cpu().numpy()
+                getattr(self._sums, name)[scanned.units, layer.layer - 1] += result
         parsed = [each for unit in scanned.units.tolist() if (each := self._items[unit].parsed)]
         if not parsed:
             return

@@ -251,22 +251,22 @@ class ExampleBatches:
         """Number of batches per epoch."""
         return -(-len(self._examples) // self._units)
 
-    def units(self, place: DataPosition) -> NDArray[np.int64]:
+    def units(self, position: DataPosition) -> NDArray[np.int64]:
         """Return the units of the batch at a position in the data."""
         size = len(self._examples)
-        positions = np.arange(place.index, min(place.index + self._units, size))
-        key = stream(Purpose.EXAMPLE_ORDER, self._seed, place.epoch)
+        positions = np.arange(position.index, min(position.index + self._units, size))
+        key = stream(Purpose.EXAMPLE_ORDER, self._seed, position.epoch)
         return permuted(positions, size, key)
 
-    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+    def next_batch(self, position: DataPosition) -> tuple[Batch, DataPosition]:
         """Return the batch at a position in the data, and the position after it."""
-        units = self.units(place)
-        after = place.index + len(units)
+        units = self.units(position)
+        after = position.index + len(units)
         ended = after >= len(self._examples)
         return pack_examples(self._examples, units), (
-            DataPosition(epoch=place.epoch + 1)
+            DataPosition(epoch=position.epoch + 1)
             if ended
-            else DataPosition(epoch=place.epoch, index=after)
+            else DataPosition(epoch=position.epoch, index=after)
         )
 
 

@@ -203,23 +203,23 @@ class PhasedBatches:
             for phase_config in (*configs, config)
         ]
 
-    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+    def next_batch(self, position: DataPosition) -> tuple[Batch, DataPosition]:
         """Return the batch at a position, and the position after it."""
-        return self.parts[place.phase].next_batch(place)
+        return self.parts[position.phase].next_batch(position)
 
-    def after(self, place: DataPosition) -> DataPosition:
+    def after(self, position: DataPosition) -> DataPosition:
         """Return the position after the batch at a position, at a quarter of the batch's cost."""
-        return self.parts[place.phase].after(place)
+        return self.parts[position.phase].after(position)
 
-    def enter(self, place: DataPosition, progress: float) -> DataPosition:
+    def enter(self, position: DataPosition, progress: float) -> DataPosition:
         """Return the position to continue from when a share `progress` of the budget is spent.
 
         It is the same position, or the beginning of an epoch in the phase that is due.
         """
         phase = bisect_right(self._ends, progress)
-        if phase <= place.phase:
-            return place
-        return replace(place, phase=phase, epoch=place.epoch + (place.index > 0), index=0)
+        if phase <= position.phase:
+            return position
+        return replace(position, phase=phase, epoch=position.epoch + (position.index > 0), index=0)
 
 
 def _in_phase(config: SampleConfig, phase: Phase) -> SampleConfig:
@@ -275,37 +275,37 @@ class PretrainingBatches:
         """Number of sequences per epoch."""
         return self._segments.count
 
-    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+    def next_batch(self, position: DataPosition) -> tuple[Batch, DataPosition]:
         """Return the batch at a position, and the position after it."""
-        index, copy, cuts = self._filling(place)
-        return self._batch(index, copy, cuts), self._advanced(place, len(index))
+        index, copy, cuts = self._filling(position)
+        return self._batch(index, copy, cuts), self._advanced(position, len(index))
 
-    def after(self, place: DataPosition) -> DataPosition:
+    def after(self, position: DataPosition) -> DataPosition:
         """Return the position after the batch at a position, at a quarter of the batch's cost."""
-        index, _, _ = self._filling(place)
-        return self._advanced(place, len(index))
+        index, _, _ = self._filling(position)
+        return self._advanced(position, len(index))
 
     def samples(self, index: NDArray[np.int64], epoch: int) -> Batch:
         """Return the given sequences of an epoch as one batch."""
         index, copy = self._in_copy(index, epoch)
         return self._batch(index, copy, self._segments.cut(index, copy))
 
-    def _advanced(self, place: DataPosition, sequences: int) -> DataPosition:
-        after = place.index + sequences
+    def _advanced(self, position: DataPosition, sequences: int) -> DataPosition:
+        after = position.index + sequences
         if after < self.sequences:
-            return replace(place, index=after)
-        return replace(place, epoch=place.epoch + 1, index=0)
+            return replace(position, index=after)
+        return replace(position, epoch=position.epoch + 1, index=0)
 
-    def _filling(self, place: DataPosition) -> tuple[NDArray[np.int64], int, Cuts]:
+    def _filling(self, position: DataPosition) -> tuple[NDArray[np.int64], int, Cuts]:
         """Return the sequences that fill the token budget: their indices, copy and cuts."""
         budget, specials = self.config.tokens_per_batch, self._segments.specials
         guess = 8 + budget * 5 // (4 * self.config.max_length)
         while True:
-            index = np.arange(place.index, min(place.index + guess, self.sequences))
-            index, copy = self._in_copy(index, place.epoch)
+            index = np.arange(position.index, min(position.index + guess, self.sequences))
+            index, copy = self._in_copy(index, position.epoch)
             cuts = self._segments.cut(index, copy)
             sizes = np.cumsum(cuts.lengths + specials)
-            if sizes[-1] >= budget or place.index + guess >= self.sequences:
+            if sizes[-1] >= budget or position.index + guess >= self.sequences:
                 count = int(np.searchsorted(sizes, budget, side="right"))
                 return index[:count], copy, cuts.first(count)
             guess *= 2

@@ -168,7 +168,7 @@ def _given(name: str, command: Command, arguments: Sequence[str]) -> _Given:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     try:
         # positional arguments may stand between options: the parser leaves them over
-        found, places = parser.parse_known_args(arguments[:end])
+        result, places = parser.parse_known_args(arguments[:end])
     except argparse.ArgumentError as error:
         raise _misuse(name, error, actions, arguments) from error
     for flag in places:
@@ -176,7 +176,7 @@ def _given(name: str, command: Command, arguments: Sequence[str]) -> _Given:
             raise unknown_option(
                 flag.partition("=")[0], {action: f"--{action}" for action in actions}
             )
-    texts = vars(found)
+    texts = vars(result)
     file, print_config = texts.pop(_CONFIG, None), texts.pop(_PRINT_CONFIG, False)
     texts = _placed(name, options, [*places, *arguments[end + 1 :]]) | texts
     values = {option: _typed(text, options[option]) for option, text in texts.items()}
@@ -207,16 +207,16 @@ def _placed(
     name: str, options: Mapping[str, Option], places: list[str]
 ) -> dict[str, str | list[str] | bool]:
     """Return the texts of positional options; one that is a list takes all that are left."""
-    found: dict[str, str | list[str] | bool] = {}
+    results: dict[str, str | list[str] | bool] = {}
     for option in options.values():
         if option.positional and places:
             several = typing.get_origin(option.hint) is tuple
-            found[option.name] = places[:] if several else places[0]
+            results[option.name] = places[:] if several else places[0]
             places = [] if several else places[1:]
     if places:
         problem = f"there is no place for {places[0]!r}"
         raise ConfigError(problem, remedy=f"see: bertsmith {name} --help")
-    return found
+    return results
 
 
 def _typed(text: str | list[str] | bool, option: Option) -> Any:  # noqa: ANN401

@@ -31,15 +31,15 @@ def read_config(file: Path, config: type[Config]) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError("has no options by name", where=file, remedy=_REMEDY)
     try:
-        found = flat(values, groups_of(config))
+        result = flat(values, groups_of(config))
     except ConfigError as error:
         raise ConfigError(error.problem, where=file, remedy=error.remedy) from error
-    for name, value in found.items():
+    for name, value in result.items():
         try:
             nested_values(config, {name: value}, spelled=lambda option: option.name)
         except ConfigError as error:
             raise _located(error, file, text, name) from error
-    return found
+    return result
 
 
 def _located(error: ConfigError, file: Path, text: str, name: str) -> ConfigError:
@@ -62,8 +62,8 @@ def locate(error: ConfigError, file: Path, typed: Collection[str]) -> ConfigErro
 def _line_of(name: str, text: str) -> int | None:
     """Return the number of the line with an option's key, from 1; None where none looks so."""
     key = re.escape(name.rpartition(".")[2]).replace("\\-", "[-_]")
-    found = re.search(rf"(?m)(?:^|[\s\"'{{,.[])({key})[\"']?\s*[]:=]", text)
-    return None if found is None else text.count("\n", 0, found.start(1)) + 1
+    match = re.search(rf"(?m)(?:^|[\s\"'{{,.[])({key})[\"']?\s*[]:=]", text)
+    return None if match is None else text.count("\n", 0, match.start(1)) + 1
 
 
 def _text(file: Path) -> str:

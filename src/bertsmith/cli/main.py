@@ -43,13 +43,13 @@ def main(arguments: Sequence[str] | None = None, commands: Mapping[str, Command]
     Raises only what is a bug of ours.
     """
     # called with arguments of its own, the process may have done other things before
-    began = process_start() if arguments is None else time.monotonic()
+    started = process_start() if arguments is None else time.monotonic()
     if arguments is None:
         open_closed_streams()
         sys.excepthook = _show_bug
         arguments = sys.argv[1:]
     try:
-        with termination_as_interrupt(), command_from(began):
+        with termination_as_interrupt(), command_from(started):
             return _ended(list(arguments), commands)
     finally:
         give_up_lost_streams()

@@ -59,8 +59,8 @@ def read_bytes(path: Path, error: type[UserError], *, largest: int, remedy: str 
         problem = f"cannot be read: {refusal.strerror or refusal}"
         raise error(problem, where=path, remedy=reading_remedy(refusal, remedy)) from refusal
     if max(size, len(raw)) > largest:
-        found = max(size, len(raw))
-        raise error(f"is {_size(found)} long; at most {_size(largest)} are read", where=path)
+        result = max(size, len(raw))
+        raise error(f"is {_size(result)} long; at most {_size(largest)} are read", where=path)
     return raw
 
 
@@ -378,10 +378,10 @@ def parse_json(text: bytes | str, *, unique: bool = False) -> Any:  # noqa: ANN4
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    results = dict(pairs)
+    if len(results) < len(pairs):
         raise ValueError("a name stands twice")
-    return found
+    return results
 
 
 def _too_deep(value: object) -> bool:

@@ -86,8 +86,8 @@ def python_terms(*configs: type[Config]) -> Iterator[None]:
     """
     options = {name: value for config in configs for name, value in options_of(config).items()}
 
-    def keyword_of(found: re.Match[str]) -> str:
-        name, value = found["name"], found["value"]
+    def keyword_of(match: re.Match[str]) -> str:
+        name, value = match["name"], match["value"]
         option = options.get(name)
         if option is None and (switch := options.get(name.removeprefix("no-"))) is not None:
             return f"{in_python(switch)}=False"

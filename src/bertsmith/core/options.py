@@ -88,9 +88,9 @@ def options_of(config: type[Config]) -> Mapping[str, Option]:
 
 @cache
 def _all_options(config: Any) -> Mapping[str, Option]:  # noqa: ANN401 (mypy finds no hash of it)
-    found = sorted(_options(config, "", (), config), key=lambda option: len(option.path))
-    assert len({option.name for option in found}) == len(found), "two options of one name"
-    return {option.name: option for option in found}
+    results = sorted(_options(config, "", (), config), key=lambda option: len(option.path))
+    assert len({option.name for option in results}) == len(results), "two options of one name"
+    return {option.name: option for option in results}
 
 
 def _options(
@@ -125,8 +125,8 @@ def _options(
 def _nested(hint: Any) -> type[Config] | None:  # noqa: ANN401
     """Return the config that a field holds, or may hold beside None."""
     kinds = () if typing.get_origin(hint) is tuple else (hint, *typing.get_args(hint))
-    found = (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Config))
-    return next(found, None)
+    result = (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Config))
+    return next(result, None)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:  # noqa: ANN401
@@ -147,7 +147,7 @@ def _inside(default: Any, option: Option, depth: int) -> Any:  # noqa: ANN401
 @cache
 def _explanations(config: Any) -> dict[str, str]:  # noqa: ANN401 (as above)
     """Return the strings below the fields of a config, and of those that it inherits from."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for base in reversed(config.__mro__):
         if not issubclass(base, Config) or base is Config:
             continue
@@ -166,8 +166,8 @@ def _explanations(config: Any) -> dict[str, str]:  # noqa: ANN401 (as above)
                 and isinstance(after.value, ast.Constant)
                 and isinstance(after.value.value, str)
             ):
-                found[field.target.id] = " ".join(after.value.value.split())
-    return found
+                results[field.target.id] = " ".join(after.value.value.split())
+    return results
 
 
 def flat(values: Mapping[str, Any], groups: Collection[str], prefix: str = "") -> dict[str, Any]:
@@ -175,16 +175,16 @@ def flat(values: Mapping[str, Any], groups: Collection[str], prefix: str = "") -
 
     Raises `ConfigError` for an option that is there twice, such as by `a_b` and `a-b`.
     """
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for key, value in values.items():
         name = prefix + str(key).rstrip("_").replace("_", "-")
         inner = value.to_dict() if isinstance(value, Config) else value
         is_group = isinstance(inner, Mapping) and name in groups
         below = flat(inner, groups, f"{name}.") if is_group else {name: value}
-        if twice := found.keys() & below:
+        if twice := results.keys() & below:
             raise ConfigError(f"{min(twice)} is there twice", remedy="leave one of them out")
-        found |= below
-    return found
+        results |= below
+    return results
 
 
 def groups_of(config: type[Config]) -> set[str]:
@@ -321,7 +321,7 @@ def effective_values(
 
     Options that have to be given and are not are left out, and groups that are None by default.
     """
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     below = _merged(defaults(data), data)
     for option in options_of(config).values():
         place: Any = below
@@ -330,5 +330,5 @@ def effective_values(
         if place is REQUIRED and not option.in_absent_group:
             place = option.default
         if place is not REQUIRED:
-            found[option.name] = plain_value(place)
-    return found
+            results[option.name] = plain_value(place)
+    return results

@@ -67,11 +67,11 @@ def text_outputs(
 ) -> NDArray[np.float32]:
     """The classifier's outputs for every text, (texts, labels); means over a text's windows."""
     sequences = np.diff(examples.starts)
-    found = np.empty((len(examples), len(model.config.labels)), np.float32)
+    results = np.empty((len(examples), len(model.config.labels)), np.float32)
     for units, batch in forward.batches(model, examples):
         logits = model.classify(_at_pooled(model, batch), batch)
-        found[units] = _means(_host(logits), sequences[units])
-    return found
+        results[units] = _means(_host(logits), sequences[units])
+    return results
 
 
 def option_scores(
@@ -79,13 +79,13 @@ def option_scores(
 ) -> list[NDArray[np.float32]]:
     """For every question the probability of each of its options, (options,)."""
     sequences = np.diff(examples.starts)
-    found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
+    results: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
     for units, batch in forward.batches(model, examples):
         scores = model.choose(_at_pooled(model, batch), batch).float().cpu()
         parts = scores.split(sequences[units].tolist())
         for unit, part in zip(units.tolist(), parts, strict=True):
-            found[unit] = part.softmax(-1).numpy()
-    return found
+            results[unit] = part.softmax(-1).numpy()
+    return results
 
 
 def _at_pooled(model: Model, batch: Batch) -> Encoded:
@@ -115,11 +115,11 @@ def next_sentence_probabilities(
     Of a BERT that the second text is the next one and no random one (Devlin et al. 2018, section
     3.1), of an ALBERT that the two are in order (Lan et al. 2019, section 3.1).
     """
-    found = np.empty(len(examples), np.float32)
+    results = np.empty(len(examples), np.float32)
     for units, batch in forward.batches(model, examples):
         shares = model.next_sentence(_at_pooled(model, batch), batch).float().softmax(-1)
-        found[units] = shares[:, 0].cpu().numpy()
-    return found
+        results[units] = shares[:, 0].cpu().numpy()
+    return results
 
 
 def tag_probabilities(
@@ -127,7 +127,7 @@ def tag_probabilities(
 ) -> list[NDArray[np.float32]]:
     """For every unit the probability of every tag at each of its places, (places, labels)."""
     assert examples.places is not None
-    found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
+    results: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
     for units, batch in forward.batches(model, examples):
         places = [examples.places[unit] for unit in units.tolist()]
         at = torch.from_numpy(np.concatenate(places)).to(model.device)
@@ -135,8 +135,8 @@ def tag_probabilities(
         at = at + batch.starts.repeat_interleave(sizes.to(model.device))
         shares = _tags(model, batch, at).float().softmax(-1).cpu()
         for unit, part in zip(units.tolist(), shares.split(sizes.tolist()), strict=True):
-            found[unit] = part.numpy()
-    return found
+            results[unit] = part.numpy()
+    return results
 
 
 def _tags(model: Model, batch: Batch, at: torch.Tensor) -> TagLogits:
@@ -164,12 +164,12 @@ def span_logits(
     model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> list[Scores]:
     """For every window the logits of beginning and end at each of its tokens, (length, 2)."""
-    found: list[Scores] = [np.empty(0, np.float32)] * len(examples)
+    results: list[Scores] = [np.empty(0, np.float32)] * len(examples)
     for units, batch in forward.batches(model, examples):
         logits = model.span(model.encoder(batch).last).float().cpu()
         for unit, part in zip(units.tolist(), logits.split(list(batch.lengths)), strict=True):
-            found[unit] = part.numpy()
-    return found
+            results[unit] = part.numpy()
+    return results
 
 
 def candidates(logits: Scores, begin: int, allowed: NDArray[np.bool_]) -> list[Candidate]:

@@ -79,7 +79,7 @@ def log_probabilities(
     forward: Forward,
 ) -> list[NDArray[np.float64]]:
     """Return the log-probability of each of the `targets` of each cloze, (targets,) per cloze."""
-    found: list[NDArray[np.float64]] = [np.empty(0)] * len(clozes)
+    results: list[NDArray[np.float64]] = [np.empty(0)] * len(clozes)
     for numbers, shares in cloze_predictions(model, tokenizer, clozes, forward):
         asked = [targets[number] for number in numbers]
         sizes = [len(request) for request in asked]
@@ -87,5 +87,5 @@ def log_probabilities(
         flat = torch.tensor([item for own in asked for item in own], dtype=torch.int64)
         values = shares[rows.to(shares.device), flat.to(shares.device)].double().cpu()
         for number, part in zip(numbers, values.split(sizes), strict=True):
-            found[number] = part.numpy()
-    return found
+            results[number] = part.numpy()
+    return results

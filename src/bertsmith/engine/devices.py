@@ -78,8 +78,8 @@ def has_tiles() -> bool:
 
 def _has(check: str) -> bool:
     """Return whether torch finds a feature of the processor; False where it cannot tell."""
-    found = getattr(torch.cpu, check, None)
-    return found is not None and bool(found())
+    result = getattr(torch.cpu, check, None)
+    return result is not None and bool(result())
 
 
 @contextmanager

@@ -216,21 +216,21 @@ def read_text(
     places = None
     if spans:
         encoding = tokenizer.encode_spans(example.text)
-        found = encoding.ids
+        result = encoding.ids
         places = np.stack([encoding.starts, encoding.ends], axis=1).astype(np.int64)
     else:
-        (found,) = tokenizer.encode([example.text])
-    parts = [found[: longest - 2]]
+        (result,) = tokenizer.encode([example.text])
+    parts = [result[: longest - 2]]
     if long == "windows":
-        edges = window_edges(tokenizer.continues[found], longest - 2)
-        parts = [found[begin:end] for begin, end in pairwise(edges)]
+        edges = window_edges(tokenizer.continues[result], longest - 2)
+        parts = [result[begin:end] for begin, end in pairwise(edges)]
     read = sum(map(len, parts))
     sequences = [encode_pair(tokenizer, part, None, longest=longest) for part in parts]
     return ReadText(
         ids=[ids for ids, _ in sequences],
         segments=[segments for _, segments in sequences],
         spans=None if places is None else places[:read],
-        left_out=len(found) - read,
+        left_out=len(result) - read,
     )
 
 
@@ -372,8 +372,8 @@ class Features:
     ) -> Sequence[Any]:
         """Return the vector of each text, or those of the tokens of each of its sequences."""
         with forward_only(model, forward.precision):
-            found = self._of_sequences(model, joined(requests), forward)
-            own = by_request(requests, found)
+            result = self._of_sequences(model, joined(requests), forward)
+            own = by_request(requests, result)
             if self._config.unit != "text":
                 return own
             return list(self._of_texts(requests, own, together=not forward.alone))
@@ -398,14 +398,14 @@ class Features:
         self, model: Model, encoded: EncodedExamples, forward: Forward
     ) -> list[NDArray[np.float32]]:
         """Return the vector (width,) of each sequence, or those (length, width) of its tokens."""
-        found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(encoded)
+        results: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(encoded)
         for indices, batch in forward.batches(model, encoded):
             vectors = self._of_batch(model, batch).float().cpu().numpy()
             whole = self._config.unit == "text"
             own = list(vectors) if whole else np.split(vectors, np.cumsum(batch.lengths)[:-1])
             for index, vector in zip(indices.tolist(), own, strict=True):
-                found[index] = vector
-        return found
+                results[index] = vector
+        return results
 
     def _of_batch(self, model: Model, batch: Batch) -> Tensor:
         """Vectors (sequences, width), or (tokens, width) where each token or word has one."""

@@ -115,12 +115,12 @@ class _Gaps:
         written = [(text, match.start()) for text in texts for match in re.finditer(mask, text)]
         places = np.flatnonzero(ids == tokenizer.mask_id).tolist()
         # a text that was cut has more masks than its ids
-        found = [
+        results = [
             before(tokenizer, text, at, ids, place)
             for (text, at), place in zip(written, places, strict=False)
         ]
-        assert len(found) == len(places)
-        return cls(ids=ids, segments=request.encoded.segments[0], before=tuple(found))
+        assert len(results) == len(places)
+        return cls(ids=ids, segments=request.encoded.segments[0], before=tuple(results))
 
     def cloze(self, place: int) -> Cloze:
         """Return the cloze of a place."""
@@ -216,12 +216,12 @@ class MaskFilling:
     ) -> list[Fillings]:
         """Return the likeliest fillings for each mask of each text."""
         texts = [_Gaps.of(request, self._tokenizer) for request in requests]
-        found = self._filled(model, texts, forward)
+        result = self._filled(model, texts, forward)
         if not self._config.joint:
-            return [Fillings(masks=own) for own in found]
-        together = self._joint(model, texts, found, forward)
+            return [Fillings(masks=own) for own in result]
+        together = self._joint(model, texts, result, forward)
         return [
-            Fillings(masks=own, joint=joint) for own, joint in zip(found, together, strict=True)
+            Fillings(masks=own, joint=joint) for own, joint in zip(result, together, strict=True)
         ]
 
     def _words(self, model: Model, texts: Sequence[_Gaps], forward: Forward) -> list[Filled]:
@@ -233,14 +233,14 @@ class MaskFilling:
             for place, written in zip(places, text.before, strict=True)
         ]
         if self._config.choices:
-            found = self._chosen(model, asked, forward)
+            result = self._chosen(model, asked, forward)
         else:
             clozes = [cloze for cloze, _ in asked]
             most = self._config.most_pieces
-            found = likely_words(
+            result = likely_words(
                 model, self._tokenizer, clozes, forward, most_pieces=most, top=self._top
             )
-        rest = iter(found)
+        rest = iter(result)
         return [[next(rest) for _ in places] for places in masks]
 
     def _masks(self, text: _Gaps) -> list[int]:
@@ -272,11 +272,11 @@ class MaskFilling:
         `alone` are the fillings of each mask beside the others masked.
         """
         texts = list(masked)
-        found = [list(own) for own in alone]
+        results = [list(own) for own in alone]
         left = [list(range(len(own))) for own in alone]
         words: list[dict[int, Filling]] = [{} for _ in texts]
         while True:
-            for number, own in enumerate(found):
+            for number, own in enumerate(results):
                 if own:
                     best = max(range(len(own)), key=lambda mask: own[mask][0].score)
                     place = self._masks(texts[number])[best]
@@ -286,9 +286,9 @@ class MaskFilling:
             if not open_ones:
                 break
             again = self._filled(model, [texts[number] for number in open_ones], forward)
-            found = [[] for _ in texts]
+            results = [[] for _ in texts]
             for number, own in zip(open_ones, again, strict=True):
-                found[number] = own
+                results[number] = own
         return [
             JointFilling(words=tuple(own[mask] for mask in sorted(own)), order=tuple(own))
             for own in words
@@ -301,12 +301,12 @@ class MaskFilling:
         encoded = EncodedExamples.of(
             [text.ids for text in texts], [text.segments for text in texts]
         )
-        found: list[Filled] = [[]] * len(texts)
+        results: list[Filled] = [[]] * len(texts)
         for indices, batch in forward.batches(model, encoded):
             fillings = _fillings(model, self._tokenizer, batch, self._top, self._among)
             for index, own in zip(indices.tolist(), fillings, strict=True):
-                found[index] = own
-        return found
+                results[index] = own
+        return results
 
     def decode(self, request: Request[Example], output: Fillings) -> Fillings:
         """Return the fillings as they are."""

@@ -97,8 +97,8 @@ class TextScoring:
         """Return the log-probabilities of the tokens of each text of each request."""
         whole = EncodedExamples.joined([request.encoded for request in requests])
         score = self._from_left if self._causal else self._masked
-        found = iter(score(model, whole, forward))
-        return [[next(found) for _ in request.encoded.ids] for request in requests]
+        results = iter(score(model, whole, forward))
+        return [[next(results) for _ in request.encoded.ids] for request in requests]
 
     def _masked(
         self, model: Model, texts: EncodedExamples, forward: Forward
@@ -123,9 +123,9 @@ class TextScoring:
     ) -> Iterator[NDArray[np.float64]]:
         clozes = [item for own, _ in texts for item in own]
         targets = [item for _, own in texts for item in own]
-        found = iter(log_probabilities(model, self._tokenizer, clozes, targets, forward))
+        results = iter(log_probabilities(model, self._tokenizer, clozes, targets, forward))
         for own, _ in texts:
-            yield np.concatenate([np.empty(0), *(next(found) for _ in own)])
+            yield np.concatenate([np.empty(0), *(next(results) for _ in own)])
 
     def _clozes(self, ids: NDArray[np.int32], segments: NDArray[np.int8]) -> Iterator[Cloze]:
         """Yield a sequence for each token of a text, masked by the rule that is asked for."""
@@ -143,16 +143,16 @@ class TextScoring:
         self, model: Model, texts: EncodedExamples, forward: Forward
     ) -> Iterator[NDArray[np.float64]]:
         """Yield the log-probabilities of each text, each token given those before it."""
-        found = [np.zeros(len(ids) - 2) for ids in texts.ids]
-        places = [range(len(result)) for result in found]
+        results = [np.zeros(len(ids) - 2) for ids in texts.ids]
+        places = [range(len(result)) for result in results]
         for keys, shares in predictions(
             model, self._tokenizer, texts.ids, texts.segments, places, forward
         ):
             following = torch.tensor([int(texts.ids[number][place + 1]) for number, place in keys])
             values = shares.gather(1, following[:, None].to(shares.device))[:, 0].tolist()
             for (number, place), value in zip(keys, values, strict=True):
-                found[number][place] = value
-        yield from found
+                results[number][place] = value
+        yield from results
 
     def decode(
         self, request: Request[Example], output: list[NDArray[np.float64]]

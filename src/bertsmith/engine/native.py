@@ -156,11 +156,11 @@ def _pointer(values: Tensor | None) -> int | None:
     return None if values is None else values.data_ptr()
 
 
-def _shape(encoder: Encoder, found: int, precision: KernelPrecision) -> kernels.EncoderShape:
+def _shape(encoder: Encoder, result: int, precision: KernelPrecision) -> kernels.EncoderShape:
     config = encoder.config
     table = encoder.embeddings.positions
     return kernels.EncoderShape(
-        instruction_set=found,
+        instruction_set=result,
         precision=_PRECISIONS.index(precision),
         hidden=config.hidden,
         heads=config.heads,
@@ -188,8 +188,8 @@ def _thetas(config: EncoderConfig) -> Sequence[float]:
 
 def _turns(config: EncoderConfig, theta: float) -> Tensor:
     """Return the cosines and sines of all positions, (2, positions, head / 2)."""
-    found = rotation(torch.arange(config.longest), config.hidden // config.heads, theta)
-    return torch.stack([found.cosine[:, 0], found.sine[:, 0]])
+    result = rotation(torch.arange(config.longest), config.hidden // config.heads, theta)
+    return torch.stack([result.cosine[:, 0], result.sine[:, 0]])
 
 
 def _ends(encoder: Encoder, turns: Sequence[Tensor]) -> tuple[kernels.EncoderEnds, list[Tensor]]:

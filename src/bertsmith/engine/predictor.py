@@ -143,13 +143,13 @@ def joined(requests: Sequence[Request[Any]]) -> EncodedExamples:
 
 def by_request(requests: Sequence[Request[Any]], units: Outputs) -> list[Outputs]:
     """Split the outputs of all units into those of each request."""
-    found: list[Outputs] = []
+    results: list[Outputs] = []
     begin = 0
     for request in requests:
         end = begin + len(request.encoded)
-        found.append(units[begin:end])
+        results.append(units[begin:end])
         begin = end
-    return found
+    return results
 
 
 def windows(rows: Iterable[E], most: int, characters: Callable[[E], int]) -> Iterator[list[E]]:

@@ -149,12 +149,12 @@ class Layer:
 
     def _heads_of(self, inputs: Hidden, at: Places | None) -> list[Tensor]:
         """Return query, key and value, each (tokens, heads, head)."""
-        found: list[Tensor] = []
+        results: list[Tensor] = []
         for product, count in self._mapped:
             # queries alone are a product of their own
             read = inputs if at is None or count > 1 else inputs.index_select(0, at)
-            found += product(read).unflatten(-1, (count, self._heads, -1)).unbind(1)
-        return found
+            results += product(read).unflatten(-1, (count, self._heads, -1)).unbind(1)
+        return results
 
     def _inner(self, inputs: Hidden) -> Tensor:
         """Return the inner values of the feed-forward network."""
@@ -197,12 +197,12 @@ class Product:
         """Return (rows, outputs), through GELU where its formula is named: none or tanh."""
         if self._packed:
             activation = ("none", "") if gelu is None else ("gelu", gelu)
-            found: Tensor = torch.ops.mkldnn._linear_pointwise(
+            result: Tensor = torch.ops.mkldnn._linear_pointwise(
                 inputs, self._weight, self._bias, activation[0], [], activation[1]
             )
-            return found
-        found = F.linear(inputs, self._weight, self._bias)
-        return found if gelu is None else F.gelu(found, approximate=gelu)
+            return result
+        result = F.linear(inputs, self._weight, self._bias)
+        return result if gelu is None else F.gelu(result, approximate=gelu)
 
     def added_to(self, residual: Tensor, inputs: Tensor) -> Tensor:
         """Return the sum of the residual, in its type, and the product, (rows, outputs)."""

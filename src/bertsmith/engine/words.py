@@ -99,9 +99,9 @@ def score_words(
                 places.append((known[key], len(own)))
                 own.append(word[done])
             terms[-1].append(places)
-    found = log_probabilities(model, tokenizer, clozes, targets, forward)
+    result = log_probabilities(model, tokenizer, clozes, targets, forward)
     return [
-        [sum(float(found[cloze][place]) for cloze, place in word) for word in words]
+        [sum(float(result[cloze][place]) for cloze, place in word) for word in words]
         for words in terms
     ]
 
@@ -119,15 +119,15 @@ def likely_words(
 
     Those of each length are found by a beam search of width `top`, at least 5.
     """
-    found: list[list[Filling]] = [[] for _ in masked]
+    results: list[list[Filling]] = [[] for _ in masked]
     for length in range(1, most_pieces + 1):
         beams = _beam_search(model, tokenizer, masked, length, max(5, top), forward)
-        for own, beam in zip(found, beams, strict=True):
+        for own, beam in zip(results, beams, strict=True):
             own += [
                 Filling(tokenizer.decode(word), math.exp(total), word, total)
                 for word, total in beam
             ]
-    return [best_first(result)[:top] for result in found]
+    return [best_first(result)[:top] for result in results]
 
 
 Beam = list[tuple[Pieces, float]]
@@ -201,11 +201,11 @@ def choice_pieces(tokenizer: Tokenizer, choice: str, before: Before) -> Pieces:
     word, blank = choice.strip(), " " * (before == "blank")
     if before == "start":
         return tuple(tokenizer.encode_spans(word, specials_in_text=False).ids.tolist())
-    found: Pieces = ()
+    result: Pieces = ()
     for sign in _SIGNS:
         encoded = tokenizer.encode_spans(f"{sign}{blank}{word}", specials_in_text=False)
         own = encoded.ends > 1
-        found = tuple(encoded.ids[own].tolist())
+        result = tuple(encoded.ids[own].tolist())
         if not np.any(encoded.starts[own] < 1):
             break
-    return found
+    return result

@@ -163,8 +163,8 @@ class _Texts:
                 places.append((lowest + len(prompt)).tolist())
                 for place in places[-1]:
                     text[place] = self.tokenizer.mask_id
-            found = self._fill(texts, places, draws)
-            for prompt, own, at, drawn in zip(prompts, certain, places, found, strict=True):
+            result = self._fill(texts, places, draws)
+            for prompt, own, at, drawn in zip(prompts, certain, places, result, strict=True):
                 own[np.array(at) - len(prompt)] = [share for _, share in drawn]
         return [text[:-1] for text in texts]
 
@@ -193,11 +193,11 @@ class _Texts:
         self, texts: list[list[int]], places: list[list[int]], draws: Generators
     ) -> list[list[Draw]]:
         """Write what is drawn at some places of each text, all of them at once, and return it."""
-        found = self._drawn(texts, places, draws)
-        for text, at, drawn in zip(texts, places, found, strict=True):
+        result = self._drawn(texts, places, draws)
+        for text, at, drawn in zip(texts, places, result, strict=True):
             for place, (token, _) in zip(at, drawn, strict=True):
                 text[place] = token
-        return found
+        return result
 
     def _drawn(
         self, texts: list[list[int]], places: list[list[int]], draws: Generators
@@ -206,15 +206,15 @@ class _Texts:
         points = [draw.random(len(at)) for draw, at in zip(draws, places, strict=True)]
         ids = [np.array(text, np.int32) for text in texts]
         segments = [np.zeros(len(text), np.int8) for text in texts]
-        found: list[list[Draw]] = [[(0, 0.0)] * len(at) for at in places]
+        results: list[list[Draw]] = [[(0, 0.0)] * len(at) for at in places]
         for keys, shares in predictions(
             self.model, self.tokenizer, ids, segments, places, self.forward
         ):
             tokens = self._chosen(shares, np.array([points[number][n] for number, n in keys]))
             own = shares.gather(1, tokens[:, None])[:, 0].tolist()
             for (number, n), token, share in zip(keys, tokens.tolist(), own, strict=True):
-                found[number][n] = (token, share)
-        return found
+                results[number][n] = (token, share)
+        return results
 
     def _chosen(self, shares: Tensor, points: NDArray[np.float64]) -> Tensor:
         """Return a token for each row of log-probabilities: the likeliest, or that of its point."""

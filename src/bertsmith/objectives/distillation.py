@@ -50,10 +50,10 @@ def vectors_name(kind: Kind, layer: int) -> str:
 
 def taught_values(encoded: Encoded) -> dict[str, Tensor]:
     """Return what was tapped of a teacher, by the names that terms read."""
-    found = {state_name(layer): state for layer, state in encoded.states.items()}
+    results = {state_name(layer): state for layer, state in encoded.states.items()}
     for layer, vectors in encoded.qkv.items():
-        found |= {vectors_name(k, layer): v for k, v in zip(KINDS, vectors, strict=True)}
-    return found
+        results |= {vectors_name(k, layer): v for k, v in zip(KINDS, vectors, strict=True)}
+    return results
 
 
 def head_logits(

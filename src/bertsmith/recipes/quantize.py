@@ -182,7 +182,7 @@ class VectorGate:
     def scores(self, predictors: Predictors) -> list[dict[str, float]]:
         """Return Spearman's correlation where there are pairs, and the mean and least cosine."""
         sides = [self._side(first=True), self._side(first=False)] if self.pairs else []
-        exact, found = None, []
+        exact, result = None, []
         for predictor in predictors.values():
             scores = {}
             if self.pairs:
@@ -191,10 +191,10 @@ class VectorGate:
             vectors = _vectors(predictor, self.compared)
             exact = vectors if exact is None else exact
             cosines_ = cosines(exact, vectors)
-            found.append(
+            result.append(
                 scores | {"cosine": float(cosines_.mean()), "worst_cosine": float(cosines_.min())}
             )
-        return found
+        return result
 
     def _side(self, *, first: bool) -> list[Request[Example]]:
         """Return the first or the second texts of the pairs, each asked by itself."""
@@ -291,9 +291,9 @@ def read_gate(
     rows = labelled_rows(config, answering, dev, reading)
     with beside_labelled_rows():
         of_texts, inputs = open_rows(config, answering, str(calibrate), of_texts)
-        found = [item.example for item in islice(inputs, _READ) if item.example is not None]
+        results = [item.example for item in islice(inputs, _READ) if item.example is not None]
     of_texts.bad_rows.print()
-    chosen = _every_nth(_some(found, calibrate))
+    chosen = _every_nth(_some(results, calibrate))
     return TaskGate(answering=answering, timed=_requests(answering, chosen), rows=rows)
 
 

@@ -93,11 +93,11 @@ class Findings:
 
 
 def limit_finding(
-    name: str, found: str, figure: float, limits: tuple[float, float], remedy: str
+    name: str, result: str, figure: float, limits: tuple[float, float], remedy: str
 ) -> Finding:
     """Return a finding with the verdict "look" above the first limit, "stop" above the second."""
     verdict: Verdict = "stop" if figure > limits[1] else "look" if figure > limits[0] else "fine"
-    return Finding(name=name, found=found, verdict=verdict, remedy=remedy)
+    return Finding(name=name, found=result, verdict=verdict, remedy=remedy)
 
 
 def worst_verdict(findings: Iterable[Finding]) -> Verdict:

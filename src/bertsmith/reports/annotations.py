@@ -25,12 +25,12 @@ def pair_name(each: PairFigures) -> str:
     return each.asked if each.wanted == SAME else f"{each.asked} → {each.wanted}"
 
 
-def annotation_numbers(found: Annotated) -> dict[str, Any]:
+def annotation_numbers(result: Annotated) -> dict[str, Any]:
     """Return the numbers of these sections as plain JSON values."""
     return {
-        "tag_pairs": [_pair_numbers(pair) for pair in found.tags.pairs],
-        "same_entity": [_pair_numbers(entity) for entity in found.tags.entities],
-        "coreference": [_coreference_numbers(item) for item in found.coreference],
+        "tag_pairs": [_pair_numbers(pair) for pair in result.tags.pairs],
+        "same_entity": [_pair_numbers(entity) for entity in result.tags.entities],
+        "coreference": [_coreference_numbers(item) for item in result.coreference],
     }
 
 
@@ -68,33 +68,35 @@ def _best(each: PairFigures | CoreferenceFigures) -> dict[str, Any]:
     }
 
 
-def annotation_sections(found: Inspection, placed: Placed) -> Iterator[tuple[str, str]]:
+def annotation_sections(inspection: Inspection, placed: Placed) -> Iterator[tuple[str, str]]:
     """Yield title and content of each section that there is something for."""
-    tags, control = found.annotated.tags, found.control.tags
+    tags, control = inspection.annotated.tags, inspection.control.tags
     if tags.entities:
         yield "Words of one entity", _entities(tags.entities, control.entities, placed)
     if tags.pairs:
         yield "From tag to tag", _pairs(tags.pairs, control.pairs, placed)
-    if found.annotated.coreference:
-        own, random = found.annotated.coreference, found.control.coreference
+    if inspection.annotated.coreference:
+        own, random = inspection.annotated.coreference, inspection.control.coreference
         yield "Coreference", _coreference(own, random, placed)
 
 
-def _entities(found: Sequence[PairFigures], control: Sequence[PairFigures], placed: Placed) -> str:
-    whole = found[0]
+def _entities(
+    results: Sequence[PairFigures], control: Sequence[PairFigures], placed: Placed
+) -> str:
+    whole = results[0]
     words = (
         f"Of {whole.count:,} words of entities of several words, {percent(whole.best_accuracy)} "
         f"attend most to another word of the same entity in head {_head(whole.best)}. A word drawn "
         f"from the sentence is one for {percent(whole.chance)}, the word {_offset(whole.offset)} "
         f"for {percent(whole.offset_accuracy)}."
     )
-    drawing = _bars("entities", found[:_DRAWN], "share that attends most to its own entity")
+    drawing = _bars("entities", results[:_DRAWN], "share that attends most to its own entity")
     figure = placed("entities", drawing, "words of one entity, by type", words)
-    return figure + _table("entity", found, control)
+    return figure + _table("entity", results, control)
 
 
-def _pairs(found: Sequence[PairFigures], control: Sequence[PairFigures], placed: Placed) -> str:
-    often = [result for result in found if result.count >= _FEW] or list(found)
+def _pairs(results: Sequence[PairFigures], control: Sequence[PairFigures], placed: Placed) -> str:
+    often = [result for result in results if result.count >= _FEW] or list(results)
     gains = sorted(often, key=_gain, reverse=True)
     most = gains[0]
     words = (
@@ -111,7 +113,7 @@ def _pairs(found: Sequence[PairFigures], control: Sequence[PairFigures], placed:
         '<p class="note">A row counts the words of the first tag in whose sentence another word '
         f"has the second. The {_LISTED} commonest pairs; the file of numbers has more.</p>"
     )
-    return figure + _table("tags", found[:_LISTED], control) + note
+    return figure + _table("tags", results[:_LISTED], control) + note
 
 
 def _gain(each: PairFigures) -> float:
@@ -129,7 +131,7 @@ def _bars(name: str, shown: Sequence[PairFigures], label: str) -> Drawing:
     )
 
 
-def _table(title: str, found: Sequence[PairFigures], control: Sequence[PairFigures]) -> str:
+def _table(title: str, results: Sequence[PairFigures], control: Sequence[PairFigures]) -> str:
     random = {(figures.asked, figures.wanted): figures.best_accuracy for figures in control}
     names = ["words", "best head", "finds", "chosen on the other half", "chance", "best offset",
              "finds"]  # fmt: skip
@@ -140,15 +142,15 @@ def _table(title: str, found: Sequence[PairFigures], control: Sequence[PairFigur
             percent(pair.offset_accuracy),
             *([percent(random.get((pair.asked, pair.wanted)))] if control else []),
         )
-        for pair in found
+        for pair in results
     ]  # fmt: skip
     return named_rows(title, [*names, *(["random weights"] if control else [])], rows)
 
 
 def _coreference(
-    found: Sequence[CoreferenceFigures], control: Sequence[CoreferenceFigures], placed: Placed
+    results: Sequence[CoreferenceFigures], control: Sequence[CoreferenceFigures], placed: Placed
 ) -> str:
-    whole = found[0]
+    whole = results[0]
     words = (
         f"Of {whole.count:,} mentions with an earlier one of the same, the head word attends most, "
         f"of {whole.candidates:.1f} earlier mentions of its passage on average, to one of the same "
@@ -157,11 +159,11 @@ def _coreference(
         f"nearest) for {percent(whole.same_word)}. Clark et al. 2019, section 4.3."
     )
     series = {
-        "best head": [result.best_accuracy for result in found],
-        "nearest with the same head word": [result.same_word for result in found],
-        "nearest": [result.nearest for result in found],
+        "best head": [result.best_accuracy for result in results],
+        "nearest with the same head word": [result.same_word for result in results],
+        "nearest": [result.nearest for result in results],
     }
-    names = ["all mentions" if result.name == "all" else result.name for result in found]
+    names = ["all mentions" if result.name == "all" else result.name for result in results]
     drawing = grouped_bars("coreference", names, series, "share whose antecedent is found")
     figure = placed("coreference", drawing, "coreference found by heads", words)
     random: Mapping[str, float] = {figures.name: figures.best_accuracy for figures in control}
@@ -172,7 +174,7 @@ def _coreference(
             percent(result.same_word),
             *([percent(random.get(result.name))] if control else []),
         )
-        for name, result in zip(names, found, strict=True)
+        for name, result in zip(names, results, strict=True)
     ]  # fmt: skip
     titles = ["asked", "candidates", "best head", "finds", "chosen on the other half", "nearest",
               "same word"]  # fmt: skip

@@ -38,9 +38,9 @@ def add_explanations(report: Report, answers: Sequence[tuple[Subject, Attributio
     report.section("Answers", body)
 
 
-def _note(found: Attributions) -> str:
+def _note(result: Attributions) -> str:
     """Return how exactly the integrated gradients of an answer add up."""
-    own = found.get("integrated-gradients")
+    own = result.get("integrated-gradients")
     if own is None or own.difference is None or own.gap is None:
         return ""
     side = "above" if own.difference >= 0 else "below"

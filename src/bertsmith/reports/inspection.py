@@ -36,34 +36,34 @@ _PANELS = ("self", "next", "previous", "cls", "sep", "punctuation", "distance", 
 _RELATIONS = 12
 
 
-def as_json(found: Inspection) -> dict[str, Any]:
+def as_json(inspection: Inspection) -> dict[str, Any]:
     """Return every number; what is not defined, such as attention between pairs, is null."""
     return {
-        "layers": found.layers,
-        "heads": found.heads,
-        "texts": found.texts,
-        "tokens": found.tokens,
-        "statistics": {name: plain(values) for name, values in found.statistics.items()},
+        "layers": inspection.layers,
+        "heads": inspection.heads,
+        "texts": inspection.texts,
+        "tokens": inspection.tokens,
+        "statistics": {name: plain(values) for name, values in inspection.statistics.items()},
         "frequent_tokens": [
             {"token": token.token, "count": token.count, "attention": plain(token.attention)}
-            for token in found.frequent
+            for token in inspection.frequent
         ],
-        "distances": plain(found.distances),
-        "map": plain(found.points),
-        "map_share": round(found.map_share, 6),
+        "distances": plain(inspection.distances),
+        "map": plain(inspection.points),
+        "map_share": round(inspection.map_share, 6),
         "gradients": None
-        if found.gradients is None
+        if inspection.gradients is None
         else {
-            "loss": found.gradients.loss,
-            "sep": plain(found.gradients.of("sep"), 12),
-            "cls": plain(found.gradients.of("cls"), 12),
-            "all": plain(found.gradients.of("all"), 12),
+            "loss": inspection.gradients.loss,
+            "sep": plain(inspection.gradients.of("sep"), 12),
+            "cls": plain(inspection.gradients.of("cls"), 12),
+            "all": plain(inspection.gradients.of("all"), 12),
         },
-        "relations": [_relation(relation) for relation in found.annotated.relations],
-        **annotation_numbers(found.annotated),
-        **layer_numbers(found),
-        "control_relations": [_relation(baseline) for baseline in found.control.relations],
-        **{f"control_{k}": v for k, v in annotation_numbers(found.control).items()},
+        "relations": [_relation(relation) for relation in inspection.annotated.relations],
+        **annotation_numbers(inspection.annotated),
+        **layer_numbers(inspection),
+        "control_relations": [_relation(baseline) for baseline in inspection.control.relations],
+        **{f"control_{k}": v for k, v in annotation_numbers(inspection.control).items()},
         "sample": [
             {
                 "line": text.line,
@@ -74,7 +74,7 @@ def as_json(found: Inspection) -> dict[str, Any]:
                     if not np.isnan(values).all()
                 },
             }
-            for text in found.sample
+            for text in inspection.sample
         ],
     }
 
@@ -100,7 +100,7 @@ class InspectionPage:
 
     def __init__(
         self,
-        found: Inspection,
+        inspection: Inspection,
         *,
         model: str,
         file: str,
@@ -110,25 +110,25 @@ class InspectionPage:
         """`notes` say how it was made. Raises `MissingExtra` without matplotlib."""
         self._bar = bar
         self.drawings: dict[str, Drawing] = {}
-        self._found, self._sections = found, list[tuple[str, str]]()
+        self._found, self._sections = inspection, list[tuple[str, str]]()
         self._model, self._file = model, file
         self._heads()
         self._panels()
-        if found.annotated.relations:
+        if inspection.annotated.relations:
             self._relations()
             self._sentences()
-        for title, content in annotation_sections(found, self._figure):
+        for title, content in annotation_sections(inspection, self._figure):
             self._section(title, content)
         self._tokens()
         self._map()
         self._gradients()
-        for title, content in layer_sections(found, self._figure):
+        for title, content in layer_sections(inspection, self._figure):
             self._section(title, content)
         self._section("How this was made", "".join(f"<p>{safe(note)}</p>" for note in notes))
 
     def html(self) -> str:
         """Return the whole page."""
-        found = self._found
+        result = self._found
         page = resources.files("bertsmith.reports").joinpath("inspection_page.html")
         links = "".join(
             f'<li><a href="#section-{number}">{safe(title)}</a></li>'
@@ -138,8 +138,8 @@ class InspectionPage:
             f'<section id="section-{number}"><h2>{safe(title)}</h2>{body}</section>'
             for number, (title, body) in enumerate(self._sections, 1)
         )
-        size = f"{counted(found.layers, 'layer')} of {counted(found.heads, 'head')}"
-        read = f"{counted(found.texts, 'text')}, {counted(found.tokens, 'token')}"
+        size = f"{counted(result.layers, 'layer')} of {counted(result.heads, 'head')}"
+        read = f"{counted(result.texts, 'text')}, {counted(result.tokens, 'token')}"
         return Template(page.read_text(encoding="utf-8")).substitute(
             title=safe(f"What the heads of {self._model} attend to"),
             subtitle=safe(f"{size}, over {self._file}: {read}"),
@@ -151,18 +151,18 @@ class InspectionPage:
 
     def _data(self) -> dict[str, Any]:
         """Return what the page's script reads."""
-        found = self._found
-        whole = as_json(found)
-        shown = [name for name, values in found.statistics.items() if not np.isnan(values).all()]
+        result = self._found
+        whole = as_json(result)
+        shown = [name for name, values in result.statistics.items() if not np.isnan(values).all()]
         sample = [
             {
                 **text,
                 "weights": None if of.weights is None else b64encode(of.weights.tobytes()).decode(),
             }
-            for text, of in zip(whole["sample"], found.sample, strict=True)
+            for text, of in zip(whole["sample"], result.sample, strict=True)
         ]
         for text in sample:
-            text["statistics"] = {name: text["statistics"].get(name) or _nothing(found)
+            text["statistics"] = {name: text["statistics"].get(name) or _nothing(result)
                                   for name in shown}  # fmt: skip
         examples = {
             printable(name): [
@@ -175,11 +175,11 @@ class InspectionPage:
                 }
                 for example in examples
             ]
-            for name, examples in found.examples.items()
+            for name, examples in result.examples.items()
         }
         return {
-            "layers": found.layers,
-            "heads": found.heads,
+            "layers": result.layers,
+            "heads": result.heads,
             "statistics": {name: whole["statistics"][name] for name in shown},
             "titles": {name: STATISTICS[name] for name in shown},
             "shares": sorted(SHARES),
@@ -206,13 +206,13 @@ class InspectionPage:
             self._bar.advance()
 
     def _heads(self) -> None:
-        found = self._found
+        result = self._found
         options = "".join(
             f'<option value="{name}">{safe(STATISTICS[name])}</option>'
-            for name, values in found.statistics.items()
+            for name, values in result.statistics.items()
             if not np.isnan(values).all()
         )
-        heads = range(found.heads)
+        heads = range(result.heads)
         header = "".join(f'<th scope="col">{head + 1}</th>' for head in heads)
         rows = "".join(
             f'<tr><th scope="row">{layer + 1}</th>'
@@ -221,7 +221,7 @@ class InspectionPage:
                 for head in heads
             )
             + "</tr>"
-            for layer in range(found.layers)
+            for layer in range(result.layers)
         )
         body = (
             "<p>A row is a layer, a column a head, brighter is more. Choose what is shown, and a "
@@ -241,7 +241,7 @@ class InspectionPage:
         self._section("Heads", body)
         # pictures of the usual statistics, beside the page
         for name in _PANELS:
-            grid = heat_map(f"grid-{name}", found.statistics[name], STATISTICS[name], as_svg=False)
+            grid = heat_map(f"grid-{name}", result.statistics[name], STATISTICS[name], as_svg=False)
             self._keep(f"grid-{name}", grid)
 
     def _extremes(self) -> str:
@@ -276,9 +276,9 @@ class InspectionPage:
         self._section("Layer by layer", self._figure("layers", drawing, "heads by layer", words))
 
     def _relations(self) -> None:
-        found = self._found
-        relations = found.annotated.relations
-        control = {baseline.name: baseline for baseline in found.control.relations}
+        result = self._found
+        relations = result.annotated.relations
+        control = {baseline.name: baseline for baseline in result.control.relations}
         shown = relations[: _RELATIONS + 1]
         series = {
             "best head": [figures.best_accuracy for figures in shown],
@@ -299,7 +299,7 @@ class InspectionPage:
         most = max(shown[1:], key=lambda each: each.best_accuracy - each.offset_accuracy)
         gain = 100 * (most.best_accuracy - most.offset_accuracy)
         words = (
-            f"The best of {2 * found.layers * found.heads} heads and directions beats the best "
+            f"The best of {2 * result.layers * result.heads} heads and directions beats the best "
             f"fixed offset for {len(above)} of the {len(shown) - 1} commonest relations, by most "
             f"for {most.name} (head {most.best[1]}-{most.best[2]}, {gain:+z.1f} points). A head "
             "finds a relation if the word attended to most, the word itself left out, is the "
@@ -333,13 +333,13 @@ class InspectionPage:
         self._section("The sentences behind a relation", body)
 
     def _tokens(self) -> None:
-        found = self._found
+        result = self._found
         names = ("share of the tokens", "share of the attention", "ratio", "head with most",
                  "its share")  # fmt: skip
         rows = []
-        for token in found.frequent:
+        for token in result.frequent:
             layer, head = np.unravel_index(token.attention.argmax(), token.attention.shape)
-            share, mean = token.count / found.tokens, token.attention.mean()
+            share, mean = token.count / result.tokens, token.attention.mean()
             rows.append(
                 (token.token, percent(share), percent(mean), f"{mean / share:.2f}",
                  f"{layer + 1}-{head + 1}", percent(token.attention.max()))
@@ -351,36 +351,36 @@ class InspectionPage:
         self._section("The most frequent tokens", named_rows("token", names, rows) + note)
 
     def _map(self) -> None:
-        found = self._found
-        layers = np.repeat(np.arange(found.layers), found.heads)
+        result = self._found
+        layers = np.repeat(np.arange(result.layers), result.heads)
         same = (layers[:, None] == layers) & ~np.eye(len(layers), dtype=bool)
         other = layers[:, None] != layers
         words = (
             "A point is a head (layer-head); heads near each other attend to the same places. "
-            f"Mean distance within a layer {found.distances[same].mean():.3f}"
+            f"Mean distance within a layer {result.distances[same].mean():.3f}"
             if same.any()
             else "A point is a head (layer-head)"
         )
         if other.any():
-            words += f", between layers {found.distances[other].mean():.3f}"
+            words += f", between layers {result.distances[other].mean():.3f}"
         words += (
             f" (root of the mean Jensen-Shannon divergence, at most 0.833), over "
-            f"{counted(len(found.sample), 'sampled text')}. The map keeps "
-            f"{100 * found.map_share:.0f} % of the variance of the distances."
+            f"{counted(len(result.sample), 'sampled text')}. The map keeps "
+            f"{100 * result.map_share:.0f} % of the variance of the distances."
         )
-        drawing = head_map("map", found.points, found.layers, found.heads)
+        drawing = head_map("map", result.points, result.layers, result.heads)
         self._section("Map of the heads", self._figure("map", drawing, "map of the heads", words))
 
     def _gradients(self) -> None:
-        found = self._found
-        if found.gradients is None:
+        result = self._found
+        if result.gradients is None:
             body = (
                 "<p>The model has no head for masked words or classes, so there is no loss whose "
                 "gradient could be taken. Give a pre-trained or a fine-tuned model.</p>"
             )
             self._section("Does attention to [SEP] matter?", body)
             return
-        of = found.gradients.of
+        of = result.gradients.of
         means = {
             "to [SEP]": of("sep").mean(1).tolist(),
             "to [CLS]": of("cls").mean(1).tolist(),
@@ -389,10 +389,10 @@ class InspectionPage:
         drawing = layer_lines(
             "gradients", means, y_label="mean |gradient of the loss|", logarithmic=True
         )
-        share = found.statistics["sep"].mean(1)
+        share = result.statistics["sep"].mean(1)
         most = int(share.argmax())
         words = (
-            f"How much the {found.gradients.loss} would change with attention to a kind of token, "
+            f"How much the {result.gradients.loss} would change with attention to a kind of token, "
             f"by layer. Layer {most + 1} attends most to [SEP] ({100 * share[most]:.1f} % of its "
             f"attention); there the gradient by attention to [SEP] is "
             f"{means['to [SEP]'][most] / max(means['to any token'][most], 1e-30):.2f} times that "
@@ -418,5 +418,5 @@ def _relation_row(each: RelationFigures, control: Mapping[str, RelationFigures])
     )
 
 
-def _nothing(found: Inspection) -> list[list[None]]:
-    return [[None] * found.heads for _ in range(found.layers)]
+def _nothing(inspection: Inspection) -> list[list[None]]:
+    return [[None] * inspection.heads for _ in range(inspection.layers)]

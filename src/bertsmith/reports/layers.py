@@ -26,11 +26,11 @@ Placed = Callable[[str, Drawing, str, str], str]
 """Keep a drawing by its name; return it with a label and the words beneath it."""
 
 
-def layer_numbers(found: Inspection) -> dict[str, Any]:
+def layer_numbers(inspection: Inspection) -> dict[str, Any]:
     """Return the numbers of these sections as plain JSON values."""
-    similarity = found.similarity
+    similarity = inspection.similarity
     return {
-        "probes": None if found.probes is None else _probe_numbers(found.probes),
+        "probes": None if inspection.probes is None else _probe_numbers(inspection.probes),
         "similarity": None
         if similarity is None
         else {
@@ -38,20 +38,20 @@ def layer_numbers(found: Inspection) -> dict[str, Any]:
             "cka": plain(similarity.cka),
             "rsa": plain(similarity.rsa),
         },
-        "anisotropy": None if found.anisotropy is None else plain(found.anisotropy),
-        "words": [_use_numbers(use) for use in found.uses],
+        "anisotropy": None if inspection.anisotropy is None else plain(inspection.anisotropy),
+        "words": [_use_numbers(use) for use in inspection.uses],
     }
 
 
-def layer_sections(found: Inspection, placed: Placed) -> Iterator[tuple[str, str]]:
+def layer_sections(inspection: Inspection, placed: Placed) -> Iterator[tuple[str, str]]:
     """Yield title and content of each section that there is something for."""
-    if found.probes is not None:
-        yield "What probes read", _probes(found.probes, placed)
-    if found.similarity is not None:
-        yield "What moved", _similarity(found.similarity, placed)
-    if found.uses:
-        yield "Words in context", _context(found, placed)
-    for number, use in enumerate(found.uses, 1):
+    if inspection.probes is not None:
+        yield "What probes read", _probes(inspection.probes, placed)
+    if inspection.similarity is not None:
+        yield "What moved", _similarity(inspection.similarity, placed)
+    if inspection.uses:
+        yield "Words in context", _context(inspection, placed)
+    for number, use in enumerate(inspection.uses, 1):
         yield f"Uses of {printable(use.word)}", _uses(use, f"word-{number}", placed)
 
 
@@ -179,10 +179,10 @@ def _similarity(similarity: Similarity, placed: Placed) -> str:
     return body
 
 
-def _context(found: Inspection, placed: Placed) -> str:
-    series = {printable(use.word): use.self_similarity.tolist() for use in found.uses}
-    if found.anisotropy is not None:
-        series["any two words"] = found.anisotropy.tolist()
+def _context(inspection: Inspection, placed: Placed) -> str:
+    series = {printable(use.word): use.self_similarity.tolist() for use in inspection.uses}
+    if inspection.anisotropy is not None:
+        series["any two words"] = inspection.anisotropy.tolist()
     drawing = layer_lines("context", series, y_label="mean cosine", first=0)
     words = (
         "Mean cosine between two uses of a word by layer, and between any two words of the texts. "

@@ -175,10 +175,10 @@ def listening(config: ServeConfig) -> socket.socket:
     """Return a socket that listens at the address; raises `ConfigError` where that cannot be."""
     place = f"{config.host}:{config.port}"
     try:
-        found = socket.getaddrinfo(
+        result = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        family, kind, protocol, _, where = found[0]
+        family, kind, protocol, _, where = result[0]
         listener = socket.socket(family, kind, protocol)
         try:
             # else the port of a server that has just ended is taken for a minute

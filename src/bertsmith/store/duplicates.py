@@ -74,9 +74,9 @@ class SeenTexts:
         maybe = np.flatnonzero(~old)
         maybe = maybe[self._passes(digests[maybe])]
         for file in self._files:
-            found = file.holds(digests[maybe])
-            old[maybe[found]] = True
-            maybe = maybe[~found]
+            result = file.holds(digests[maybe])
+            old[maybe[result]] = True
+            maybe = maybe[~result]
         new = digests[~old]
         write_whole(self._log, new.astype("<u8").tobytes())
         self._insert(new)
@@ -156,16 +156,16 @@ class _Table:
         self.room = slots // 2
 
     def holds(self, digests: Digests) -> NDArray[np.bool_]:
-        found = np.zeros(len(digests), bool)
+        results = np.zeros(len(digests), bool)
         left = np.arange(len(digests))
         place = self._first(digests)
         while len(left):
             equal = (self._slots[place] == digests[left]).all(axis=1)
             used = self._used[place]
-            found[left[equal & used]] = True
+            results[left[equal & used]] = True
             on = used & ~equal
             left, place = left[on], self._next(place[on])
-        return found
+        return results
 
     def insert(self, digests: Digests) -> None:
         self.room -= len(digests)
@@ -207,11 +207,11 @@ class _SortedFile:
         # equal first halves may lie on both sides of a fence
         start = np.maximum(np.searchsorted(self._fences, first, side="left") - 1, 0)
         stop = np.searchsorted(self._fences, first, side="right")
-        found = np.zeros(len(digests), bool)
+        results = np.zeros(len(digests), bool)
         for number, (begin, end) in enumerate(zip(start.tolist(), stop.tolist(), strict=True)):
             part = self.read(begin * _PAGE, end * _PAGE)
-            found[number] = bool((part == digests[number]).all(axis=1).any())
-        return found
+            results[number] = bool((part == digests[number]).all(axis=1).any())
+        return results
 
     def read(self, start: int, stop: int) -> Digests:
         """Digests start to stop, or to the last."""

@@ -135,11 +135,11 @@ class TokenStore:
 
     def counts(self, vocabulary: int) -> NDArray[np.int64]:
         """Return how often each token occurs, (vocabulary,): about a second for each 500 M."""
-        found = np.zeros(vocabulary, np.int64)
+        results = np.zeros(vocabulary, np.int64)
         for shard in self._shards:
             for begin in range(0, len(shard), _COUNTED):
-                found += np.bincount(shard[begin : begin + _COUNTED], minlength=vocabulary)
-        return found
+                results += np.bincount(shard[begin : begin + _COUNTED], minlength=vocabulary)
+        return results
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer the store was made with; `StoreError` if it was exchanged since."""
@@ -257,10 +257,10 @@ def verify_store(
         else:
             left.append((path, record))
     total = sum(record.bytes for _, record in left)
-    began = time.monotonic()
+    started = time.monotonic()
     with progress("checking the store", total, "bytes") as bar:
         for number, (path, record) in enumerate(left):
-            if seconds is not None and time.monotonic() - began > seconds:
+            if seconds is not None and time.monotonic() - started > seconds:
                 say(
                     f"{len(left) - number} of {counted(len(left), 'file')} of the store were not "
                     f"checked byte by byte: the first ones took {seconds:.0f} s of the "

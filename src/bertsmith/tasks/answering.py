@@ -104,12 +104,12 @@ class TaskAnswering:
 
     def unread(self, requests: Iterable[Request[Any]]) -> list[str]:
         """Return for each row that is not read whole, windows included, where it is and why."""
-        found = []
+        results = []
         for request in requests:
             if note := self.task.answers.unread(next(iter(request.encoded.sidecar), None)):
                 row = request.example
-                found.append(f"{Path(row.source).name}:{row.line}: {note}")
-        return found
+                results.append(f"{Path(row.source).name}:{row.line}: {note}")
+        return results
 
     def record(self, answer: Any) -> Record:  # noqa: ANN401
         """Return an answer as plain JSON values."""

@@ -40,13 +40,13 @@ def require_labels(
 _FEW_TEXTS = 10
 
 
-def order_labels(found: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
+def order_labels(results: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
     """The classes in the order that the model will keep.
 
     The order of the model that training starts from if it has the same classes, whatever the order
     of the file; otherwise sorted, by value if all are finite numbers.
     """
-    labels = set(found)
+    labels = set(results)
     if labels == set(known):
         return tuple(known)
     values = {label: value_of(label) for label in labels}
@@ -56,15 +56,18 @@ def order_labels(found: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(labels, key=lambda label: (values[label], label)))
 
 
-def check_labels(found: Sequence[str], where: str) -> None:
+def check_labels(results: Sequence[str], where: str) -> None:
     """Raise `ExampleError` for labels that are hardly classes, or one number in two spellings."""
-    counts = Counter(found)
+    counts = Counter(results)
     alone = sum(count == 1 for count in counts.values())
-    if len(found) > 2 and (alone == len(found) or (len(found) >= 10 and 2 * alone > len(found))):
+    if len(results) > 2 and (
+        alone == len(results) or (len(results) >= 10 and 2 * alone > len(results))
+    ):
         problem = (
             "gives every example a label of its own"
-            if alone == len(found)
-            else f"{alone:,} of {len(found):,} labels occur once only, such as {found[0][:40]!r}"
+            if alone == len(results)
+            else f"{alone:,} of {len(results):,} labels occur once only, such as "
+            f"{results[0][:40]!r}"
         )
         remedy = "name the column with --label-column: there must be several examples of a class"
         raise ExampleError(problem, where=where, remedy=remedy)
@@ -111,9 +114,9 @@ def unknown_label(label: str, known: Sequence[str], knower: str) -> str:
     return f"{knower} {', '.join(known[:10])}" + (", ..." if len(known) > 10 else "")
 
 
-def count_labels(found: Iterable[str], labels: tuple[str, ...]) -> str:
+def count_labels(results: Iterable[str], labels: tuple[str, ...]) -> str:
     """Labels with how often they are found, the first ten."""
-    counts = Counter(found)
+    counts = Counter(results)
     shown = ", ".join(f"{label} {counts[label]:,}" for label in labels[:10])
     return shown + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
 

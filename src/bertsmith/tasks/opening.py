@@ -151,16 +151,16 @@ def _check_width(
     after: tuple[AfterPooling, ...],
     folder: str | Path,
 ) -> None:
-    found = width(model, config)
+    result = width(model, config)
     for layer in after:
         if isinstance(layer, Dense):
-            if layer.inputs != found:
+            if layer.inputs != result:
                 raise ConfigError(
-                    f"vectors are {found} wide, and the folder's Dense takes {layer.inputs}",
+                    f"vectors are {result} wide, and the folder's Dense takes {layer.inputs}",
                     where=folder,
                     remedy="take the last layer, or name a pooling",
                 )
-            found = layer.outputs
+            result = layer.outputs
 
 
 def vectors(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:

@@ -28,9 +28,9 @@ def task_for(file: Path, name: str | None, reading: Reading) -> tuple[Task[Any],
     """
     if name is not None:
         return task_named(_SAME.get(name, name)), ""
-    found = recognise(file, reading.columns, reading.tags)
-    task = task_named(found.glue or _SAME.get(found.task, found.task))
-    return task, f"task: {found.task} ({found.reason}); --task names another"
+    result = recognise(file, reading.columns, reading.tags)
+    task = task_named(result.glue or _SAME.get(result.task, result.task))
+    return task, f"task: {result.task} ({result.reason}); --task names another"
 
 
 def task_named(name: str) -> Task[Any]:

@@ -95,8 +95,8 @@ def _words_in_rows(file: Path, reading: Reading) -> bool:
     """Return whether a table has a word per row, where it may also have a text per row."""
     if reading.tags.layout == "columns" and kind_of(file) in DELIMITED:
         return True
-    found = recognise_tag_table(file, reading.columns, reading.tags, need_tags=False)
-    return found is not None
+    result = recognise_tag_table(file, reading.columns, reading.tags, need_tags=False)
+    return result is not None
 
 
 def _settled(file: Path, reading: Reading) -> Reading:

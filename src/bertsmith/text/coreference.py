@@ -131,7 +131,7 @@ class _Spans(NamedTuple):
 def _spans(marks: Iterable[str], at: int = 0) -> _Spans:
     """Return what brackets enclose; of a mention in several parts the first."""
     waiting: dict[str, list[int]] = {}
-    found = _Spans([], [])
+    result = _Spans([], [])
     for word, mark in enumerate(marks):
         for match in _BRACKET.finditer("" if mark in _NOTHING else mark):
             opened, closed = match.groups()
@@ -146,11 +146,11 @@ def _spans(marks: Iterable[str], at: int = 0) -> _Spans:
                 waiting.setdefault(name, []).append(word)
             if opened is None or match[0].endswith(")"):
                 if waiting.get(name):
-                    found.spans.append((waiting[name].pop(), word + 1, name))
+                    result.spans.append((waiting[name].pop(), word + 1, name))
                 else:
-                    found.unmatched.append(word)
-    found.unmatched.extend(word for words in waiting.values() for word in words)
-    return found
+                    result.unmatched.append(word)
+    result.unmatched.extend(word for words in waiting.values() for word in words)
+    return result
 
 
 def _kind(tag: str) -> Kind:

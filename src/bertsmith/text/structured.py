@@ -83,26 +83,26 @@ def _array(text: str, at: int, depth: int) -> tuple[object, int]:
 
 
 def _list(text: str, at: int, end: str, depth: int) -> tuple[list[object], int]:
-    found: list[object] = []
+    results: list[object] = []
     at = _after_space(text, at)
     while text[at : at + 1] != end:
         value, at = _value(text, at, depth + 1)
-        found.append(value)
+        results.append(value)
         at = _after_space(text, at)
-    return found, at + 1
+    return results, at + 1
 
 
 def _object(text: str, at: int, depth: int) -> tuple[dict[str, object], int]:
-    found: dict[str, object] = {}
+    results: dict[str, object] = {}
     at = _after_space(text, at)
     while text[at : at + 1] != "}":
         key, at = _value(text, at, depth + 1)
         at = _after_space(text, at)
         if text[at : at + 1] != ":" or not isinstance(key, str):
             raise ValueError("an object without a colon after its key")
-        found[key], at = _value(text, _after_space(text, at + 1), depth + 1)
+        results[key], at = _value(text, _after_space(text, at + 1), depth + 1)
         at = _after_space(text, at)
-    return found, at + 1
+    return results, at + 1
 
 
 _JSON_SPACE = re.compile(r"[ \t\n]*")
@@ -162,10 +162,10 @@ class PlacedJson:
         return self._decoder.raw_decode(self._text, at)
 
     def _object(self, at: int, keys: Sequence[str]) -> tuple[dict[str, object], int]:
-        found: dict[str, object] = {}
+        results: dict[str, object] = {}
         at = _after(self._text, at)
         if self._text[at : at + 1] == "}":
-            return found, at + 1
+            return results, at + 1
         while True:
             if self._text[at : at + 1] != '"':
                 raise json.JSONDecodeError("Expecting a key in double quotes", self._text, at)
@@ -175,25 +175,25 @@ class PlacedJson:
                 raise json.JSONDecodeError("Expecting ':' delimiter", self._text, at)
             at = _after(self._text, at + 1)
             if key == keys[0] and self._text[at : at + 1] == "[":
-                found[key], at = self._list(at + 1, keys[1:])
+                results[key], at = self._list(at + 1, keys[1:])
             else:
-                found[key], at = self._decoder.raw_decode(self._text, at)
+                results[key], at = self._decoder.raw_decode(self._text, at)
             at, ended = self._next(at, "}")
             if ended:
-                return found, at
+                return results, at
 
     def _list(self, at: int, keys: Sequence[str]) -> tuple[list[Placed], int]:
-        found: list[Placed] = []
+        results: list[Placed] = []
         at = _after(self._text, at)
         if self._text[at : at + 1] == "]":
-            return found, at + 1
+            return results, at + 1
         while True:
             line = self._line_of(at)
             value, at = self._value(at, keys)
-            found.append(Placed(value, line))
+            results.append(Placed(value, line))
             at, ended = self._next(at, "]")
             if ended:
-                return found, at
+                return results, at
 
     def _next(self, at: int, end: str) -> tuple[int, bool]:
         """Return the start of the next part and False, or the end of the last and True."""

@@ -127,26 +127,26 @@ class _Between:
     def _around_masks(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield the start and end of masks in a text after replacement, and of what is between."""
         done = 0
-        while self._mask is not None and (found := text.find(self._mask, done)) >= 0:
+        while self._mask is not None and (result := text.find(self._mask, done)) >= 0:
             takes_blank = self._rules.mask_takes_blank
-            before = text[done:found].rstrip(WHITE_SPACE if takes_blank else "")
+            before = text[done:result].rstrip(WHITE_SPACE if takes_blank else "")
             yield done, done + len(before)
-            yield found, found + len(self._mask)
-            done = found + len(self._mask)
+            yield result, result + len(self._mask)
+            done = result + len(self._mask)
         yield done, len(text)
 
     def _marked(self, whole: Traced, *, goes_on: bool) -> Iterator[Traced]:
         words = [whole]
         if self._rules.remove_space:
-            words = [whole.part(*found.span()) for found in _WORD.finditer(whole.text)]
+            words = [whole.part(*match.span()) for match in _WORD.finditer(whole.text)]
         for number, word in enumerate(words):
             marked = Traced(word.text.replace(" ", SPACE), word.starts, word.ends)
             prefix = self._rules.prefix_space and not (goes_on and number == 0)
             if prefix and marked.text[:1] not in ("", SPACE):
                 at = marked.starts[0]
                 marked = Traced(SPACE + marked.text, [at, *marked.starts], [at, *marked.ends])
-            for found in _MARKED.finditer(marked.text):
-                yield marked.part(*found.span())
+            for match in _MARKED.finditer(marked.text):
+                yield marked.part(*match.span())
 
     def _segmented(self, word: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         if word == self._mask:
@@ -228,8 +228,8 @@ class _Characters:
             new, size = self._exchanged(cluster)
             if size:
                 return [(new, len(cluster))]
-        found = ((letter, *self._exchanged(letter)) for letter in cluster)
-        return [(new if size else letter, 1) for letter, new, size in found]
+        result = ((letter, *self._exchanged(letter)) for letter in cluster)
+        return [(new if size else letter, 1) for letter, new, size in result]
 
     def _exchanged(self, text: str) -> tuple[str, int]:
         return self._exchanges.exchange(text.encode("utf-8", "surrogatepass"), 0, shortest=True)
@@ -297,10 +297,10 @@ def _clusters() -> re.Pattern[str]:
 
 def _ranges(codes: Sequence[int]) -> str:
     """Return ascending code points as ranges of a class in a regular expression."""
-    found: list[list[int]] = []
+    results: list[list[int]] = []
     for code in codes:
-        if found and code == found[-1][1] + 1:
-            found[-1][1] = code
+        if results and code == results[-1][1] + 1:
+            results[-1][1] = code
         else:
-            found.append([code, code])
-    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in found)
+            results.append([code, code])
+    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in results)

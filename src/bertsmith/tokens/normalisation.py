@@ -55,7 +55,7 @@ class CharsMap:
 
         With `shortest` it is that of the shortest match.
         """
-        trie, length, found = self._trie, 0, 0
+        trie, length, result = self._trie, 0, 0
         if not trie:
             return "", 0
         node = _offset(trie[0])
@@ -66,12 +66,12 @@ class CharsMap:
             unit = trie[node]
             node ^= _offset(unit)
             if unit >> 8 & 1 and node < len(trie):
-                length, found = place + 1 - start, trie[node] & (_LEAF - 1)
+                length, result = place + 1 - start, trie[node] & (_LEAF - 1)
                 if shortest:
                     break
         if not length:
             return "", 0
-        return self._texts[found : self._texts.find(b"\0", found)].decode(
+        return self._texts[result : self._texts.find(b"\0", result)].decode(
             "utf-8", "replace"
         ), length
 
@@ -244,10 +244,10 @@ def traced(rules: UnigramRules, text: str) -> Traced:
     """Return the result of `tidied` for a text not lower-cased yet, with positions in that text."""
     parts: list[_Part] = []
     stretches = _STRETCH.finditer(text) if rules.remove_space else [_ANY.search(text)]
-    for found in filter(None, stretches):
+    for result in filter(None, stretches):
         if parts:
-            parts.append((" ", found.start() - 1, found.start()))
-        parts += _unquoted(rules, found[0], found.start())
+            parts.append((" ", result.start() - 1, result.start()))
+        parts += _unquoted(rules, result[0], result.start())
     if not rules.keep_accents:
         # all marks that would be reordered are removed
         parts = [

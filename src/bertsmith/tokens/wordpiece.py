@@ -77,18 +77,18 @@ def _sizes(pieces: Iterable[str]) -> dict[str, tuple[int, ...]]:
     Longer pieces than the longest word are left out.
     """
     # sets of sizes as bits of a number, since thousands of containers would set off the collector
-    found: dict[str, int] = {}
-    bits_of = found.get
+    results: dict[str, int] = {}
+    bits_of = results.get
     for piece in pieces:
         size = len(piece)
         if size <= MAX_WORD_LENGTH:
             prefix = piece[:_PREFIX]
-            found[prefix] = bits_of(prefix, 0b110) | 1 << size
+            results[prefix] = bits_of(prefix, 0b110) | 1 << size
     sizes = {
         bits: tuple(size for size in range(MAX_WORD_LENGTH, 0, -1) if bits >> size & 1)
-        for bits in set(found.values())
+        for bits in set(results.values())
     }
-    return {prefix: sizes[bits] for prefix, bits in found.items()}
+    return {prefix: sizes[bits] for prefix, bits in results.items()}
 
 
 class _Character(NamedTuple):

@@ -308,14 +308,14 @@ class Checkpoints:
         Damaged ones and those of other runs are named and passed over. Every rank loads the one
         that the first finds. Raises `RunFolderError` when the run's are all damaged.
         """
-        found: list[Checkpoint] = []
+        results: list[Checkpoint] = []
 
         def newest() -> int | None:
-            found.extend(self._newest())
-            return found[0].state.step if found else None
+            results.extend(self._newest())
+            return results[0].state.step if results else None
 
         step = self._world.broadcast(newest)
-        if step is not None and not found:
+        if step is not None and not results:
             try:
                 return _read(self.folder / _name(step), self._run)
             except (_Damaged, ConfigError) as damage:
@@ -323,7 +323,7 @@ class Checkpoints:
                     f"rank {self._world.rank} does not find what rank 0 has read: {damage}",
                     remedy="let all machines share the disk of the run's folder",
                 ) from damage
-        return found[0] if found else None
+        return results[0] if results else None
 
     def _newest(self) -> Iterator[Checkpoint]:
         """The newest whole checkpoint, if there is one."""

@@ -214,15 +214,15 @@ class HubConfig:
 
     def answering(self, predicts: Predicts | None) -> dict[str, Any]:
         """Return settings of `ModelConfig` that `transformers` lacks, for a model's predictions."""
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         if predicts == "span":
-            found["no_answer"] = self._optional_number(NO_ANSWER, -_MAX_NUMBER, _MAX_NUMBER)
+            results["no_answer"] = self._optional_number(NO_ANSWER, -_MAX_NUMBER, _MAX_NUMBER)
         if predicts in ("class", "choice"):
-            found["min_confidence"] = self._optional_number(MIN_CONFIDENCE, 0, 1)
-            found["conformal"] = self._optional_config(CONFORMAL, Conformal)
+            results["min_confidence"] = self._optional_number(MIN_CONFIDENCE, 0, 1)
+            results["conformal"] = self._optional_config(CONFORMAL, Conformal)
         if predicts is not None:
-            found["preprocessing"] = self._optional_config(PREPROCESSING, Preprocessing)
-        return found
+            results["preprocessing"] = self._optional_config(PREPROCESSING, Preprocessing)
+        return results
 
     def _optional_config(self, key: str, kind: type[C]) -> C | None:
         """Return settings of ours that are an object; None where there are none."""

@@ -332,8 +332,8 @@ def quantized_precision(folder: Path) -> Literal["int8"] | None:
     path = folder / QUANTIZED_FILE
     if not path.is_file():
         return None
-    found = read_json(path, ModelFolderError, largest=2**20)
-    if found.get("precision") != "int8":
+    result = read_json(path, ModelFolderError, largest=2**20)
+    if result.get("precision") != "int8":
         raise ModelFolderError(
             "does not say precision int8", where=path, remedy="delete it, or run quantize again"
         )

@@ -29,13 +29,13 @@ def rows(config: ModelConfig) -> list[Row]:
 
 def parts(config: ModelConfig) -> set[Part]:
     """The parts that a model has."""
-    found: set[Part] = {"encoder"}
+    results: set[Part] = {"encoder"}
     if config.pooler:
-        found.add("pooler")
-    found.update(config.pretraining_heads)
+        results.add("pooler")
+    results.update(config.pretraining_heads)
     if config.head is not None:
-        found.add(config.head)
-    return found
+        results.add(config.head)
+    return results
 
 
 def rows_of(encoder: EncoderConfig, wanted: Collection[Part], form: FormatName) -> list[Row]:
@@ -45,18 +45,18 @@ def rows_of(encoder: EncoderConfig, wanted: Collection[Part], form: FormatName) 
     table = [row for row in FORMATS[form].table if row.part in wanted]
     # a head may bring the layer that it reads the first token through
     brought = {row.ours for row in table if row.part != "pooler"}
-    found = []
+    results = []
     for row in table:
         if row.part == "pooler" and row.ours in brought:
             continue
         if row.ours.startswith(WIDEN) and encoder.embedding is None:
             continue
         several = "{block}" in row.ours
-        found += [
+        results += [
             row._replace(ours=row.ours.format(block=i), hub=row.hub.format(block=i))
             for i in range(row.first, (encoder.groups or encoder.layers) if several else 1)
         ]
-    return found
+    return results
 
 
 @cache
@@ -68,18 +68,18 @@ def _own_rows(encoder: EncoderConfig) -> list[Row]:
             "pooler": ("pooler", Pooler(encoder)),
             **{name: (f"heads.{name}", make(encoder)) for name, make in PRETRAINING_HEADS.items()},
         }
-    found = [
+    results = [
         Row(part, f"{start}.{name}", f"{start}.{name}", tuple(tensor.shape))
         for part, (start, module) in modules.items()
         for name, tensor in module.named_parameters()
     ]
     if encoder.positions == "sinusoidal":
-        found.append(Row("encoder", POSITIONS, POSITIONS, ("longest", E)))
+        results.append(Row("encoder", POSITIONS, POSITIONS, ("longest", E)))
     outputs: dict[Part, str | int] = {"span": 2, "choose": 1}
     for head in dict.fromkeys(HEADS.values()):
         name = f"heads.{head}"
-        found += linear(head, name, name, outputs.get(head, "labels"), H)
-    return found
+        results += linear(head, name, name, outputs.get(head, "labels"), H)
+    return results
 
 
 def shape(row: Row, config: ModelConfig) -> tuple[int, ...]:

@@ -221,11 +221,11 @@ class ModelFiles:
         return names.rows_of(config.encoder, names.parts(config), self._format)
 
     def _check_shape(self, row: Row, config: ModelConfig) -> None:
-        found = self._weights.entries[self._stored[row.hub]].shape
+        result = self._weights.entries[self._stored[row.hub]].shape
         expected = names.shape_in_file(row, config)
-        if found != expected:
+        if result != expected:
             self._refuse(
-                f"tensor {row.hub} has the shape {found} where config.json asks for {expected}"
+                f"tensor {row.hub} has the shape {result} where config.json asks for {expected}"
             )
 
     def _constants(self) -> dict[str, str]:

@@ -300,8 +300,8 @@ class Weights:
             if name not in self._homes:
                 _refuse(f"{home} lacks the tensor {name[:80]!r}", self.path)
             if self._homes[name].path.name != home:
-                found = self._homes[name].path.name
-                _refuse(f"tensor {name[:80]!r} is in {found}, not in {home}", self.path)
+                result = self._homes[name].path.name
+                _refuse(f"tensor {name[:80]!r} is in {result}, not in {home}", self.path)
         for name, file in self._homes.items():
             if name not in index:
                 _refuse(f"{file.path.name} holds {name[:80]!r}, which is not listed", self.path)
@@ -328,17 +328,17 @@ def weights_hash(folder: Path) -> str:
 
 def _weight_map(folder: Path) -> dict[str, str]:
     path = folder / INDEX_FILE
-    found = read_json(path, ModelFolderError, largest=_MAX_INDEX_BYTES).get("weight_map")
-    if not isinstance(found, dict) or not found:
+    result = read_json(path, ModelFolderError, largest=_MAX_INDEX_BYTES).get("weight_map")
+    if not isinstance(result, dict) or not result:
         _refuse("holds no weight_map", path)
-    for home in found.values():
+    for home in result.values():
         # a name and nothing else, so that it cannot lead out of the folder
         plain = isinstance(home, str) and home.isprintable() and not set(home) & set("/\\:")
         if not plain or not home.endswith(".safetensors") or home.startswith("."):
             _refuse(f"names the file {str(home)[:80]!r}, which no shard can be", path)
-    if len(set(found.values())) > _MAX_SHARDS:
-        _refuse(f"names {len(set(found.values())):,} files", path)
-    return found
+    if len(set(result.values())) > _MAX_SHARDS:
+        _refuse(f"names {len(set(result.values())):,} files", path)
+    return result
 
 
 def _refuse(problem: str, path: Path) -> NoReturn:

@@ -103,8 +103,8 @@ def _gradients(value: Value, points: Tensor) -> Tensor:
     """Return the gradients of the values by the points, (copies, length, hidden)."""
     with torch.enable_grad():
         points = points.detach().requires_grad_(True)
-        (found,) = torch.autograd.grad(value(points).sum(), points)
-    return found
+        (result,) = torch.autograd.grad(value(points).sum(), points)
+    return result
 
 
 def rolled_out(weights: Sequence[Tensor]) -> Tensor:
@@ -135,8 +135,8 @@ class Explainer:
     def attribute(self, subject: Subject, method: Method) -> Attribution:
         """Return the share of each word of a subject by a method."""
         if method == "integrated-gradients":
-            found = self.integrated_gradients(subject)
-            return replace(found, shares=by_word(subject, found.shares))
+            result = self.integrated_gradients(subject)
+            return replace(result, shares=by_word(subject, result.shares))
         if method == "leave-one-out":
             return Attribution(shares=self.leave_one_out(subject))
         of_tokens = {"gradient-x-input": self.gradient_times_input, "rollout": self.rollout}
@@ -177,21 +177,21 @@ class Explainer:
 
     def values(self, subject: Subject, ids: Sequence[Ids]) -> list[float]:
         """Return the logit of the answer in sequences of the subject's length."""
-        found: list[float] = []
+        results: list[float] = []
         for part in parts(subject, ids):
             encoded, batch = run(self.model, subject, part)
             with forward_only(self.model, "fp32"):
-                found += subject.target.values(self.model, encoded, batch).tolist()
-        return found
+                results += subject.target.values(self.model, encoded, batch).tolist()
+        return results
 
     def _embeddings(self, subject: Subject, ids: Ids) -> Tensor:
         """Return the embeddings of a sequence, (length, hidden)."""
         batch = subject.copies([ids]).to(self.model.device)
         with torch.no_grad():
-            found: Tensor = self.model.encoder.embeddings(
+            result: Tensor = self.model.encoder.embeddings(
                 batch.ids, batch.segments, batch.positions
             )
-        return found
+        return result
 
     def _value(self, subject: Subject) -> Value:
         """Return the logit of the answer as a function of embeddings."""

@@ -80,19 +80,19 @@ class DeletionTest:
         """Return whether the answer is another one without each of some sets of words."""
         model, inventory = self.explainer.model, self.explainer.inventory
         ids = [masked_words(subject, inventory, words.tolist()) for words in removed]
-        found = []
+        results = []
         for part in parts(subject, [subject.ids, *ids]):
             encoded, batch = run(model, subject, part)
             with forward_only(model, "fp32"):
-                found += subject.target.answers(model, encoded, batch)
-        return np.array([result != found[0] for result in found[1:]], np.float64)
+                results += subject.target.answers(model, encoded, batch)
+        return np.array([result != results[0] for result in results[1:]], np.float64)
 
     def figures(self) -> dict[Method, list[DeletionFigures]]:
         """Return the figures of each method, with 95 % intervals of the differences."""
-        found: dict[Method, list[DeletionFigures]] = {}
+        results: dict[Method, list[DeletionFigures]] = {}
         for (method, words), flips in self._flips.items():
             values = np.array(flips)
-            found.setdefault(method, []).append(
+            results.setdefault(method, []).append(
                 DeletionFigures(
                     words=words,
                     answers=len(values),
@@ -101,4 +101,4 @@ class DeletionTest:
                     difference=mean_interval(values[:, 0] - values[:, 1], resamples=2000),
                 )
             )
-        return found
+        return results

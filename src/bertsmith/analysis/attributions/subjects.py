@@ -260,8 +260,8 @@ def _fitted(
     """Return the sequence of a text or pair, of a text in windows its beginning."""
     fit = "head" if limits.long == "windows" else limits.long
     second = texts[1] if len(texts) > 1 else None
-    found = fitted(tokenizer, texts[0], second, longest=limits.longest, fit=fit)
-    return found.sequences[0]
+    result = fitted(tokenizer, texts[0], second, longest=limits.longest, fit=fit)
+    return result.sequences[0]
 
 
 def _pooled(model: Model, length: int) -> tuple[int, ...]:

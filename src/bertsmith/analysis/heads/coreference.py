@@ -149,13 +149,13 @@ class _Counts:
 
     def figures(self) -> list[CoreferenceFigures]:
         """Return all mentions, and then each kind that there is."""
-        found = []
+        results = []
         for name, hits, words, rules in zip(
             (ALL, *KINDS), self._hits, self._words, self._rules, strict=True
         ):
             if not (total := int(words.sum())):
                 continue
-            found.append(
+            results.append(
                 CoreferenceFigures(
                     name=name,
                     count=total,
@@ -166,16 +166,16 @@ class _Counts:
                     candidates=rules["candidates"] / total,
                 )
             )
-        return found
+        return results
 
 
 def coreference_figures(
-    model: Model, found: Iterable[Passage], bar: Bar | None = None
+    model: Model, results: Iterable[Passage], bar: Bar | None = None
 ) -> list[CoreferenceFigures]:
     """Return what the heads of a model find in passages; nothing without an anaphoric mention."""
     config = model.config.encoder
     counts = _Counts(config.layers, config.heads)
-    rest = iter(found)
+    rest = iter(results)
     while window := list(islice(rest, _PASSAGES)):
         asked = [list(anaphors(item)) for item in window]
         for passage, own in zip(window, asked, strict=True):

@@ -23,11 +23,13 @@ def divergence_sums(weights: Tensor) -> Tensor:
     """
     exact = weights.double()
     own = torch.special.entr(exact).sum((1, 2))
-    found = torch.empty(len(exact), len(exact), dtype=torch.float64, device=weights.device)
+    results = torch.empty(len(exact), len(exact), dtype=torch.float64, device=weights.device)
     for number, head in enumerate(exact):
         mixed = torch.special.entr((exact[number:] + head) / 2).sum((1, 2))
-        found[number, number:] = found[number:, number] = mixed - (own[number:] + own[number]) / 2
-    return found.clamp_(min=0)
+        results[number, number:] = results[number:, number] = (
+            mixed - (own[number:] + own[number]) / 2
+        )
+    return results.clamp_(min=0)
 
 
 def head_distances(texts: Iterable[Tensor]) -> Distances:
@@ -37,8 +39,8 @@ def head_distances(texts: Iterable[Tensor]) -> Distances:
         total = total + divergence_sums(weights).cpu()
         queries += weights.shape[1]
     assert queries, "no texts"
-    found: Distances = (total / queries).sqrt().numpy()
-    return found
+    result: Distances = (total / queries).sqrt().numpy()
+    return result
 
 
 def classical_map(distances: Distances) -> tuple[NDArray[np.float64], float]:

@@ -79,8 +79,8 @@ def attention_gradients(
                     length = batch.lengths[number]
                     own = keys[row, :length]
                     for layer, gradient in enumerate(gradients):
-                        found = gradient[number].abs().sum(1) @ own
-                        sums[layer] += found.double().cpu().numpy()
+                        result = gradient[number].abs().sum(1) @ own
+                        sums[layer] += result.double().cpu().numpy()
                     pairs += length * own.sum(0).double().cpu().numpy()
             bar.advance(batch.sequences)
     with np.errstate(invalid="ignore"):
@@ -106,9 +106,9 @@ def _gradients(
             # the mean of each text
             loss = (losses / counts[owner]).sum()
         flat = [item for layer in layers for item in inside.weights[layer]]
-        found = torch.autograd.grad(loss, flat)
+        result = torch.autograd.grad(loss, flat)
     count = batch.sequences
-    return [found[at : at + count] for at in range(0, len(found), count)]
+    return [result[at : at + count] for at in range(0, len(result), count)]
 
 
 def masked(batch: Batch, tokenizer: Tokenizer, numbers: Sequence[int]) -> tuple[Batch, Tensor]:

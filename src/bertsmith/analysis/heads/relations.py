@@ -94,11 +94,11 @@ class RelationCounts:
             for row, parsed in enumerate(sentences)
             for dependent, head, name in arcs(parsed)
         ]
-        found = Arcs(*np.array(rows, np.int64).reshape(-1, 5).T)
-        np.add.at(self._words, (found.relation, found.half), 1)
+        result = Arcs(*np.array(rows, np.int64).reshape(-1, 5).T)
+        np.add.at(self._words, (result.relation, result.half), 1)
         for _, dependent, head, relation, _ in rows:
             self._offsets[relation][head - dependent] += 1
-        return found
+        return result
 
     def add(self, arcs: Arcs, layer: int, best: NDArray[np.int64]) -> None:
         """Count what a layer finds: `best` (sequences, heads, words) is the most attended word."""
@@ -133,14 +133,14 @@ class RelationCounts:
 
 def _figures(name: str, hits: Counts, words: Counts, offsets: Counter[int]) -> RelationFigures:
     total = int(words.sum())
-    offset, found = min(offsets.items(), key=lambda item: (-item[1], abs(item[0]), item[0]))
+    offset, result = min(offsets.items(), key=lambda item: (-item[1], abs(item[0]), item[0]))
     return RelationFigures(
         name=name,
         count=total,
         accuracy=hits.sum(0) / total,
         held_out=held_out_share(hits, words),
         offset=offset,
-        offset_accuracy=found / total,
+        offset_accuracy=result / total,
     )
 
 

@@ -88,7 +88,7 @@ class TokenRoles:
         before = separators.cumsum(1)
         paired = before[:, -1:] > 1
         inner = ~around
-        found = {
+        results = {
             "all": torch.ones_like(special),
             "cls": ids == self._cls,
             "sep": separators,
@@ -97,7 +97,7 @@ class TokenRoles:
             "first": inner & paired & (before == 0),
             "second": inner & paired & (before > 0),
         }
-        roles = torch.stack([found[name] for name in ROLES], -1)
+        roles = torch.stack([results[name] for name in ROLES], -1)
         return (roles & block.real[..., None]).float()
 
 
@@ -197,8 +197,8 @@ class HeadStatistics:
         """Count a layer of a block."""
         sums, number = layer_sums(layer, roles), layer.layer - 1
         for name in Sums._fields:
-            found = getattr(sums, name).double().sum(0).cpu().numpy()
-            getattr(self.sums, name)[number] += found
+            result = getattr(sums, name).double().sum(0).cpu().numpy()
+            getattr(self.sums, name)[number] += result
         received = layer.weights.sum(2).transpose(1, 2)[block.real]
         ids = batch.ids[block.rows][block.real]
         self._received[:, number].index_add_(0, ids.cpu(), received.double().cpu())

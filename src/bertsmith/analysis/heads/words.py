@@ -89,5 +89,5 @@ def most_attended(words: Tensor, sums: WordSums) -> Tensor:
 
 def best_words(weights: Tensor, sums: WordSums) -> NDArray[np.int64]:
     """Return the word each word attends to most, (sequences, heads, words)."""
-    found: NDArray[np.int64] = most_attended(word_attention(weights, sums), sums).cpu().numpy()
-    return found
+    result: NDArray[np.int64] = most_attended(word_attention(weights, sums), sums).cpu().numpy()
+    return result

@@ -96,8 +96,8 @@ def describe_uses(
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
     cosines = np.clip(unit @ unit.transpose(0, 2, 1), -1, 1)
     layers = range(1, len(vectors))
-    found = [(*_clusters(cosines[layer]), layer) for layer in layers]
-    clusters, silhouette, layer = max(found, key=lambda each: each[1])
+    results = [(*_clusters(cosines[layer]), layer) for layer in layers]
+    clusters, silhouette, layer = max(results, key=lambda each: each[1])
     alike = cosines[layer] - 2 * np.eye(len(read))
     points, share = _plane(unit[layer])
     upper = np.triu_indices(len(read), 1)

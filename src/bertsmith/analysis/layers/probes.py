@@ -104,7 +104,7 @@ def probed_sentences(model: Model, parsed: Sequence[Parsed]) -> list[ProbedSente
     encoded = EncodedExamples.of(
         [split.ids for split in splits], [split.segments for split in splits]
     )
-    found: dict[int, ProbedSentence] = {}
+    results: dict[int, ProbedSentence] = {}
     with forward_only(model, "fp32"):
         for units, packed in evaluation_batches(encoded):
             batch = packed.to(model.device)
@@ -127,7 +127,7 @@ def probed_sentences(model: Model, parsed: Sequence[Parsed]) -> list[ProbedSente
                     tree, count = parsed[unit].tree, splits[unit].words
                     if not sums.there[row, :count].all():
                         continue
-                    found[unit] = ProbedSentence(
+                    results[unit] = ProbedSentence(
                         words=tree.words,
                         tags=tree.tags,
                         heads=np.array(tree.heads),
@@ -136,7 +136,7 @@ def probed_sentences(model: Model, parsed: Sequence[Parsed]) -> list[ProbedSente
                         static=static[row, :count].cpu(),
                         attention=between[row, :, :count, :count].cpu(),
                     )
-    return [found[unit] for unit in sorted(found)]
+    return [results[unit] for unit in sorted(results)]
 
 
 def probe(sentences: Sequence[ProbedSentence], *, epochs: int = 20) -> ProbeFigures:
@@ -281,15 +281,15 @@ def _controlled(sentences: Sequence[ProbedSentence]) -> list[ProbedSentence]:
     Which of them, its letters decide (Hewitt & Liang 2019, section 2.2); a word that would attach
     to itself has no head.
     """
-    found = []
+    results = []
     for sentence in sentences:
         count = len(sentence.words)
         heads = []
         for place, word in enumerate(sentence.words):
             head = (0, count - 1, place + 1)[_random(word, 3)]
             heads.append(head if head != place and head < count else -1)
-        found.append(replace(sentence, heads=np.array(heads)))
-    return found
+        results.append(replace(sentence, heads=np.array(heads)))
+    return results
 
 
 def _offset_score(train: Sequence[ProbedSentence], test: Sequence[ProbedSentence]) -> float:
@@ -304,8 +304,8 @@ def _offset_score(train: Sequence[ProbedSentence], test: Sequence[ProbedSentence
         )
 
     best = offsets(train).most_common(1)[0][0]
-    found = offsets(test)
-    return found[best] / max(found.total(), 1)
+    result = offsets(test)
+    return result[best] / max(result.total(), 1)
 
 
 def _random(word: str, limit: int) -> int:
@@ -388,8 +388,8 @@ def _tag_score(
         _fit(model, [partial(_tag_loss, model, *part) for part in parts], epochs, rate=0.003)
         asked, truths = data(test, control=control)
         with torch.no_grad():
-            found = model((asked - centre) / spread).argmax(-1)
-        scores.append(float((found == truths).double().mean()))
+            result = model((asked - centre) / spread).argmax(-1)
+        scores.append(float((result == truths).double().mean()))
     return Score(task=scores[0], control=scores[1])
 
 
@@ -424,8 +424,8 @@ def _structure_score(
     for sentence in test:
         with torch.no_grad():
             apart = _squared(model(sentence.states[layer] / scale)[None])[0].double().numpy()
-        found, edges = _edges_found(sentence, apart)
-        right, total = right + found, total + edges
+        result, edges = _edges_found(sentence, apart)
+        right, total = right + result, total + edges
         if len(sentence.words) >= _MIN_RANKED_LENGTH:
             upper = np.triu_indices(len(sentence.words), 1)
             true = tree_distances(sentence.heads)[upper]
@@ -439,8 +439,8 @@ def tree_distances(heads: Numbers) -> NDArray[np.float64]:
     edges = np.zeros((len(heads), len(heads)))
     places = np.flatnonzero(heads >= 0)
     edges[places, heads[places]] = 1
-    found: NDArray[np.float64] = shortest_path(edges, directed=False, unweighted=True)
-    return found
+    result: NDArray[np.float64] = shortest_path(edges, directed=False, unweighted=True)
+    return result
 
 
 def _edges_found(sentence: ProbedSentence, apart: NDArray[np.float64]) -> tuple[int, int]:
@@ -454,8 +454,8 @@ def _edges_found(sentence: ProbedSentence, apart: NDArray[np.float64]) -> tuple[
     }
     # zero is no edge to scipy
     tree = minimum_spanning_tree(apart[np.ix_(kept, kept)] + 1e-9).nonzero()
-    found = {frozenset(pair) for pair in zip(*(item.tolist() for item in tree), strict=True)}
-    return len(true & found), len(true)
+    results = {frozenset(pair) for pair in zip(*(item.tolist() for item in tree), strict=True)}
+    return len(true & results), len(true)
 
 
 def _in_batches(sentences: Sequence[ProbedSentence]) -> Iterator[Sequence[ProbedSentence]]:

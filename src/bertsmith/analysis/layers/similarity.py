@@ -74,8 +74,8 @@ def _between(rows: Sequence[Matrix], columns: Sequence[Matrix]) -> Matrix:
         return np.asarray(values / max(float(np.linalg.norm(values)), 1e-300))
 
     right = [unit(column) for column in columns]
-    found = [[float((unit(row) * other).sum()) for other in right] for row in rows]
-    return np.asarray(np.clip(found, -1, 1))
+    results = [[float((unit(row) * other).sum()) for other in right] for row in rows]
+    return np.asarray(np.clip(results, -1, 1))
 
 
 def _centred_gram(vectors: Matrix) -> Matrix:

@@ -26,11 +26,11 @@ def word_states(
     None for a sentence that is too long for the model, or has a word that the tokenizer drops.
     """
     config = model.config.encoder
-    found: list[States | None] = [None] * len(sentences)
+    results: list[States | None] = [None] * len(sentences)
     split = [split_words(tokenizer, words, config.longest) for words in sentences]
     read = [(number, item) for number, item in enumerate(split) if item is not None]
     if not read:
-        return found
+        return results
     encoded = EncodedExamples.of([s.ids for _, s in read], [s.segments for _, s in read])
     taps = Taps(states=frozenset(range(config.layers + 1)))
     with forward_only(model, "fp32"):
@@ -47,5 +47,5 @@ def word_states(
                 for row, unit in enumerate(own):
                     number, each = read[unit]
                     if sums.there[row, : each.words].all():
-                        found[number] = means[row, :, : each.words].cpu().numpy()
-    return found
+                        results[number] = means[row, :, : each.words].cpu().numpy()
+    return results

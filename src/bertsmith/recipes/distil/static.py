@@ -71,9 +71,9 @@ def distil_static(config: DistilConfig) -> StaticOutcome:
             remedy="give at most that",
         )
     engine = prepare_model(model, EngineConfig(precision="fp32"))
-    found = piece_vectors(engine, tokenizer)
+    result = piece_vectors(engine, tokenizer)
     vectors, components = principal_components(
-        found, width, store.counts(tokenizer.size), tokenizer
+        result, width, store.counts(tokenizer.size), tokenizer
     )
     card = _card(folder, width, store)
     save_static(config.out, vectors, tokenizer, card=card)
@@ -105,11 +105,11 @@ def piece_vectors(engine: Prepared, tokenizer: Tokenizer) -> NDArray[np.float64]
 
 
 def principal_components(
-    found: NDArray[np.float64], width: int, counts: NDArray[np.int64], tokenizer: Tokenizer
+    result: NDArray[np.float64], width: int, counts: NDArray[np.int64], tokenizer: Tokenizer
 ) -> tuple[Tensor, float]:
     """Return principal components of vectors, weighted by frequency, and their variance's share."""
     ordinary = np.asarray(tokenizer.ordinary_ids)
-    rows = found[ordinary]
+    rows = result[ordinary]
     centred = rows - rows.mean(0)
     values, directions = np.linalg.eigh(centred.T @ centred)
     # the largest last; a direction's sign is that of its largest entry
@@ -118,7 +118,7 @@ def principal_components(
     chosen = chosen * np.sign(chosen[largest, np.arange(width)])
     shares = (counts[ordinary] + 1) / (counts[ordinary].sum() + len(ordinary))
     weights = SMOOTHING / (SMOOTHING + shares)
-    vectors = np.zeros((len(found), width))
+    vectors = np.zeros((len(result), width))
     vectors[ordinary] = (centred @ chosen) * weights[:, None]
     explained = float(values[::-1][:width].sum() / values.sum())
     return torch.from_numpy(vectors).float(), explained

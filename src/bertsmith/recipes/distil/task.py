@@ -365,9 +365,9 @@ class _Distillation:
             for method, supervision in supervisions.items()
             for number, seed in enumerate(seeds, 1)
         ]
-        found = self.trials.train(trials, keep_best=True)
+        result = self.trials.train(trials, keep_best=True)
         results = {
-            method: found[len(seeds) * number :][: len(seeds)]
+            method: result[len(seeds) * number :][: len(seeds)]
             for number, method in enumerate(supervisions)
         }
         if self.run.plain:

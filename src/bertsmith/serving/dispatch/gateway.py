@@ -307,11 +307,11 @@ class Gateway:
 
     def _send(self, worker: Worker, taken: Taken[Group, Part]) -> None:
         model, task = taken.batch[0].group
-        found = []
+        results = []
         for entry in taken.batch:
             self._number += 1
             entry.content.number, entry.content.worker = self._number, worker
-            found.append((self._number, entry.content.asked, entry.deadline))
+            results.append((self._number, entry.content.asked, entry.deadline))
         longest = max(entry.tokens for entry in taken.batch)
         if not worker.batches:
             worker.since = time.monotonic()
@@ -323,7 +323,7 @@ class Gateway:
             long=longest > 2 * self._speeds[model].budget,
         )
         urgent = not taken.large
-        worker.link.send(Batch(model, task, tuple(found), self._number, urgent))
+        worker.link.send(Batch(model, task, tuple(results), self._number, urgent))
 
     # workers
 

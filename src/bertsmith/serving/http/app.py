@@ -144,15 +144,15 @@ def _asked(
         except ClientDisconnect:
             return Response(status_code=_CLIENT_CLOSED)
         if len(body) < _LARGE_BODY:
-            found = await _while_connected(request.receive, begin(body))
+            result = await _while_connected(request.receive, begin(body))
         else:
             async with turn:
-                began, work = time.perf_counter(), begin(body)
+                started, work = time.perf_counter(), begin(body)
                 await asyncio.sleep(0)
                 # its texts are queued; meanwhile others had to wait
-                await asyncio.sleep(time.perf_counter() - began)
-            found = await _while_connected(request.receive, work)
-        return Response(status_code=_CLIENT_CLOSED) if found is None else found
+                await asyncio.sleep(time.perf_counter() - started)
+            result = await _while_connected(request.receive, work)
+        return Response(status_code=_CLIENT_CLOSED) if result is None else result
 
     return run
 

@@ -250,7 +250,7 @@ class Limits:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         assert scope["type"] == "http"
-        began = time.perf_counter()
+        started = time.perf_counter()
         self._active += 1
         sending = Sending(send, self._seconds, close=self._hooks.leaving)
         body: Body | None = None
@@ -273,7 +273,7 @@ class Limits:
                 body.close()
             self._active -= 1
             self._latest = time.monotonic()
-            self._hooks.watch(scope["path"], sending.status or 0, time.perf_counter() - began)
+            self._hooks.watch(scope["path"], sending.status or 0, time.perf_counter() - started)
 
     async def _check_room(self, declared: int, body: Body) -> None:
         """Raise `Overloaded` where there is no room; the body is read, so that others follow."""

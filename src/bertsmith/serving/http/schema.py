@@ -231,17 +231,17 @@ def _has_key_twice(body: bytes, content: Mapping[str, Any]) -> bool:
 
 def _twice(body: bytes) -> InvalidRequest:
     """Return what is wrong with a body that has a key twice."""
-    found: list[str] = []
+    results: list[str] = []
 
     def look(pairs: list[tuple[str, Any]]) -> None:
         counts = Counter(name for name, _ in pairs)
-        found.extend(name for name, count in counts.items() if count > 1)
+        results.extend(name for name, count in counts.items() if count > 1)
 
     # deeper lists than Python reads leave the name unknown
     with suppress(RecursionError):
         json.loads(body, object_pairs_hook=look)
     # a name that is no field's may be a text
-    name = next(filter(_FIELD.fullmatch, found), None)
+    name = next(filter(_FIELD.fullmatch, results), None)
     return InvalidRequest(
         f"{'a key' if name is None else repr(name)} is there twice", parameter=name
     )

@@ -273,25 +273,25 @@ def _span(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
 def _tags(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
     assert isinstance(answer, TagAnswer)
     if "entities" in record:
-        found = [
+        results = [
             (entity["start"], entity["end"], entity["label"], entity["probability"])
             for entity in record["entities"]
         ]
     else:
         shares = answer.probabilities.tolist()
         words = zip(answer.row.words, answer.tags, shares, strict=True)
-        found = [
+        results = [
             (start, end, tag, None if math.isnan(share) else round(share, 6))
             for (start, end), tag, share in words
         ]
     if answer.row.text == asked.text:
-        spans = [(start, end) for start, end, _, _ in found]
+        spans = [(start, end) for start, end, _, _ in results]
     else:
         places = tidy_places(asked.text)
-        spans = [(places[start], places[end - 1] + 1) for start, end, _, _ in found]
+        spans = [(places[start], places[end - 1] + 1) for start, end, _, _ in results]
     entities = [
         {"start": start, "end": end, "label": label, "score": share, "text": asked.text[start:end]}
-        for (start, end), (_, _, label, share) in zip(spans, found, strict=True)
+        for (start, end), (_, _, label, share) in zip(spans, results, strict=True)
     ]
     return {"entities": entities}
 
@@ -348,7 +348,7 @@ def present_fillings(tokenizer: Tokenizer, example: Example, answer: Fillings, a
     """
     own = tokenizer.vocabulary[tokenizer.mask_id]
     pattern = "|".join(map(re.escape, {MASK, own}))
-    places = [found.span() for found in re.finditer(pattern, asked.text)]
+    places = [match.span() for match in re.finditer(pattern, asked.text)]
     # where both texts have some and are truncated, nobody knows which of them were read
     elsewhere = re.search(pattern, asked.second or "") is not None
     known = len(places) >= len(answer.masks) and not elsewhere
@@ -391,8 +391,8 @@ class PairAnswering:
         self, model: Model, requests: Sequence[Request[Example]], forward: Forward
     ) -> list[float]:
         """Return the probability of each pair."""
-        found: list[float] = next_sentence_probabilities(model, joined(requests), forward).tolist()
-        return found
+        result: list[float] = next_sentence_probabilities(model, joined(requests), forward).tolist()
+        return result
 
     def decode(self, request: Request[Example], output: float) -> float:
         """Return the probability as it is."""

@@ -85,9 +85,9 @@ class Computing:
     def compute_next(self) -> None:
         """Compute the next batch and send its outcomes."""
         _, batch, encoded = self._encoded.get()
-        began = time.perf_counter()
+        started = time.perf_counter()
         outcomes = tuple(self._outcomes(batch, encoded))
-        self._send(Done(outcomes, time.perf_counter() - began, batch.number))
+        self._send(Done(outcomes, time.perf_counter() - started, batch.number))
 
     def answer(self, batch: Batch) -> tuple[Outcome, ...]:
         """Return the outcomes of a batch at once."""
@@ -95,30 +95,30 @@ class Computing:
 
     def _encode(self, batch: Batch) -> list[Encoded]:
         model = self._models[batch.model]
-        found: list[Encoded] = []
+        results: list[Encoded] = []
         for number, asked, deadline in batch.entries:
             entry: tuple[Request[Any], bool] | Outcome
             if (gone := self._gone(number, deadline)) is not None:
                 entry = gone
             else:
                 entry = _guarded(lambda: _encoded(model, batch, asked, number), number)  # noqa: B023
-            found.append((number, asked, deadline, entry))
-        return found
+            results.append((number, asked, deadline, entry))
+        return results
 
     def _outcomes(self, batch: Batch, encoded: Sequence[Encoded]) -> list[Outcome]:
-        found: dict[int, Outcome] = {}
+        results: dict[int, Outcome] = {}
         asked: list[tuple[int, Input, Request[Any], bool]] = []
         for number, own, deadline, entry in encoded:
             if isinstance(entry, Outcome):
-                found[number] = entry
+                results[number] = entry
             elif (gone := self._gone(number, deadline)) is not None:
-                found[number] = gone
+                results[number] = gone
             else:
                 asked.append((number, own, *entry))
         for answer in self._answers(batch, asked):
-            found[answer.number] = answer
-        self._cancelled.difference_update(found)
-        return [found[number] for number, _, _, _ in encoded]
+            results[answer.number] = answer
+        self._cancelled.difference_update(results)
+        return [results[number] for number, _, _, _ in encoded]
 
     def _answers(
         self, batch: Batch, asked: list[tuple[int, Input, Request[Any], bool]]

@@ -187,10 +187,10 @@ def yes_or_no(value: object, name: str) -> bool:
 
 def _json_list(written: str) -> list[object]:
     try:
-        found = parse_json(written)
+        result = parse_json(written)
     except ValueError as error:
         raise BadLabel("the labels are not a JSON list", 'write ["a", "b"] or a|b') from error
-    return list(found)
+    return list(result)
 
 
 def label_start(labels: Iterable[tuple[int, int, int]], file: TextFile) -> int:

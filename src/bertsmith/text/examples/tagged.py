@@ -202,8 +202,8 @@ class _Classes(dict[int, str]):
     """The class of each character as a letter, computed at its first use."""
 
     def __missing__(self, code: int) -> str:
-        self[code] = found = _class_of(chr(code))
-        return found
+        self[code] = result = _class_of(chr(code))
+        return result
 
 
 _CLASSES = _Classes()

@@ -77,8 +77,8 @@ def cut_at_seams(data: bytes, *, ideographs: bool) -> Chunks:
         settled, sentences = _settled(data, text, places[kinds == _STOP])
         cuts = [sentences]
         if ideographs:
-            found = kinds == _IDEOGRAPH
-            cuts += [places[found], places[found] + sizes[found]]
+            result = kinds == _IDEOGRAPH
+            cuts += [places[result], places[result] + sizes[result]]
         is_end = parts | _cut_between(parts, np.concatenate(cuts))
     ends = np.append(np.flatnonzero(is_end), len(text))
     inner = ends[:-1]

@@ -303,8 +303,8 @@ def _major_version(folder: Path) -> int | None:
     """Return the major version of the `transformers` that wrote a folder's config.json."""
     path = folder / _MODEL_FILE
     version = read_json(path).get("transformers_version") if path.is_file() else None
-    found = _VERSION.match(version) if isinstance(version, str) else None
-    return int(found[1]) if found else None
+    match = _VERSION.match(version) if isinstance(version, str) else None
+    return int(match[1]) if match else None
 
 
 def part(data: Mapping[str, Any], key: str, kind: str, where: Path) -> dict[str, Any]:
@@ -418,41 +418,41 @@ def surrounded(cls: str, sep: str, ids: Mapping[str, int], *, segments: bool) ->
 
 
 def check_template(
-    found: object, ends: tuple[str, str], ids: Mapping[str, int], where: Path, *, separators: int
+    result: object, ends: tuple[str, str], ids: Mapping[str, int], where: Path, *, separators: int
 ) -> None:
     """Raise `ModelFolderError` unless special tokens are added around texts as the kind requires.
 
     `ends` are the tokens before and after a text, `separators` the number between two texts.
     """
-    if not isinstance(found, dict) or not (
-        _is_processor(found, ends, ids, separators) or _is_template(found, ends, ids, separators)
+    if not isinstance(result, dict) or not (
+        _is_processor(result, ends, ids, separators) or _is_template(result, ends, ids, separators)
     ):
         around = " ".join([ends[0], "a", *[ends[1]] * separators, "b", ends[1]])
         raise refused("its post_processor is not that of its kind", where, f"it must put {around}")
 
 
 def _is_processor(
-    found: Mapping[str, Any], ends: tuple[str, str], ids: Mapping[str, int], separators: int
+    result: Mapping[str, Any], ends: tuple[str, str], ids: Mapping[str, int], separators: int
 ) -> bool:
     kind = "BertProcessing" if separators == 1 else "RobertaProcessing"
     tokens = {key: [piece, ids[piece]] for key, piece in zip(("cls", "sep"), ends, strict=True)}
-    return found.get("type") == kind and all(found.get(key) == tokens[key] for key in tokens)
+    return result.get("type") == kind and all(result.get(key) == tokens[key] for key in tokens)
 
 
 def _is_template(
-    found: Mapping[str, Any], ends: tuple[str, str], ids: Mapping[str, int], separators: int
+    result: Mapping[str, Any], ends: tuple[str, str], ids: Mapping[str, int], separators: int
 ) -> bool:
     segments = separators == 1
     usual = surrounded(*ends, ids, segments=segments)
     if separators == 2:
         usual["pair"].insert(3, usual["single"][2])
-    table = found.get("special_tokens")
+    table = result.get("special_tokens")
     return (
-        found.get("type") == "TemplateProcessing"
+        result.get("type") == "TemplateProcessing"
         and isinstance(table, dict)
         and all(table.get(piece) == usual["special_tokens"][piece] for piece in ends)
         and all(
-            _shape(found.get(key), segments) == _shape(usual[key], segments)
+            _shape(result.get(key), segments) == _shape(usual[key], segments)
             for key in ("single", "pair")
         )
     )

@@ -159,10 +159,10 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], ModernRules]:
     )
 
 
-def _check_template(found: object, vocabulary: Sequence[str], where: Path) -> None:
+def _check_template(result: object, vocabulary: Sequence[str], where: Path) -> None:
     """Raise `ModelFolderError` unless pairs become `[CLS] a [SEP] b [SEP]`, with any segments."""
     ids = {piece: number for number, piece in enumerate(vocabulary)}
-    if found not in [surrounded(_CLS, _SEP, ids, segments=flag) for flag in (True, False)]:
+    if result not in [surrounded(_CLS, _SEP, ids, segments=flag) for flag in (True, False)]:
         raise refused(
             "its post_processor is not ModernBERT's", where, "it must put [CLS] a [SEP] b [SEP]"
         )

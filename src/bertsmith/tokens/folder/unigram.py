@@ -414,16 +414,16 @@ def _check_agreement(settings: Settings, compiled: UnigramRules) -> None:
     """
     if settings.generic:
         return
-    for key, default, found in (
+    for key, default, result in (
         (_LOWERCASE, True, compiled.lowercase),
         (_ACCENTS, False, compiled.keep_accents),
         ("add_prefix_space", True, compiled.prefix_space),
     ):
         stated = settings.switch(key)
-        if (default if stated is None else stated) != found:
+        if (default if stated is None else stated) != result:
             raise settings.refuse(
                 f"{key} is {'not set' if stated is None else stated}",
-                f"{COMPILED_FILE} has {found}: both must be the same",
+                f"{COMPILED_FILE} has {result}: both must be the same",
             )
 
 

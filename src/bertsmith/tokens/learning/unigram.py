@@ -120,7 +120,7 @@ def frequent_substrings(
 class Lattice:
     """The segmentation lattice of some substrings of the words, for forward and backward passes."""
 
-    def __init__(self, found: Substrings, starts: Integers, sizes: Integers) -> None:
+    def __init__(self, result: Substrings, starts: Integers, sizes: Integers) -> None:
         """The substrings begin at `starts` in the words and have `sizes` characters."""
         nodes = np.concatenate([[0], np.cumsum(sizes + 1)])
         inside = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -128,7 +128,7 @@ class Lattice:
         left = np.repeat(sizes, sizes) - inside
         rows: list[tuple[NDArray[np.int32], ...]] = []
         for length in range(1, min(MAX_PIECE_LENGTH, int(sizes.max(initial=0))) + 1):
-            pieces = found.at[length - 1, places]
+            pieces = result.at[length - 1, places]
             kept = (pieces >= 0) & (left >= length)
             node = (np.repeat(nodes[:-1], sizes) + inside)[kept]
             rows.append(
@@ -330,19 +330,19 @@ def _learned(
 ) -> tuple[list[str], list[float]]:
     """Return pieces and the logarithms of their probabilities, the most probable first."""
     words = [SPACE, *runs]  # the mark itself is always a piece
-    found = frequent_substrings(
+    result = frequent_substrings(
         words, [1, *runs.values()], rarest=min_frequency, most=_SEEDS * wanted
     )
-    sizes = np.diff(found.begins)
-    lattice = Lattice(found, found.begins[:-1], sizes)
-    lengths = np.fromiter(map(len, found.pieces), np.int64, len(found.pieces))
-    others = Lattice(found, found.first, lengths)
+    sizes = np.diff(result.begins)
+    lattice = Lattice(result, result.begins[:-1], sizes)
+    lengths = np.fromiter(map(len, result.pieces), np.int64, len(result.pieces))
+    others = Lattice(result, result.first, lengths)
     others.without_whole()
     single = lengths == 1
     weights = np.array([1, *runs.values()], np.float64)
-    alive = np.ones(len(found.pieces), np.bool_)
-    expected = found.counts
-    observer.phase("estimating pieces", _rounds(len(found.pieces), wanted), "rounds")
+    alive = np.ones(len(result.pieces), np.bool_)
+    expected = result.counts
+    observer.phase("estimating pieces", _rounds(len(result.pieces), wanted), "rounds")
     while True:
         for _ in range(_ROUNDS):
             observer.advance()
@@ -367,9 +367,9 @@ def _learned(
     scores = _scores(expected, alive).astype(np.float32)
     worth = np.where(single, np.inf, np.where(alive, scores, -np.inf))
     chosen = np.argsort(-worth, kind="stable")[: min(wanted, int(alive.sum()))]
-    ranked = sorted(chosen.tolist(), key=lambda n: (-scores[n], found.pieces[n]))
-    assert characters >= {found.pieces[n] for n in np.flatnonzero(single).tolist()}
-    return [found.pieces[n] for n in ranked], [float(scores[n]) for n in ranked]
+    ranked = sorted(chosen.tolist(), key=lambda n: (-scores[n], result.pieces[n]))
+    assert characters >= {result.pieces[n] for n in np.flatnonzero(single).tolist()}
+    return [result.pieces[n] for n in ranked], [float(scores[n]) for n in ranked]
 
 
 def _rounds(count: int, wanted: int) -> int:

@@ -69,8 +69,8 @@ _LAYER = re.compile(r"layers\.(\d{1,6})\.(.+)")
 def find_fairseq(source: Path) -> Path | None:
     """The checkpoint that a source is or holds, if there is fairseq's dictionary beside it."""
     home = source.parent if source.is_file() else source
-    found = find_pickled(source) if (home / DICTIONARY).exists() else []
-    return found[0] if found else None
+    result = find_pickled(source) if (home / DICTIONARY).exists() else []
+    return result[0] if result else None
 
 
 def read_fairseq(path: Path, folder: Path) -> Moves:
@@ -89,12 +89,12 @@ def read_fairseq(path: Path, folder: Path) -> Moves:
             remedy="put GPT-2's file of that name there",
         )
     raw = folder / "fairseq.safetensors"
-    found = unpickle([path], raw)
+    result = unpickle([path], raw)
     file = TensorFile(raw)
     moves, tensors = _renamed(file, path)
-    moves.dropped |= found.dropped
+    moves.dropped |= result.dropped
     raw.unlink()
-    config = _config(found.settings, tensors, path)
+    config = _config(result.settings, tensors, path)
     table = tensors["roberta.embeddings.word_embeddings.weight"]
     # fairseq has no segments; transformers cannot do without
     segments = torch.zeros(1, table.shape[1])
@@ -107,7 +107,7 @@ def read_fairseq(path: Path, folder: Path) -> Moves:
 
 def _renamed(file: TensorFile, path: Path) -> tuple[Moves, dict[str, Tensor]]:
     """The tensors by the hub's names, fused ones split into three."""
-    heads = {found[1] for found in map(_HEAD.search, file.entries) if found}
+    heads = {match[1] for match in map(_HEAD.search, file.entries) if match}
     moves = Moves()
     tensors: dict[str, Tensor] = {}
     for name in file.entries:
@@ -139,8 +139,8 @@ def _target(name: str) -> str | None:
     """The hub's name of a tensor, or what stands for three of them."""
     inner = re.sub(r"^(model\.)?(encoder|decoder)\.", "", name)
     if inner.startswith("lm_head."):
-        found = _IN_LM_HEAD.get(inner.removeprefix("lm_head."))
-        return found and f"lm_head.{found}"
+        result = _IN_LM_HEAD.get(inner.removeprefix("lm_head."))
+        return result and f"lm_head.{result}"
     if not inner.startswith("sentence_encoder."):
         return None
     inner = inner.removeprefix("sentence_encoder.")

@@ -81,22 +81,22 @@ class Variable(NamedTuple):
 def variable(hub: str, kind: FamilyName) -> Variable | None:
     """Return the variable of Google's code that holds a tensor of the hub; None if none does."""
     template, number = _template(_IN_HUB, hub)
-    found = _tables(kind)[0].get(template)
-    return found and found._replace(name=found.name.replace("{block}", number))
+    result = _tables(kind)[0].get(template)
+    return result and result._replace(name=result.name.replace("{block}", number))
 
 
 def hub_name(name: str, kind: FamilyName) -> tuple[str, bool] | None:
     """The hub's name for a variable, and whether it is stored the other way about; None if none."""
     # checkpoints made from TensorFlow Hub's modules
     template, number = _template(_IN_VARIABLE, name.removeprefix("module/"))
-    found = _tables(kind)[1].get(template)
-    return found and (found[0].replace("{block}", number), found[1])
+    result = _tables(kind)[1].get(template)
+    return result and (result[0].replace("{block}", number), result[1])
 
 
 def _template(number: re.Pattern[str], name: str) -> tuple[str, str]:
     """A name with a place in place of the layer's number, and that number."""
-    found = number.search(name)
-    return (number.sub("{block}", name, count=1), found[0]) if found else (name, "")
+    match = number.search(name)
+    return (number.sub("{block}", name, count=1), match[0]) if match else (name, "")
 
 
 @cache
@@ -226,17 +226,17 @@ def find_checkpoint(source: Path) -> Path | None:
     """
     if source.is_dir():
         indices = sorted(source.glob(f"*{INDEX_SUFFIX}"))
-        found = [path for path in indices if _is_inside(path) and is_checkpoint(path)]
-        if len(found) > 1:
+        results = [path for path in indices if _is_inside(path) and is_checkpoint(path)]
+        if len(results) > 1:
             raise ModelFolderError(
-                f"holds {len(found)} checkpoints",
+                f"holds {len(results)} checkpoints",
                 where=source,
-                remedy=f"name one: {found[-1].with_suffix('')}",
+                remedy=f"name one: {results[-1].with_suffix('')}",
             )
-        for path in () if found else indices:
+        for path in () if results else indices:
             if any(source.glob(f"{glob.escape(path.stem)}.data-*")):
                 check_file(path, source.resolve())
-        return found[0].with_suffix("") if found else None
+        return results[0].with_suffix("") if results else None
     prefix = source.with_suffix("") if source.suffix == INDEX_SUFFIX else source
     index = prefix.with_name(prefix.name + INDEX_SUFFIX)
     if not index.is_symlink() and not index.exists():
@@ -318,14 +318,14 @@ def _renamed(bundle: TensorBundle, kind: FamilyName) -> tuple[Moves, dict[str, T
     moves = Moves()
     tensors: dict[str, Tensor] = {}
     for name in bundle.entries:
-        found = hub_name(name, kind)
-        if found is None:
+        result = hub_name(name, kind)
+        if result is None:
             optimiser = _OPTIMISER.search(name)
             moves.dropped[name] = (
                 "the optimiser's" if optimiser else "no part of a model that is known"
             )
             continue
-        target, transposed = found
+        target, transposed = result
         if target in tensors:
             raise ModelFolderError(
                 f"holds {target} twice, the second time as {name[:80]}",

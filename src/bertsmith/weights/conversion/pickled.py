@@ -71,7 +71,7 @@ def find_pickled(source: Path) -> list[Path]:
     usual = source / f"{_USUAL}.index.json"
     if usual in indices:
         return indexed_files(usual, _SUFFIXES)
-    found = [
+    results = [
         path
         for path in entries
         if path.suffix in _SUFFIXES
@@ -79,22 +79,22 @@ def find_pickled(source: Path) -> list[Path]:
         and not path.name.startswith(_NO_MODEL)
         and not (indices and _SHARD.fullmatch(path.name))
     ]
-    if len(found) + len(indices) > 1:
+    if len(results) + len(indices) > 1:
         raise ModelFolderError(
-            f"holds {len(found) + len(indices)} files of pickled weights",
+            f"holds {len(results) + len(indices)} files of pickled weights",
             where=source,
-            remedy=f"name one: {(found or indices)[0]}",
+            remedy=f"name one: {(results or indices)[0]}",
         )
-    return indexed_files(indices[0], _SUFFIXES) if indices else found
+    return indexed_files(indices[0], _SUFFIXES) if indices else results
 
 
 def read_pickled(files: Sequence[Path], folder: Path) -> Moves:
     """Write pickled weights as a folder in the hub's layout; `ModelFolderError` if that fails."""
     config_beside(files[0])
-    found = unpickle(files, folder / "model.safetensors")
+    result = unpickle(files, folder / "model.safetensors")
     carry_settings(files[0], folder)
     moves = unmoved(TensorFile(folder / "model.safetensors").entries)
-    moves.dropped |= found.dropped
+    moves.dropped |= result.dropped
     return moves
 
 

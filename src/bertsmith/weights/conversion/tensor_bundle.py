@@ -143,19 +143,19 @@ def read_table(data: bytes) -> dict[bytes, bytes]:
     footer = data[-_FOOTER:]
     _, at = _handle(footer, 0)  # of blocks about blocks, of which there are none
     index, _ = _handle(footer, at)
-    found: dict[bytes, bytes] = {}
+    results: dict[bytes, bytes] = {}
     last = b""
     for bound, place in _entries(_block(data, index)):
         for key, value in _entries(_block(data, _handle(place, 0)[0])):
             # also what keeps blocks from being read twice
-            if found and key <= last:
+            if results and key <= last:
                 raise ValueError("the keys are out of order")
-            if len(found) == _MAX_ENTRIES:
+            if len(results) == _MAX_ENTRIES:
                 raise ValueError(f"more than {_MAX_ENTRIES} entries")
-            found[key], last = value, key
+            results[key], last = value, key
         if last > bound:
             raise ValueError("a block holds more than the index says")
-    return found
+    return results
 
 
 def written_table(entries: Mapping[bytes, bytes]) -> bytes:

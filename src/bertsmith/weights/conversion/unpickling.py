@@ -180,17 +180,17 @@ def _check_archive(path: Path) -> None:
 
 def _asked_for(message: str) -> str | None:
     """The name of the first thing that a pickle asks for and may not have."""
-    found = re.search(r"GLOBAL ([\w.]+)", message)
-    return found[1] if found else None
+    match = re.search(r"GLOBAL ([\w.]+)", message)
+    return match[1] if match else None
 
 
 def _state(loaded: object, path: Path) -> Mapping[str, object]:
     """The weights by their names, wherever in the file they are."""
     if isinstance(loaded, Mapping):
         candidates = (loaded, *(loaded[key] for key in _INNER if key in loaded))
-        for found in candidates:
-            if isinstance(found, Mapping) and any(isinstance(x, Tensor) for x in found.values()):
-                return {str(name): value for name, value in found.items()}
+        for result in candidates:
+            if isinstance(result, Mapping) and any(isinstance(x, Tensor) for x in result.values()):
+                return {str(name): value for name, value in result.items()}
     raise Refused("holds no tensors by names")
 
 
@@ -205,17 +205,17 @@ def _no_weight(value: Tensor) -> str | None:
 
 def _settings(loaded: object) -> dict[str, Any]:
     """The plain values among what fairseq tells of its training, one level of groups undone."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     if not isinstance(loaded, Mapping):
-        return found
+        return results
     for group in (loaded.get("args"), loaded.get("cfg")):
         values = _values(group)
         for inner in (values, _values(values.get("task")), _values(values.get("model"))):
             for key, value in list(inner.items())[:_MAX_SETTINGS]:
                 plain = isinstance(value, bool | int | float | str)
                 if plain and len(f"{key}{value}") <= _MAX_SETTING_LENGTH:
-                    found[str(key)] = value
-    return found
+                    results[str(key)] = value
+    return results
 
 
 def _values(group: object) -> Mapping[Any, Any]:

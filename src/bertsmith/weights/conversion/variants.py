@@ -43,20 +43,20 @@ def find_safetensors(source: Path) -> list[Path]:
     if (source / WEIGHTS_FILE).exists():
         return [source / WEIGHTS_FILE]
     indices = [path for path in sorted(source.glob("*.json")) if _INDEX.fullmatch(path.name)]
-    found = [
+    results = [
         path
         for path in sorted(source.glob(f"*{SUFFIX}"))
         if not _SHARD.fullmatch(path.name) and not _is_part(path)
     ]
     if (source / INDEX_FILE) in indices:
         indices = [source / INDEX_FILE]
-    if len(found) + len(indices) > 1:
+    if len(results) + len(indices) > 1:
         raise ModelFolderError(
-            f"holds {len(found) + len(indices)} models in safetensors",
+            f"holds {len(results) + len(indices)} models in safetensors",
             where=source,
-            remedy=f"name a file: {(found or indices)[0]}",
+            remedy=f"name a file: {(results or indices)[0]}",
         )
-    return indexed_files(indices[0], (SUFFIX,)) if indices else found
+    return indexed_files(indices[0], (SUFFIX,)) if indices else results
 
 
 def _is_part(path: Path) -> bool:

@@ -215,12 +215,12 @@ def without(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
 def own_positions(data: Settings, usual: str = "learned") -> Settings:
     """Return positions and segments that `transformers` has as constants, under keys of our own."""
     known = ("learned", "sinusoidal", "none")
-    found = data.get("bertsmith_positions", usual)
-    if found not in known:
+    result = data.get("bertsmith_positions", usual)
+    if result not in known:
         raise ConfigError(
-            f"bertsmith_positions is {found!r}", remedy=f"it can be {', '.join(known)}"
+            f"bertsmith_positions is {result!r}", remedy=f"it can be {', '.join(known)}"
         )
-    return {"positions": found} | ({"segments": 0} if data.get("bertsmith_segments") == 0 else {})
+    return {"positions": result} | ({"segments": 0} if data.get("bertsmith_segments") == 0 else {})
 
 
 def absolute(encoder: EncoderConfig, _: tuple[int, int] = (0, 0)) -> Settings:

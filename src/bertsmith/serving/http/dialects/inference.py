@@ -76,10 +76,10 @@ async def predict(service: Service, asked: PredictRequest) -> Response:
     service.check_size(len(rows) * max(len(chosen.facts.labels), 1), OBJECT)
     inputs = [_pair(row, bool(asked.truncate)) for row in rows]
     outcomes = await service.ask(_asked_for(chosen, asked), inputs)
-    found = [_scored(chosen.facts, outcome) for outcome in outcomes]
+    results = [_scored(chosen.facts, outcome) for outcome in outcomes]
     if not asked.raw_scores:
-        found = [[{**item, "score": shown(item["score"])} for item in own] for own in found]
-    return await service.reply_in_pieces(found[0] if alone else found, outcomes)
+        results = [[{**item, "score": shown(item["score"])} for item in own] for own in results]
+    return await service.reply_in_pieces(results[0] if alone else results, outcomes)
 
 
 def _pair(row: object, truncate: bool) -> Input:
@@ -102,8 +102,8 @@ def _scored(facts: ModelFacts, outcome: Outcome) -> list[dict[str, Any]]:
         return [{"score": score["score"], "label": score["label"]} for score in answer["scores"]]
     if "logits" in answer:
         pairs = zip(answer["logits"], labels, strict=True)
-        found = [{"score": score, "label": label} for score, label in pairs]
-        return sorted(found, key=lambda each: -_number(each["score"]))
+        results = [{"score": score, "label": label} for score, label in pairs]
+        return sorted(results, key=lambda each: -_number(each["score"]))
     return [{"score": answer["value" if "value" in answer else "score"], "label": labels[0]}]
 
 
@@ -116,10 +116,10 @@ async def rerank(service: Service, asked: RerankRequest) -> Response:
     order = sorted(range(len(scores)), key=lambda place: -_number(scores[place]))
     if not asked.raw_scores:
         scores = [shown(score) for score in scores]
-    found: list[dict[str, Any]] = [{"index": place, "score": scores[place]} for place in order]
+    results: list[dict[str, Any]] = [{"index": place, "score": scores[place]} for place in order]
     if asked.return_text:
-        found = [{**result, "text": asked.texts[result["index"]]} for result in found]
-    return await service.reply_in_pieces(found, outcomes)
+        results = [{**result, "text": asked.texts[result["index"]]} for result in results]
+    return await service.reply_in_pieces(results, outcomes)
 
 
 def _number(score: float | None) -> float:

@@ -26,7 +26,7 @@ Item = str | TextInput | QuestionInput | RankingInput
 
 async def answer(service: Service, asked: AnswerRequest) -> Response:
     """Answer each input by what the model was made for, or by the task that is named."""
-    began = time.perf_counter()
+    started = time.perf_counter()
     kinds: tuple[Kind, ...] = () if asked.task is None else (asked.task,)
     chosen = service.choose(asked.model, *kinds)
     if asked.conformal is not None and chosen.kind not in ("classes", "choices"):
@@ -54,7 +54,7 @@ async def answer(service: Service, asked: AnswerRequest) -> Response:
             "model": chosen.facts.name,
             "task": chosen.kind,
             "answers": [_answer(chosen.kind, own) for own in grouped],
-            "milliseconds": round(1000 * (time.perf_counter() - began), 3),
+            "milliseconds": round(1000 * (time.perf_counter() - started), 3),
             "tokens": tokens(outcomes),
         },
         outcomes,

@@ -173,8 +173,8 @@ def vector(outcome: Outcome) -> NDArray[np.float32]:
 def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return vectors (..., width) of length 1 with the same directions."""
     length = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    found: NDArray[np.float32] = vectors / np.maximum(length, np.float32(1e-12))
-    return found
+    result: NDArray[np.float32] = vectors / np.maximum(length, np.float32(1e-12))
+    return result
 
 
 def tokens(outcomes: Sequence[Outcome]) -> int:

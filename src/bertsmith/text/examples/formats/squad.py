@@ -257,8 +257,8 @@ class _QuestionBuilder:
 
         Where positions are not needed, it is the first of several.
         """
-        found = re.escape(text)
-        for pattern in (rf"(?<!\w){found}(?!\w)", found):
+        result = re.escape(text)
+        for pattern in (rf"(?<!\w){result}(?!\w)", result):
             starts = [match.start() for match in re.finditer(pattern, context)]
             if len(starts) == 1 or (starts and not self._need_positions):
                 return Answer(text, starts[0])
