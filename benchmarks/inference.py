@@ -212,14 +212,14 @@ def scenarios(
 
 def wanted(options: argparse.Namespace, results: Results) -> list[str]:
     """Return the names of the contestants that are installed and asked for."""
-    from bertsmith.engine.prepared import packs_bf16
+    from bertsmith.engine.prepared import multiplies_packed_bf16
 
     only = (options.only or "").split(",")
     names = []
     for name, value in CONTESTANTS.items():
         if name != REFERENCE and not any(part in name for part in only):
             continue
-        if value.precision == "bf16" and not packs_bf16():
+        if value.precision == "bf16" and not multiplies_packed_bf16():
             results.absent[name] = "this processor has no products of bf16"
             continue
         missing = [module for module in value.needs if importlib.util.find_spec(module) is None]
@@ -353,12 +353,12 @@ def measured_peaks(threads: int) -> dict[str, float]:
     """
     import torch
 
-    from bertsmith.engine.prepared import packs_bf16
+    from bertsmith.engine.prepared import multiplies_packed_bf16
     from bertsmith.training.peak import fastest, measure_peak
 
     torch.set_num_threads(threads)
     kinds = {"fp32": torch.float32}
-    if packs_bf16():
+    if multiplies_packed_bf16():
         kinds["bf16"] = torch.bfloat16
     if torch.cpu._is_vnni_supported():
         kinds["int8"] = torch.int8

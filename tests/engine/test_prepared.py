@@ -26,7 +26,7 @@ from bertsmith.engine.answers import (
 from bertsmith.engine.config import EngineConfig, FeatureConfig, Number
 from bertsmith.engine.features import Features
 from bertsmith.engine.fill_mask import MaskFilling
-from bertsmith.engine.native import cannot
+from bertsmith.engine.native import unsupported_reason
 from bertsmith.engine.prepared import Backend, Prepared, prepare_model
 from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
 from bertsmith.network.encoded import Taps
@@ -116,7 +116,7 @@ WAYS = [
 def way(request: pytest.FixtureRequest) -> Way:
     """A backend with a precision that this machine has."""
     backend, precision = request.param
-    reason = cannot(EncoderConfig(**SIZES), precision) if backend == "native" else None
+    reason = unsupported_reason(EncoderConfig(**SIZES), precision) if backend == "native" else None
     if reason:
         pytest.skip(reason)
     return backend, precision
@@ -254,7 +254,9 @@ def test_precision_threads_and_backend_are_told(model: Model) -> None:
 
 
 def test_int8_without_kernels_is_refused(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertsmith.engine.prepared.cannot", lambda *_: "there are none here")
+    monkeypatch.setattr(
+        "bertsmith.engine.prepared.unsupported_reason", lambda *_: "there are none here"
+    )
     with pytest.raises(ConfigError, match="no int8 products: there are none here"):
         prepare_model(model, EngineConfig(precision="int8"))
     assert prepare_model(copy.deepcopy(model), EngineConfig()).backend == "torch"

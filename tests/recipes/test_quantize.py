@@ -16,7 +16,7 @@ import bertsmith
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.kernels import instruction_set
-from bertsmith.engine.prepared import packs_bf16
+from bertsmith.engine.prepared import multiplies_packed_bf16
 from bertsmith.network.config import EncoderConfig, ModelConfig, Preprocessing
 from bertsmith.network.model import build_model
 from bertsmith.recipes import quantize as quantizing
@@ -107,7 +107,11 @@ def test_a_slower_or_worse_one_is_refused_with_the_table(
         timed(patched, {"fp32": 1.25, "bf16": 1.0, "int8": 1.5})
         assert main(inputs) == 2
         said = capsys.readouterr().err
-        fastest = "1.50 times the time of bf16" if packs_bf16() else "1.20 times the time of fp32"
+        fastest = (
+            "1.50 times the time of bf16"
+            if multiplies_packed_bf16()
+            else "1.20 times the time of fp32"
+        )
         assert f"int8 is not faster here: {fastest}" in said
         assert "1500" in said
     with monkeypatch.context() as patched:

@@ -53,8 +53,8 @@ def predictions(
         inside = torch.tensor([places[number][n] for number, n in own], dtype=torch.int64)
         sizes = torch.tensor([len(places[number]) for number in numbers.tolist()])
         starts = batch.starts.repeat_interleave(sizes.to(batch.ids.device))
-        at = starts + inside.to(batch.ids.device)
-        rows = model.encoder(batch, at=at).last
+        tokens = starts + inside.to(batch.ids.device)
+        rows = model.encoder(batch, at=tokens).last
         for begin in range(0, len(own), ROWS_PROJECTED):
             part = slice(begin, begin + ROWS_PROJECTED)
             logits = model.masked_lm(rows[part])[:, : tokenizer.size].float()
@@ -81,10 +81,10 @@ def log_probabilities(
     """Return the log-probability of each of the `targets` of each cloze, (targets,) per cloze."""
     results: list[NDArray[np.float64]] = [np.empty(0)] * len(clozes)
     for numbers, shares in cloze_predictions(model, tokenizer, clozes, forward):
-        asked = [targets[number] for number in numbers]
-        sizes = [len(request) for request in asked]
+        requested = [targets[number] for number in numbers]
+        sizes = [len(request) for request in requested]
         rows = torch.arange(len(numbers)).repeat_interleave(torch.tensor(sizes))
-        flat = torch.tensor([item for own in asked for item in own], dtype=torch.int64)
+        flat = torch.tensor([item for wanted in requested for item in wanted], dtype=torch.int64)
         values = shares[rows.to(shares.device), flat.to(shares.device)].double().cpu()
         for number, part in zip(numbers, values.split(sizes), strict=True):
             results[number] = part.numpy()

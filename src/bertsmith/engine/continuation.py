@@ -100,10 +100,10 @@ class TextContinuation:
     def decode(self, request: Request[Example], output: list[int]) -> Continuation:
         """Return the new tokens, and their text with the blank that stands before it."""
         begin = len(request.encoded.ids[0])
-        before = self._tokenizer.decode(output[1:begin])
-        whole = self._tokenizer.decode(output[1:])
-        goes_on = whole.startswith(before)
-        text = whole[len(before) :] if goes_on else self._tokenizer.decode(output[begin:])
+        prompt_text = self._tokenizer.decode(output[1:begin])
+        full_text = self._tokenizer.decode(output[1:])
+        goes_on = full_text.startswith(prompt_text)
+        text = full_text[len(prompt_text) :] if goes_on else self._tokenizer.decode(output[begin:])
         return Continuation(ids=np.array(output[begin:], np.int64), text=text)
 
 
@@ -125,26 +125,28 @@ def _extend(
     for units, batch in forward.batches(model, encoded):
         last = model.encoder(batch, at=batch.offsets[1:] - 1).last
         numbers = [free[unit] for unit in units.tolist()]
-        for part, own in zip(last.split(_TEXTS), _parts(numbers), strict=True):
+        for part, row_numbers in zip(last.split(_TEXTS), _split(numbers), strict=True):
             # a table may have more rows than there are pieces
             logits = model.masked_lm(part)[:, : tokenizer.size].float()
             logits = logits.index_fill(1, specials, -torch.inf)
-            for number, token in zip(own, _chosen(logits, own, draws, config), strict=True):
+            for number, token in zip(
+                row_numbers, _choose_tokens(logits, row_numbers, draws, config), strict=True
+            ):
                 texts[number].append(token)
 
 
-def tempered(logits: Tensor, temperature: float) -> Tensor:
+def apply_temperature(logits: Tensor, temperature: float) -> Tensor:
     """Return probabilities, in float64, of logits or log-probabilities at a temperature above 0."""
     exact = logits.double()
     # of differences from the highest: divided by a very small number these are 0 or infinite
     return ((exact - exact.amax(1, keepdim=True)) / temperature).softmax(1)
 
 
-def _parts(numbers: list[int]) -> list[list[int]]:
+def _split(numbers: list[int]) -> list[list[int]]:
     return [numbers[begin : begin + _TEXTS] for begin in range(0, len(numbers), _TEXTS)]
 
 
-def _chosen(
+def _choose_tokens(
     logits: Tensor,
     numbers: Sequence[int],
     draws: Sequence[np.random.Generator],
@@ -153,7 +155,7 @@ def _chosen(
     """Return a token for each text, the likeliest or one that its own generator draws."""
     if not config.temperature:
         return logits.argmax(1).tolist()
-    sums = tempered(logits, config.temperature).cumsum(1)
+    sums = apply_temperature(logits, config.temperature).cumsum(1)
     points = [[draws[number].random()] for number in numbers]
     at = torch.tensor(points, dtype=torch.float64, device=logits.device) * sums[:, -1:]
     return torch.searchsorted(sums, at, right=True)[:, 0].tolist()

@@ -25,8 +25,8 @@ from bertsmith.engine.predictor import (
     Outputs,
     Predictor,
     Request,
-    by_request,
-    joined,
+    join_requests,
+    split_by_request,
     text_length,
 )
 from bertsmith.network.batch import Batch
@@ -77,18 +77,18 @@ def layer_mix(name: str, layers: int) -> LayerMix:
     if name.startswith(_MIX):
         return _checked(_mix(name.removeprefix(_MIX), layers), name, layers)
     if name not in NAMED:
-        known = ", ".join(NAMED)
+        names = ", ".join(NAMED)
         raise ConfigError(
             f"there is no layer {name!r}",
-            remedy=f"name one of 0 to {layers}, {known}, or mix:FILE, or mix:WEIGHT,WEIGHT,...",
+            remedy=f"name one of 0 to {layers}, {names}, or mix:FILE, or mix:WEIGHT,WEIGHT,...",
         )
-    least, made = NAMED[name]
-    if layers < least:
+    min_layers, mix = NAMED[name]
+    if layers < min_layers:
         raise ConfigError(
             f"layer is {name!r}, and the model has {counted(layers, 'layer')}",
             remedy="name another",
         )
-    return made(layers)
+    return mix(layers)
 
 
 def _mix(value: str, layers: int) -> LayerMix:
@@ -177,7 +177,7 @@ _HELD = 2**27
 _NO_SPANS = np.zeros((0, 2), np.int64)
 
 
-def for_model(config: FeatureConfig, model: Model) -> FeatureConfig:
+def resolve_pooling(config: FeatureConfig, model: Model) -> FeatureConfig:
     """Return the config with the pooling that suits a model in place of auto."""
     if config.pool != "auto":
         return config
@@ -213,11 +213,11 @@ def read_text(
     """
     if example.text_pair is not None:
         return _read_pair(tokenizer, example, longest=longest, alone=spans or long == "windows")
-    places = None
+    spans_ = None
     if spans:
         encoding = tokenizer.encode_spans(example.text)
         result = encoding.ids
-        places = np.stack([encoding.starts, encoding.ends], axis=1).astype(np.int64)
+        spans_ = np.stack([encoding.starts, encoding.ends], axis=1).astype(np.int64)
     else:
         (result,) = tokenizer.encode([example.text])
     parts = [result[: longest - 2]]
@@ -229,7 +229,7 @@ def read_text(
     return ReadText(
         ids=[ids for ids, _ in sequences],
         segments=[segments for _, segments in sequences],
-        spans=None if places is None else places[:read],
+        spans=None if spans_ is None else spans_[:read],
         left_out=len(result) - read,
     )
 
@@ -305,7 +305,7 @@ def features(
 
 def width(model: Model, config: FeatureConfig, after: Sequence[nn.Module] = ()) -> int:
     """The length of the vectors; raises `ConfigError` as `features` does."""
-    config, encoder = for_model(config, model), model.config.encoder
+    config, encoder = resolve_pooling(config, model), model.config.encoder
     mix = layer_mix(config.layer, encoder.layers)
     size = encoder.hidden * mix.parts * len(config.kinds)
     for layer in after:
@@ -324,7 +324,7 @@ class Features:
         after: Sequence[nn.Module],
     ) -> None:
         """`after` are layers on top of pooled vectors; raises `ConfigError` as `features` does."""
-        config = for_model(config, model)
+        config = resolve_pooling(config, model)
         self._tokenizer, self._config, self._after = tokenizer, config, after
         encoder = model.config.encoder
         self._mix: LayerMix = layer_mix(config.layer, encoder.layers)
@@ -354,7 +354,7 @@ class Features:
         read = [
             read_text(
                 self._tokenizer,
-                self._as_read(example),
+                self._prepare_text(example),
                 longest=self._longest,
                 long=self._config.truncation,
                 spans=self._config.unit != "text",
@@ -372,20 +372,20 @@ class Features:
     ) -> Sequence[Any]:
         """Return the vector of each text, or those of the tokens of each of its sequences."""
         with forward_only(model, forward.precision):
-            result = self._of_sequences(model, joined(requests), forward)
-            own = by_request(requests, result)
+            result = self._sequence_vectors(model, join_requests(requests), forward)
+            outputs = split_by_request(requests, result)
             if self._config.unit != "text":
-                return own
-            return list(self._of_texts(requests, own, together=not forward.alone))
+                return outputs
+            return list(self._text_vectors(requests, outputs, fused_linear=not forward.alone))
 
     def decode(self, request: Request[Example], output: Any) -> TextFeatures:  # noqa: ANN401
         """Return the features of a text."""
         (text,) = request.encoded.sidecar
         if self._config.unit == "text":
             return self._features(request.example, text, output)
-        return self._of_rows(request.example, text, output)
+        return self._row_features(request.example, text, output)
 
-    def _as_read(self, example: Example) -> Example:
+    def _prepare_text(self, example: Example) -> Example:
         """The example with the prompt, and lower-cased where that is asked for."""
         config = self._config
         text, pair = config.prompt + example.text, example.text_pair
@@ -394,20 +394,22 @@ class Features:
             text, pair = text.lower(), None if pair is None else pair.lower()
         return replace(example, text=text, text_pair=pair)
 
-    def _of_sequences(
+    def _sequence_vectors(
         self, model: Model, encoded: EncodedExamples, forward: Forward
     ) -> list[NDArray[np.float32]]:
         """Return the vector (width,) of each sequence, or those (length, width) of its tokens."""
         results: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(encoded)
         for indices, batch in forward.batches(model, encoded):
-            vectors = self._of_batch(model, batch).float().cpu().numpy()
-            whole = self._config.unit == "text"
-            own = list(vectors) if whole else np.split(vectors, np.cumsum(batch.lengths)[:-1])
-            for index, vector in zip(indices.tolist(), own, strict=True):
+            vectors = self._batch_vectors(model, batch).float().cpu().numpy()
+            by_text = self._config.unit == "text"
+            vectors_by_sequence = (
+                list(vectors) if by_text else np.split(vectors, np.cumsum(batch.lengths)[:-1])
+            )
+            for index, vector in zip(indices.tolist(), vectors_by_sequence, strict=True):
                 results[index] = vector
         return results
 
-    def _of_batch(self, model: Model, batch: Batch) -> Tensor:
+    def _batch_vectors(self, model: Model, batch: Batch) -> Tensor:
         """Vectors (sequences, width), or (tokens, width) where each token or word has one."""
         if self._config.pool == "pooler":
             read = model.pooled_places(batch)
@@ -418,12 +420,12 @@ class Features:
             return hidden
         return pooled(cast("tuple[VectorPooling, ...]", self._config.kinds), hidden, batch.offsets)
 
-    def _of_texts(
+    def _text_vectors(
         self,
         requests: Sequence[Request[Example]],
         own: Sequence[Outputs],
         *,
-        together: bool,
+        fused_linear: bool,
     ) -> NDArray[np.float32]:
         """Return the vectors (texts, width), windows averaged by their tokens."""
         averaged = [
@@ -437,11 +439,11 @@ class Features:
         stacked = torch.from_numpy(np.stack(averaged))
         for layer in self._after:
             # the last bits of a product depend on the number of its rows
-            parts = [stacked] if together else stacked.split(1)
+            parts = [stacked] if fused_linear else stacked.split(1)
             stacked = torch.cat([layer(part) for part in parts])
         return stacked.numpy()
 
-    def _of_rows(
+    def _row_features(
         self, example: Example, text: ReadText, own: Sequence[NDArray[np.float32]]
     ) -> TextFeatures:
         """The features of a text's tokens or words."""

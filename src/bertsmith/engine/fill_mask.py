@@ -99,7 +99,7 @@ def fill_masks(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Gaps:
+class _MaskedText:
     """A sequence with masks, and what stands `before` each of them in the text."""
 
     ids: Ids
@@ -107,7 +107,7 @@ class _Gaps:
     before: tuple[Before, ...]
 
     @classmethod
-    def of(cls, request: Request[Example], tokenizer: Tokenizer) -> _Gaps:
+    def of(cls, request: Request[Example], tokenizer: Tokenizer) -> _MaskedText:
         """Return the sequence of a request."""
         example, (ids,) = request.example, request.encoded.ids
         texts = [example.text] if example.text_pair is None else [example.text, example.text_pair]
@@ -126,11 +126,11 @@ class _Gaps:
         """Return the cloze of a place."""
         return Cloze(ids=self.ids, segments=self.segments, place=place)
 
-    def filled(self, mask: int, place: int, word: Pieces) -> _Gaps:
+    def filled(self, mask: int, place: int, word: Pieces) -> _MaskedText:
         """Return the same with a word in place of a mask, given its number and place."""
         cloze = with_pieces(self.cloze(place), word)
         others = self.before[:mask] + self.before[mask + 1 :]
-        return _Gaps(ids=cloze.ids, segments=cloze.segments, before=others)
+        return _MaskedText(ids=cloze.ids, segments=cloze.segments, before=others)
 
 
 class MaskFilling:
@@ -153,11 +153,11 @@ class MaskFilling:
         self._config = config or FillingConfig()
         self._longest = model.config.encoder.longest
         self._choices = {
-            place: [self._spelled(choice, place) for choice in self._config.choices]
+            place: [self._spell(choice, place) for choice in self._config.choices]
             for place in get_args(Before)
         }
 
-    def _spelled(self, choice: str, place: Before) -> Pieces:
+    def _spell(self, choice: str, place: Before) -> Pieces:
         """Return the pieces of a choice; raises `ConfigError`."""
         pieces = choice_pieces(self._tokenizer, choice, place)
         if not pieces or self._tokenizer.unknown_id in pieces:
@@ -183,8 +183,8 @@ class MaskFilling:
             [example.text_pair for example in examples],
             longest=self._longest,
         )
-        for example, own in zip(examples, encoded.by_row(), strict=True):
-            self.check(example, own)
+        for example, units in zip(examples, encoded.by_row(), strict=True):
+            self.check(example, units)
         return encoded
 
     def check(self, example: Example, encoded: EncodedExamples) -> None:
@@ -215,55 +215,56 @@ class MaskFilling:
         forward: Forward,
     ) -> list[Fillings]:
         """Return the likeliest fillings for each mask of each text."""
-        texts = [_Gaps.of(request, self._tokenizer) for request in requests]
-        result = self._filled(model, texts, forward)
+        texts = [_MaskedText.of(request, self._tokenizer) for request in requests]
+        result = self._fill(model, texts, forward)
         if not self._config.joint:
-            return [Fillings(masks=own) for own in result]
-        together = self._joint(model, texts, result, forward)
+            return [Fillings(masks=fillings) for fillings in result]
+        fused_linear = self._joint(model, texts, result, forward)
         return [
-            Fillings(masks=own, joint=joint) for own, joint in zip(result, together, strict=True)
+            Fillings(masks=fillings, joint=joint)
+            for fillings, joint in zip(result, fused_linear, strict=True)
         ]
 
-    def _words(self, model: Model, texts: Sequence[_Gaps], forward: Forward) -> list[Filled]:
+    def _words(self, model: Model, texts: Sequence[_MaskedText], forward: Forward) -> list[Filled]:
         """Return words for each mask of some sequences, the best first."""
         masks = [self._masks(text) for text in texts]
-        asked = [
+        masked_words = [
             (text.cloze(place), written)
             for text, places in zip(texts, masks, strict=True)
             for place, written in zip(places, text.before, strict=True)
         ]
         if self._config.choices:
-            result = self._chosen(model, asked, forward)
+            result = self._score_choices(model, masked_words, forward)
         else:
-            clozes = [cloze for cloze, _ in asked]
-            most = self._config.most_pieces
+            clozes = [cloze for cloze, _ in masked_words]
+            max_pieces = self._config.most_pieces
             result = likely_words(
-                model, self._tokenizer, clozes, forward, most_pieces=most, top=self._top
+                model, self._tokenizer, clozes, forward, most_pieces=max_pieces, top=self._top
             )
         rest = iter(result)
         return [[next(rest) for _ in places] for places in masks]
 
-    def _masks(self, text: _Gaps) -> list[int]:
+    def _masks(self, text: _MaskedText) -> list[int]:
         return np.flatnonzero(text.ids == self._tokenizer.mask_id).tolist()
 
-    def _chosen(
+    def _score_choices(
         self, model: Model, masked: Sequence[tuple[Cloze, Before]], forward: Forward
     ) -> Filled:
         """Return all choices for each mask, the best first."""
-        asked = [(cloze, self._choices[written]) for cloze, written in masked]
-        scored = score_words(model, self._tokenizer, asked, forward)
+        masked_words = [(cloze, self._choices[written]) for cloze, written in masked]
+        scored = score_words(model, self._tokenizer, masked_words, forward)
         return [
             best_first(
                 Filling(choice, float(np.exp(total)), word, total)
                 for choice, word, total in zip(self._config.choices, words, totals, strict=True)
             )
-            for (_, words), totals in zip(asked, scored, strict=True)
+            for (_, words), totals in zip(masked_words, scored, strict=True)
         ]
 
     def _joint(
         self,
         model: Model,
-        masked: Sequence[_Gaps],
+        masked: Sequence[_MaskedText],
         alone: Sequence[Filled],
         forward: Forward,
     ) -> list[JointFilling]:
@@ -272,29 +273,31 @@ class MaskFilling:
         `alone` are the fillings of each mask beside the others masked.
         """
         texts = list(masked)
-        results = [list(own) for own in alone]
-        left = [list(range(len(own))) for own in alone]
+        results = [list(fillings) for fillings in alone]
+        open_masks = [list(range(len(fillings))) for fillings in alone]
         words: list[dict[int, Filling]] = [{} for _ in texts]
         while True:
-            for number, own in enumerate(results):
-                if own:
-                    best = max(range(len(own)), key=lambda mask: own[mask][0].score)
+            for number, fillings in enumerate(results):
+                if fillings:
+                    best = max(range(len(fillings)), key=lambda mask: fillings[mask][0].score)
                     place = self._masks(texts[number])[best]
-                    texts[number] = texts[number].filled(best, place, own[best][0].ids)
-                    words[number][left[number].pop(best)] = own[best][0]
-            open_ones = [number for number, own in enumerate(left) if own]
-            if not open_ones:
+                    texts[number] = texts[number].filled(best, place, fillings[best][0].ids)
+                    words[number][open_masks[number].pop(best)] = fillings[best][0]
+            open_texts = [number for number, fillings in enumerate(open_masks) if fillings]
+            if not open_texts:
                 break
-            again = self._filled(model, [texts[number] for number in open_ones], forward)
+            refilled = self._fill(model, [texts[number] for number in open_texts], forward)
             results = [[] for _ in texts]
-            for number, own in zip(open_ones, again, strict=True):
-                results[number] = own
+            for number, fillings in zip(open_texts, refilled, strict=True):
+                results[number] = fillings
         return [
-            JointFilling(words=tuple(own[mask] for mask in sorted(own)), order=tuple(own))
-            for own in words
+            JointFilling(
+                words=tuple(fillings[mask] for mask in sorted(fillings)), order=tuple(fillings)
+            )
+            for fillings in words
         ]
 
-    def _filled(self, model: Model, texts: Sequence[_Gaps], forward: Forward) -> list[Filled]:
+    def _fill(self, model: Model, texts: Sequence[_MaskedText], forward: Forward) -> list[Filled]:
         """Return the likeliest fillings for each mask of some sequences, the others masked."""
         if self._config.choices or self._config.most_pieces > 1:
             return self._words(model, texts, forward)
@@ -304,8 +307,8 @@ class MaskFilling:
         results: list[Filled] = [[]] * len(texts)
         for indices, batch in forward.batches(model, encoded):
             fillings = _fillings(model, self._tokenizer, batch, self._top, self._among)
-            for index, own in zip(indices.tolist(), fillings, strict=True):
-                results[index] = own
+            for index, fillings_of_text in zip(indices.tolist(), fillings, strict=True):
+                results[index] = fillings_of_text
         return results
 
     def decode(self, request: Request[Example], output: Fillings) -> Fillings:
@@ -325,7 +328,7 @@ def _fillings(
     for part, owner in zip(at.split(ROWS_PROJECTED), owners.split(ROWS_PROJECTED), strict=True):
         # a table may have more rows than there are pieces
         logits = model.masked_lm(encoded.rows(part))[:, : tokenizer.size]
-        values, pieces = _chosen(logits, top, among)
+        values, pieces = _score_choices(logits, top, among)
         for sequence, shares, ids in zip(owner.tolist(), values, pieces, strict=True):
             fillings[sequence].append(
                 [
@@ -336,12 +339,12 @@ def _fillings(
     return fillings
 
 
-def _chosen(
+def _score_choices(
     logits: Tensor, top: int, among: Sequence[int]
 ) -> tuple[list[list[float]], list[list[int]]]:
     probabilities = logits.float().softmax(-1)
     if among:
-        asked = probabilities[:, list(among)].tolist()
-        return asked, [list(among) for _ in asked]
+        probabilities_of_choices = probabilities[:, list(among)].tolist()
+        return probabilities_of_choices, [list(among) for _ in probabilities_of_choices]
     values, pieces = probabilities.topk(min(top, probabilities.shape[-1]))
     return values.tolist(), pieces.tolist()

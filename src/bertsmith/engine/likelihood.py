@@ -70,11 +70,11 @@ class TextScoring:
             [text for text in (example.text, example.text_pair) if text is not None]
             for example in examples
         ]
-        flat = [text for own in texts for text in own]
+        flat = [text for text_of_pair in texts for text in text_of_pair]
         encoded = encode_examples(self._tokenizer, flat, longest=self._longest)
-        grouped = encoded.grouped([len(own) for own in texts])
-        for example, own in zip(examples, grouped.by_row(), strict=True):
-            self._check(example, own)
+        grouped = encoded.grouped([len(text_of_pair) for text_of_pair in texts])
+        for example, text_of_pair in zip(examples, grouped.by_row(), strict=True):
+            self._check(example, text_of_pair)
         return grouped
 
     def _check(self, example: Example, encoded: EncodedExamples) -> None:
@@ -95,12 +95,12 @@ class TextScoring:
         self, model: Model, requests: Sequence[Request[Example]], forward: Forward
     ) -> list[list[NDArray[np.float64]]]:
         """Return the log-probabilities of the tokens of each text of each request."""
-        whole = EncodedExamples.joined([request.encoded for request in requests])
-        score = self._from_left if self._causal else self._masked
-        results = iter(score(model, whole, forward))
+        texts = EncodedExamples.joined([request.encoded for request in requests])
+        score = self._score_left_to_right if self._causal else self._score_masked
+        results = iter(score(model, texts, forward))
         return [[next(results) for _ in request.encoded.ids] for request in requests]
 
-    def _masked(
+    def _score_masked(
         self, model: Model, texts: EncodedExamples, forward: Forward
     ) -> Iterator[NDArray[np.float64]]:
         """Yield the log-probabilities of each text, each of its tokens masked in its turn."""
@@ -139,7 +139,7 @@ class TextScoring:
             masked[place:end] = self._tokenizer.mask_id
             yield Cloze(ids=masked, segments=segments, place=place)
 
-    def _from_left(
+    def _score_left_to_right(
         self, model: Model, texts: EncodedExamples, forward: Forward
     ) -> Iterator[NDArray[np.float64]]:
         """Yield the log-probabilities of each text, each token given those before it."""

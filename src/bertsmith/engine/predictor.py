@@ -131,17 +131,19 @@ def split_requests(
 ) -> list[Request[E]]:
     """Return a request for each of some examples that were encoded together."""
     return [
-        Request(example=example, encoded=own, number=number)
-        for number, (example, own) in enumerate(zip(examples, encoded.by_row(), strict=True), first)
+        Request(example=example, encoded=units, number=number)
+        for number, (example, units) in enumerate(
+            zip(examples, encoded.by_row(), strict=True), first
+        )
     ]
 
 
-def joined(requests: Sequence[Request[Any]]) -> EncodedExamples:
+def join_requests(requests: Sequence[Request[Any]]) -> EncodedExamples:
     """Return the units of all requests, one after another."""
     return EncodedExamples.joined([request.encoded for request in requests])
 
 
-def by_request(requests: Sequence[Request[Any]], units: Outputs) -> list[Outputs]:
+def split_by_request(requests: Sequence[Request[Any]], units: Outputs) -> list[Outputs]:
     """Split the outputs of all units into those of each request."""
     results: list[Outputs] = []
     begin = 0

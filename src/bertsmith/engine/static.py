@@ -55,9 +55,9 @@ class StaticVectors:
                     remedy="name its column with --text-column",
                 )
             texts = [self.prompt + item.text for item in window]
-            whole = self.tokenizer.encode(texts)
-            read = [ids[: self.longest] for ids in whole]
-            every = zip(window, whole, read, self.means(read), strict=True)
+            encoded = self.tokenizer.encode(texts)
+            read = [ids[: self.longest] for ids in encoded]
+            every = zip(window, encoded, read, self.means(read), strict=True)
             for example, ids, own, vector in every:
                 yield TextFeatures(
                     example=example, vectors=vector, spans=_NONE, names=(), tokens=len(own),
@@ -68,11 +68,11 @@ class StaticVectors:
         """Return the means of the vectors of texts' pieces after all layers, (texts, width)."""
         results = np.zeros((len(pieces), self.table.shape[1]), np.float32)
         sizes = np.array([len(ids) for ids in pieces], np.int64)
-        held = np.flatnonzero(sizes)
-        if len(held):
-            rows = self.table[np.concatenate([pieces[number] for number in held.tolist()])]
-            begins = np.cumsum(sizes[held]) - sizes[held]
-            results[held] = np.add.reduceat(rows, begins, axis=0) / sizes[held, None]
+        nonempty = np.flatnonzero(sizes)
+        if len(nonempty):
+            rows = self.table[np.concatenate([pieces[number] for number in nonempty.tolist()])]
+            begins = np.cumsum(sizes[nonempty]) - sizes[nonempty]
+            results[nonempty] = np.add.reduceat(rows, begins, axis=0) / sizes[nonempty, None]
         for layer in self.after:
             results = layer(torch.from_numpy(results)).numpy()
         if self.normalize:

@@ -64,7 +64,7 @@ class Dropout(nn.Module):
 
 def kept_scale(share: float) -> float:
     """Return the factor of the values that are kept."""
-    return 256 / (256 - _limit(share))
+    return 256 / (256 - _dropped_bytes(share))
 
 
 def kept_bits(like: Tensor, share: float) -> Tensor:
@@ -76,7 +76,7 @@ def kept_bits(like: Tensor, share: float) -> Tensor:
     count = like.numel()
     byte = random_words(-(-count // 4)).view(torch.int8)[:count].view(like.shape)
     # negative, and so all ones once shifted, below 128 - limit: 256 - limit of 256 bytes
-    kept: Tensor = byte.to(torch.int16).sub_(128 - _limit(share)).bitwise_right_shift_(15)
+    kept: Tensor = byte.to(torch.int16).sub_(128 - _dropped_bytes(share)).bitwise_right_shift_(15)
     return kept.to(bits)
 
 
@@ -99,7 +99,7 @@ def random_words(count: int) -> Tensor:
     Wellons' lowbias32), with a key of its own before each round.
     """
     first, second = torch.randint(-(2**31), 2**31, (2,)).tolist()
-    words = _counter(1 << max(16, math.ceil(math.log2(max(count, 1)))))[:count] * -1640531527
+    words = _counters(1 << max(16, math.ceil(math.log2(max(count, 1)))))[:count] * -1640531527
     words.add_(first)
     shifted = torch.empty_like(words)
 
@@ -114,11 +114,11 @@ def random_words(count: int) -> Tensor:
 
 
 @functools.cache
-def _counter(count: int) -> Tensor:
+def _counters(count: int) -> Tensor:
     return torch.arange(count, dtype=torch.int32)
 
 
-def _limit(share: float) -> int:
+def _dropped_bytes(share: float) -> int:
     """Bytes of 256 that drop their entry."""
     return min(255, max(1, round(share * 256)))
 

@@ -43,8 +43,8 @@ def forward_flops(config: ModelConfig, work: Work) -> float:
     """Operations of one forward pass."""
     encoder = config.encoder
     last = work.tokens if work.last_tokens is None else work.last_tokens
-    *before, last_pairs = _seen_pairs(encoder, work)
-    flops = sum(_layer_flops(encoder, work.tokens, work.tokens, pairs) for pairs in before)
+    *local_pairs, last_pairs = _seen_pairs(encoder, work)
+    flops = sum(_layer_flops(encoder, work.tokens, work.tokens, pairs) for pairs in local_pairs)
     flops += _layer_flops(encoder, work.tokens, last, last_pairs)
     width = encoder.embedding or encoder.hidden
     if encoder.embedding is not None:
@@ -83,18 +83,18 @@ def work_of(batch: Batch, *, window: int | None = None, last_needed: bool = Fals
     work = Work(tokens=batch.tokens, pairs=pairs, targets=targets, sequences=batch.sequences)
     if window is not None:
         every = torch.arange(batch.tokens, device=batch.ids.device)
-        work = replace(work, near_pairs=_near(batch, every, window // 2))
+        work = replace(work, near_pairs=_local_pairs(batch, every, window // 2))
     if not last_needed or "replaced_tokens" in batch.targets:
         return work
     read = torch.cat([*at, batch.starts]).unique()
     owner = torch.bucketize(read, batch.offsets, right=True) - 1
     lengths = torch.tensor(batch.lengths, device=read.device)
-    near = None if window is None else _near(batch, read, window // 2)
+    local_pairs = None if window is None else _local_pairs(batch, read, window // 2)
     last_pairs = int(lengths[owner].sum())
-    return replace(work, last_tokens=len(read), last_pairs=last_pairs, last_near_pairs=near)
+    return replace(work, last_tokens=len(read), last_pairs=last_pairs, last_near_pairs=local_pairs)
 
 
-def _near(batch: Batch, at: Tensor, reach: int) -> int:
+def _local_pairs(batch: Batch, at: Tensor, reach: int) -> int:
     """Pairs of the tokens `at` and those of their sequence up to `reach` away."""
     owner = torch.bucketize(at, batch.offsets, right=True) - 1
     before = at - batch.offsets[owner]

@@ -123,12 +123,12 @@ def build_model(config: ModelConfig, *, seed: int) -> Model:
     generator = torch.Generator().manual_seed(int(stream(Purpose.WEIGHTS, seed)))
     initialise(model, generator, config.encoder.initial_std)
     if config.encoder.norm == "before":
-        _calm(model.encoder)
+        _scale_residual_outputs(model.encoder)
     return model
 
 
 @torch.no_grad()
-def _calm(encoder: Encoder) -> None:
+def _scale_residual_outputs(encoder: Encoder) -> None:
     """Scale what layers add to the stream down, so that their sum stays in bounds.
 
     Shoeybi et al. 2019, section 4: by the root of two sums a layer. Norms after each sum need none.

@@ -38,8 +38,8 @@ def _weighted_mean(hidden: Tensor, offsets: Tensor) -> Tensor:
     return _reduced(hidden * place[:, None], "sum", offsets) / total
 
 
-def _reduced(hidden: Tensor, how: str, offsets: Tensor) -> Tensor:
-    reduced: Tensor = torch.segment_reduce(hidden, how, offsets=offsets, axis=0)
+def _reduced(hidden: Tensor, kind: str, offsets: Tensor) -> Tensor:
+    reduced: Tensor = torch.segment_reduce(hidden, kind, offsets=offsets, axis=0)
     return reduced
 
 

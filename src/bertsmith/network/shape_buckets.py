@@ -50,7 +50,7 @@ def encode(
     )  # fmt: skip
 
 
-def bucket(rows: int, least: int = _MIN_ROWS) -> int:
+def round_up(rows: int, least: int = _MIN_ROWS) -> int:
     """Return the number of rows rounded up to a multiple of 64, or of 16 below 1,024.
 
     Below `least` it stays as it is.
@@ -63,7 +63,7 @@ def bucket(rows: int, least: int = _MIN_ROWS) -> int:
 
 def pad_batch(batch: Batch) -> Batch:
     """Return the batch with one sequence more where that fills its bucket."""
-    padding = bucket(batch.tokens, _MIN_TOKENS) - batch.tokens
+    padding = round_up(batch.tokens, _MIN_TOKENS) - batch.tokens
     if not padding:
         return batch
     more = batch.ids.new_zeros(padding)
@@ -79,7 +79,7 @@ def pad_batch(batch: Batch) -> Batch:
 
 def pad_places(places: Places, tokens: int) -> Tensor:
     """Return places, in order, with some of the other tokens where that fills their bucket."""
-    padding = bucket(len(places)) - len(places)
+    padding = round_up(len(places)) - len(places)
     if not padding:
         return places
     others = torch.ones(tokens, dtype=torch.bool)
@@ -89,4 +89,4 @@ def pad_places(places: Places, tokens: int) -> Tensor:
 
 def pad_targets(at: Places) -> Tensor:
     """Return tokens to be read with token 0 repeated where that fills their bucket."""
-    return at if at.is_cuda else F.pad(at, (0, bucket(len(at)) - len(at)))
+    return at if at.is_cuda else F.pad(at, (0, round_up(len(at)) - len(at)))

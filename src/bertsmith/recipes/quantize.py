@@ -32,9 +32,9 @@ from bertsmith.core.ownership import new_folder
 from bertsmith.core.printable import counted
 from bertsmith.engine.config import EngineConfig, FeatureConfig, Number
 from bertsmith.engine.features import Features
-from bertsmith.engine.native import cannot
+from bertsmith.engine.native import unsupported_reason
 from bertsmith.engine.predictor import Answering, Predictor, Request, split_requests
-from bertsmith.engine.prepared import Prepared, packs_bf16, prepare_model
+from bertsmith.engine.prepared import Prepared, multiplies_packed_bf16, prepare_model
 from bertsmith.evaluation.metrics import percent, score_label, spearman
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
@@ -75,14 +75,14 @@ def quantize(config: QuantizeConfig) -> dict[str, Any]:
     sentence = read_sentence_folder(folder)
     network = folder if sentence is None else sentence.network
     loaded, tokenizer = load_model(network)
-    if reason := cannot(loaded.config.encoder, "int8"):
+    if reason := unsupported_reason(loaded.config.encoder, "int8"):
         raise ConfigError(f"no int8 products: {reason}", remedy="leave the model as it is")
     answering = judged_answering(loaded, tokenizer, sentence, config.length, where=config.model)
     gate = read_gate(answering, loaded.config, config.calibrate, config.dev, config.reading)
     engines: list[Prepared] = []
     precisions: tuple[Number, ...] = ("fp32", "bf16", "int8")
     for precision in precisions:
-        if precision != "bf16" or packs_bf16():
+        if precision != "bf16" or multiplies_packed_bf16():
             fresh, _ = load_model(network)
             engines.append(
                 prepare_model(fresh, EngineConfig(precision=precision, threads=config.threads))

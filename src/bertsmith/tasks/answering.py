@@ -23,8 +23,8 @@ from bertsmith.engine.predictor import (
     Answering,
     Predictor,
     Request,
-    by_request,
-    joined,
+    join_requests,
+    split_by_request,
     split_requests,
     text_length,
 )
@@ -94,8 +94,8 @@ class TaskAnswering:
         forward: Forward,
     ) -> Sequence[Any]:
         """Return what the head says of the units of each row."""
-        outputs = self.task.answers.outputs(model, joined(requests), forward)
-        return by_request(requests, outputs)
+        outputs = self.task.answers.outputs(model, join_requests(requests), forward)
+        return split_by_request(requests, outputs)
 
     def decode(self, request: Request[Any], output: Any) -> Any:  # noqa: ANN401
         """Return the answer to a row."""
@@ -185,7 +185,9 @@ class PretrainedAnswering:
         asked = [request for request in requests if self._judged(request.example)]
         masked = [request for request in requests if self._fills(request.example)]
         shares = iter(
-            next_sentence_probabilities(model, joined(asked), forward).tolist() if asked else ()
+            next_sentence_probabilities(model, join_requests(asked), forward).tolist()
+            if asked
+            else ()
         )
         filled = iter(self._filling.outputs(model, masked, forward) if masked else ())
         return [

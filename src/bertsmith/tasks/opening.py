@@ -15,7 +15,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import say
 from bertsmith.engine.config import FULL_PRECISION, EngineConfig, FeatureConfig
 from bertsmith.engine.devices import device_named
-from bertsmith.engine.features import Features, TextFeatures, for_model, width
+from bertsmith.engine.features import Features, TextFeatures, resolve_pooling, width
 from bertsmith.engine.predictor import ROWS, Predictor, windows
 from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.hub.models import model_folder
@@ -125,7 +125,7 @@ def folder_features(
     if settings is not None:
         after = settings.after if config.pool == "auto" else ()
         config = _by_folder(config, settings, prompt)
-    config = for_model(config, model)
+    config = resolve_pooling(config, model)
     _check_width(model, config, after, where)
     return config, after
 

@@ -55,12 +55,12 @@ class Bins:
         """The largest sum over a bin of what is counted by sequence of the batch."""
         return int(np.bincount(self.bin, counts[self.sequences]).max())
 
-    def stretches(self, counts: Numbers, rows: int) -> Numbers:
+    def rows_per_sequence(self, counts: Numbers, rows: int) -> Numbers:
         """The rows of each sequence where a bin has so many: the last of it takes what is left."""
-        own = counts[self.sequences]
+        own_counts = counts[self.sequences]
         last = np.append(self.bin[1:] != self.bin[:-1], True)
-        filled = np.bincount(self.bin, own).astype(np.int64)
-        return own + np.where(last, rows - filled[self.bin], 0)
+        pad_rows = np.bincount(self.bin, own_counts).astype(np.int64)
+        return own_counts + np.where(last, rows - pad_rows[self.bin], 0)
 
 
 def binned(sizes: Numbers, heads: int) -> list[Bins]:
@@ -70,13 +70,13 @@ def binned(sizes: Numbers, heads: int) -> list[Bins]:
     # the cheapest way for all sequences up to a width: its cost, and its bins
     best: list[tuple[float, list[Bins]]] = [(0.0, [])]
     for end, width in enumerate(widths.tolist(), 1):
-        ways = []
+        candidates = []
         for begin in range(end):
             inside = np.flatnonzero((wide >= widths[begin]) & (wide <= width))
             bins = _packed(sizes, inside, width)
             cost, before = best[begin]
-            ways.append((cost + _GROUP + heads * bins.count * width**2, [*before, bins]))
-        best.append(min(ways, key=lambda way: way[0]))
+            candidates.append((cost + _GROUP + heads * bins.count * width**2, [*before, bins]))
+        best.append(min(candidates, key=lambda way: way[0]))
     return best[-1][1]
 
 
@@ -94,12 +94,12 @@ def _packed(sizes: Numbers, inside: Numbers, width: int) -> Bins:
         size = int(sizes[sequence])
         place = bisect_left(room, (size, 0))
         if place < len(room):
-            left, number = room.pop(place)
+            remaining, number = room.pop(place)
         else:
-            left, number = width, len(bins)
+            remaining, number = width, len(bins)
             bins.append([])
         bins[number].append(sequence)
-        insort(room, (left - size, number))
+        insort(room, (remaining - size, number))
     counts = [len(item) for item in bins]
     sequences = np.array([sequence for item in bins for sequence in item], np.int64)
     return Bins(width, sequences, np.repeat(np.arange(len(bins)), counts))
@@ -196,20 +196,22 @@ class Grouping:
         return Grouping(groups, self.queries.to(device), self.keys.to(device))
 
 
-def group(lengths: Sequence[int], heads: int, asked: Sequence[int] | None = None) -> Grouping:
-    """Group sequences of these lengths; `asked` are the queries of each, None for every token."""
+def group(
+    lengths: Sequence[int], heads: int, query_counts: Sequence[int] | None = None
+) -> Grouping:
+    """Group sequences of these lengths, with `query_counts` queries each, None for every token."""
     sizes = np.asarray(lengths, np.int64)
     if (sizes == rounded(sizes)).all() and (sizes == sizes[0]).all():
         bins = [Bins(int(sizes[0]), np.arange(len(sizes)), np.arange(len(sizes)))]
     else:
         bins = binned(sizes, heads)
-    parts = [part for item in bins for part in item.parts(at_once(heads * item.width**2))]
-    keys = [part.stretches(sizes, part.width) for part in parts]
+    parts = [part for item in bins for part in item.parts(sequences_at_once(heads * item.width**2))]
+    keys = [part.rows_per_sequence(sizes, part.width) for part in parts]
     queries = keys
-    if asked is not None:
-        counts = np.asarray(asked, np.int64)
+    if query_counts is not None:
+        counts = np.asarray(query_counts, np.int64)
         # a group in which nothing is asked still has a row, so that no product is empty
-        queries = [part.stretches(counts, max(1, part.most(counts))) for part in parts]
+        queries = [part.rows_per_sequence(counts, max(1, part.most(counts))) for part in parts]
     groups, first_query, first_key = [], 0, 0
     for part, of_queries, of_keys in zip(parts, queries, keys, strict=True):
         tall = int(of_queries.sum()) // part.count
@@ -219,16 +221,16 @@ def group(lengths: Sequence[int], heads: int, asked: Sequence[int] | None = None
         first_key += part.count * part.width
     order = np.concatenate([part.sequences for part in parts])
     key_rows = _rows(sizes, order, np.concatenate(keys))
-    query_rows = key_rows if asked is None else _rows(counts, order, np.concatenate(queries))
+    query_rows = key_rows if query_counts is None else _rows(counts, order, np.concatenate(queries))
     return Grouping(tuple(groups), query_rows, key_rows)
 
 
-def at_once(entries: int) -> int:
+def sequences_at_once(entries: int) -> int:
     """Return the number of sequences, of so many attention weights, to compute at once."""
     return max(1, _ENTRIES // entries)
 
 
-def filled(starts: Numbers, counts: Numbers, rows: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
+def pad_rows(starts: Numbers, counts: Numbers, rows: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
     """The token of each row, and which are spare, of stretches of `counts` tokens from `starts` on.
 
     Each stretch has as many rows as `rows` says; a spare one holds token 0.
@@ -249,14 +251,14 @@ def _hidden(part: Bins, of_queries: Numbers, of_keys: Numbers, sizes: Numbers) -
     A spare query sees what the last sequence of its bin does: nobody reads it, but it must see
     something.
     """
-    spare = filled(np.zeros_like(of_keys), sizes[part.sequences], of_keys)[1]
+    spare = pad_rows(np.zeros_like(of_keys), sizes[part.sequences], of_keys)[1]
     unseen = spare.reshape(part.count, 1, 1, part.width)
     if part.count < len(part.sequences):
-        asking, asked = (
+        asking, query_owners = (
             np.repeat(part.sequences, rows).reshape(part.count, -1)
             for rows in (of_queries, of_keys)
         )
-        unseen = unseen | (asking[:, None, :, None] != asked[:, None, None, :])
+        unseen = unseen | (asking[:, None, :, None] != query_owners[:, None, None, :])
     if not unseen.any():
         return None
     return torch.zeros(unseen.shape).masked_fill_(torch.from_numpy(unseen), -torch.inf)
@@ -265,10 +267,10 @@ def _hidden(part: Bins, of_queries: Numbers, of_keys: Numbers, sizes: Numbers) -
 def _rows(counts: Numbers, order: Numbers, rows: Numbers) -> Rows:
     """Tokens by sequence in an order, filled up to `rows` of each."""
     starts = (np.cumsum(counts) - counts)[order]
-    kept = counts[order]
-    if np.array_equal(kept, rows) and np.array_equal(order, np.arange(len(order))):
+    ordered_counts = counts[order]
+    if np.array_equal(ordered_counts, rows) and np.array_equal(order, np.arange(len(order))):
         return Rows(None, None, None)
-    return rows_of(*filled(starts, kept, rows), int(counts.sum()))
+    return rows_of(*pad_rows(starts, ordered_counts, rows), int(counts.sum()))
 
 
 def rows_of(take: Numbers, spare: NDArray[np.bool_], total: int) -> Rows:
@@ -336,11 +338,11 @@ class PackedAttention(torch.autograd.Function):
         to_queries = torch.empty_like(rows)
         to_keys, to_values = rows.new_empty(of_keys), rows.new_empty(of_keys)
         with torch.autocast("cpu", enabled=False):
-            for group, (q, k, v, weight, *kept) in zip(grouping.groups, saved, strict=True):
+            for group, (q, k, v, weight, *kept_bits) in zip(grouping.groups, saved, strict=True):
                 out = _copied(group.of_queries(rows))
-                if kept:
+                if kept_bits:
                     out.mul_(kept_scale(context.dropout))
-                to_q, to_k, to_v = _backward(out, q, k, v, weight, kept)
+                to_q, to_k, to_v = _backward(out, q, k, v, weight, kept_bits)
                 group.of_queries(to_queries).copy_(to_q.view(q.shape).mul_(context.scale))
                 group.of_keys(to_keys).copy_(to_k.view(k.shape))
                 group.of_keys(to_values).copy_(to_v.view(v.shape))
@@ -382,15 +384,15 @@ def _weights(q: Tensor, k: Tensor, group: Group, causal: bool) -> Tensor:
 
 
 def _backward(
-    out: Tensor, q: Tensor, k: Tensor, v: Tensor, weight: Tensor, kept: list[Tensor]
+    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, weight: Tensor, kept_bits: list[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of the scaled queries, the keys and the values, by sequence and head."""
-    out, q, k, v, weight = (tensor.flatten(0, 1) for tensor in (out, q, k, v, weight))
-    dropped = keep(weight, kept[0].flatten(0, 1)) if kept else weight
-    to_v = torch.bmm(dropped.transpose(1, 2), out)
-    to_weight = torch.bmm(out, v.transpose(1, 2))
-    if kept:
-        keep_(to_weight, kept[0].flatten(0, 1))
+    gradient, q, k, v, weight = (tensor.flatten(0, 1) for tensor in (gradient, q, k, v, weight))
+    dropped = keep(weight, kept_bits[0].flatten(0, 1)) if kept_bits else weight
+    to_v = torch.bmm(dropped.transpose(1, 2), gradient)
+    to_weight = torch.bmm(gradient, v.transpose(1, 2))
+    if kept_bits:
+        keep_(to_weight, kept_bits[0].flatten(0, 1))
     # the softmax's own derivative, in float32 inside torch whatever the type
     to_score = torch._softmax_backward_data(to_weight, weight, -1, weight.dtype)
     return torch.bmm(to_score, k), torch.bmm(to_score.transpose(1, 2), q), to_v

@@ -20,7 +20,7 @@ from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import Forward, next_sentence_probabilities
 from bertsmith.engine.features import ReadText, TextFeatures
 from bertsmith.engine.fill_mask import Fillings, MaskFilling
-from bertsmith.engine.predictor import Predictor, Request, joined, text_length
+from bertsmith.engine.predictor import Predictor, Request, join_requests, text_length
 from bertsmith.network.config import Conformal
 from bertsmith.network.model import Model
 from bertsmith.serving.messages import MASK, Input, Kind, Outcome
@@ -391,7 +391,9 @@ class PairAnswering:
         self, model: Model, requests: Sequence[Request[Example]], forward: Forward
     ) -> list[float]:
         """Return the probability of each pair."""
-        result: list[float] = next_sentence_probabilities(model, joined(requests), forward).tolist()
+        result: list[float] = next_sentence_probabilities(
+            model, join_requests(requests), forward
+        ).tolist()
         return result
 
     def decode(self, request: Request[Example], output: float) -> float:
