@@ -19,7 +19,7 @@ from bertsmith.core.files import (
     commit,
     committed,
     file_hash,
-    is_taken,
+    name_is_taken,
     other_version,
     parse_json,
     read_json,
@@ -208,7 +208,7 @@ def test_the_working_folder_makes_way_for_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    assert is_taken(Path())
-    assert is_taken(tmp_path)
-    assert not is_taken(Path("empty"))
-    assert not is_taken(Path("new"))
+    assert name_is_taken(Path())
+    assert name_is_taken(tmp_path)
+    assert not name_is_taken(Path("empty"))
+    assert not name_is_taken(Path("new"))

@@ -38,11 +38,11 @@ def read_config(file: Path, config: type[Config]) -> dict[str, Any]:
         try:
             nested_values(config, {name: value}, spelled=lambda option: option.name)
         except ConfigError as error:
-            raise _located(error, file, text, name) from error
+            raise _with_location(error, file, text, name) from error
     return result
 
 
-def _located(error: ConfigError, file: Path, text: str, name: str) -> ConfigError:
+def _with_location(error: ConfigError, file: Path, text: str, name: str) -> ConfigError:
     """Return an error with the file and the line of an option."""
     line = _line_of(name, text)
     return ConfigError(error.problem, where=file, line=line, remedy=error.remedy)
@@ -56,7 +56,9 @@ def locate(error: ConfigError, file: Path, typed: Collection[str]) -> ConfigErro
     if named is None or named[1] in typed:
         return error
     text = _text(file)
-    return error if _line_of(named[1], text) is None else _located(error, file, text, named[1])
+    return (
+        error if _line_of(named[1], text) is None else _with_location(error, file, text, named[1])
+    )
 
 
 def _line_of(name: str, text: str) -> int | None:
@@ -91,9 +93,9 @@ def _parsed(text: str, file: Path) -> Any:  # noqa: ANN401
         }  # fmt: skip
         return parsers[kind](text)
     except tomllib.TOMLDecodeError as error:
-        at = re.search(r" \(at line (\d+).*\)$", str(error))
-        problem = "not TOML: " + str(error).removesuffix(at[0] if at else "")
-        line = int(at[1]) if at else None
+        position = re.search(r" \(at line (\d+).*\)$", str(error))
+        problem = "not TOML: " + str(error).removesuffix(position[0] if position else "")
+        line = int(position[1]) if position else None
         raise ConfigError(problem, where=file, line=line, remedy=_REMEDY) from error
     except json.JSONDecodeError as error:
         problem = f"not JSON: {error.msg}"
@@ -167,8 +169,8 @@ def _loader() -> Any:  # noqa: ANN401
 
 def _add_types(reader: Any) -> None:  # noqa: ANN401
     for kind, (expression, first) in _TYPES.items():
-        tag, whole = f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{expression})\Z")
-        reader.add_implicit_resolver(tag, whole, list(first))
+        tag, resolvers = f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{expression})\Z")
+        reader.add_implicit_resolver(tag, resolvers, list(first))
 
 
 def config_lines(missing: Sequence[Option], values: Mapping[str, Any]) -> str:
@@ -183,11 +185,11 @@ def config_lines(missing: Sequence[Option], values: Mapping[str, Any]) -> str:
     _add_types(Dumper)
     nested: dict[str, Any] = {}
     for name, value in values.items():
-        place = nested
+        level = nested
         *groups, last = name.split(".")
         for group in groups:
-            place = place.setdefault(group, {})
-        place[last] = value
+            level = level.setdefault(group, {})
+        level[last] = value
     absent = [f"# {option.name}: (required)" for option in missing]
     written = yaml.dump(nested, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
     return "\n".join([*absent, written.removesuffix("\n")])

@@ -45,13 +45,13 @@ class Config:
     def from_dict(cls, data: dict[str, Any], *, where: str | Path | None = None) -> Self:
         """Build the config from plain values; `ConfigError` on an unknown or ill-typed key."""
         hints = typing.get_type_hints(cls)
-        known = {f.name for f in dataclasses.fields(cls)}
+        names = {f.name for f in dataclasses.fields(cls)}
         for key in data:
-            if key not in known:
+            if key not in names:
                 raise ConfigError(
                     f"unknown setting {key!r} in {cls.__name__}",
                     where=where,
-                    remedy=f"known are: {', '.join(sorted(known))}",
+                    remedy=f"known are: {', '.join(sorted(names))}",
                 )
         needed = (
             f.name
@@ -75,12 +75,12 @@ class Config:
         data = self.to_dict()
         for path, value in changes.items():
             *parents, last = path.split(".")
-            place = data
+            level = data
             for parent in parents:
-                if not isinstance(place.get(parent), dict):
+                if not isinstance(level.get(parent), dict):
                     raise ConfigError(f"no group of settings named {parent!r} in {path!r}")
-                place = place[parent]
-            place[last] = value
+                level = level[parent]
+            level[last] = value
         return type(self).from_dict(data)
 
 

@@ -55,10 +55,10 @@ class UserError(ValueError):
 
     def __str__(self) -> str:
         # a path is shown as it is, blanks included
-        place = "" if self.where is None else printable(self.where, _MAX_LENGTH)
+        location = "" if self.where is None else printable(self.where, _MAX_LENGTH)
         if self.line is not None:
-            place += f":{self.line}"
-        message = f"{place}: {self.problem}" if place else self.problem
+            location += f":{self.line}"
+        message = f"{location}: {self.problem}" if location else self.problem
         return f"{message}; {self.remedy}" if self.remedy else message
 
     def reword(self, rewrite: Callable[[str], str]) -> None:
@@ -144,9 +144,9 @@ def out_of_memory(error: BaseException) -> OutOfMemory | None:
     if isinstance(error, RuntimeError) and (
         type(error).__name__ == "OutOfMemoryError" or _ALLOCATION.search(text)
     ):
-        asked = re.search(r"[Tt]ried to allocate ([\d.]+ ?\w+)", text)
-        of = "GPU memory" if "CUDA" in text else "memory"
-        return OutOfMemory(f"not enough {of}" + (f" for {asked[1]} more" if asked else ""))
+        match = re.search(r"[Tt]ried to allocate ([\d.]+ ?\w+)", text)
+        kind = "GPU memory" if "CUDA" in text else "memory"
+        return OutOfMemory(f"not enough {kind}" + (f" for {match[1]} more" if match else ""))
     return None
 
 

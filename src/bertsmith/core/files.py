@@ -124,14 +124,14 @@ def user_cache() -> Path | None:
     with suppress(RuntimeError):
         match platform.system():
             case "Darwin":
-                place = Path.home() / "Library" / "Caches"
+                folder = Path.home() / "Library" / "Caches"
             case "Windows":
-                place = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+                folder = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
             case _:
-                place = Path(os.environ.get("XDG_CACHE_HOME", ""))
+                folder = Path(os.environ.get("XDG_CACHE_HOME", ""))
                 # what is relative is to be ignored (XDG Base Directory Specification)
-                place = place if place.is_absolute() else Path.home() / ".cache"
-        return place / "bertsmith"
+                folder = folder if folder.is_absolute() else Path.home() / ".cache"
+        return folder / "bertsmith"
     return None
 
 
@@ -160,8 +160,8 @@ def _deleted(error: OSError, where: str | Path) -> bool:
     """
     if error.errno != errno.ENOENT or error.filename is None:
         return False
-    home = Path(os.path.realpath(where)).parent
-    return Path(os.path.realpath(os.fsdecode(error.filename))).is_relative_to(home)
+    folder = Path(os.path.realpath(where)).parent
+    return Path(os.path.realpath(os.fsdecode(error.filename))).is_relative_to(folder)
 
 
 def disk_error(error: OSError, where: str | Path | None, *, then: str = "") -> DiskError:
@@ -193,7 +193,7 @@ def writing(where: str | Path, *, then: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def made_folder(folder: Path) -> Iterator[None]:
+def created_folder(folder: Path) -> Iterator[None]:
     """A folder to write in, made with all above it; of those made, the empty ones go again."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
@@ -206,7 +206,7 @@ def made_folder(folder: Path) -> Iterator[None]:
                 path.rmdir()
 
 
-def is_taken(out: Path) -> bool:
+def name_is_taken(out: Path) -> bool:
     """Return whether something stands in the place of a new folder; an empty one makes way.
 
     The working folder does not: whoever works there would find nothing in it afterwards.
@@ -214,11 +214,11 @@ def is_taken(out: Path) -> bool:
     return out.exists() and (not out.is_dir() or any(out.iterdir()) or out.samefile(os.curdir))
 
 
-def write_whole(file: FileIO, data: bytes | memoryview) -> None:
+def write_all(file: FileIO, data: bytes | memoryview) -> None:
     """Write all of some bytes to an unbuffered file, which may take them bit by bit."""
-    left = memoryview(data)
-    while left:
-        left = left[file.write(left) :]
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[file.write(remaining) :]
 
 
 def flush_to_disk(path: Path) -> None:
@@ -312,10 +312,10 @@ class HashedFile:
         self.size = size
         self._digest = hashlib.sha256()
         self._file: FileIO = path.open("r+b" if size else "wb", buffering=0)
-        left = size
-        while left and (block := self._file.read(min(left, _READ))):
+        remaining = size
+        while remaining and (block := self._file.read(min(remaining, _READ))):
             self._digest.update(block)
-            left -= len(block)
+            remaining -= len(block)
         self._file.truncate()
 
     def write(self, data: bytes | memoryview) -> None:
@@ -323,7 +323,7 @@ class HashedFile:
         view = memoryview(data)
         for begin in range(0, len(view), _BLOCK):
             block = view[begin : begin + _BLOCK]
-            write_whole(self._file, block)
+            write_all(self._file, block)
             self._digest.update(block)
         self.size += len(view)
 

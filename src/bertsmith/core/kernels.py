@@ -114,10 +114,13 @@ def library() -> ctypes.CDLL | None:
             "bertsmith again, or in a checkout: python hatch_build.py"
         )
         return None
-    asked = os.environ.get("BERTSMITH_KERNELS", "")
-    if asked not in ("", "none", *INSTRUCTION_SETS.values()):
-        known = ", ".join([*INSTRUCTION_SETS.values(), "none"])
-        say(f"BERTSMITH_KERNELS is {printable(asked, 40)} and has no effect: it can be {known}")
+    requested = os.environ.get("BERTSMITH_KERNELS", "")
+    if requested not in ("", "none", *INSTRUCTION_SETS.values()):
+        choices = ", ".join([*INSTRUCTION_SETS.values(), "none"])
+        say(
+            f"BERTSMITH_KERNELS is {printable(requested, 40)} and has no effect: it can be "
+            f"{choices}"
+        )
     library.bs_instruction_set.restype = c_int32
     result = library.bs_instruction_set()
     if result == _FAILED_TEST:

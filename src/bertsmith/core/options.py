@@ -100,21 +100,21 @@ def _options(
     for field in dataclasses.fields(config):
         if field.metadata.get("option") is False:
             continue
-        hint, own = hints[field.name], (*path, field.name)
+        hint, option_path = hints[field.name], (*path, field.name)
         name = prefix + field.metadata.get("name", field.name.replace("_", "-"))
         if (nested := _nested(hint)) is not None:
             inner = prefix if field.metadata.get("inline") else f"{name}."
             default = _default(field)
-            for option in _options(nested, inner, own, nested):
+            for option in _options(nested, inner, option_path, nested):
                 yield dataclasses.replace(
                     option,
-                    default=_inside(default, option, len(own)),
+                    default=_inside(default, option, len(option_path)),
                     in_absent_group=option.in_absent_group or default is None,
                 )
             continue
         yield Option(
             name=name,
-            path=own,
+            path=option_path,
             hint=hint,
             default=_default(field),
             positional=bool(field.metadata.get("positional")),
@@ -232,24 +232,24 @@ def nested_values(
 
     Raises `ConfigError` for an option that does not exist and for a value of another type.
     """
-    known, data = options_of(config), dict[str, Any]()
+    options, data = options_of(config), dict[str, Any]()
     for name, value in flat(values, groups_of(config)).items():
-        option = known.get(name)
+        option = options.get(name)
         if option is None:
             none = Option(
                 name=name, path=(), hint=None, default=None, positional=False, group=config
             )
-            names = {key: spelled(option) for key, option in known.items()}
+            names = {key: spelled(option) for key, option in options.items()}
             raise unknown_option(spelled(none), names)
         texts = value if isinstance(value, list | tuple) else (value,)
         if any("\0" in str(text) for text in texts):
             raise ConfigError(f"{spelled(option)} holds a zero byte", remedy="leave it out")
         if any(isinstance(text, float) and math.isnan(text) for text in texts):
             raise ConfigError(f"{spelled(option)} is not a number", remedy="give a number")
-        place = data
+        level = data
         for group in option.path[:-1]:
-            place = place.setdefault(group, {})
-        place[option.path[-1]] = typed_value(value, option.hint, spelled(option), None)
+            level = level.setdefault(group, {})
+        level[option.path[-1]] = typed_value(value, option.hint, spelled(option), None)
     return data
 
 
@@ -296,10 +296,10 @@ def _group_defaults(config: type[Config]) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for option in options_of(config).values():
         if len(option.path) > 1 and not option.in_absent_group:
-            place = data
+            level = data
             for group in option.path[:-1]:
-                place = place.setdefault(group, {})
-            place[option.path[-1]] = plain_value(option.default)
+                level = level.setdefault(group, {})
+            level[option.path[-1]] = plain_value(option.default)
     return data
 
 
@@ -324,11 +324,11 @@ def effective_values(
     results: dict[str, Any] = {}
     below = _merged(defaults(data), data)
     for option in options_of(config).values():
-        place: Any = below
+        level: Any = below
         for name in option.path:
-            place = place.get(name, REQUIRED) if isinstance(place, Mapping) else REQUIRED
-        if place is REQUIRED and not option.in_absent_group:
-            place = option.default
-        if place is not REQUIRED:
-            results[option.name] = plain_value(place)
+            level = level.get(name, REQUIRED) if isinstance(level, Mapping) else REQUIRED
+        if level is REQUIRED and not option.in_absent_group:
+            level = option.default
+        if level is not REQUIRED:
+            results[option.name] = plain_value(level)
     return results

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from bertsmith.core.signals import held_back
+from bertsmith.core.signals import deferred_signals
 
 R = TypeVar("R")
 
@@ -27,7 +27,7 @@ class ProcessPool:
         Raises `BrokenProcessPool` when a process has been killed.
         """
         # a process may be started here; the executor itself ends them by SIGTERM
-        with held_back():
+        with deferred_signals():
             return self._executor.submit(function, *arguments)
 
 

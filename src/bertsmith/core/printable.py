@@ -46,7 +46,7 @@ def counted(count: float, noun: str, nouns: str = "") -> str:
     return f"{number} {noun if count == 1 else nouns or f'{noun}s'}"
 
 
-def some_were(part: int, whole: int, noun: str) -> str:
+def count_with_verb(part: int, whole: int, noun: str) -> str:
     """Return a part of a count as a subject with its verb: ``1 of 4 texts was``."""
     return f"{part:,} of {counted(whole, noun)} {'was' if part == 1 else 'were'}"
 
@@ -69,8 +69,8 @@ def printable(text: object, longest: int = MAX_LENGTH) -> str:
     surrogates become escapes (``\\x1b``, ``\\u202e``), as do combining marks beyond six in a row; a
     string that is longer ends in an ellipsis. The result is its own printable form.
     """
-    whole = str(text)
-    shown = whole[: longest + 1]
+    full_text = str(text)
+    shown = full_text[: longest + 1]
     if not (shown.isascii() and shown.isprintable()):
         shown = _escaped(shown)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
@@ -137,9 +137,9 @@ def _escaped(text: str) -> str:
     """Return a string with escapes for what is not to be printed."""
     shown: list[str] = []
     marks = 0
-    for place, character in enumerate(text):
+    for position, character in enumerate(text):
         if character in _JOINERS:
-            following = text[place + 1 : place + 2]
+            following = text[position + 1 : position + 2]
             flood = marks >= _MAX_MARKS and _is_mark(following)
             if not flood and _takes_joiners(following) and _takes_joiners("".join(shown[-1:])):
                 shown.append(character)

@@ -72,9 +72,9 @@ class MultiLabel(SequenceTerm):
         logits = group_means(model.classify(encoded, batch), target.at, batch).float()
         truth = target.labels.float()
         weights = torch.tensor(self.weights, device=logits.device) if self.weights else None
-        wanted = truth * (1 - self.smoothing) + self.smoothing / 2
+        targets = truth * (1 - self.smoothing) + self.smoothing / 2
         loss = F.binary_cross_entropy_with_logits(
-            logits, wanted, pos_weight=weights, reduction="sum"
+            logits, targets, pos_weight=weights, reduction="sum"
         )
         right = ((logits > 0) == (truth > 0.5)).all(-1).sum()
         return Loss(sum=loss / logits.shape[1], count=len(truth), correct=right)

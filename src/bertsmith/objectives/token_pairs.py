@@ -68,10 +68,12 @@ class Relations(TapsTerm):
         """Return the loss over the tokens."""
         losses = []
         for kind, vectors in zip(KINDS, encoded.qkv[self._layer], strict=True):
-            own = widened(vectors)
-            with torch.autocast(own.device.type, enabled=False):
-                taught = widened(batch.given[vectors_name(kind, self._of_teacher)]).to(own.dtype)
-                both = self._resplit(own), self._resplit(taught)
+            student = widened(vectors)
+            with torch.autocast(student.device.type, enabled=False):
+                taught = widened(batch.given[vectors_name(kind, self._of_teacher)]).to(
+                    student.dtype
+                )
+                both = self._resplit(student), self._resplit(taught)
                 losses.append(_RelationLoss.apply(*both, batch.lengths))  # type: ignore[no-untyped-call]
         return loss_of_tokens(torch.stack(losses).sum(), target)
 
@@ -103,12 +105,12 @@ def _groups(lengths: Sequence[int], heads: int, device: torch.device) -> Iterato
     order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
     while order:
         longest = max(1, lengths[order[0]])
-        most = max(1, _ENTRIES // (heads * longest * longest))
+        max_sequences = max(1, _ENTRIES // (heads * longest * longest))
         count = next(
             (
                 n
                 for n, item in enumerate(order)
-                if n == most or lengths[item] < _MIN_LENGTH_RATIO * longest
+                if n == max_sequences or lengths[item] < _MIN_LENGTH_RATIO * longest
             ),
             len(order),
         )
@@ -116,11 +118,11 @@ def _groups(lengths: Sequence[int], heads: int, device: torch.device) -> Iterato
         place = torch.arange(longest, device=device)
         size = torch.tensor([lengths[item] for item in chosen], device=device)[:, None]
         start = torch.tensor([starts[item] for item in chosen], device=device)[:, None]
-        held = place < size
-        yield _Group(tokens=start + place.minimum(size - 1), held=held)
+        is_token = place < size
+        yield _Group(tokens=start + place.minimum(size - 1), held=is_token)
 
 
-def _taken(vectors: Tensor, group: _Group) -> Tensor:
+def _gather(vectors: Tensor, group: _Group) -> Tensor:
     """Return vectors of a group's tokens, (sequences, heads, longest, head), zero where none is."""
     taken = vectors[group.tokens] * group.held[:, :, None, None]
     return taken.transpose(1, 2)
@@ -156,8 +158,8 @@ class _ScoreLoss(torch.autograd.Function):
         to_query, to_key = torch.zeros_like(query), torch.zeros_like(key)
         heads, total = query.shape[1], query.new_zeros(())
         for group in _groups(lengths, heads, query.device):
-            q, k = _taken(query, group), _taken(key, group)
-            taught = _products(_taken(query_taught, group), _taken(key_taught, group))
+            q, k = _gather(query, group), _gather(key, group)
+            taught = _products(_gather(query_taught, group), _gather(key_taught, group))
             # padding is zero on both sides
             difference = _products(q, k) - taught
             share = 1 / (heads * group.held.sum(1).to(q.dtype))[:, None, None, None]
@@ -192,13 +194,13 @@ class _RelationLoss(torch.autograd.Function):
         gradient = torch.zeros_like(student)
         heads, total = student.shape[1], student.new_zeros(())
         for group in _groups(lengths, heads, student.device):
-            vectors = _taken(student, group)
-            own = _logs(vectors, group)
-            taught = _logs(_taken(teacher, group), group)
+            vectors = _gather(student, group)
+            student_logs = _log_relations(vectors, group)
+            taught = _log_relations(_gather(teacher, group), group)
             asking = group.held[:, None, :, None]
             shares = taught.exp() * asking
-            total += (shares * (taught - own)).sum() / heads
-            slope = (own.exp() * asking - shares) * (vectors.shape[-1] ** -0.5 / heads)
+            total += (shares * (taught - student_logs)).sum() / heads
+            slope = (student_logs.exp() * asking - shares) * (vectors.shape[-1] ** -0.5 / heads)
             _add(gradient, group, slope @ vectors + slope.transpose(-1, -2) @ vectors)
         context.save_for_backward(gradient)
         return total
@@ -210,7 +212,7 @@ class _RelationLoss(torch.autograd.Function):
         return saved * gradient, None, None
 
 
-def _logs(vectors: Tensor, group: _Group) -> Tensor:
+def _log_relations(vectors: Tensor, group: _Group) -> Tensor:
     """Return the logarithms of relations, (sequences, heads, longest, longest); no infinities."""
     scores = _products(vectors, vectors)
     # far below what a softmax can tell from zero, and still finite

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bertsmith.core import VERSION
 from bertsmith.core.errors import ModelFolderError, VocabularyError
-from bertsmith.core.files import is_taken, write_json
+from bertsmith.core.files import name_is_taken, write_json
 from bertsmith.core.log import say
 from bertsmith.core.ownership import new_folder, staging_folder
 from bertsmith.core.printable import counted
@@ -131,7 +131,7 @@ def convert(config: ConvertConfig) -> Conversion:
     `ModelFolderError` for what cannot be read or must not be, and other `UserError` children.
     """
     out, reference = config.out, config.reference
-    if is_taken(out):
+    if name_is_taken(out):
         raise ModelFolderError("exists already", where=out, remedy="choose another folder")
     source = model_folder(config.source, "conversion")
     if not source.exists() and find_checkpoint(source) is None:

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.files import committed, made_folder, writing
+from bertsmith.core.files import committed, created_folder, writing
 from bertsmith.core.log import progress, say
-from bertsmith.core.ownership import claimed, unfinished
-from bertsmith.core.printable import counted, some_were
+from bertsmith.core.ownership import claimed, temporary_path
+from bertsmith.core.printable import count_with_verb, counted
 from bertsmith.engine.config import Unit
 from bertsmith.engine.features import TextFeatures
 from bertsmith.engine.static import StaticVectors
@@ -59,7 +59,7 @@ class _NewFiles:
         if path.is_dir():
             raise ConfigError(f"--out is {path}, a folder", remedy="name a file in it")
         self.claims.enter_context(claimed(path))
-        part = unfinished(path)
+        part = temporary_path(path)
         self.names[part] = path
         return self.open_until_end.enter_context(part.open("wb"))
 
@@ -79,7 +79,7 @@ def vector_file(out: Path, width: int, unit: Unit) -> Iterator[VectorFile]:
     writer, files = check_kind(out), _NewFiles()
     with (
         writing(out),
-        made_folder(out.parent),
+        created_folder(out.parent),
         files.claims,
         committed(files.names),
         files.open_until_end,
@@ -346,7 +346,7 @@ def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
         f"{counted(tokens, 'token')} in {seconds:.1f} s"
     )
     if cut:
-        say(f"{some_were(cut, count, 'text')} longer than {settings.longest} tokens and cut")
+        say(f"{count_with_verb(cut, count, 'text')} longer than {settings.longest} tokens and cut")
     _print_blank(config.out, texts)
 
 
@@ -405,7 +405,8 @@ class _Totals:
             limit = min(config.max_length or encoder.longest, encoder.longest)
             share = self._left_out / (self._tokens + self._left_out)
             say(
-                f"{some_were(self._cut, self._texts, 'text')} longer than {limit} tokens and cut, "
+                f"{count_with_verb(self._cut, self._texts, 'text')} longer than {limit} tokens "
+                "and cut, "
                 f"{100 * share:.1f} % of all tokens; "
                 "--truncation windows reads them whole"
             )

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from bertsmith.core import VERSION
 from bertsmith.core.errors import ModelFolderError, VocabularyError
-from bertsmith.core.files import is_taken, made_folder
+from bertsmith.core.files import created_folder, name_is_taken
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed
 from bertsmith.core.printable import counted, shell_word
@@ -90,8 +90,8 @@ def extend(config: ExtendConfig) -> ExtendOutcome:
     as the mean of those it replaces. Raises `UserError` children.
     """
     out = config.out
-    with made_folder(out.parent), claimed(out):
-        if is_taken(out):
+    with created_folder(out.parent), claimed(out):
+        if name_is_taken(out):
             raise ModelFolderError("exists already", where=out, remedy="choose another --out")
         outcome = _extended(config.model, open_corpus(config.text), config.add, out)
     _print_summary(outcome, config.add)

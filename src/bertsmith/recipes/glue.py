@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from bertsmith.core.errors import ConfigError, ExampleError, RunFolderError
-from bertsmith.core.files import made_folder, read_json, replaced_file, write_json
+from bertsmith.core.files import created_folder, read_json, replaced_file, write_json
 from bertsmith.core.log import Table, console, say
 from bertsmith.core.ownership import claimed
 from bertsmith.core.printable import markdown as shown
@@ -115,7 +115,7 @@ def glue(config: GlueConfig) -> dict[str, Any]:
     out, tasks = config.out, config.tasks
     _check_tasks(config.data, tasks, available)
     chosen = {name: files for name, files in available.items() if not tasks or name in tasks}
-    with made_folder(out.parent), claimed(out):
+    with created_folder(out.parent), claimed(out):
         scores: dict[str, dict[str, Score]] = {}
         answers: dict[str, Predictions] = {}
         for name, files in chosen.items():
@@ -366,7 +366,7 @@ def write_submission(folder: Path, predictions: Mapping[str, Predictions]) -> Pa
     tables = {file: _answers_table(file, rows) for file, rows in predictions.items()}
     path = folder / ZIP
     with (
-        made_folder(folder),
+        created_folder(folder),
         replaced_file(path) as fresh,
         zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as packed,
     ):

@@ -24,7 +24,7 @@ from bertsmith.analysis.layers.context import UseCollector, WordFigures, anisotr
 from bertsmith.analysis.layers.similarity import compare_layers
 from bertsmith.batches.examples import encode_examples
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.core.files import made_folder
+from bertsmith.core.files import created_folder
 from bertsmith.core.log import progress, say, table_of
 from bertsmith.core.output import print_table
 from bertsmith.core.ownership import new_file
@@ -205,7 +205,7 @@ def _notes(inspection: Inspection, corpus: Corpus) -> list[str]:
 
 def _write(out: Path, page: InspectionPage, content: Mapping[str, Any]) -> None:
     """Write the page last: where it is, the rest is too."""
-    with made_folder(out.parent):
+    with created_folder(out.parent):
         for name, drawing in page.drawings.items():
             with new_file(out.with_name(f"{out.stem}-{name}.png")) as part:
                 part.write_bytes(drawing.png)

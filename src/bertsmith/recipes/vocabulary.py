@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 
 from bertsmith.core.errors import VocabularyError
-from bertsmith.core.files import is_taken
+from bertsmith.core.files import name_is_taken
 from bertsmith.core.log import Bar, progress, say
 from bertsmith.core.ownership import new_folder
 from bertsmith.core.printable import shell_word
@@ -93,7 +93,7 @@ class LearnedVocabulary:
 def learn_vocabulary(config: VocabularyConfig) -> Tokenizer:
     """Learn a vocabulary from a corpus and save it in a new folder."""
     out, settings = config.out, config.settings
-    if is_taken(out):
+    if name_is_taken(out):
         raise VocabularyError("exists already", where=out, remedy="choose another --out")
     with new_folder(out) as partial:
         opened = open_corpus(config.text)

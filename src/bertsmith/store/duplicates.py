@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import StoreError
-from bertsmith.core.files import write_whole
+from bertsmith.core.files import write_all
 from bertsmith.store.writing import BEGIN_ANEW
 
 DIGEST_BYTES = 16
@@ -78,7 +78,7 @@ class SeenTexts:
             old[maybe[result]] = True
             maybe = maybe[~result]
         new = digests[~old]
-        write_whole(self._log, new.astype("<u8").tobytes())
+        write_all(self._log, new.astype("<u8").tobytes())
         self._insert(new)
         self.count += len(new)
         return ~old
@@ -140,7 +140,7 @@ class SeenTexts:
         count = 0
         with path.open("wb", buffering=0) as file:
             for part in parts:
-                write_whole(file, part.astype("<u8").tobytes())
+                write_all(file, part.astype("<u8").tobytes())
                 # a copy, else it would hold on to all of the part
                 fences.append(part[-count % _PAGE :: _PAGE, 0].copy())
                 count += len(part)

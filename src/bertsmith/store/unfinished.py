@@ -26,12 +26,12 @@ from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, DiskError, StoreError
 from bertsmith.core.files import (
     commit,
+    created_folder,
     disk_error,
     flush_to_disk,
-    is_taken,
-    made_folder,
+    name_is_taken,
     refused_by_disk,
-    write_whole,
+    write_all,
     writing,
 )
 from bertsmith.core.log import say
@@ -194,7 +194,7 @@ class Journal:
             # what is no good goes; half a line would hide those that follow
             file.truncate(self._size)
             file.seek(self._size)
-            write_whole(file, data)
+            write_all(file, data)
             os.fsync(file.fileno())
         if new:
             flush_to_disk(self._path.parent)
@@ -330,7 +330,7 @@ def check_place(out: Path, source: Source | None, *, fresh: bool = False) -> Non
 
 def _check_free(out: Path) -> None:
     # what a link leads to may lie on another disk, to which nothing can be moved
-    if is_taken(out) or out.is_symlink():
+    if name_is_taken(out) or out.is_symlink():
         raise StoreError("exists already", where=out, remedy="delete it or choose another --out")
 
 
@@ -346,7 +346,7 @@ def unfinished_store(
     """
     _check_free(out)
     work = UnfinishedStore(out, total=total)
-    with made_folder(out.parent), _owned(work.folder, out):
+    with created_folder(out.parent), _owned(work.folder, out):
         try:
             with writing(out):
                 work.begin(source, fresh=fresh)

@@ -145,14 +145,14 @@ class PretrainedAnswering:
         """Return the length of a text or pair."""
         return text_length(example)
 
-    def _judged(self, example: Example) -> bool:
+    def _is_pair_question(self, example: Example) -> bool:
         """Return whether it is asked if the second text follows the first."""
         return self._config.next_sentence and example.text_pair is not None
 
-    def _fills(self, example: Example) -> bool:
+    def _has_masks(self, example: Example) -> bool:
         """Return whether masks are to be filled: all that can be asked of what is no pair."""
         masked = self._mask in example.text or self._mask in (example.text_pair or "")
-        return not self._judged(example) or (masked and self._config.masked_lm)
+        return not self._is_pair_question(example) or (masked and self._config.masked_lm)
 
     def encode(self, examples: Sequence[Example]) -> EncodedExamples:
         """Encode pairs without masks, and texts with masks."""
@@ -162,8 +162,8 @@ class PretrainedAnswering:
             [example.text_pair for example in examples],
             longest=self._config.encoder.longest,
         )
-        for example, own in zip(examples, encoded.by_row(), strict=True):
-            if not self._fills(example):
+        for example, units in zip(examples, encoded.by_row(), strict=True):
+            if not self._has_masks(example):
                 continue
             if not self._config.masked_lm:
                 raise ExampleError(
@@ -172,7 +172,7 @@ class PretrainedAnswering:
                     line=example.line,
                     remedy="write both texts with a tab between",
                 )
-            self._filling.check(example, own)
+            self._filling.check(example, units)
         return encoded
 
     def outputs(
@@ -182,18 +182,18 @@ class PretrainedAnswering:
         forward: Forward,
     ) -> Sequence[Any]:
         """Return the probability of each pair, and the fillings of each text with masks."""
-        asked = [request for request in requests if self._judged(request.example)]
-        masked = [request for request in requests if self._fills(request.example)]
+        pairs = [request for request in requests if self._is_pair_question(request.example)]
+        masked = [request for request in requests if self._has_masks(request.example)]
         shares = iter(
-            next_sentence_probabilities(model, join_requests(asked), forward).tolist()
-            if asked
+            next_sentence_probabilities(model, join_requests(pairs), forward).tolist()
+            if pairs
             else ()
         )
         filled = iter(self._filling.outputs(model, masked, forward) if masked else ())
         return [
             Pretrained(
-                share=next(shares) if self._judged(request.example) else None,
-                fillings=next(filled) if self._fills(request.example) else None,
+                share=next(shares) if self._is_pair_question(request.example) else None,
+                fillings=next(filled) if self._has_masks(request.example) else None,
             )
             for request in requests
         ]
@@ -336,8 +336,8 @@ _THRESHOLD_OPTIONS = {
 def _check_length(options: AnsweringConfig, task: Task[Any] | None) -> None:
     """Raise `ConfigError` for an option that says nothing of how a task reads its texts."""
     if task is None:
-        given = options.max_length, options.truncation, options.stride
-        if given != (None, None, None):
+        options_given = options.max_length, options.truncation, options.stride
+        if options_given != (None, None, None):
             raise ConfigError(
                 "--max-length, --truncation and --stride are for a model fine-tuned for a task",
                 remedy="leave them out",
@@ -355,22 +355,24 @@ def _check_length(options: AnsweringConfig, task: Task[Any] | None) -> None:
         )
 
 
-def _check_thresholds(options: AnsweringConfig, thresholds: Collection[str], this: str) -> None:
+def _check_thresholds(
+    options: AnsweringConfig, thresholds: Collection[str], task_name: str
+) -> None:
     """Raise `ConfigError` for an option that means nothing where there are only `thresholds`."""
     for name, (meant, threshold) in _THRESHOLD_OPTIONS.items():
         if getattr(options, name) is not None and threshold not in thresholds:
             option = f"--{name.replace('_', '-')}"
-            raise ConfigError(f"{option} is for {meant}, and {this}", remedy="leave it out")
+            raise ConfigError(f"{option} is for {meant}, and {task_name}", remedy="leave it out")
 
 
 def _thresholds(task: Task[Any], config: ModelConfig, options: AnsweringConfig) -> Tuned:
     """Return the model's thresholds, or those asked for; `ConfigError` where the task has none."""
     _check_thresholds(options, task.answers.thresholds, f"this is {task.title.lower()}")
-    kept, coverage = Tuned.of_model(config), options.conformal
+    thresholds_, coverage = Tuned.of_model(config), options.conformal
     return Tuned(
         set_threshold=None if coverage is None else set_threshold(config.conformal, coverage),
-        no_answer=kept.no_answer if options.no_answer is None else options.no_answer,
-        min_confidence=kept.min_confidence
+        no_answer=thresholds_.no_answer if options.no_answer is None else options.no_answer,
+        min_confidence=thresholds_.min_confidence
         if options.min_confidence is None
         else options.min_confidence,
     )

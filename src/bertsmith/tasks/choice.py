@@ -52,7 +52,7 @@ def _read(file: Path, reading: Reading, *, labelled: bool) -> Iterator[Choice]:
     return read_choices(file, reading.columns, need_label=labelled, bad=reading.bad_rows)
 
 
-def _settled(file: Path, reading: Reading) -> Reading:
+def _resolve_reading(file: Path, reading: Reading) -> Reading:
     """Return the reading with what numeric labels count from."""
     start = find_label_start(file, reading.columns)
     return reading.settled(columns=replace(reading.columns, label_start="1" if start else "0"))
@@ -185,8 +185,8 @@ def _prediction(record: Record) -> str:
 def _describe(rows: Sequence[Choice], labels: Labels) -> str:
     """Return the numbers of options."""
     sizes = {len(row.choices) for row in rows}
-    least, most = min(sizes), max(sizes)
-    return f"{least} options each" if least == most else f"{least} to {most} options"
+    fewest, greatest = min(sizes), max(sizes)
+    return f"{fewest} options each" if fewest == greatest else f"{fewest} to {greatest} options"
 
 
 CHOICE = Task(
@@ -198,7 +198,7 @@ CHOICE = Task(
         labelled=partial(_read, labelled=True),
         unlabelled=partial(_read, labelled=False),
         characters=_characters,
-        settled=_settled,
+        settled=_resolve_reading,
         layout=_layout,
         row_a_record=_row_a_record,
     ),

@@ -71,11 +71,15 @@ def set_threshold(conformal: Conformal | None, coverage: float) -> float:
     for item, threshold in zip(conformal.coverages, conformal.thresholds, strict=True):
         if item >= coverage - 1e-9:
             return threshold
-    most, needed = conformal.coverages[-1], next(item for item in _COVERAGES if item >= coverage)
-    tenths = round(1000 * needed)
+    highest, next_coverage = (
+        conformal.coverages[-1],
+        next(item for item in _COVERAGES if item >= coverage),
+    )
+    tenths = round(1000 * next_coverage)
     raise ConfigError(
         f"--conformal is {coverage:g}, and the model was calibrated on "
-        f"{counted(conformal.examples, 'dev example')}, which are too few for more than {most:g}",
+        f"{counted(conformal.examples, 'dev example')}, which are too few for more than "
+        f"{highest:g}",
         remedy=f"ask for less, or fine-tune with {-(-tenths // (1000 - tenths)):,} on dev",
     )
 

@@ -59,23 +59,25 @@ def order_labels(results: Iterable[str], known: Sequence[str]) -> tuple[str, ...
 def check_labels(results: Sequence[str], where: str) -> None:
     """Raise `ExampleError` for labels that are hardly classes, or one number in two spellings."""
     counts = Counter(results)
-    alone = sum(count == 1 for count in counts.values())
+    singles = sum(count == 1 for count in counts.values())
     if len(results) > 2 and (
-        alone == len(results) or (len(results) >= 10 and 2 * alone > len(results))
+        singles == len(results) or (len(results) >= 10 and 2 * singles > len(results))
     ):
         problem = (
             "gives every example a label of its own"
-            if alone == len(results)
-            else f"{alone:,} of {len(results):,} labels occur once only, such as "
+            if singles == len(results)
+            else f"{singles:,} of {len(results):,} labels occur once only, such as "
             f"{results[0][:40]!r}"
         )
         remedy = "name the column with --label-column: there must be several examples of a class"
         raise ExampleError(problem, where=where, remedy=remedy)
     spelled: dict[float, str] = {}
     for label in counts:
-        other = spelled.setdefault(value_of(label), label)
-        if other != label and math.isfinite(value_of(label)):
-            problem = f"the labels {other!r} and {label!r} are one number written in two ways"
+        first_spelling = spelled.setdefault(value_of(label), label)
+        if first_spelling != label and math.isfinite(value_of(label)):
+            problem = (
+                f"the labels {first_spelling!r} and {label!r} are one number written in two ways"
+            )
             remedy = "write them alike: labels are classes by their spelling"
             raise ExampleError(problem, where=where, remedy=remedy)
 
@@ -103,15 +105,15 @@ def check_texts(rows: Sequence[Example], labels: Sequence[str]) -> None:
         )
 
 
-def unknown_label(label: str, known: Sequence[str], knower: str) -> str:
-    """Return what is known in place of an unknown label, for a remedy; `knower` is with a verb."""
-    same = [other for other in known if value_of(other) == value_of(label)]
-    if same:
-        return f"{same[0]!r} is the same number: write both alike"
+def unknown_label(label: str, known: Sequence[str], subject: str) -> str:
+    """Return what is known in place of an unknown label, for a remedy; `subject` is with a verb."""
+    alternatives = [other for other in known if value_of(other) == value_of(label)]
+    if alternatives:
+        return f"{alternatives[0]!r} is the same number: write both alike"
     folded = [other for other in known if other.casefold() == label.casefold()]
     if folded:
         return f"{folded[0]!r} is written otherwise: write both alike"
-    return f"{knower} {', '.join(known[:10])}" + (", ..." if len(known) > 10 else "")
+    return f"{subject} {', '.join(known[:10])}" + (", ..." if len(known) > 10 else "")
 
 
 def count_labels(results: Iterable[str], labels: tuple[str, ...]) -> str:
@@ -126,12 +128,12 @@ def absent_labels(task: Task[R], rows: Sequence[R], labels: Labels) -> str:
 
     Of tags of entities, the types.
     """
-    known, present = labels, {label for row in rows for label in task.labels.of_row(row)}
+    known_labels, present = labels, {label for row in rows for label in task.labels.of_row(row)}
     if task.measuring.by_type is not None and names_entities(labels):
-        known, present = _types_of(labels), set(_types_of(present))
+        known_labels, present = _types_of(labels), set(_types_of(present))
     elif not task.labels.has_classes:
         return ""
-    absent = [label for label in known if label not in present]
+    absent = [label for label in known_labels if label not in present]
     shown = ", ".join(map(repr, absent[:10]))
     return shown + (f" and {len(absent) - 10} more" if len(absent) > 10 else "")
 
@@ -209,10 +211,11 @@ def confidence_for(right: Right, confidences: Confidences, accuracy: float) -> f
 
 def abstention_note(right: Right, confidences: Confidences, threshold: float, unit: str) -> str:
     """Return what a threshold does to rows: how many are answered, how many of these are right."""
-    given = confidences >= threshold
-    if not given.any():
+    answered = confidences >= threshold
+    if not answered.any():
         return f"no answer has a probability of {threshold:.4f} or more: none is given"
     return (
         f"answers are given where the probability is at least {threshold:.4f}: to "
-        f"{100 * given.mean():.2f} % of the {unit}, {100 * right[given].mean():.2f} % of them right"
+        f"{100 * answered.mean():.2f} % of the {unit}, {100 * right[answered].mean():.2f} % of "
+        "them right"
     )

@@ -105,8 +105,10 @@ def open_embedder(
         if unused and prompt is None and settings.default_prompt is None:
             say(f"{folder}: no prompt is used; it has {', '.join(unused)} (--prompt)")
     prepared, tokenizer = loaded or open_model(folder, device_named(device), engine)
-    config, after = folder_features(config, prepared.model, settings, prompt=prompt, where=folder)
-    return Embedder(engine=prepared, tokenizer=tokenizer, config=config, after=after)
+    config, layers_after = folder_features(
+        config, prepared.model, settings, prompt=prompt, where=folder
+    )
+    return Embedder(engine=prepared, tokenizer=tokenizer, config=config, after=layers_after)
 
 
 def folder_features(

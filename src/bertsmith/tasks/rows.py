@@ -61,19 +61,19 @@ def pick_classes(
         raise ConfigError(
             f"{task.name} has no classes to pick from", remedy="leave out --classes and --exclude"
         )
-    kept = task.labels.picked(rows, wanted)
+    picked = task.labels.picked(rows, wanted)
     present = dict.fromkeys(label for row in rows for label in task.labels.of_row(row))
     for name in named:
         if name not in present and name not in known:
-            there = ", ".join(sorted({*present, *known})[:30])
-            raise ConfigError(f"there is no class {name!r}", remedy=f"there are: {there}")
-    if not kept:
+            available = ", ".join(sorted({*present, *known})[:30])
+            raise ConfigError(f"there is no class {name!r}", remedy=f"there are: {available}")
+    if not picked:
         raise ConfigError(
             "no example of the chosen classes is left",
             where=rows[0].source,
             remedy="change --classes or --exclude",
         )
-    return kept
+    return picked
 
 
 ROWS = 2
@@ -93,15 +93,17 @@ def preview(task: Task[Any], rows: Sequence[Any], layout: str, file: Path, width
     The second row is the first one with a different label, if there is one.
     """
     truth = task.present.truth(rows[0])
-    other = [row for row in rows[1:] if task.present.truth(row) != truth][:1] or list(rows[1:ROWS])
-    shown = [rows[0], *other]
+    different = [row for row in rows[1:] if task.present.truth(row) != truth][:1] or list(
+        rows[1:ROWS]
+    )
+    shown = [rows[0], *different]
     parts = [task.present.labelled_parts(row) for row in shown]
     names = max(len(name) for texts in parts for name in texts)
     lines = [f"{printable(file.name)}: {printable(layout or task.unit, _MAX_LENGTH)}"]
     for row, texts in zip(shown, parts, strict=True):
-        place = f"line {row.line}"
+        location = f"line {row.line}"
         for name, text in texts.items():
-            beginning = f"  {place:<11} {name:<{names}}  "
+            beginning = f"  {location:<11} {name:<{names}}  "
             lines.append(beginning + printable(text, max(width - len(beginning), 20)))
-            place = ""
+            location = ""
     return lines

@@ -114,11 +114,11 @@ def encode_questions(
     Questions keep their first 64 tokens. Raises `ConfigError` where there is no room for one.
     """
     free = limits.longest - tokenizer.specials_around(pair=True)
-    most = min(_MAX_QUESTION_LENGTH, free - _MIN_CONTEXT_LENGTH)
-    if most < 1:
+    max_question = min(_MAX_QUESTION_LENGTH, free - _MIN_CONTEXT_LENGTH)
+    if max_question < 1:
         raise ConfigError(
             f"longest is {limits.longest}",
-            remedy=f"question and context need at least {limits.longest + 1 - most} tokens",
+            remedy=f"question and context need at least {limits.longest + 1 - max_question} tokens",
         )
     windows, sidecar, cut = [], [], []
     contexts: dict[str, Encoding] = {}
@@ -127,8 +127,8 @@ def encode_questions(
             # questions of one context stand in a row
             contexts = {row.context: tokenizer.encode_spans(row.context)}
         context = contexts[row.context]
-        (whole,) = tokenizer.encode([row.question])
-        question = whole[:most]
+        (encoded_questions,) = tokenizer.encode([row.question])
+        question = encoded_questions[:max_question]
         inner = free - len(question)
         begins, window = window_of(len(context), inner, min(limits.overlap, inner // 2))
         parts = [slice(begin, begin + inner) for begin in begins]
@@ -138,14 +138,14 @@ def encode_questions(
                 for part in parts
             ]
         )
-        cut.append(len(question) < len(whole))
+        cut.append(len(question) < len(encoded_questions))
         sidecar.append(
             ContextWindows(
                 context=context,
                 offset=second_begins(tokenizer, len(question)),
                 begins=begins,
                 own=[window[part] == number for number, part in enumerate(parts)],
-                question=len(whole),
+                question=len(encoded_questions),
                 asked=len(question),
             )
         )
@@ -203,9 +203,9 @@ def _decode(
     assert isinstance(sidecar, ContextWindows)
     spans: list[Candidate] = []
     none = math.inf
-    for logits, begin, own in zip(outputs, sidecar.begins, sidecar.own, strict=True):
-        inner = logits[sidecar.offset : sidecar.offset + len(own)]
-        spans += candidates(inner, begin, own)
+    for logits, begin, best_seen in zip(outputs, sidecar.begins, sidecar.own, strict=True):
+        inner = logits[sidecar.offset : sidecar.offset + len(best_seen)]
+        spans += candidates(inner, begin, best_seen)
         none = min(none, float(logits[0].sum()))
     best = sorted(spans, key=lambda each: -each.score)[:_NBEST]
     doubt = none - best[0].score if best else math.inf
@@ -255,8 +255,8 @@ def _targets(rows: Sequence[Question], labels: Labels, encoded: EncodedExamples)
     positions = []
     for row, windows in zip(rows, encoded.sidecar, strict=True):
         answer = _answer(windows.context, row)
-        for begin, own in zip(windows.begins, windows.own, strict=True):
-            positions.append(_positions(answer, begin, len(own), windows.offset))
+        for begin, best_seen in zip(windows.begins, windows.own, strict=True):
+            positions.append(_positions(answer, begin, len(best_seen), windows.offset))
     return encoded.labelled("span", np.array(positions, np.int64).reshape(-1, 2))
 
 

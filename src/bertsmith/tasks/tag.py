@@ -71,8 +71,8 @@ def _read(file: Path, reading: Reading, *, labelled: bool) -> Iterator[Tagged]:
 def _unlabelled(file: Path, reading: Reading) -> Iterator[Tagged]:
     """Yield the raw texts of a table, or sentences in columns."""
     kind, tags = kind_of(file), reading.tags
-    known = tags.layout != "auto" or tags.sign or _words_in_rows(file, reading)
-    if kind in TABLES and kind not in JSON and not known:
+    is_laid_out_ = tags.layout != "auto" or tags.sign or _words_in_rows(file, reading)
+    if kind in TABLES and kind not in JSON and not is_laid_out_:
         rows = read_examples(file, reading.columns, need_label=False, bad=reading.bad_rows)
         return map(raw_text, rows)
     return _read(file, reading, labelled=False)
@@ -99,7 +99,7 @@ def _words_in_rows(file: Path, reading: Reading) -> bool:
     return result is not None
 
 
-def _settled(file: Path, reading: Reading) -> Reading:
+def _resolve_reading(file: Path, reading: Reading) -> Reading:
     """Return the reading with the tags as they are, where those of a file have no scheme."""
     if tag_scheme(file, reading.tags, reading.columns) != "plain":
         return reading
@@ -124,19 +124,19 @@ def _row_a_record(file: Path, reading: Reading) -> bool:
 def _layout(file: Path, reading: Reading) -> str:
     """Return the columns of words and tags, and how the tags are read."""
     scheme = tag_scheme(file, reading.tags, reading.columns)
-    how = "tags as they are" if scheme == "plain" else f"entities in {scheme.upper()}"
+    tag_note = "tags as they are" if scheme == "plain" else f"entities in {scheme.upper()}"
     if sign := joining_sign(file, reading.tags, reading.columns.encoding):
-        return f"sentences of word{sign}TAG: {how}"
+        return f"sentences of word{sign}TAG: {tag_note}"
     if kind_of(file) in JSON:
-        return f"{kind_of(file)[1:].upper()}: {how}"
+        return f"{kind_of(file)[1:].upper()}: {tag_note}"
     if kind_of(file) == ".conllu":
-        return f"CoNLL-U: {how}"
+        return f"CoNLL-U: {tag_note}"
     if kind_of(file) in DELIMITED:
-        return f"{described_tag_table(file, reading.columns, reading.tags)}; {how}"
+        return f"{described_tag_table(file, reading.columns, reading.tags)}; {tag_note}"
     columns = (reading.tags.word, reading.tags.tag)
     word, tag = ("the last column" if column == -1 else f"column {column}" for column in columns)
     named = " below their names" if has_names(file, reading.columns.encoding) else ""
-    return f"columns{named}: word is {word}, tag is {tag}, {how}"
+    return f"columns{named}: word is {word}, tag is {tag}, {tag_note}"
 
 
 def _characters(row: Tagged) -> int:
@@ -165,10 +165,10 @@ def _names(rows: Sequence[Tagged], known: Sequence[str]) -> Labels:
 def _check_tags(rows: Sequence[Tagged], labels: Labels) -> None:
     """Raise `ExampleError` for tags most of which occur once: these are words."""
     counts = Counter(tag for row in rows for tag in tags_of(row))
-    once = [label for label in labels if counts[label] == 1]
-    if len(labels) >= _MANY_TAGS and 2 * len(once) > len(labels):
+    singles = [label for label in labels if counts[label] == 1]
+    if len(labels) >= _MANY_TAGS and 2 * len(singles) > len(labels):
         raise ExampleError(
-            f"has {len(labels):,} tags, most of them once only, such as {once[-1][:40]!r}",
+            f"has {len(labels):,} tags, most of them once only, such as {singles[-1][:40]!r}",
             where=rows[0].source,
             remedy="name the columns of words and tags, from 0, as in --tags.word 1 --tags.tag 0",
         )
@@ -176,8 +176,8 @@ def _check_tags(rows: Sequence[Tagged], labels: Labels) -> None:
 
 def _check(train: Sequence[Tagged], dev: Sequence[Tagged], labels: Labels) -> None:
     """Raise `ExampleError` for a tag to be measured that is none of those learned."""
-    there = f"the training sentences have {', '.join(labels[:20])}"
-    require_labels(dev, tags_of, labels, lambda tag: (f"unknown tag {tag!r}", there))
+    known = f"the training sentences have {', '.join(labels[:20])}"
+    require_labels(dev, tags_of, labels, lambda tag: (f"unknown tag {tag!r}", known))
 
 
 def _numbers(rows: Sequence[Tagged], labels: Labels) -> list[NDArray[np.int64]]:
@@ -213,13 +213,13 @@ def encode_words(
     for row in rows:
         encoded = tokenizer.encode_spans(row.text)
         first, inside = _first_pieces(encoded, row)
-        asked = np.flatnonzero(first >= 0)
-        at = first[asked]
+        with_pieces = np.flatnonzero(first >= 0)
+        first_pieces = first[with_pieces]
         begins, window = window_of(len(encoded), inner, limits.overlap)
         words = []
         for number, begin in enumerate(begins):
-            here = slice(*np.searchsorted(at, (begin, begin + inner)).tolist())
-            words.append(asked[here][window[at[here]] == number])
+            here = slice(*np.searchsorted(first_pieces, (begin, begin + inner)).tolist())
+            words.append(with_pieces[here][window[first_pieces[here]] == number])
             places.append(first[words[-1]] - begin + 1)
         windows.append(
             [
@@ -242,9 +242,9 @@ def _first_pieces(encoded: Encoding, row: Tagged) -> tuple[NDArray[np.int64], li
     ends = np.array([end for _, end in row.words])
     # a piece may begin with a blank before the word, or be empty in the text
     piece = np.searchsorted(encoded.ends, starts, side="right")
-    there = piece < len(encoded)
-    there[there] = encoded.starts[piece[there]] < ends[there]
-    first[there] = piece[there]
+    has_piece = piece < len(encoded)
+    has_piece[has_piece] = encoded.starts[piece[has_piece]] < ends[has_piece]
+    first[has_piece] = piece[has_piece]
     inside = [
         word for word in range(1, len(first)) if first[word] >= 0 and first[word] == first[word - 1]
     ]
@@ -282,12 +282,12 @@ def _decode(
             best = int(share.argmax())
             tags[word], probabilities[word] = labels[best], share[best]
     for word in sidecar.inside:
-        tags[word] = _gone_on(tags[word - 1])
+        tags[word] = _continuation_tag(tags[word - 1])
         probabilities[word] = probabilities[word - 1]
     return TagAnswer(row, tuple(tags), probabilities)
 
 
-def _gone_on(tag: str) -> str:
+def _continuation_tag(tag: str) -> str:
     """Return the tag of what goes on with a word of some tag."""
     return f"I{tag[1:]}" if tag == "B" or tag.startswith("B-") else tag
 
@@ -309,13 +309,13 @@ def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # n
                 "end": entity.end,
                 "label": entity.label,
                 "text": row.text[entity.start : entity.end],
-                "probability": _least(answer.probabilities[inside]),
+                "probability": _least_confident(answer.probabilities[inside]),
             }
         )
-    return {"entities": entities, "probability": _least(answer.probabilities)}
+    return {"entities": entities, "probability": _least_confident(answer.probabilities)}
 
 
-def _least(probabilities: NDArray[np.float32]) -> float:
+def _least_confident(probabilities: NDArray[np.float32]) -> float:
     """Return the smallest probability of the words that were read, 0 if there are none."""
     read = probabilities[~np.isnan(probabilities)]
     return round(float(read.min()), 6) if len(read) else 0.0
@@ -425,8 +425,8 @@ def _lines(row: Tagged, record: Record, labels: Labels, brief: Brief) -> Iterato
         return
     yield brief(row.text)
     for entity in record["entities"]:
-        place = f"{entity['start']}-{entity['end']}"
-        yield f"    {place:>11}  {entity['label']}  {brief(entity['text'])}"
+        location = f"{entity['start']}-{entity['end']}"
+        yield f"    {location:>11}  {entity['label']}  {brief(entity['text'])}"
 
 
 def _inputs(row: Tagged) -> dict[str, Any]:
@@ -478,7 +478,7 @@ TAG = Task(
         labelled=partial(_read, labelled=True),
         unlabelled=_unlabelled,
         characters=_characters,
-        settled=_settled,
+        settled=_resolve_reading,
         layout=_layout,
         of_text=raw_text,
         reads_lines=_reads_lines,

@@ -27,7 +27,7 @@ def text_reader(kind: Kind) -> Reader[Example]:
         unlabelled=partial(_read, kind=kind, labelled=False),
         characters=text_length,
         layout=partial(describe_texts, kind),
-        of_text=_itself,
+        of_text=_identity_row,
         pairs=True,
         reads_lines=_reads_lines,
     )
@@ -44,15 +44,15 @@ def describe_texts(kind: Kind, file: Path, reading: Reading) -> str:
     return describe_examples(file, reading.columns, kind, need_label=True)
 
 
-def _itself(example: Example) -> Example:
+def _identity_row(example: Example) -> Example:
     return example
 
 
 def _reads_lines(file: str, reading: Reading) -> bool:
     """Return whether it is neither a table nor a folder, and no lines with labels."""
     path = Path(file)
-    other = path.is_dir() or kind_of(path) in TABLES or has_labels(path, reading.columns)
-    return file == "-" or not other
+    has_other_layout = path.is_dir() or kind_of(path) in TABLES or has_labels(path, reading.columns)
+    return file == "-" or not has_other_layout
 
 
 def same_text(row: Example) -> Hashable:

@@ -29,7 +29,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from bertsmith.core.clock import process_fields
 from bertsmith.core.errors import ConfigError, RankLost, UserError
-from bertsmith.core.log import complain, console, say
+from bertsmith.core.log import console, print_error, say
 from bertsmith.core.signals import Interrupted, ending_status, interruptions
 
 _POLL_SECONDS = 1.0
@@ -168,7 +168,7 @@ class RankWatch:
         if self._rank == 0:
             say(line)
         else:
-            complain(line)
+            print_error(line)
 
     def _ranks_to_watch(self) -> list[int]:
         """Return the ranks on other machines to listen to: all of them on rank 0, else rank 0."""
@@ -191,7 +191,7 @@ class RankWatch:
 
     def _end(self) -> None:
         if self.reported_here:
-            complain(self.cause)
+            print_error(self.cause)
         os._exit(2)
 
 

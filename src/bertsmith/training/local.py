@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.core.errors import ConfigError, WorkerDied
-from bertsmith.core.log import complain
+from bertsmith.core.log import print_error
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import Precision
@@ -193,7 +193,7 @@ class _ReplicaProcess(Worker):
         """Wait for a message; say so once if it takes long."""
         if not self.connection.poll(_SILENT_SECONDS):
             pid = self._process.pid
-            complain(
+            print_error(
                 f"process {pid}, which trains a part of each batch, has been silent for "
                 f"{_SILENT_SECONDS:.0f} seconds; if it is stopped, kill -CONT {pid} resumes it"
             )

@@ -23,7 +23,7 @@ import torch
 
 from bertsmith.core.errors import DiskError
 from bertsmith.core.files import read_json, replaced_file, text_hash, user_cache
-from bertsmith.core.ownership import unfinished
+from bertsmith.core.ownership import temporary_path
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.config import Precision
 
@@ -139,7 +139,7 @@ def _write(folder: Path, machine: str, peak: Peak) -> None:
     record = {"machine": machine, **asdict(peak)}
     with suppress(OSError, DiskError):
         folder.mkdir(parents=True, exist_ok=True)
-        with replaced_file(path, unfinished(path)) as fresh:
+        with replaced_file(path, temporary_path(path)) as fresh:
             fresh.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 

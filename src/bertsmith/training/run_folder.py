@@ -20,9 +20,9 @@ from typing import Any
 from bertsmith.core.config import Config
 from bertsmith.core.errors import DiskError, MissingExtra, RunFolderError
 from bertsmith.core.files import (
+    created_folder,
     disk_error,
     flush_to_disk,
-    made_folder,
     open_regular,
     other_version,
     parse_json,
@@ -129,7 +129,7 @@ class RunFolder:
         cannot be written meanwhile.
         """
         self.check_place()
-        with made_folder(self.path), owned(self.path / _LOCK, of=self.path):
+        with created_folder(self.path), owned(self.path / _LOCK, of=self.path):
             self._sweep()
             try:
                 yield

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bertsmith.core.errors import ConfigError, ModelFolderError, TrainingDiverged
 from bertsmith.core.files import read_json, reading_remedy, write_json
-from bertsmith.core.ownership import new_folder, place_aside
+from bertsmith.core.ownership import aside_path, new_folder
 from bertsmith.core.printable import shell_word
 from bertsmith.network.config import HEADS, ModelConfig, Predicts
 from bertsmith.network.encoder import FixedTable, sinusoidal_table
@@ -185,7 +185,7 @@ def _files(folder: Path, *, heads: bool, tell: bool = True) -> ModelFiles:
 
 def _check_place(folder: Path) -> None:
     """Check that there is a folder with the two files, none of them a link that leads elsewhere."""
-    aside = place_aside(folder.resolve())
+    aside = aside_path(folder.resolve())
     if not folder.exists() and aside.is_dir():
         raise ModelFolderError(
             "saving was interrupted", where=folder, remedy=f"rename {aside} to it"

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
-from bertsmith.core.files import is_taken, read_json, write_json
+from bertsmith.core.files import name_is_taken, read_json, write_json
 from bertsmith.core.log import say
 from bertsmith.core.ownership import new_folder
 from bertsmith.network.config import VectorPooling
@@ -289,7 +289,7 @@ def save_sentence_folder(
     All or nothing; the name must be free. `settings.network` is not looked at: the encoder is the
     model's. Raises `ModelFolderError`, `DiskError`.
     """
-    if is_taken(folder):
+    if name_is_taken(folder):
         raise ModelFolderError("exists already", where=folder, remedy="choose another name")
     with new_folder(folder) as fresh:
         save_model(fresh, model, tokenizer, card=card)

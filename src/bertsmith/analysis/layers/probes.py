@@ -32,7 +32,7 @@ from bertsmith.analysis.heads.relations import Parsed
 from bertsmith.analysis.heads.words import word_attention, word_sums
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
 from bertsmith.core.log import progress
-from bertsmith.core.streams import Purpose, below, permuted, stream
+from bertsmith.core.streams import Purpose, permuted, random_integers, stream
 from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, forward_only
@@ -312,7 +312,7 @@ def _random(word: str, limit: int) -> int:
     """Return a number below a limit that the letters of a word decide, whatever its case."""
     letters = hashlib.blake2b(word.casefold().encode(), digest_size=8).digest()
     key = stream(Purpose.CONTROL_TASK, int.from_bytes(letters, "little"))
-    return int(below(limit, key, 0))
+    return int(random_integers(limit, key, 0))
 
 
 # tags

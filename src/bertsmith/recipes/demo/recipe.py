@@ -23,7 +23,7 @@ import torch
 
 from bertsmith.batches.config import MaskingConfig, SampleConfig
 from bertsmith.core.errors import RunFolderError
-from bertsmith.core.files import is_taken, made_folder, write_json
+from bertsmith.core.files import created_folder, name_is_taken, write_json
 from bertsmith.core.log import console, progress, say, short_number, table_of
 from bertsmith.core.ownership import claimed
 from bertsmith.core.pool import process_pool
@@ -101,7 +101,7 @@ def demo(config: DemoConfig) -> dict[str, Any]:
     anything but an earlier demo.
     """
     require_matplotlib()
-    with made_folder(config.out.parent), claimed(config.out):
+    with created_folder(config.out.parent), claimed(config.out):
         return _run(config.minutes, config.out, config.seed)
 
 
@@ -125,7 +125,7 @@ def _run(minutes: float, out: Path, seed: int) -> dict[str, Any]:
 
 def _clear(out: Path) -> None:
     """Clear the folder for a new demo, over an earlier one only."""
-    if is_taken(out):
+    if name_is_taken(out):
         if not (out / MARKER).is_file():
             raise RunFolderError(
                 "exists and is not an earlier demo", where=out, remedy="choose another --out"

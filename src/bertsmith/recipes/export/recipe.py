@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.files import is_taken, write_json
+from bertsmith.core.files import name_is_taken, write_json
 from bertsmith.core.log import say, short_number
 from bertsmith.core.ownership import new_folder
 from bertsmith.engine.config import FULL_PRECISION
@@ -74,7 +74,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
     `load_model` raises.
     """
     require_packages(config.to)
-    if is_taken(config.out):
+    if name_is_taken(config.out):
         raise ConfigError(f"--out is {config.out}, which exists", remedy="choose another name")
     source = Source.read(config.model)
     if reason := _no_class(source.model.config, config.to):

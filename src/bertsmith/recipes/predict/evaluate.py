@@ -8,7 +8,7 @@ from typing import Any
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
-from bertsmith.core.printable import counted, printable, some_were
+from bertsmith.core.printable import count_with_verb, counted, printable
 from bertsmith.engine.devices import device_named
 from bertsmith.engine.predictor import split_requests
 from bertsmith.engine.prepared import Prepared, prepare_model
@@ -69,7 +69,7 @@ def evaluate_model(
     if unread := answering.unread(split_requests(rows, encoded)):
         print_unread(unread[0], len(unread))
     if long_ones := encoded.long_texts:
-        description = some_were(long_ones, len(rows), "text")
+        description = count_with_verb(long_ones, len(rows), "text")
         say(f"{description} longer than {answering.limits.longest} tokens")
     say(f"{counted(len(rows), task.unit.removesuffix('s'), task.unit)}, {task.title.lower()}")
     figures: dict[str, Any] = {"task": task.name, "rows": len(rows), "scores": {}}

@@ -22,7 +22,7 @@ from typing import Any, Literal, cast
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.log import say
 from bertsmith.core.output import flush, print_json, print_line
-from bertsmith.core.printable import counted, printable, some_were
+from bertsmith.core.printable import count_with_verb, counted, printable
 from bertsmith.engine.devices import device_named
 from bertsmith.engine.predictor import ROWS, Predictor, windows
 from bertsmith.engine.prepared import Prepared
@@ -217,7 +217,7 @@ def answer_rows(
         windowed = answering.task.answers.windowed
         became = "read in windows" if windowed else "--truncation says what is read of them"
         limit = answering.limits.longest
-        say(f"{some_were(long, count, 'text')} longer than {limit} tokens: {became}")
+        say(f"{count_with_verb(long, count, 'text')} longer than {limit} tokens: {became}")
     if unread:
         print_unread(first, unread)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.protocol_buffers import (
-    Damaged,
+    DamagedMessage,
     Value,
     as_bytes,
     as_float,
@@ -87,7 +87,7 @@ def read_spiece(path: Path) -> tuple[tuple[str, ...], UnigramRules]:
             elif number == _NORMALISER:
                 normaliser |= dict(fields(as_bytes(value)))
             if len(pieces) > MAX_PIECES:
-                raise Damaged(f"more than {MAX_PIECES:,} pieces")
+                raise DamagedMessage(f"more than {MAX_PIECES:,} pieces")
         _check(trainer, normaliser, path)
         charsmap = as_bytes(normaliser.get(_CHARSMAP, b""))
         CharsMap(charsmap)
@@ -116,7 +116,7 @@ def _piece(data: bytes) -> Piece:
     score = as_float(values.get(_SCORE, bytes(4)))
     text = as_text(values.get(_TEXT, b""))
     if not text or not math.isfinite(score):
-        raise Damaged("a piece is empty or its score is not a number")
+        raise DamagedMessage("a piece is empty or its score is not a number")
     return Piece(text=text, score=score, type=as_number(values.get(_TYPE, _NORMAL)))
 
 

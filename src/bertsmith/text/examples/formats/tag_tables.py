@@ -213,11 +213,11 @@ def _placed(
     need_tags: bool,
 ) -> _Places:
     """Find the columns and the header, whose `present` is None if undecided."""
-    names, below, width = _first(sample), _below(sample), len(_first(sample))
-    content = _given_positions(_by_content(below), columns, tags, width)
+    names, random_integers, width = _first(sample), _below(sample), len(_first(sample))
+    content = _given_positions(_by_content(random_integers), columns, tags, width)
     usual = _by_names(names) if columns.header != "no" else None
     places = content if usual is None else _given_positions(usual, columns, tags, width)
-    header = _header(names, below, places, columns)
+    header = _header(names, random_integers, places, columns)
     if usual is not None and header.present is False:
         places = content
     roles = (("word", columns.text), ("tag", columns.label), ("sentence", columns.group))
@@ -289,12 +289,15 @@ def _filled(cells: Sequence[str]) -> Iterator[str]:
 
 
 def _header(
-    names: Sequence[str], below: Sequence[Sequence[str]], places: _Places, columns: Columns
+    names: Sequence[str],
+    random_integers: Sequence[Sequence[str]],
+    places: _Places,
+    columns: Columns,
 ) -> Header:
     """Return the header as stated or, with `auto`, as detected."""
     if columns.header != "auto":
         return Header(present=columns.header == "yes", reason="as stated")
-    header = _seen_header(names, below, places)
+    header = _seen_header(names, random_integers, places)
     given = (columns.text, columns.label, columns.group)
     named = [name for name in given if name is not None and not is_position(name)]
     if header.present is None and any(index_of(names, name) is not None for name in named):
@@ -302,7 +305,9 @@ def _header(
     return header
 
 
-def _seen_header(names: Sequence[str], below: Sequence[Sequence[str]], places: _Places) -> Header:
+def _seen_header(
+    names: Sequence[str], random_integers: Sequence[Sequence[str]], places: _Places
+) -> Header:
     """Decide whether the first line is a header, by usual names, sentences and tags."""
     known = {*WORD_NAMES, *_LABEL_NAMES, *_SENTENCE_NAMES}
     usual = {index: name for index, name in enumerate(names) if name.strip().casefold() in known}
@@ -311,7 +316,7 @@ def _seen_header(names: Sequence[str], below: Sequence[Sequence[str]], places: _
         return Header(present=True, reason=f"its first line has the names {shown}")
     cell = names[places.sentence].strip() if places.sentence is not None else ""
     if cell and places.sentence is not None:
-        numbers = [value for row in below if (value := row[places.sentence].strip())]
+        numbers = [value for row in random_integers if (value := row[places.sentence].strip())]
         if numbers and all(map(is_number, numbers)):
             shown = repr(cell[:30])
             if is_number(cell):
@@ -321,7 +326,7 @@ def _seen_header(names: Sequence[str], below: Sequence[Sequence[str]], places: _
     evidence = (
         None
         if places.tag is None or not 0 <= places.tag < len(names)
-        else _tag_below(names[places.tag], below, places.tag)
+        else _tag_below(names[places.tag], random_integers, places.tag)
     )
     if evidence and usual and places.tag in usual:
         evidence = None
@@ -332,9 +337,9 @@ def _seen_header(names: Sequence[str], below: Sequence[Sequence[str]], places: _
     return _UNKNOWN
 
 
-def _tag_below(cell: str, below: Sequence[Sequence[str]], tag: int) -> str | None:
+def _tag_below(cell: str, random_integers: Sequence[Sequence[str]], tag: int) -> str | None:
     """Return the evidence that the first cell of the tags is a tag; None if there is none."""
-    cell, values = cell.strip(), [row[tag].strip() for row in below if row[tag].strip()]
+    cell, values = cell.strip(), [row[tag].strip() for row in random_integers if row[tag].strip()]
     if not cell or not values:
         return None
     shown = repr(cell[:30])
