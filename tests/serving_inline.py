@@ -59,7 +59,7 @@ class Inline(Link):
         self.cancelled: set[int] = set()
         self.ended = False
         self._loop = asyncio.get_running_loop()
-        self._loop.call_soon(listener.heard, self, Opened(tuple(models)))
+        self._loop.call_soon(listener.on_message, self, Opened(tuple(models)))
 
     def send(self, message: Batch | Cancel) -> None:
         """Take a message."""
@@ -74,13 +74,13 @@ class Inline(Link):
         """Compute the oldest batch."""
         if self.batches and not self.ended:
             batch = self.batches.pop(0)
-            self._listener.heard(self, Done(self._compute(batch), self.seconds, batch.number))
+            self._listener.on_message(self, Done(self._compute(batch), self.seconds, batch.number))
 
     def kill(self) -> None:
         """End as a process that was killed."""
         if not self.ended:
             self.ended = True
-            self._loop.call_soon(self._listener.lost, self)
+            self._loop.call_soon(self._listener.on_exit, self)
 
 
 class Rig:

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from bertsmith.analysis.attributions.attribution import (
     Explainer,
+    attention_rollout,
     by_word,
     integrate,
-    rolled_out,
 )
 from bertsmith.analysis.attributions.deletion import DeletionTest
 from bertsmith.analysis.attributions.subjects import Subject, subjects_of
@@ -222,7 +222,7 @@ def test_rollout_is_the_product_of_the_layers(case: tuple[Model, Subject, Any]) 
 def test_rollout_of_one_head_that_looks_back() -> None:
     back = torch.tensor([[[1.0, 0, 0], [1, 0, 0], [0, 1, 0]]])
     expected = torch.tensor([[1.0, 0, 0], [0.75, 0.25, 0], [0.25, 0.5, 0.25]])
-    torch.testing.assert_close(rolled_out([back, back]).float(), expected)
+    torch.testing.assert_close(attention_rollout([back, back]).float(), expected)
 
 
 def test_words_and_answers_are_those_of_the_text(models: dict[Predicts, Model]) -> None:
@@ -233,7 +233,7 @@ def test_words_and_answers_are_those_of_the_text(models: dict[Predicts, Model]) 
     assert shown == [(*item, False) for item in first] + [(*item, True) for item in second]
     assert pair.answer in LABELS["class"]
     span = subject_of("span", models["span"])
-    own = [word.text for word in span.words if word.own]
+    own = [word.text for word in span.words if word.in_answer]
     assert "".join(own) == span.answer.replace(" ", "")
     assert by_word(span, np.ones(len(span.ids))).tolist() == [
         len(TOKENIZER.pieces(word.text)) for word in span.words

@@ -228,10 +228,10 @@ class Watcher:
     def bar(self, description: str, total: float | None, unit: str) -> Bar:
         del unit
         self.bars.append((description, total, []))
-        return Moves(self.bars[-1][2])
+        return TensorChanges(self.bars[-1][2])
 
 
-class Moves:
+class TensorChanges:
     def __init__(self, moves: list[float]) -> None:
         self._moves = moves
 

@@ -924,9 +924,9 @@ def test_why_models_cannot_be_opened_is_told_once(capsys: pytest.CaptureFixture[
         server = gateway.Gateway(LimitsConfig(), start, 2)
         server.start()
         for link in links:
-            server.heard(link, Refused("a folder: no such folder"))
+            server.on_message(link, Refused("a folder: no such folder"))
         for link in links[:]:
-            server.lost(link)
+            server.on_exit(link)
         with pytest.raises(UserError, match="no such folder"):
             await server.opened
         server.stop()

@@ -17,7 +17,7 @@ from bertsmith.serving.dispatch.queue import (
     PATIENCE,
     Entry,
     QueueFull,
-    Taken,
+    TakenBatch,
     TokenQueue,
     TooLarge,
 )
@@ -30,7 +30,7 @@ def add(queue: TokenQueue[str, str], text: str, tokens: int, group: str = "a") -
     return entry
 
 
-def batch(queue: TokenQueue[str, str], budget: int = 1) -> Taken[str, str]:
+def batch(queue: TokenQueue[str, str], budget: int = 1) -> TakenBatch[str, str]:
     return queue.take(lambda group: budget, 0.0)
 
 

@@ -163,7 +163,7 @@ def inspect_attention(
                 kept.add(item)
                 read.add(item)
     chosen = kept.items
-    closer = _Closer(model, tokenizer, chosen)
+    closer = _SampleInspection(model, tokenizer, chosen)
     points, share = classical_map(closer.distances)
     result = annotations.figures()
     return Inspection(
@@ -256,7 +256,7 @@ def _count(
             annotations.tags.add(tags_of_block, layer.layer, best)
 
 
-class _Closer:
+class _SampleInspection:
     """A closer look at a sample."""
 
     def __init__(self, model: Model, tokenizer: Tokenizer, items: Sequence[Item]) -> None:

@@ -59,7 +59,7 @@ def is_offline() -> bool:
 
 
 @contextmanager
-def talking(subject: str) -> Iterator[None]:
+def client_errors(subject: str) -> Iterator[None]:
     """Turn every error of the client into a `HubError` about `subject`.
 
     The client's own progress bars, warnings and log are off meanwhile. Raises `HubUnreachable` if
@@ -110,7 +110,7 @@ def _is_of_transport(error: BaseException) -> bool:
     return any(kind.__module__.partition(".")[0] in _TRANSPORTS for kind in type(error).__mro__)
 
 
-def _no_answer(error: BaseException) -> str | None:
+def _unreachable_reason(error: BaseException) -> str | None:
     """Return why there is no answer; None for any other error."""
     cause: BaseException | None = error
     while cause is not None:
@@ -134,7 +134,7 @@ def _hub_error(error: BaseException, subject: str) -> UserError:
         return _response_error(error, subject)
     if isinstance(error, OSError) and refused_by_disk(error):
         return disk_error(error, error.filename)
-    why = _no_answer(error)
+    why = _unreachable_reason(error)
     if why is not None:
         return HubUnreachable(
             f"the hub cannot be reached: {why}",

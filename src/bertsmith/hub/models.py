@@ -16,7 +16,7 @@ from typing import NamedTuple, NoReturn
 from bertsmith.core.errors import DiskError, HubError, ModelFolderError
 from bertsmith.core.log import progress, say, short_number
 from bertsmith.core.printable import shell_word
-from bertsmith.hub.client import HubUnreachable, hub_api, is_offline, talking
+from bertsmith.hub.client import HubUnreachable, client_errors, hub_api, is_offline
 from bertsmith.hub.transfers import (
     PICKLED_FILE,
     Purpose,
@@ -103,7 +103,7 @@ def _from_hub(name: HubName, purpose: Purpose) -> Path:
             remedy="unset it to download the model once, or name a folder",
         )
     try:
-        with talking(str(name)):
+        with client_errors(str(name)):
             info = api.model_info(
                 name.repository, revision=name.revision, files_metadata=True, timeout=_PAUSE
             )

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 from bertsmith.core.errors import HubError, ModelFolderError
 from bertsmith.core.files import file_hash, open_regular, read_json
 from bertsmith.core.log import Bar, progress
-from bertsmith.hub.client import HubUnreachable, hub_api, talking
+from bertsmith.hub.client import HubUnreachable, client_errors, hub_api
 from bertsmith.tokens.folder.files import TOKENIZER_FILES
 
 Purpose = Literal["model", "vocabulary", "conversion"]
@@ -150,7 +150,7 @@ def _download(
     while True:
         before = _unfinished(blobs, file)
         try:
-            with talking(subject), _watched(blobs, file, bar, done):
+            with client_errors(subject), _watched(blobs, file, bar, done):
                 return Path(hub_api().hf_hub_download(repository, file.name, revision=commit))
         except HubUnreachable as broken:
             if _unfinished(blobs, file) > before:
@@ -219,7 +219,7 @@ def send(
 
     api, total = hub_api(), sum((folder / name).stat().st_size for name in files)
     with (
-        talking(repository),
+        client_errors(repository),
         progress(f"uploading to {repository}", total, "B") as bar,
         ExitStack() as opened,
     ):

@@ -37,7 +37,12 @@ from bertsmith.weights.conversion.google import (
     write_checkpoint,
 )
 from bertsmith.weights.conversion.pickled import find_pickled, read_pickled
-from bertsmith.weights.conversion.staging import Change, Move, Moves, vocabulary_above
+from bertsmith.weights.conversion.staging import (
+    Change,
+    TensorChange,
+    TensorChanges,
+    vocabulary_above,
+)
 from bertsmith.weights.conversion.variants import find_safetensors, read_safetensors, recognised
 from bertsmith.weights.folder import load_model, read_config, save_model
 from bertsmith.weights.formats.catalog import FORMATS, format_of
@@ -108,7 +113,7 @@ class Conversion:
     folder: Path
     kind: str
     """Description of the source."""
-    moves: Moves
+    moves: TensorChanges
     differences: Mapping[str, float] = field(default_factory=dict)
     """Largest difference from the reference by output; empty without one."""
 
@@ -174,7 +179,7 @@ def describe(result: Conversion) -> list[str]:
     return [*lines, f"saved in {result.folder}; {REPORT_FILE} lists every tensor"]
 
 
-def _to_bertsmith(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves, Path]:
+def _to_bertsmith(source: Path, fresh: Path, staged: Path) -> tuple[str, TensorChanges, Path]:
     """Convert the checkpoint of another program into a model folder."""
     sentences = read_sentence_folder(source) if source.is_dir() else None
     kind, moves = _read(sentences.network if sentences else source, staged)
@@ -186,7 +191,7 @@ def _to_bertsmith(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves, 
     return kind, moves.then(_loaded(staged, fresh, model)), fresh
 
 
-def _to_tensorflow(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves, Path]:
+def _to_tensorflow(source: Path, fresh: Path, staged: Path) -> tuple[str, TensorChanges, Path]:
     """Convert a model folder into a checkpoint, which is read back as a check."""
     model, tokenizer = load_model(source)
     save_model(staged / "hub", model, tokenizer)
@@ -198,7 +203,7 @@ def _to_tensorflow(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves,
     return "a model folder", moves, staged / "back"
 
 
-def _read(source: Path, staged: Path) -> tuple[str, Moves]:
+def _read(source: Path, staged: Path) -> tuple[str, TensorChanges]:
     """Return a description of a source; write it in the hub's layout to a folder."""
     checkpoint = find_checkpoint(source)
     if checkpoint is not None:
@@ -231,17 +236,17 @@ def _read(source: Path, staged: Path) -> tuple[str, Moves]:
     )
 
 
-def _loaded(folder: Path, saved: Path, model: Model) -> Moves:
+def _loaded(folder: Path, saved: Path, model: Model) -> TensorChanges:
     """Return what was done to a folder's tensors when its model was loaded and saved."""
     kind = format_of(model.config)
-    tied, moves = FORMATS[kind].tied, Moves()
+    tied, moves = FORMATS[kind].tied, TensorChanges()
     targets = {names.standard(name, kind): name for name in Weights(saved).entries}
     for name in Weights(folder).entries:
         standard = names.standard(name, kind)
         target = targets.get(standard)
         if target is not None:
             change: Change = "same" if name == target else "renamed"
-            moves.done.append(Move(source=name, target=target, change=change))
+            moves.done.append(TensorChange(source=name, target=target, change=change))
         elif standard in tied:
             moves.dropped[name] = "a copy of another"
         elif standard.removeprefix(f"{kind}.") in names.COUNTERS:

@@ -169,7 +169,7 @@ def _record(
         "text": number,
         "answer": subject.answer,
         "words": [word.text for word in subject.words],
-        "answer_words": [number for number, word in enumerate(subject.words) if word.own],
+        "answer_words": [number for number, word in enumerate(subject.words) if word.in_answer],
         "methods": methods,
     }
 

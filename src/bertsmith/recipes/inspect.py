@@ -20,7 +20,12 @@ from bertsmith.analysis.inspection import (
     annotation_figures,
     inspect_attention,
 )
-from bertsmith.analysis.layers.context import UseCollector, WordFigures, anisotropy, describe_uses
+from bertsmith.analysis.layers.context import (
+    WordFigures,
+    WordUseCollector,
+    anisotropy,
+    describe_uses,
+)
 from bertsmith.analysis.layers.similarity import compare_layers
 from bertsmith.batches.examples import encode_examples
 from bertsmith.core.errors import ConfigError, ExampleError
@@ -76,7 +81,7 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
     model, tokenizer = _opened(config.model, config.device)
     other_model = None if config.against is None else _opened(config.against, config.device)
     corpus = Corpus(config, tokenizer, model.config.encoder)
-    passing = UseCollector(config.words, config.sample)
+    passing = WordUseCollector(config.words, config.sample)
     inspection = inspect_attention(
         model,
         tokenizer,
@@ -145,7 +150,7 @@ def _opened(folder: Path, device: str) -> tuple[Model, Tokenizer]:
     return model.to(device_named(device)), tokenizer
 
 
-def _watched(items: Iterable[Item], passing: UseCollector) -> Iterator[Item]:
+def _watched(items: Iterable[Item], passing: WordUseCollector) -> Iterator[Item]:
     """Yield items, and show the words of each to a collector."""
     for item in items:
         if item.words:
@@ -154,7 +159,7 @@ def _watched(items: Iterable[Item], passing: UseCollector) -> Iterator[Item]:
 
 
 def _uses(
-    model: Model, tokenizer: Tokenizer, words: Sequence[str], passing: UseCollector
+    model: Model, tokenizer: Tokenizer, words: Sequence[str], passing: WordUseCollector
 ) -> Iterator[WordFigures]:
     """Yield what is found out about each word; say which are too rare."""
     with progress("words in context", len(words), "words") as bar:

@@ -76,19 +76,19 @@ def annotation_sections(inspection: Inspection, placed: Placed) -> Iterator[tupl
     if tags.pairs:
         yield "From tag to tag", _pairs(tags.pairs, control.pairs, placed)
     if inspection.annotated.coreference:
-        own, random = inspection.annotated.coreference, inspection.control.coreference
-        yield "Coreference", _coreference(own, random, placed)
+        sections_, random = inspection.annotated.coreference, inspection.control.coreference
+        yield "Coreference", _coreference(sections_, random, placed)
 
 
 def _entities(
     results: Sequence[PairFigures], control: Sequence[PairFigures], placed: Placed
 ) -> str:
-    whole = results[0]
+    total = results[0]
     words = (
-        f"Of {whole.count:,} words of entities of several words, {percent(whole.best_accuracy)} "
-        f"attend most to another word of the same entity in head {_head(whole.best)}. A word drawn "
-        f"from the sentence is one for {percent(whole.chance)}, the word {_offset(whole.offset)} "
-        f"for {percent(whole.offset_accuracy)}."
+        f"Of {total.count:,} words of entities of several words, {percent(total.best_accuracy)} "
+        f"attend most to another word of the same entity in head {_head(total.best)}. A word drawn "
+        f"from the sentence is one for {percent(total.chance)}, the word {_offset(total.offset)} "
+        f"for {percent(total.offset_accuracy)}."
     )
     drawing = _bars("entities", results[:_DRAWN], "share that attends most to its own entity")
     figure = placed("entities", drawing, "words of one entity, by type", words)
@@ -150,13 +150,13 @@ def _table(title: str, results: Sequence[PairFigures], control: Sequence[PairFig
 def _coreference(
     results: Sequence[CoreferenceFigures], control: Sequence[CoreferenceFigures], placed: Placed
 ) -> str:
-    whole = results[0]
+    total = results[0]
     words = (
-        f"Of {whole.count:,} mentions with an earlier one of the same, the head word attends most, "
-        f"of {whole.candidates:.1f} earlier mentions of its passage on average, to one of the same "
-        f"for {percent(whole.best_accuracy)}, in head {_head(whole.best)}. The nearest mention is "
-        f"right for {percent(whole.nearest)}, the nearest with the same head word (or else the "
-        f"nearest) for {percent(whole.same_word)}. Clark et al. 2019, section 4.3."
+        f"Of {total.count:,} mentions with an earlier one of the same, the head word attends most, "
+        f"of {total.candidates:.1f} earlier mentions of its passage on average, to one of the same "
+        f"for {percent(total.best_accuracy)}, in head {_head(total.best)}. The nearest mention is "
+        f"right for {percent(total.nearest)}, the nearest with the same head word (or else the "
+        f"nearest) for {percent(total.same_word)}. Clark et al. 2019, section 4.3."
     )
     series = {
         "best head": [result.best_accuracy for result in results],

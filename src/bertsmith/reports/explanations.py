@@ -60,10 +60,10 @@ def _shaded(answer: Subject, method: str, shares: Sequence[float]) -> str:
         before = word.second
         marks.append(_word(word, share, share / largest))
     top = sorted(zip(shares, answer.words, strict=True), key=lambda pair: -abs(pair[0]))[:_TOLD]
-    told = ", ".join(f"{word.text} {share:+.3g}" for share, word in top if share)
+    description = ", ".join(f"{word.text} {share:+.3g}" for share, word in top if share)
     return (
         f'<p class="note">{safe(method)}</p><p>{" ".join(marks)}</p>'
-        f'<p class="note">largest shares: {safe(told) or "none"}</p>'
+        f'<p class="note">largest shares: {safe(description) or "none"}</p>'
     )
 
 
@@ -73,7 +73,7 @@ def _all_shares(number: int, answer: Subject, found: Attributions) -> str:
     rows = ""
     columns = (result.shares.tolist() for result in found.values())
     for word, *shares in zip(answer.words, *columns, strict=True):
-        own = " (of the answer)" if word.own else ""
+        own = " (of the answer)" if word.in_answer else ""
         cells = "".join(f'<td class="number">{share:+.4g}</td>' for share in shares)
         rows += f'<tr><th scope="row">{safe(word.text)}{own}</th>{cells}</tr>'
     name = f"all shares of answer {number}"
@@ -94,6 +94,6 @@ def _word(word: Word, share: float, strength: float) -> str:
     style = f"background: rgba({colour}, {0.55 * abs(strength):.2f}); border-radius: 3px"
     if strength < -0.1:
         style += "; text-decoration: underline"
-    if word.own:
+    if word.in_answer:
         style += "; outline: 1px solid var(--ink)"
     return f'<span style="{style}" title="{share:+.4g}">{safe(word.text)}</span>'

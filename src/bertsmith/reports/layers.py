@@ -202,13 +202,13 @@ def _uses(each: WordFigures, name: str, placed: Placed) -> str:
     )
     body = placed(f"{name}-map", drawing, f"uses of {each.word}", words)
     for cluster in range(count):
-        own = np.flatnonzero(each.clusters == cluster).tolist()
+        members = np.flatnonzero(each.clusters == cluster).tolist()
         lines = "".join(
             f'<li>{_use(each, use)}<br><span class="note">most like it: '
             f"{_use(each, int(each.neighbours[use, 0]))}</span></li>"
-            for use in own[:_SHOWN_USES]
+            for use in members[:_SHOWN_USES]
         )
-        title = f"Cluster {cluster + 1}: {counted(len(own), 'use')}"
+        title = f"Cluster {cluster + 1}: {counted(len(members), 'use')}"
         body += f"<details><summary>{safe(title)}</summary><ul>{lines}</ul></details>"
     return body
 

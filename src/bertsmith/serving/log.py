@@ -122,8 +122,8 @@ class BufferedLog(io.TextIOBase):
             self._kept.insert(place, lines)
 
     def _run(self) -> None:
-        while (kept := self._next()) is not None:
-            lost = self._write_all(kept)
+        while (items := self._next()) is not None:
+            lost = self._write_all(items)
             with self._changed:
                 self._count(lost, 0)
                 self._writes = False
@@ -136,19 +136,19 @@ class BufferedLog(io.TextIOBase):
                 if self._ends:
                     return None
                 self._changed.wait()
-            kept, self._kept, self._size = self._kept, [], 0
+            items, self._kept, self._size = self._kept, [], 0
             self._full = self._waits = False
             self._writes = True
-            return kept
+            return items
 
-    def _write_all(self, kept: list[str | int]) -> int:
+    def _write_all(self, items: list[str | int]) -> int:
         """Write items, however long that takes; return the lines that could not be written."""
-        for number, item in enumerate(kept):
+        for number, item in enumerate(items):
             try:
                 self._write_item(item)
             except OSError:
                 # a full disk, a reader who has gone: tried again with the next line
-                return sum(n if isinstance(n, int) else n.count("\n") for n in kept[number:])
+                return sum(n if isinstance(n, int) else n.count("\n") for n in items[number:])
         return 0
 
     def _write_item(self, item: str | int) -> None:

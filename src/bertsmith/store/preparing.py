@@ -164,11 +164,11 @@ class Encoder(Protocol):
 def encoders(tokenizer: Tokenizer, workers: int) -> Iterator[Encoder]:
     """Something that encodes groups: this process, or several others."""
     if workers <= 1:
-        yield _Here(GroupEncoder(tokenizer))
+        yield _LocalEncoding(GroupEncoder(tokenizer))
         return
     with process_pool(workers, _start_worker, tokenizer) as pool:
         try:
-            yield _There(pool)
+            yield _PoolEncoding(pool)
         except BrokenProcessPool as error:
             raise StoreError(
                 "one of the processes that encode was killed, perhaps for want of memory",
@@ -176,7 +176,7 @@ def encoders(tokenizer: Tokenizer, workers: int) -> Iterator[Encoder]:
             ) from error
 
 
-class _Here:
+class _LocalEncoding:
     """Encodes in this process, at once."""
 
     def __init__(self, encode: Callable[[Group], EncodedGroup]) -> None:
@@ -191,7 +191,7 @@ class _Here:
         return future
 
 
-class _There:
+class _PoolEncoding:
     """Encodes in the processes of a pool."""
 
     def __init__(self, pool: ProcessPool) -> None:
@@ -235,10 +235,10 @@ def prepare_store(
     """
     with (
         unfinished_store(out, None, total=1) as work,
-        _Making(work, tokenizer, held_out) as making,
+        _StoreBuilder(work, tokenizer, held_out) as builder,
     ):
-        making.run(_as_sections(documents), workers)
-        return making.finish(_nothing(out))
+        builder.run(_as_sections(documents), workers)
+        return builder.finish(_nothing(out))
 
 
 def prepare_corpus(
@@ -265,9 +265,9 @@ def prepare_corpus(
         if work.progress:
             say(f"going on with {work.folder}: {work.share()} is done")
             moved(start)
-        with _Making(work, tokenizer, held_out) as making:
-            making.run(corpus.sections(start), workers, encoder, moved)
-            return making.finish(_nothing(out) if making.documents else corpus.without_text())
+        with _StoreBuilder(work, tokenizer, held_out) as builder:
+            builder.run(corpus.sections(start), workers, encoder, moved)
+            return builder.finish(_nothing(out) if builder.documents else corpus.without_text())
 
 
 def check_preparing(
@@ -316,7 +316,7 @@ def _as_sections(documents: Iterable[Document]) -> Iterator[Section]:
         yield DocumentSection(given=part, size=size, end=Position())
 
 
-class _Making:
+class _StoreBuilder:
     """The two stores of an unfinished one, for training and held out, and the texts seen."""
 
     def __init__(self, work: UnfinishedStore, tokenizer: Tokenizer, held_out: float) -> None:
@@ -339,7 +339,7 @@ class _Making:
                 self._writers.append(writer)
             self._opened = opened.pop_all()
 
-    def __enter__(self) -> _Making:
+    def __enter__(self) -> _StoreBuilder:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -122,7 +122,7 @@ class Journal:
         noted = (line.progress for line in reversed(self._lines) if line.progress is not None)
         return next(noted, None)
 
-    def go_on(self, source: Source) -> None:
+    def resume(self, source: Source) -> None:
         """Go on from the last progress all of whose files are still as they were, or anew.
 
         Files that had not been reached may have changed. Raises `StoreError` when there is progress
@@ -132,15 +132,15 @@ class Journal:
         if not any(line.progress for line in self._lines):
             self._forget(0)
         elif before[-1] != source:
-            self._forget(self._still_good(before[-1], source))
+            self._forget(self._matching_size(before[-1], source))
         if not self._lines or before[-1] != source:
             self._append(_Line(source=source))
 
     def check(self, source: Source) -> None:
-        """Raise the `StoreError` that `go_on` would; nothing is written."""
+        """Raise the `StoreError` that `resume` would; nothing is written."""
         before = [line.source for line in self._lines if line.source is not None]
         if any(line.progress for line in self._lines) and before[-1] != source:
-            self._still_good(before[-1], source)
+            self._matching_size(before[-1], source)
 
     def note(self, progress: Progress) -> None:
         """Add a line; all that it counts must be on the disk."""
@@ -158,7 +158,7 @@ class Journal:
     def _size(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def _still_good(self, before: Source, source: Source) -> int:
+    def _matching_size(self, before: Source, source: Source) -> int:
         """Return how many lines are still valid for a changed source."""
         for name, told in (
             ("version", "version of bertsmith"),
@@ -241,7 +241,7 @@ class UnfinishedStore:
             path.unlink(missing_ok=True)
         journal = Journal(path)
         if source is not None:
-            journal.go_on(source)
+            journal.resume(source)
             self.progress, self._journal = journal.progress, journal
         elif journal.progress is not None:
             raise journal.refusal("was begun with other text")
@@ -358,20 +358,22 @@ def unfinished_store(
             kept = work.keep()
             if not kept:
                 work.discard()
-            raise _told(error, work, out, kept=kept) from error.__cause__
+            raise _with_resume_hint(error, work, out, is_kept=kept) from error.__cause__
         finally:
             work.close()
 
 
-def _told(error: BaseException, work: UnfinishedStore, out: Path, *, kept: bool) -> BaseException:
+def _with_resume_hint(
+    error: BaseException, work: UnfinishedStore, out: Path, *, is_kept: bool
+) -> BaseException:
     """The error as a user should see it: with what is kept, and how to go on."""
     refusal = error.__cause__ if isinstance(error, DiskError) else error
     if isinstance(refusal, OSError) and refused_by_disk(refusal):
-        go_on = f"give the same command again: it goes on at {work.share()}"
-        told = disk_error(refusal, out, then=go_on if kept else "")
-        told.__cause__ = refusal
-        return told
-    if kept:
+        hint = f"give the same command again: it goes on at {work.share()}"
+        error_to_raise = disk_error(refusal, out, then=hint if is_kept else "")
+        error_to_raise.__cause__ = refusal
+        return error_to_raise
+    if is_kept:
         done = f"{work.share()} is done and kept in {work.folder}"
         if isinstance(error, KeyboardInterrupt):
             problem = str(error) or "interrupted"

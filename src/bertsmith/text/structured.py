@@ -112,14 +112,14 @@ def _after(text: str, at: int) -> int:
     return _after_space(text, at, _JSON_SPACE)
 
 
-class Placed(NamedTuple):
+class LocatedValue(NamedTuple):
     """A value and the line where it begins."""
 
     value: object
     line: int
 
 
-class PlacedJson:
+class LocatedJson:
     """A JSON file read part by part; raises the file's error if it is not valid JSON."""
 
     def __init__(self, file: TextFile) -> None:
@@ -128,10 +128,10 @@ class PlacedJson:
         self._decoder = json.JSONDecoder()
         self._counted, self._line = 0, 1
 
-    def elements(self, keys: Sequence[str]) -> Iterator[Placed]:
+    def elements(self, keys: Sequence[str]) -> Iterator[LocatedValue]:
         """Yield the elements of the list under the first key of the file's object.
 
-        In each, a list under the next key is a list of `Placed`, and so on to the last key.
+        In each, a list under the next key is a list of `LocatedValue`, and so on to the last key.
         """
         try:
             value, end = self._value(_after(self._text, 0), keys)
@@ -182,15 +182,15 @@ class PlacedJson:
             if ended:
                 return results, at
 
-    def _list(self, at: int, keys: Sequence[str]) -> tuple[list[Placed], int]:
-        results: list[Placed] = []
+    def _list(self, at: int, keys: Sequence[str]) -> tuple[list[LocatedValue], int]:
+        results: list[LocatedValue] = []
         at = _after(self._text, at)
         if self._text[at : at + 1] == "]":
             return results, at + 1
         while True:
             line = self._line_of(at)
             value, at = self._value(at, keys)
-            results.append(Placed(value, line))
+            results.append(LocatedValue(value, line))
             at, ended = self._next(at, "]")
             if ended:
                 return results, at
@@ -214,7 +214,7 @@ def first_keys(file: TextFile) -> set[str]:
     return set(first.value) if first is not None and isinstance(first.value, dict) else set()
 
 
-def json_records(file: TextFile) -> Iterator[Placed]:
+def json_records(file: TextFile) -> Iterator[LocatedValue]:
     """Yield the records of a JSON file, each with its line.
 
     The records are in a list, in a list under a key of an object (`RECORDS`), or one per line.
@@ -235,7 +235,7 @@ def json_records(file: TextFile) -> Iterator[Placed]:
             line += text.count("\n", counted, at)
             counted = at
             value, end = decoder.raw_decode(text, at)
-            yield Placed(value, line)
+            yield LocatedValue(value, line)
             at = _after(text, end)
             sign = text[at : at + 1]
             if bracket and sign not in (",", "]"):

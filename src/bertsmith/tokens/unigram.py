@@ -24,7 +24,7 @@ from bertsmith.tokens.normalisation import (
     tidied,
     traced,
 )
-from bertsmith.tokens.vocabulary import Remembered, Stretch
+from bertsmith.tokens.vocabulary import BoundedCache, TextRun
 
 _UNKNOWN_PENALTY = 10.0
 _MIN_FLOAT = 2.0**-126
@@ -215,8 +215,8 @@ class UnigramText:
             and not any(b" " in piece for piece in self._wanted)
             and not rules.exchanges.crosses_blanks
         )
-        self._stretches = Remembered(self._stretch)
-        self._stretch_spans = Remembered(self._spans_of)
+        self._stretches = BoundedCache(self._stretch)
+        self._stretch_spans = BoundedCache(self._spans_of)
 
     def ids(
         self, text: str, *, specials_in_text: bool, inside: bool = False
@@ -229,18 +229,18 @@ class UnigramText:
                 part = text[start:end]
                 yield from self._plain(part, prefix=not inside or bool(start) or part[0] == " ")
 
-    def spans(self, text: str, *, specials_in_text: bool) -> Iterator[Stretch]:
+    def spans(self, text: str, *, specials_in_text: bool) -> Iterator[TextRun]:
         """Yield the ids with the positions of the pieces, without surrounding blanks."""
         for start, end, special in self._specials.parts(text, wanted=specials_in_text):
             if special is not None:
-                yield Stretch(start, (special,), (0,), (end - start,))
+                yield TextRun(start, (special,), (0,), (end - start,))
                 continue
             part = text[start:end]
             if self._rounding_matters(part):
-                yield Stretch(start, *self._spans_of(part, rounded=True))
+                yield TextRun(start, *self._spans_of(part, rounded=True))
                 continue
             for match in self._words.finditer(part):
-                yield Stretch(start + match.start(), *self._stretch_spans[match[0]])
+                yield TextRun(start + match.start(), *self._stretch_spans[match[0]])
 
     def _plain(self, text: str, *, prefix: bool) -> Iterator[Sequence[int]]:
         if not prefix or self._rounding_matters(text):

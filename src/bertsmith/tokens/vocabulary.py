@@ -161,20 +161,20 @@ class Encoding:
         return len(self.ids)
 
 
-class Stretch(NamedTuple):
-    """A part of a text as pieces: ids, and their starts and ends relative to `place`."""
+class TextRun(NamedTuple):
+    """A part of a text as pieces: ids, and their starts and ends relative to `offset`."""
 
-    place: int
+    offset: int
     ids: Sequence[int]
     starts: Sequence[int]
     ends: Sequence[int]
 
 
-def joined(stretches: Iterable[Stretch]) -> Encoding:
+def join_runs(stretches: Iterable[TextRun]) -> Encoding:
     """Return the encoding of a text from its parts, in order."""
     parts = list(stretches)
     sizes = [len(part.ids) for part in parts]
-    places = np.repeat(np.array([part.place for part in parts], np.int32), sizes)
+    places = np.repeat(np.array([part.offset for part in parts], np.int32), sizes)
 
     def flat(rows: Iterable[Sequence[int]]) -> NDArray[np.int32]:
         return np.fromiter(chain.from_iterable(rows), np.int32, len(places))
@@ -192,7 +192,7 @@ _MAX_CACHED_LENGTH = 48
 Value = TypeVar("Value")
 
 
-class Remembered(dict[str, Value]):
+class BoundedCache(dict[str, Value]):
     """A cache of the ids of a piece of text, or of any other function of it.
 
     Memory is bounded: when the cache is full, it is cleared; long texts are not stored.

@@ -245,8 +245,8 @@ def check_file(path: Path, folder: Path) -> None:
     """
     target = path.resolve()
     # in the hub's cache the files of a snapshot are links into a folder of blobs
-    homes = (folder, folder.parent.parent / "blobs")
-    if not any(target.is_relative_to(home) for home in homes):
+    candidate_folders = (folder, folder.parent.parent / "blobs")
+    if not any(target.is_relative_to(home) for home in candidate_folders):
         raise ModelFolderError(
             "is a link that leads out of the folder", where=path, remedy="put the file itself there"
         )

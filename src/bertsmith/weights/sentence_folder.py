@@ -154,8 +154,8 @@ def _module(entry: Any, path: Path) -> tuple[str, str]:  # noqa: ANN401
 def _pooling(path: Path, folder: Path) -> tuple[tuple[VectorPooling, ...], int]:
     """The kinds of pooling in their order, and how wide what they give is."""
     config = _settings(_inside(path, folder))
-    given = config.get("pooling_mode")
-    names = [given] if isinstance(given, str) else given
+    mode = config.get("pooling_mode")
+    names = [mode] if isinstance(mode, str) else mode
     if names is None:
         # without any flag the mean is what the library takes
         set_flags = [name for name, flag in FLAGS.items() if config.get(flag) is True]

@@ -107,7 +107,7 @@ def _gradients(value: Value, points: Tensor) -> Tensor:
     return result
 
 
-def rolled_out(weights: Sequence[Tensor]) -> Tensor:
+def attention_rollout(weights: Sequence[Tensor]) -> Tensor:
     """Return (length, length), rows by output token, of the weights of all layers.
 
     Those of a layer are (heads, length, length), rows by query; the first layer comes first. A
@@ -163,8 +163,8 @@ class Explainer:
         masked = [
             masked_words(subject, self.inventory, [number]) for number in range(len(subject.words))
         ]
-        whole, *others = self.values(subject, [subject.ids, *masked])
-        return whole - np.array(others, np.float64)
+        full_value, *others = self.values(subject, [subject.ids, *masked])
+        return full_value - np.array(others, np.float64)
 
     def rollout(self, subject: Subject) -> Shares:
         """Return the share of each token at the tokens that the answer is read from."""
@@ -172,7 +172,7 @@ class Explainer:
         layers = range(1, self.model.config.encoder.layers + 1)
         with forward_only(self.model, "fp32"):
             encoded = self.model.encoder(batch, taps=Taps(weights=frozenset(layers)))
-        shares = rolled_out([encoded.weights[layer][0] for layer in layers])
+        shares = attention_rollout([encoded.weights[layer][0] for layer in layers])
         return shares[list(subject.target.places)].mean(0).numpy()
 
     def values(self, subject: Subject, ids: Sequence[Ids]) -> list[float]:

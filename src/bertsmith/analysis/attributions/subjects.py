@@ -54,13 +54,13 @@ class Target(Protocol):
 class Word:
     """A word of a text, and the tokens that it stands for in the sequence, (pieces,).
 
-    `second` is true in the second text of a pair; `own` if the answer consists of the word.
+    `second` is true in the second text of a pair; `in_answer` if the answer consists of the word.
     """
 
     text: str
     places: Places
     second: bool = False
-    own: bool = False
+    in_answer: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,16 +233,16 @@ def _class_subjects(
     counts = kept(tokenizer, len(encoded[0]), second, longest=limits.longest)
     offsets = (len(tokenizer.begin), second_begins(tokenizer, counts[0]))
     words: list[Word] = []
-    for side, (text, own) in enumerate(zip(texts, encoded, strict=True)):
+    for side, (text, encoding_) in enumerate(zip(texts, encoded, strict=True)):
         begin = offsets[side]
         read = numbers[begin : begin + counts[side]].astype(np.int64)
-        words += _words(text, own, begin, read, second=side == 1)
+        words += _words(text, encoding_, begin, read, second=side == 1)
     places, several = _pooled(model, len(ids)), task.name == "multi-label"
     hidden, batch = _read(model, pack([ids], [segments]))
     with forward_only(model, "fp32"):
         logits = model.classify(hidden, batch)[0].tolist()
     labels = model.config.labels
-    for label in _answered(logits, several=several):
+    for label in _predicted_outputs(logits, several=several):
         shown = f"{labels[label]} {logits[label]:z.3f}" if task.name in _NUMBERS else labels[label]
         yield Subject(
             ids=ids,
@@ -275,7 +275,7 @@ def _pooled(model: Model, length: int) -> tuple[int, ...]:
 _NUMBERS = ("regression", "rank")
 
 
-def _answered(logits: Sequence[float], *, several: bool) -> list[int]:
+def _predicted_outputs(logits: Sequence[float], *, several: bool) -> list[int]:
     """Return the outputs that are the answer: all labels above one half, or the highest."""
     best = int(np.argmax(logits))
     return (
@@ -285,9 +285,11 @@ def _answered(logits: Sequence[float], *, several: bool) -> list[int]:
     )
 
 
-def _marked(words: Sequence[Word], own: Places) -> tuple[Word, ...]:
-    """Return words, of which those at the places `own` are the answer's."""
-    return tuple(replace(word, own=bool(np.isin(word.places, own).any())) for word in words)
+def _mark_answer(words: Sequence[Word], answer_places: Places) -> tuple[Word, ...]:
+    """Return words, of which those at the places `answer_places` are the answer's."""
+    return tuple(
+        replace(word, in_answer=bool(np.isin(word.places, answer_places).any())) for word in words
+    )
 
 
 def _tag_subjects(
@@ -315,7 +317,7 @@ def _tag_subjects(
         yield Subject(
             ids=ids,
             segments=segments,
-            words=_marked(words, word.places),
+            words=_mark_answer(words, word.places),
             target=TagTarget(label=tags[place], place=place),
             answer=f"{tag}: {word.text}",
             cut=count < len(encoded),
@@ -331,12 +333,12 @@ def _span_subjects(
     """Yield the best span of the first window of a question's context, if it has a token."""
     encoded = encode_questions(tokenizer, [row], limits)
     windows, ids, segments = encoded.sidecar[0], encoded.ids[0], encoded.segments[0]
-    context, offset, tokens = windows.context, windows.offset, len(windows.own[0])
+    context, offset, tokens = windows.context, windows.offset, len(windows.in_answer[0])
     if not tokens:
         return
     question = tokenizer.encode_spans(row.question)
-    asked = offset - second_begins(tokenizer, 0)
-    words = _words(row.question, question, len(tokenizer.begin), np.arange(asked))
+    question_offset = offset - second_begins(tokenizer, 0)
+    words = _words(row.question, question, len(tokenizer.begin), np.arange(question_offset))
     begin = windows.begins[0]
     words += _words(row.context, context, offset, np.arange(begin, begin + tokens), second=True)
     target = SpanTarget(first=0, last=0, offset=offset, tokens=tokens)
@@ -347,7 +349,7 @@ def _span_subjects(
     yield Subject(
         ids=ids,
         segments=segments,
-        words=_marked(words, np.arange(first, last + 1)),
+        words=_mark_answer(words, np.arange(first, last + 1)),
         target=replace(target, first=first, last=last),
         answer=row.context[start:end],
         cut=len(encoded) > 1,

@@ -87,8 +87,8 @@ def scan(model: Model, encoded: EncodedExamples) -> Iterator[Scan]:
             batch = packed.to(model.device)
             inside = tapped(model, batch)
             for block in blocks(batch, config.heads):
-                own = units[block.first : block.first + block.sequences]
-                yield Scan(own, batch, block, attention(inside, batch, block, config))
+                block_units = units[block.first : block.first + block.sequences]
+                yield Scan(block_units, batch, block, attention(inside, batch, block, config))
 
 
 def tapped(model: Model, batch: Batch) -> Encoded:

@@ -43,7 +43,7 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Anaphor:
     """An anaphoric mention: its head word, the head words before it, and which of them are right.
 
     `candidates` rise.
@@ -107,7 +107,7 @@ def _passage(
     return Passage(split=split, words=words, mentions=mentions, number=number)
 
 
-def anaphors(passage: Passage) -> Iterator[Asked]:
+def anaphors(passage: Passage) -> Iterator[Anaphor]:
     """Yield the mentions with an earlier one of the same; words without tokens take no part."""
     there = set(passage.split.owner.tolist())
     mentions = sorted(
@@ -120,7 +120,7 @@ def anaphors(passage: Passage) -> Iterator[Asked]:
         if right:
             candidates = sorted({other.head for other in before})
             marks = np.array([word in right for word in candidates])
-            yield Asked(mention.head, mention.kind, np.array(candidates, np.int64), marks)
+            yield Anaphor(mention.head, mention.kind, np.array(candidates, np.int64), marks)
 
 
 class _Counts:
@@ -132,19 +132,21 @@ class _Counts:
         self._words = np.zeros((rows, 2), np.int64)
         self._rules: list[Counter[str]] = [Counter() for _ in range(rows)]
 
-    def ask(self, passage: Passage, asked: Asked) -> None:
+    def add_anaphor(self, passage: Passage, anaphor: Anaphor) -> None:
         """Count a mention, and whether the two rules are right."""
-        words = [passage.words[word].casefold() for word in asked.candidates]
-        same = [n for n, word in enumerate(words) if word == passage.words[asked.word].casefold()]
-        for row in (0, 1 + KINDS.index(asked.kind)):
+        words = [passage.words[word].casefold() for word in anaphor.candidates]
+        same = [n for n, word in enumerate(words) if word == passage.words[anaphor.word].casefold()]
+        for row in (0, 1 + KINDS.index(anaphor.kind)):
             self._words[row, passage.number % 2] += 1
-            self._rules[row]["nearest"] += int(asked.right[-1])
-            self._rules[row]["same_word"] += int(asked.right[same[-1] if same else -1])
+            self._rules[row]["nearest"] += int(anaphor.right[-1])
+            self._rules[row]["same_word"] += int(anaphor.right[same[-1] if same else -1])
             self._rules[row]["candidates"] += len(words)
 
-    def answer(self, passage: Passage, asked: Asked, layer: int, right: NDArray[np.bool_]) -> None:
+    def add_answer(
+        self, passage: Passage, anaphor: Anaphor, layer: int, right: NDArray[np.bool_]
+    ) -> None:
         """Count for which heads of a layer, (heads,), the most attended candidate is right."""
-        for row in (0, 1 + KINDS.index(asked.kind)):
+        for row in (0, 1 + KINDS.index(anaphor.kind)):
             self._hits[row, passage.number % 2, layer - 1] += right
 
     def figures(self) -> list[CoreferenceFigures]:
@@ -177,11 +179,11 @@ def coreference_figures(
     counts = _Counts(config.layers, config.heads)
     rest = iter(results)
     while window := list(islice(rest, _PASSAGES)):
-        asked = [list(anaphors(item)) for item in window]
-        for passage, own in zip(window, asked, strict=True):
-            for item in own:
-                counts.ask(passage, item)
-        _answer(model, window, asked, counts)
+        anaphors_of = [list(anaphors(item)) for item in window]
+        for passage, own_anaphors in zip(window, anaphors_of, strict=True):
+            for item in own_anaphors:
+                counts.add_anaphor(passage, item)
+        _answer(model, window, anaphors_of, counts)
         if bar is not None:
             bar.advance(len(window))
     return counts.figures()
@@ -190,7 +192,7 @@ def coreference_figures(
 def _answer(
     model: Model,
     window: Sequence[Passage],
-    asked: Sequence[Sequence[Asked]],
+    anaphors_: Sequence[Sequence[Anaphor]],
     counts: _Counts,
 ) -> None:
     """Count what the heads find in some passages."""
@@ -204,6 +206,6 @@ def _answer(
         for layer in scanned.layers:
             words = word_attention(layer.weights, sums).cpu().numpy()
             for row, unit in enumerate(units):
-                for item in asked[unit]:
+                for item in anaphors_[unit]:
                     attended = words[row, :, item.word][:, item.candidates].argmax(-1)
-                    counts.answer(window[unit], item, layer.layer, item.right[attended])
+                    counts.add_answer(window[unit], item, layer.layer, item.right[attended])

@@ -113,9 +113,11 @@ def layer_sums(layer: LayerAttention, roles: Tensor) -> Sums:
     table = roles[:, None].transpose(-1, -2) @ by_key
     place = torch.arange(weights.shape[-1], device=weights.device)
     apart = (place[None, :] - place[:, None]).abs().float()
-    own, after, before = (torch.diagonal(weights, shift, -2, -1).sum(-1) for shift in (0, 1, -1))
+    diagonal, after, before = (
+        torch.diagonal(weights, shift, -2, -1).sum(-1) for shift in (0, 1, -1)
+    )
     distance = torch.einsum("shqk,qk->sh", weights, apart)
-    return Sums(table, layer.entropy @ roles, own, after, before, distance)
+    return Sums(table, layer.entropy @ roles, diagonal, after, before, distance)
 
 
 class HeadSums:

@@ -134,7 +134,7 @@ class TagCounts:
         for row, sentence in enumerate(sentences):
             present[row, np.unique(sentence.split.owner[sentence.split.owner >= 0])] = True
             result.half[row] = sentence.number % 2
-            self._place(result, row, sentence.tags, present[row])
+            self._write_row(result, row, sentence.tags, present[row])
         self._pairs.grow(len(self._tags), len(self._tags))
         self._entities.grow(1 + len(self._kinds), 1)
         if self._tags:
@@ -142,7 +142,7 @@ class TagCounts:
         self._count_entities(result, present)
         return result
 
-    def _place(
+    def _write_row(
         self, result: _Block, row: int, tags: Sequence[str], present: NDArray[np.bool_]
     ) -> None:
         """Write the tags and entities of a sentence into a row, of words that have tokens."""
@@ -170,13 +170,13 @@ class TagCounts:
         kinds = len(self._tags)
         one_hot = result.tag[..., None] == np.arange(kinds)
         rows, places = np.nonzero(result.tag >= 0)
-        own = one_hot[rows, places]
-        others = one_hot.sum(1)[rows] - own
+        own_tags = one_hot[rows, places]
+        others = one_hot.sum(1)[rows] - own_tags
         for half in (0, 1):
             chosen = result.half[rows] == half
-            self._pairs.words[:, :, half] += own[chosen].T.astype(int) @ (others[chosen] > 0)
+            self._pairs.words[:, :, half] += own_tags[chosen].T.astype(int) @ (others[chosen] > 0)
         rest = np.maximum(present.sum(1)[rows] - 1, 1)
-        self._pairs.chance += own.T.astype(float) @ (others / rest[:, None])
+        self._pairs.chance += own_tags.T.astype(float) @ (others / rest[:, None])
         for offset, asked, wanted in _shifted(result.tag):
             both = (asked >= 0) & (wanted >= 0)
             counted = self._pairs.offsets[:, :, offset + _REACH]
@@ -185,8 +185,8 @@ class TagCounts:
     def _count_entities(self, result: _Block, present: NDArray[np.bool_]) -> None:
         """Count words, chance and offsets of entities."""
         rows, places = np.nonzero(result.kind >= 0)
-        own = result.entity[rows] == result.entity[rows, places][:, None]
-        shares = (own.sum(1) - 1) / np.maximum(present.sum(1)[rows] - 1, 1)
+        same_entity = result.entity[rows] == result.entity[rows, places][:, None]
+        shares = (same_entity.sum(1) - 1) / np.maximum(present.sum(1)[rows] - 1, 1)
         for kind in (np.zeros_like(rows), result.kind[rows, places]):
             np.add.at(self._entities.words[:, 0], (kind, result.half[rows]), 1)
             np.add.at(self._entities.chance[:, 0], kind, shares)

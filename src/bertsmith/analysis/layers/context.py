@@ -27,7 +27,7 @@ Vectors = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class WordUse:
     """A word of a text: its place among the words."""
 
     words: tuple[str, ...]
@@ -46,7 +46,7 @@ class WordFigures:
     """
 
     word: str
-    uses: Sequence[Use]
+    uses: Sequence[WordUse]
     layer: int
     clusters: NDArray[np.int64]
     silhouette: float
@@ -56,11 +56,11 @@ class WordFigures:
     self_similarity: NDArray[np.float64]
 
 
-class UseCollector:
+class WordUseCollector:
     """The texts that pass by: some of them, and the uses of some words, in constant memory."""
 
     def __init__(self, words: Sequence[str], texts: int) -> None:
-        self._uses: dict[str, Sample[Use]] = {
+        self._uses: dict[str, Sample[WordUse]] = {
             word: Sample(MAX_USES, Purpose.CONTEXT_USES) for word in words
         }
         self._texts: Sample[tuple[str, ...]] = Sample(texts)
@@ -72,27 +72,31 @@ class UseCollector:
             folded = [word.casefold() for word in words]
             for word, uses in self._uses.items():
                 if word.casefold() in folded:
-                    uses.add(Use(words, folded.index(word.casefold()), line))
+                    uses.add(WordUse(words, folded.index(word.casefold()), line))
 
     @property
     def texts(self) -> list[tuple[str, ...]]:
         """A sample of the texts."""
         return self._texts.items
 
-    def uses(self, word: str) -> list[Use]:
+    def uses(self, word: str) -> list[WordUse]:
         """Return a sample of the uses of a word."""
         return self._uses[word].items
 
 
 def describe_uses(
-    model: Model, tokenizer: Tokenizer, word: str, uses: Sequence[Use]
+    model: Model, tokenizer: Tokenizer, word: str, uses: Sequence[WordUse]
 ) -> WordFigures | None:
     """Return what a model makes of the uses of a word; None with fewer than four."""
     states = word_states(model, tokenizer, [use.words for use in uses])
-    read = [(use, own) for use, own in zip(uses, states, strict=True) if own is not None]
+    read = [
+        (use, use_states)
+        for use, use_states in zip(uses, states, strict=True)
+        if use_states is not None
+    ]
     if len(read) < _NEIGHBOURS + 1:
         return None
-    vectors = np.stack([own[:, use.place] for use, own in read], 1).astype(np.float64)
+    vectors = np.stack([use_states[:, use.place] for use, use_states in read], 1).astype(np.float64)
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
     cosines = np.clip(unit @ unit.transpose(0, 2, 1), -1, 1)
     layers = range(1, len(vectors))
@@ -133,9 +137,11 @@ def mean_cosines(vectors: States) -> NDArray[np.float64]:
     exact = vectors.astype(np.float64)
     unit = exact / np.maximum(np.linalg.norm(exact, axis=-1, keepdims=True), 1e-12)
     count = unit.shape[1]
-    whole = (unit.sum(1) ** 2).sum(-1)
-    own = (unit**2).sum((1, 2))
-    return np.asarray(np.clip((whole - own) / (count * (count - 1)), -1, 1), np.float64)
+    all_products = (unit.sum(1) ** 2).sum(-1)
+    own_products = (unit**2).sum((1, 2))
+    return np.asarray(
+        np.clip((all_products - own_products) / (count * (count - 1)), -1, 1), np.float64
+    )
 
 
 def _clusters(cosines: Vectors) -> tuple[NDArray[np.int64], float]:
@@ -162,9 +168,9 @@ def _clusters(cosines: Vectors) -> tuple[NDArray[np.int64], float]:
 def _plane(vectors: Vectors) -> tuple[Vectors, float]:
     """Return the two principal components, and the share of variance that they keep."""
     centred = vectors - vectors.mean(0)
-    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
-    points = left[:, :2] * sizes[:2]
+    directions, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    points = directions[:, :2] * sizes[:2]
     largest = np.abs(points).argmax(0)
     points = points * np.where(points[largest, range(points.shape[1])] < 0, -1, 1)
-    whole = float((sizes**2).sum())
-    return points, float((sizes[:2] ** 2).sum() / whole) if whole else 1.0
+    total = float((sizes**2).sum())
+    return points, float((sizes[:2] ** 2).sum() / total) if total else 1.0

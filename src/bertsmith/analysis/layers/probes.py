@@ -111,8 +111,8 @@ def probed_sentences(model: Model, parsed: Sequence[Parsed]) -> list[ProbedSente
             inside = model.encoder(batch, taps=taps)
             stacked = torch.stack([inside.states[layer] for layer in range(config.layers + 1)])
             for block in blocks(batch, config.heads):
-                own = units[block.first : block.first + block.sequences].tolist()
-                sums = word_sums(block, [splits[unit] for unit in own], batch.ids.device)
+                block_units = units[block.first : block.first + block.sequences].tolist()
+                sums = word_sums(block, [splits[unit] for unit in block_units], batch.ids.device)
                 to_words = sums.share.transpose(-1, -2)
                 states = to_words @ stacked[:, block.rows]
                 static = to_words @ table[batch.ids[block.rows]]
@@ -123,7 +123,7 @@ def probed_sentences(model: Model, parsed: Sequence[Parsed]) -> list[ProbedSente
                     ],
                     1,
                 )
-                for row, unit in enumerate(own):
+                for row, unit in enumerate(block_units):
                     tree, count = parsed[unit].tree, splits[unit].words
                     if not sums.there[row, :count].all():
                         continue
@@ -156,7 +156,7 @@ def probe(sentences: Sequence[ProbedSentence], *, epochs: int = 20) -> ProbeFigu
         for name, kind in EDGE_PROBES.items():
             edges[name] = Score(
                 task=_edge_score(kind, train, test, epochs),
-                control=_edge_score(kind, _controlled(train), _controlled(test), epochs),
+                control=_edge_score(kind, _control_task(train), _control_task(test), epochs),
             )
             bar.advance(1)
         for layer in layers:
@@ -223,13 +223,13 @@ _Edges = tuple[Tensor, Tensor, Tensor, Tensor]
 
 def _edge_batches(kind: _Kind, sentences: Sequence[ProbedSentence]) -> Iterator[_Edges]:
     """Yield features, words, true heads (-1 for none) and what cannot be a head."""
-    for own in _in_batches(sentences):
-        widest = max(len(item.words) for item in own)
-        heads = torch.full((len(own), widest), -1)
-        words = torch.zeros(len(own), widest, own[0].static.shape[1])
-        closed = torch.ones(len(own), widest, widest, dtype=torch.bool)
-        seen = torch.zeros(len(own), len(own[0].attention), widest, widest)
-        for row, item in enumerate(own):
+    for batch in _in_batches(sentences):
+        widest = max(len(item.words) for item in batch)
+        heads = torch.full((len(batch), widest), -1)
+        words = torch.zeros(len(batch), widest, batch[0].static.shape[1])
+        closed = torch.ones(len(batch), widest, widest, dtype=torch.bool)
+        seen = torch.zeros(len(batch), len(batch[0].attention), widest, widest)
+        for row, item in enumerate(batch):
             count = len(item.words)
             heads[row, :count] = torch.from_numpy(item.heads)
             words[row, :count] = F.normalize(item.static, dim=-1)
@@ -238,7 +238,7 @@ def _edge_batches(kind: _Kind, sentences: Sequence[ProbedSentence]) -> Iterator[
         if kind.attention:
             features = torch.cat([seen, seen.transpose(-1, -2)], 1)
         else:
-            features = _distances(widest).expand(len(own), -1, -1, -1)
+            features = _distances(widest).expand(len(batch), -1, -1, -1)
         yield features, words, heads, closed
 
 
@@ -275,7 +275,7 @@ def _edge_score(
     return right / max(total, 1)
 
 
-def _controlled(sentences: Sequence[ProbedSentence]) -> list[ProbedSentence]:
+def _control_task(sentences: Sequence[ProbedSentence]) -> list[ProbedSentence]:
     """Return sentences in which each word attaches to the first, the last or the next word.
 
     Which of them, its letters decide (Hewitt & Liang 2019, section 2.2); a word that would attach
@@ -445,15 +445,15 @@ def tree_distances(heads: Numbers) -> NDArray[np.float64]:
 
 def _edges_found(sentence: ProbedSentence, apart: NDArray[np.float64]) -> tuple[int, int]:
     """Return the edges of a tree in the minimum spanning tree of distances, and all its edges."""
-    kept = np.flatnonzero(~sentence.punctuation)
-    number = {int(place): n for n, place in enumerate(kept)}
+    words = np.flatnonzero(~sentence.punctuation)
+    number = {int(place): n for n, place in enumerate(words)}
     true = {
         frozenset((number[place], number[int(sentence.heads[place])]))
         for place in number
         if int(sentence.heads[place]) in number
     }
     # zero is no edge to scipy
-    tree = minimum_spanning_tree(apart[np.ix_(kept, kept)] + 1e-9).nonzero()
+    tree = minimum_spanning_tree(apart[np.ix_(words, words)] + 1e-9).nonzero()
     results = {frozenset(pair) for pair in zip(*(item.tolist() for item in tree), strict=True)}
     return len(true & results), len(true)
 

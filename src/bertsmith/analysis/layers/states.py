@@ -38,13 +38,13 @@ def word_states(
             batch = packed.to(model.device)
             states = model.encoder(batch, taps=taps).states
             for block in blocks(batch, config.heads):
-                own = units[block.first : block.first + block.sequences].tolist()
-                sums = word_sums(block, [read[unit][1] for unit in own], batch.ids.device)
+                block_units = units[block.first : block.first + block.sequences].tolist()
+                sums = word_sums(block, [read[unit][1] for unit in block_units], batch.ids.device)
                 to_words = sums.share.transpose(-1, -2)
                 means = torch.stack(
                     [to_words @ states[n][block.rows].float() for n in range(config.layers + 1)], 1
                 )
-                for row, unit in enumerate(own):
+                for row, unit in enumerate(block_units):
                     number, each = read[unit]
                     if sums.there[row, : each.words].all():
                         results[number] = means[row, :, : each.words].cpu().numpy()

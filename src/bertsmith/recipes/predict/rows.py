@@ -29,7 +29,7 @@ from bertsmith.text.examples.formats.conll import is_laid_out
 from bertsmith.text.examples.reading import has_cells, has_labels, read_examples, table_kind
 from bertsmith.text.headers import index_of
 from bertsmith.text.opening import MAX_LINE_LENGTH, TextFile, kind_of
-from bertsmith.text.tables import DELIMITED, TABLES, Head, Pick, Table
+from bertsmith.text.tables import DELIMITED, TABLES, ColumnSelection, Table, TableHead
 
 STANDARD_INPUT = "standard input"
 
@@ -349,12 +349,12 @@ def _has_column(path: Path, columns: Columns, name: str) -> bool:
     """Tell whether a table has a column of a name, or of a number where it is a CSV or TSV."""
     names: list[bool] = []
 
-    def pick(head: Head) -> Pick:
+    def select_columns(head: TableHead) -> ColumnSelection:
         number = head.delimited and name.isdecimal() and int(name) < len(head.names)
         names.append(number or index_of(head.names, name) is not None)
-        return Pick(columns=(), header=False)
+        return ColumnSelection(columns=(), header=False)
 
-    next(Table(path, ExampleError, encoding=columns.encoding).rows(pick), None)
+    next(Table(path, ExampleError, encoding=columns.encoding).rows(select_columns), None)
     return any(names)
 
 
@@ -423,12 +423,12 @@ Cells = tuple[int, tuple[str, ...], tuple[object, ...]]
 
 def _records(path: Path, reading: Reading) -> Iterator[Cells]:
     """Yield line, names and cells of every row of a table; of a CSV or TSV the header too."""
-    heads: list[Head] = []
+    heads: list[TableHead] = []
 
-    def pick(head: Head) -> Pick:
+    def select_columns(head: TableHead) -> ColumnSelection:
         heads.append(head)
         every = tuple(range(len(head.names)))
-        return Pick(columns=every, header=False, optional=frozenset(every))
+        return ColumnSelection(columns=every, header=False, optional=frozenset(every))
 
     def skip(error: UserError, row: str) -> None:
         """Leave bad rows to the task's reader, which refuses them."""
@@ -436,7 +436,7 @@ def _records(path: Path, reading: Reading) -> Iterator[Cells]:
     encoding = reading.columns.encoding
     kind = table_kind(path, reading.columns)
     table = Table(path, ExampleError, kind=kind, encoding=encoding, refuse=skip)
-    for line, cells in table.rows(pick):
+    for line, cells in table.rows(select_columns):
         record = table.record()
         yield (
             (line, tuple(record), tuple(record.values()))

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from bertsmith.core.errors import UserError, WorkerDied
 from bertsmith.core.log import say
 from bertsmith.serving.config import LimitsConfig
-from bertsmith.serving.dispatch.jobs import Group, Job, Part, Sent, Worker
+from bertsmith.serving.dispatch.jobs import Group, Job, Part, SentBatch, Worker
 from bertsmith.serving.dispatch.pace import BodyTokens, ModelPace, ServerPace
-from bertsmith.serving.dispatch.queue import QueueFull, Taken, TokenQueue, TooLarge
+from bertsmith.serving.dispatch.queue import QueueFull, TakenBatch, TokenQueue, TooLarge
 from bertsmith.serving.dispatch.workers import Link, Listener
 from bertsmith.serving.messages import (
     Batch,
@@ -197,11 +197,11 @@ class Gateway:
         speed, facts = self._speeds[model], self.models[model]
         most = facts.max_input_length
         contents = []
-        for index, asked in enumerate(inputs):
-            guess = 2 + int(speed.tokens_per_byte * _size(asked))
+        for index, request_input in enumerate(inputs):
+            guess = 2 + int(speed.tokens_per_byte * _size(request_input))
             # what is not read of a text has to be encoded all the same
-            tokens = max(min(guess, most * _sequences(asked)), guess // _ENCODED_FOR_ONE, 2)
-            contents.append((Part(job, index, asked), tokens))
+            tokens = max(min(guess, most * _sequences(request_input)), guess // _ENCODED_FOR_ONE, 2)
+            contents.append((Part(job, index, request_input), tokens))
         total = sum(tokens for _, tokens in contents)
         if body:
             self._body_tokens.learn(body, total)
@@ -262,22 +262,22 @@ class Gateway:
             small, large = self._free_worker(large=False), self._free_worker(large=True)
             if large is None and small is None:
                 return
-            taken = self.queue.take(
+            batch = self.queue.take(
                 lambda group: self._speeds[group[0]].budget,
                 time.monotonic(),
                 longest=self._longest(),
                 small=small is not None,
                 large=large is not None,
             )
-            for entry in taken.expired:
+            for entry in batch.expired:
                 self.counts.expired += 1
                 entry.content.job.fail(
                     DeadlineExceeded("the deadline passed before it was its turn")
                 )
-            worker = large if taken.large else small
-            if not taken.batch or worker is None:
+            worker = large if batch.large else small
+            if not batch.batch or worker is None:
                 return
-            self._send(worker, taken)
+            self._send(worker, batch)
 
     def _free_worker(self, *, large: bool) -> Worker | None:
         """Return the worker that a batch of large requests, or of small ones, is sent to."""
@@ -300,22 +300,22 @@ class Gateway:
         is left: requests that nobody can take for seconds hold up no small ones.
         """
         able = [worker for worker in self._workers if worker.opened and worker.takes(large=True)]
-        left = sum(not worker.long for worker in able)
-        if left == 1 and len(able) > 1:
+        idle = sum(not worker.long for worker in able)
+        if idle == 1 and len(able) > 1:
             return min(2 * speed.budget for speed in self._speeds)
-        return math.inf if left else 0.0
+        return math.inf if idle else 0.0
 
-    def _send(self, worker: Worker, taken: Taken[Group, Part]) -> None:
+    def _send(self, worker: Worker, taken: TakenBatch[Group, Part]) -> None:
         model, task = taken.batch[0].group
         results = []
         for entry in taken.batch:
             self._number += 1
             entry.content.number, entry.content.worker = self._number, worker
-            results.append((self._number, entry.content.asked, entry.deadline))
+            results.append((self._number, entry.content.request_input, entry.deadline))
         longest = max(entry.tokens for entry in taken.batch)
         if not worker.batches:
             worker.since = time.monotonic()
-        worker.batches[self._number] = Sent(
+        worker.batches[self._number] = SentBatch(
             parts=[entry.content for entry in taken.batch],
             model=model,
             tokens=taken.tokens,
@@ -327,14 +327,14 @@ class Gateway:
 
     # workers
 
-    def heard(self, worker: Link, message: Opened | Refused | Done) -> None:
+    def on_message(self, worker: Link, message: Opened | Refused | Done) -> None:
         """Take a message of a worker."""
-        own = self._of(worker)
-        if own is None:
+        worker_state = self._of(worker)
+        if worker_state is None:
             return
         match message:
             case Opened():
-                own.opened, self._failures = True, 0
+                worker_state.opened, self._failures = True, 0
                 if not self.models:
                     self.models = message.models
                     self._speeds = [ModelPace() for _ in self.models]
@@ -343,7 +343,7 @@ class Gateway:
             case Refused():
                 self._refused(message)
             case Done():
-                self._done(own, message)
+                self._done(worker_state, message)
         self._dispatch()
 
     def _refused(self, message: Refused) -> None:
@@ -362,7 +362,7 @@ class Gateway:
             part.job.end(part.index, outcome)
             computed += outcome.tokens if outcome.problem is None else 0
             if outcome.problem is None and not outcome.truncated:
-                size += _size(part.asked)
+                size += _size(part.request_input)
                 tokens += outcome.tokens
         # where both lanes compute, each of them has a part of the cores
         busy = sum(bool(other.batches) for other in self._workers) + (not worker.batches)
@@ -373,13 +373,13 @@ class Gateway:
         self.counts.batches += 1
         self.counts.seconds += message.seconds
 
-    def lost(self, worker: Link) -> None:
+    def on_exit(self, worker: Link) -> None:
         """Refuse the requests of a worker that has ended, and start another one."""
-        own = self._of(worker)
-        if own is None or self._stopped:
+        worker_state = self._of(worker)
+        if worker_state is None or self._stopped:
             return
-        self._workers.remove(own)
-        for batch in own.batches.values():
+        self._workers.remove(worker_state)
+        for batch in worker_state.batches.values():
             for part in batch.parts:
                 self.counts.lost += 1
                 part.job.fail(Unavailable("the process that computed the answer has died"))
@@ -393,9 +393,9 @@ class Gateway:
             return
         say("a worker has died and is replaced")
         self.counts.restarts += 1
-        pause = 0.0 if own.opened else min(2.0**self._failures, _MAX_PAUSE)
-        self._failures += not own.opened
-        asyncio.get_running_loop().call_later(pause, self._replace, own.lane)
+        pause = 0.0 if worker_state.opened else min(2.0**self._failures, _MAX_PAUSE)
+        self._failures += not worker_state.opened
+        asyncio.get_running_loop().call_later(pause, self._replace, worker_state.lane)
 
     def _replace(self, lane: Lane) -> None:
         if self._stopped:
@@ -420,28 +420,28 @@ class Gateway:
             self._tick = asyncio.get_running_loop().call_later(_TICK, self._watch)
 
 
-def _size(asked: Input) -> int:
+def _size(request_input: Input) -> int:
     """Return the bytes of the texts of an input, as the model reads them."""
-    first, *others = (len(text.encode("utf-8", "replace")) for text in asked.texts)
-    if asked.choices is None:
+    first, *others = (len(text.encode("utf-8", "replace")) for text in request_input.texts)
+    if request_input.choices is None:
         return first + sum(others)
-    return first * len(asked.choices) + sum(others)
+    return first * len(request_input.choices) + sum(others)
 
 
-def _sequences(asked: Input) -> int:
-    return len(asked.choices or (None,))
+def _sequences(request_input: Input) -> int:
+    return len(request_input.choices or (None,))
 
 
-def _checked(outcome: Outcome | None, which: str) -> Outcome:
-    """Return an outcome that is an answer; raises `Refusal` for others, beginning with `which`."""
+def _checked(outcome: Outcome | None, description: str) -> Outcome:
+    """Return an outcome that is an answer; raises `Refusal`, after `description`, for others."""
     assert outcome is not None
     match outcome.problem:
         case None:
             return outcome
         case "too_long":
-            raise ContextTooLong(which + outcome.message)
+            raise ContextTooLong(description + outcome.message)
         case "invalid":
-            raise InvalidRequest(which + outcome.message)
+            raise InvalidRequest(description + outcome.message)
         case "expired":
             raise DeadlineExceeded("the deadline passed before it was its turn")
         case "failed":

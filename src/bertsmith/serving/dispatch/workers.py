@@ -18,9 +18,9 @@ from bertsmith.serving.messages import (
     Cancel,
     Done,
     Lane,
+    LogText,
     Opened,
     Refused,
-    Said,
     Started,
     framed,
     read_message,
@@ -34,11 +34,11 @@ _MAX_PAUSE = 5.0
 class Listener(Protocol):
     """The receiver of a worker's messages."""
 
-    def heard(self, worker: Link, message: Opened | Refused | Done) -> None:
+    def on_message(self, worker: Link, message: Opened | Refused | Done) -> None:
         """A worker has sent a message."""
         ...
 
-    def lost(self, worker: Link) -> None:
+    def on_exit(self, worker: Link) -> None:
         """A worker has ended; nothing comes from it any more."""
         ...
 
@@ -110,7 +110,7 @@ class ForkServer:
         try:
             while True:
                 match await read_message(reader):
-                    case Said(text):
+                    case LogText(text):
                         write_log(text)
                     case Opened():
                         opened = self._once = True
@@ -174,7 +174,7 @@ class WorkerProcess:
                 if isinstance(message, Started):
                     self._pid = message.pid
                 else:
-                    self._listener.heard(self, message)
+                    self._listener.on_message(self, message)
         except (EOFError, OSError, asyncio.IncompleteReadError):
             pass
         except Exception as error:
@@ -185,7 +185,7 @@ class WorkerProcess:
             pid, self._pid = self._pid, None
             self._writer.close()
             await asyncio.to_thread(_reap, pid)
-            self._listener.lost(self)
+            self._listener.on_exit(self)
 
     def send(self, message: Batch | Cancel) -> None:
         """Send a message."""

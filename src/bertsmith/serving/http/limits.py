@@ -55,9 +55,9 @@ class Hosts:
 
     def __init__(self, config: ServeConfig) -> None:
         local = ("localhost", "127.0.0.1", "[::1]")
-        own = f"[{config.host}]" if ":" in config.host else config.host
+        own_host = f"[{config.host}]" if ":" in config.host else config.host
         self._allowed = {name.lower() for name in config.allowed_hosts}
-        self._names = {name.lower() for name in (*local, own, *config.allowed_hosts)}
+        self._names = {name.lower() for name in (*local, own_host, *config.allowed_hosts)}
 
     def check(self, host: str) -> None:
         """Raise `MisdirectedRequest` for a host that is not known."""
@@ -252,7 +252,7 @@ class Limits:
         assert scope["type"] == "http"
         started = time.perf_counter()
         self._active += 1
-        sending = Sending(send, self._seconds, close=self._hooks.leaving)
+        sending = ResponseSender(send, self._seconds, close=self._hooks.leaving)
         body: Body | None = None
         try:
             if self._active > self._most and scope["method"] == "POST":
@@ -307,7 +307,7 @@ def _declared(headers: dict[bytes, bytes]) -> int | None:
     return int(length)
 
 
-class Sending:
+class ResponseSender:
     """The response to one request: in pieces, so that a client that does not read is noticed."""
 
     def __init__(self, send: Send, seconds: float, *, close: Callable[[], bool]) -> None:

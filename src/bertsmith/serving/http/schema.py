@@ -18,7 +18,7 @@ from bertsmith.core.printable import printable
 from bertsmith.serving.messages import Kind
 from bertsmith.serving.refusals import InvalidRequest, PayloadTooLarge
 
-B = TypeVar("B", bound="Asked")
+B = TypeVar("B", bound="RequestBody")
 
 _MAX_CHOICES = 100
 _MAX_TOP = 100
@@ -33,7 +33,7 @@ Task = Literal[
 ]  # fmt: skip
 
 
-class Asked(BaseModel):
+class RequestBody(BaseModel):
     """The body of a request; what it does not know is ignored, as other servers do."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
@@ -41,7 +41,7 @@ class Asked(BaseModel):
     """An example of the least that it has."""
 
 
-class Strict(Asked):
+class StrictBody(RequestBody):
     """A body in which everything has to be known."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -50,7 +50,7 @@ class Strict(Asked):
 # our own
 
 
-class TextInput(Strict):
+class TextInput(StrictBody):
     """A text, or a pair of texts, or with choices a question."""
 
     form = '{"inputs": [{"text": "a text", "text_pair": "the other of a pair, or nothing"}]}'
@@ -59,7 +59,7 @@ class TextInput(Strict):
     choices: Annotated[list[Text], Field(fail_fast=True, max_length=_MAX_CHOICES)] | None = None
 
 
-class QuestionInput(Strict):
+class QuestionInput(StrictBody):
     """A question about a context."""
 
     form = '{"inputs": [{"question": "a question", "context": "a text"}]}'
@@ -67,7 +67,7 @@ class QuestionInput(Strict):
     context: Text
 
 
-class RankingInput(Strict):
+class RankingInput(StrictBody):
     """A query and the texts whose relevance to it is asked."""
 
     form = '{"inputs": [{"query": "a query", "texts": ["a text"]}]}'
@@ -75,7 +75,7 @@ class RankingInput(Strict):
     texts: Texts
 
 
-class AnswerRequest(Strict):
+class AnswerRequest(StrictBody):
     """The body of /answer."""
 
     form = '{"inputs": ["a text"]}'
@@ -92,7 +92,7 @@ class AnswerRequest(Strict):
 # OpenAI's
 
 
-class EmbeddingsRequest(Asked):
+class EmbeddingsRequest(RequestBody):
     """The body of /v1/embeddings."""
 
     form = '{"input": ["a text"]}'
@@ -107,7 +107,7 @@ class EmbeddingsRequest(Asked):
 # those of text-embeddings-inference
 
 
-class EmbedRequest(Asked):
+class EmbedRequest(RequestBody):
     """The body of /embed and /embed_all."""
 
     form = '{"inputs": ["a text"]}'
@@ -123,7 +123,7 @@ class EmbedRequest(Asked):
 Sequence = Annotated[list[Text], Field(fail_fast=True, min_length=1, max_length=2)]
 
 
-class PredictRequest(Asked):
+class PredictRequest(RequestBody):
     """The body of /predict: a text, a pair, or several of them."""
 
     form = '{"inputs": "a text"}, or of several {"inputs": [["a text"], ["one", "of a pair"]]}'
@@ -133,7 +133,7 @@ class PredictRequest(Asked):
     model: str | None = None
 
 
-class RerankRequest(Asked):
+class RerankRequest(RequestBody):
     """The body of /rerank."""
 
     form = '{"query": "a query", "texts": ["a text"]}'
@@ -145,20 +145,20 @@ class RerankRequest(Asked):
     model: str | None = None
 
 
-class SimilarityInputs(Asked):
+class SimilarityInputs(RequestBody):
     """A sentence, and those that it is compared with."""
 
     source_sentence: Text
     sentences: Texts
 
 
-class SimilarityParameters(Asked):
+class SimilarityParameters(RequestBody):
     """The settings of /similarity."""
 
     truncate: bool | None = False
 
 
-class SimilarityRequest(Asked):
+class SimilarityRequest(RequestBody):
     """The body of /similarity."""
 
     form = '{"inputs": {"source_sentence": "a text", "sentences": ["a text"]}}'
@@ -167,7 +167,7 @@ class SimilarityRequest(Asked):
     model: str | None = None
 
 
-class TokenizeRequest(Asked):
+class TokenizeRequest(RequestBody):
     """The body of /tokenize."""
 
     form = '{"inputs": ["a text"]}'
@@ -258,16 +258,16 @@ _NAME = re.compile(r"[\w-]{1,40}", re.ASCII)
 
 
 def _malformed(
-    error: ValidationError, kind: type[Asked], content: Mapping[str, Any]
+    error: ValidationError, kind: type[RequestBody], content: Mapping[str, Any]
 ) -> InvalidRequest:
     """Return what is wrong, without the texts, and what the body may look like."""
     errors = error.errors(include_url=False, include_context=False, include_input=False)
-    form = _meant(errors[0]["loc"], content) or kind
+    form = _intended_form(errors[0]["loc"], content) or kind
     # of the forms that were tried, the one that was meant, or that of which most is right
     tried = [item for item in errors if form.__name__ in item["loc"]] or errors
     first = max(tried, key=lambda each: _depth(each, content))
     missing = first["type"] == "missing"
-    names, holder = _place(first["loc"], content, missing=missing)
+    names, holder = _locate(first["loc"], content, missing=missing)
     # a name that is no field's may be a text
     place = ".".join(str(name) for name in names if _NAME.fullmatch(str(name)))
     message = printable(_SAID.get(first["type"], first["msg"]))
@@ -282,7 +282,9 @@ def _malformed(
     return InvalidRequest(f"{message}; write {form.form}", parameter=place or None)
 
 
-def _meant(loc: tuple[int | str, ...], content: Mapping[str, Any]) -> type[Asked] | None:
+def _intended_form(
+    loc: tuple[int | str, ...], content: Mapping[str, Any]
+) -> type[RequestBody] | None:
     """Return the form of an input that shares most names with one that has none of them all."""
     given = content[loc[0]][loc[1]] if loc[0] == "inputs" and loc[2:3] == ("str",) else None
     if isinstance(given, list):
@@ -290,20 +292,20 @@ def _meant(loc: tuple[int | str, ...], content: Mapping[str, Any]) -> type[Asked
     if not isinstance(given, dict):
         return None
 
-    def shared(form: type[Asked]) -> int:
+    def shared(form: type[RequestBody]) -> int:
         return sum(bool(_close(item, form.model_fields)) for item in islice(given, _MAX_NAMES))
 
-    forms: tuple[type[Asked], ...] = (TextInput, QuestionInput, RankingInput)
+    forms: tuple[type[RequestBody], ...] = (TextInput, QuestionInput, RankingInput)
     return max(forms, key=shared)
 
 
 def _depth(error: Mapping[str, Any], content: Mapping[str, Any]) -> int:
     """Return how far a body is right until an error, as far as that can be said."""
-    names, _ = _place(error["loc"], content, missing=error["type"] == "missing")
+    names, _ = _locate(error["loc"], content, missing=error["type"] == "missing")
     return 2 * len(names) + int(error["type"] == "too_short")
 
 
-def _place(
+def _locate(
     loc: tuple[int | str, ...],
     content: Any,  # noqa: ANN401
     *,

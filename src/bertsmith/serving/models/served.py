@@ -49,14 +49,14 @@ class ServedModel:
     handlers: dict[Kind, TaskHandler]
     tokenizer: Tokenizer
 
-    def tokens(self, asked: Input, number: int) -> Outcome:
+    def tokens(self, request_input: Input, number: int) -> Outcome:
         """Return the pieces of a text with their characters, special tokens around them last.
 
         These are (id, piece, special, start, end); of special tokens around a text the place is
         None.
         """
         tokenizer = self.tokenizer
-        encoded = tokenizer.encode_spans(asked.text)
+        encoded = tokenizer.encode_spans(request_input.text)
         rows = [
             (token, tokenizer.vocabulary[token], token in tokenizer.special_ids, start, end)
             for token, start, end in zip(

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from bertsmith.text.corpus.documents import MAX_PARAGRAPH_LENGTH, Document, Gathering
+from bertsmith.text.corpus.documents import MAX_PARAGRAPH_LENGTH, Document, DocumentBuilder
 from bertsmith.text.opening import TextFile
 
 MARKUP = (".html", ".htm", ".xhtml", ".xml")
@@ -177,14 +177,14 @@ def documents_of_markup(
 ) -> Iterator[Document]:
     """Yield the documents of HTML or XML text: one or, with `records`, one for each record."""
     scanner = _Scanner(file)
-    gathering = Gathering(str(file.path))
+    builder = DocumentBuilder(str(file.path))
     parts: list[str] = []
     start = length = 0
 
     def paragraph() -> bool:
         text = "".join(parts)
         parts.clear()
-        return bool(text) and gathering.add(start, text)
+        return bool(text) and builder.add(start, text)
 
     for block in _with_end(blocks):
         for line, tag, text in scanner.feed(block or "", last=block is None):
@@ -197,10 +197,10 @@ def documents_of_markup(
             else:
                 full = paragraph()
             if full or (records and tag.removeprefix("/") in _RECORDS):
-                yield from gathering.end()
+                yield from builder.end()
     scanner.end()
     paragraph()
-    yield from gathering.end()
+    yield from builder.end()
 
 
 def _with_end(blocks: Iterable[str]) -> Iterator[str | None]:

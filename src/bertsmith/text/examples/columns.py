@@ -22,7 +22,7 @@ from bertsmith.text.headers import (
     undecided,
 )
 from bertsmith.text.opening import TextFile
-from bertsmith.text.tables import Head, Pick
+from bertsmith.text.tables import ColumnSelection, TableHead
 
 PAIRS = (
     ("text", "text_pair"),
@@ -56,7 +56,7 @@ USUAL_NAMES = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class ColumnIndices:
     """The positions of the columns of a table, and its header."""
 
     text: int
@@ -69,21 +69,23 @@ class Places:
     header: Header = NAMED
 
     def roles(self) -> dict[str, int]:
-        """Return the existing single columns by role, in the order of `pick`."""
+        """Return the existing single columns by role, in the order of `select_columns`."""
         roles = ("text", "text_pair", "label", "id", "group")
         positions = {role: getattr(self, role) for role in roles}
         return {role: index for role, index in positions.items() if index is not None}
 
-    def pick(self) -> Pick:
+    def select_columns(self) -> ColumnSelection:
         """Return the columns to read: those of `roles`, then the labels."""
         columns = (*self.roles().values(), *self.labels)
         optional = frozenset() if self.label is None else frozenset({self.label})
-        return Pick(columns=columns, header=self.header.present is not False, optional=optional)
+        return ColumnSelection(
+            columns=columns, header=self.header.present is not False, optional=optional
+        )
 
 
 def place(
-    head: Head, columns: Columns, file: TextFile, *, need_label: bool, grouped: bool = False
-) -> Places:
+    head: TableHead, columns: Columns, file: TextFile, *, need_label: bool, grouped: bool = False
+) -> ColumnIndices:
     """Find the columns in a table's head.
 
     The column of the query's name is looked for only if rows are `grouped`. Raises the file's error
@@ -114,10 +116,10 @@ def place(
         head.names[index].strip() if named and is_position(name) else name
         for name, index in zip(columns.labels, labels, strict=True)
     )
-    return Places(**indices, labels=labels, label_names=label_names, header=header)
+    return ColumnIndices(**indices, labels=labels, label_names=label_names, header=header)
 
 
-def header_of(head: Head, columns: Columns, file: TextFile) -> Header:
+def header_of(head: TableHead, columns: Columns, file: TextFile) -> Header:
     """Return the header of a table."""
     if not head.delimited:
         columns.check_named(file.path)
@@ -136,7 +138,7 @@ def _check_distinct(given: Mapping[str, int], labels: Sequence[int], file: TextF
 
 
 def _by_usual_names(
-    head: Head, given: Mapping[str, int], columns: Columns, *, grouped: bool
+    head: TableHead, given: Mapping[str, int], columns: Columns, *, grouped: bool
 ) -> dict[str, int]:
     """Return the columns by role: those given, and others by their usual names."""
     indices = dict(given)
@@ -173,7 +175,7 @@ def _texts(names: Sequence[str], *, paired: bool) -> tuple[int | None, int | Non
 
 
 def _by_content(
-    head: Head, header: Header, given: Mapping[str, int], file: TextFile, *, need_label: bool
+    head: TableHead, header: Header, given: Mapping[str, int], file: TextFile, *, need_label: bool
 ) -> dict[str, int]:
     """Return the columns by role without names: those given, and the others of two columns."""
     indices, width = dict(given), len(head.names)
@@ -206,7 +208,7 @@ def _label_column(columns: Sequence[Sequence[str]]) -> int | None:
     return None
 
 
-def _by_position(head: Head, *, pairs: bool = False) -> str:
+def _by_position(head: TableHead, *, pairs: bool = False) -> str:
     of_pairs = ", or of pairs --text-column 0 --text-pair-column 1" if pairs else ""
     return (
         f"name them by position, from 0, such as --text-column 1 --label-column 0{of_pairs}: "
@@ -214,7 +216,7 @@ def _by_position(head: Head, *, pairs: bool = False) -> str:
     )
 
 
-def _missing(role: str, head: Head, header: Header, file: TextFile) -> UserError:
+def _missing(role: str, head: TableHead, header: Header, file: TextFile) -> UserError:
     if header.present is False or header.counted:
         problem = f"no column is given for the {role}; "
         problem += header.reason if header.counted else f"it has no header: {header.reason}"

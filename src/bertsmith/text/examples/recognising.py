@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
 from bertsmith.core.printable import counted
 from bertsmith.text.config import USUAL, USUAL_TAGS, Columns, TagColumns
-from bertsmith.text.examples.columns import GROUPS, Places, first_of, place
+from bertsmith.text.examples.columns import GROUPS, ColumnIndices, first_of, place
 from bertsmith.text.examples.example import BadLabel, class_of, number_of, shared_parts
 from bertsmith.text.examples.formats.choices import NEEDS_HEADER, find_options, looks_like_options
 from bertsmith.text.examples.formats.class_files import (
@@ -32,7 +32,7 @@ from bertsmith.text.examples.tagged import ENTITIES, TAGS, TEXTS, TOKENS, Words,
 from bertsmith.text.headers import index_of, is_number
 from bertsmith.text.opening import TextFile, kind_of, refuse_foreign
 from bertsmith.text.structured import first_keys
-from bertsmith.text.tables import TABLES, Head, Pick, Table
+from bertsmith.text.tables import TABLES, ColumnSelection, Table, TableHead
 
 TaskName = Literal[
     "classify", "pair", "multi-label", "regression", "tag", "span", "choice", "rank", "glue"
@@ -78,14 +78,14 @@ def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
     return _by_labels(file, head, places, rows)
 
 
-def _beginning(path: Path, columns: Columns) -> tuple[Head, list[Sequence[object]]]:
+def _beginning(path: Path, columns: Columns) -> tuple[TableHead, list[Sequence[object]]]:
     """Return the head of a table and its first complete rows, without bad ones."""
-    heads: list[Head] = []
+    heads: list[TableHead] = []
 
-    def pick(head: Head) -> Pick:
+    def select_columns(head: TableHead) -> ColumnSelection:
         heads.append(head)
         places = tuple(range(len(head.names)))
-        return Pick(columns=places, header=True, optional=frozenset(places))
+        return ColumnSelection(columns=places, header=True, optional=frozenset(places))
 
     faults: list[UserError] = []
 
@@ -95,7 +95,7 @@ def _beginning(path: Path, columns: Columns) -> tuple[Head, list[Sequence[object
 
     kind = table_kind(path, columns)
     table = Table(path, ExampleError, kind=kind, encoding=columns.encoding, refuse=refuse)
-    rows: list[Sequence[object]] = [cells for _, cells in islice(table.rows(pick), _ROWS)]
+    rows: list[Sequence[object]] = [cells for _, cells in islice(table.rows(select_columns), _ROWS)]
     if not rows and faults:
         raise faults[0]
     if not heads or (not rows and not heads[0].delimited):
@@ -104,7 +104,7 @@ def _beginning(path: Path, columns: Columns) -> tuple[Head, list[Sequence[object
 
 
 def _by_names(
-    head: Head, rows: Sequence[Sequence[object]], *, context: str | None
+    head: TableHead, rows: Sequence[Sequence[object]], *, context: str | None
 ) -> tuple[TaskName, str] | None:
     """Return task and reason by the names of the columns alone; `context` is the given column."""
     known = {name.strip().casefold() for name in head.names}
@@ -129,7 +129,7 @@ def _by_names(
     return None
 
 
-def _flag_columns(head: Head, rows: Sequence[Sequence[object]]) -> list[str]:
+def _flag_columns(head: TableHead, rows: Sequence[Sequence[object]]) -> list[str]:
     """Return the names of the columns of 0 and 1 if there are several, of a table with a header."""
     flags = [
         name
@@ -139,14 +139,14 @@ def _flag_columns(head: Head, rows: Sequence[Sequence[object]]) -> list[str]:
     return flags if len(flags) > 1 and not any(map(is_number, flags)) else []
 
 
-def _column(head: Head, rows: Sequence[Sequence[object]], name: str) -> list[object]:
+def _column(head: TableHead, rows: Sequence[Sequence[object]], name: str) -> list[object]:
     index = index_of(head.names, name)
     assert index is not None
     return [row[index] for row in rows]
 
 
 def _quoted_answers(
-    head: Head, rows: Sequence[Sequence[object]], context: str | None
+    head: TableHead, rows: Sequence[Sequence[object]], context: str | None
 ) -> str | None:
     """Return the evidence that answers are texts that occur in their contexts, None without any."""
     names = (("question",), (context,) if context else CONTEXTS, ANSWER_TEXTS)
@@ -173,7 +173,7 @@ def _all_entities(values: Sequence[object]) -> bool:
 
 
 def _by_labels(
-    file: TextFile, head: Head, places: Places, rows: Sequence[Sequence[object]]
+    file: TextFile, head: TableHead, places: ColumnIndices, rows: Sequence[Sequence[object]]
 ) -> tuple[TaskName, str]:
     """Return task and reason by the labels, for texts or pairs."""
     assert places.label is not None

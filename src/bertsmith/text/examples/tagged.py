@@ -17,7 +17,7 @@ from bertsmith.text.corpus.documents import UNSPACED, tidy
 from bertsmith.text.examples.columns import first_of
 from bertsmith.text.headers import NAMED, column_of, listed
 from bertsmith.text.opening import TextFile
-from bertsmith.text.tables import Head, Pick, Table
+from bertsmith.text.tables import ColumnSelection, Table, TableHead
 
 Scheme = Literal["bio1", "bio2", "bioes", "plain"]
 
@@ -278,7 +278,7 @@ def json_sentences(
     table = Table(path, ExampleError, encoding=columns.encoding, refuse=refuse)
     known: list[str] = []
 
-    def pick(head: Head) -> Pick:
+    def select_columns(head: TableHead) -> ColumnSelection:
         given = _given(head, columns, table.file)
         main = given.get("text", first_of(head.names, (*TOKENS, *TEXTS)))
         if main is None:
@@ -296,9 +296,9 @@ def json_sentences(
                 f"keys are: {listed(head.names)}"
             )
             raise table.file.fault("no key that looks like entities or tags", 1, remedy)
-        return Pick(columns=(main,) if marks is None else (main, marks))
+        return ColumnSelection(columns=(main,) if marks is None else (main, marks))
 
-    for line, (main, *marks) in table.rows(pick):
+    for line, (main, *marks) in table.rows(select_columns):
         yield from refused
         refused.clear()
         # the content of a key given by the user is detected in each row
@@ -311,7 +311,7 @@ def json_sentences(
     yield from refused
 
 
-def _given(head: Head, columns: Columns, file: TextFile) -> dict[str, int]:
+def _given(head: TableHead, columns: Columns, file: TextFile) -> dict[str, int]:
     """Return the positions of the given keys."""
     columns.check_named(file.path)
     given = {

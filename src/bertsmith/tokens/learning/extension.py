@@ -80,9 +80,9 @@ def _replaced(tokenizer: Tokenizer, added: list[str]) -> tuple[tuple[int, ...], 
     ids = {piece: number for number, piece in enumerate(tokenizer.vocabulary)}
     replaced: list[tuple[int, ...]] = []
     for piece in added:
-        goes_on = piece.startswith(CONTINUES)
+        continues_word = piece.startswith(CONTINUES)
         # any preceding character makes it a continuation
-        word = f"x{piece.removeprefix(CONTINUES)}" if goes_on else piece
-        old = table.cut(word, 1 if goes_on else 0)
+        word = f"x{piece.removeprefix(CONTINUES)}" if continues_word else piece
+        old = table.cut(word, 1 if continues_word else 0)
         replaced.append(tuple(ids[part] for part in old or ()) or (tokenizer.unknown_id,))
     return tuple(replaced)

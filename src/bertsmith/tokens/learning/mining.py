@@ -39,8 +39,8 @@ class PieceTable:
 
     def remove(self, piece: str) -> None:
         """Remove an existing piece."""
-        goes_on = piece.startswith(CONTINUES)
-        (self._later if goes_on else self._first).remove(piece.removeprefix(CONTINUES))
+        continues_word = piece.startswith(CONTINUES)
+        (self._later if continues_word else self._first).remove(piece.removeprefix(CONTINUES))
 
     def end(self, word: str, start: int) -> int:
         """Return the end of the longest piece at `start`, or `start` if there is none."""
@@ -232,19 +232,19 @@ class PieceMiner:
 
         Even if it does not change a word, it may change what another piece would save.
         """
-        bare, goes_on = piece.removeprefix(CONTINUES), piece.startswith(CONTINUES)
-        sought, last = bare if goes_on else f"\n{bare}", -1
-        place = self._flat.find(sought)
-        while place >= 0:
-            at = place if goes_on else place + 1
+        bare, continues_word = piece.removeprefix(CONTINUES), piece.startswith(CONTINUES)
+        piece_text, last = bare if continues_word else f"\n{bare}", -1
+        position = self._flat.find(piece_text)
+        while position >= 0:
+            at = position if continues_word else position + 1
             number = bisect_right(self._begins, at) - 1
             start = at - self._begins[number]
             stop = start + len(bare)
-            fits = number > last and (start > 0) == goes_on
+            fits = number > last and (start > 0) == continues_word
             if fits and self._table.end(self._words[number], start) < stop:
                 last = number
                 yield number
-            place = self._flat.find(sought, place + 1)
+            position = self._flat.find(piece_text, position + 1)
 
     def _savings(self, number: int) -> dict[str, int]:
         word, start = self._words[number], self._offsets[number]

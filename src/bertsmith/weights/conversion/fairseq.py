@@ -19,8 +19,8 @@ from bertsmith.core.files import write_json
 from bertsmith.weights.conversion.pickled import find_pickled, unpickle
 from bertsmith.weights.conversion.staging import (
     Change,
-    Move,
-    Moves,
+    TensorChange,
+    TensorChanges,
     copy_file,
     read_settings,
     read_text,
@@ -73,7 +73,7 @@ def find_fairseq(source: Path) -> Path | None:
     return result[0] if result else None
 
 
-def read_fairseq(path: Path, folder: Path) -> Moves:
+def read_fairseq(path: Path, folder: Path) -> TensorChanges:
     """Write a checkpoint as a folder in the hub's layout.
 
     `ModelFolderError` if it is damaged, no RoBERTa, or without its vocabulary.
@@ -105,10 +105,10 @@ def read_fairseq(path: Path, folder: Path) -> Moves:
     return moves
 
 
-def _renamed(file: TensorFile, path: Path) -> tuple[Moves, dict[str, Tensor]]:
+def _renamed(file: TensorFile, path: Path) -> tuple[TensorChanges, dict[str, Tensor]]:
     """The tensors by the hub's names, fused ones split into three."""
     heads = {match[1] for match in map(_HEAD.search, file.entries) if match}
-    moves = Moves()
+    moves = TensorChanges()
     tensors: dict[str, Tensor] = {}
     for name in file.entries:
         head = _HEAD.search(name)
@@ -128,7 +128,7 @@ def _renamed(file: TensorFile, path: Path) -> tuple[Moves, dict[str, Tensor]]:
             if part in tensors:
                 _refuse(f"holds {part} a second time, as {name[:80]}", path)
             tensors[part] = tensor
-            moves.done.append(Move(source=name, target=part, change=change))
+            moves.done.append(TensorChange(source=name, target=part, change=change))
     for needed in ("word_embeddings", "position_embeddings"):
         if f"roberta.embeddings.{needed}.weight" not in tensors:
             _refuse(f"holds no {needed} of a RoBERTa of fairseq's", path)

@@ -23,11 +23,11 @@ from bertsmith.core.files import write_json
 from bertsmith.network.families.family import FamilyName
 from bertsmith.weights.conversion.staging import (
     Change,
-    Move,
-    Moves,
+    TensorChange,
+    TensorChanges,
+    candidate_folders,
     copy_file,
     copy_files,
-    homes,
     read_settings,
     vocabulary_home,
 )
@@ -254,7 +254,7 @@ def _is_inside(path: Path) -> bool:
     return True
 
 
-def read_checkpoint(prefix: Path, folder: Path) -> Moves:
+def read_checkpoint(prefix: Path, folder: Path) -> TensorChanges:
     """Write what a checkpoint holds as config.json, model.safetensors and the vocabulary.
 
     `ModelFolderError` if it is damaged, or holds no BERT.
@@ -265,7 +265,9 @@ def read_checkpoint(prefix: Path, folder: Path) -> Moves:
     bundle = TensorBundle(prefix)
     kind: FamilyName = "albert" if any("/group_0/" in name for name in bundle.entries) else "bert"
     name = CONFIG_FILES[kind]
-    place = next((item / name for item in homes(prefix) if (item / name).exists()), None)
+    place = next(
+        (item / name for item in candidate_folders(prefix) if (item / name).exists()), None
+    )
     if place is None:
         raise ModelFolderError(
             f"has no {name} beside it or one folder up",
@@ -285,14 +287,14 @@ def read_checkpoint(prefix: Path, folder: Path) -> Moves:
     return moves
 
 
-def write_checkpoint(source: Path, folder: Path) -> Moves:
+def write_checkpoint(source: Path, folder: Path) -> TensorChanges:
     """Write a folder in the hub's layout as a checkpoint of Google's; a BERT's, no other's.
 
     `ModelFolderError` for what Google's code could not compute.
     """
     config = read_settings(source / "config.json")
     google = google_config(config, source)
-    file, moves = TensorFile(source / "model.safetensors"), Moves()
+    file, moves = TensorFile(source / "model.safetensors"), TensorChanges()
     tensors: dict[str, Tensor] = {}
     task = config["architectures"][0]
     # named as the classifier's, read otherwise
@@ -306,16 +308,16 @@ def write_checkpoint(source: Path, folder: Path) -> Moves:
         tensor = file.read(name)
         tensors[made.name] = tensor.t() if made.transposed else tensor
         change: Change = "transposed" if made.transposed else "renamed"
-        moves.done.append(Move(source=name, target=made.name, change=change))
+        moves.done.append(TensorChange(source=name, target=made.name, change=change))
     write_bundle(folder / WRITTEN, tensors)
     write_json(folder / CONFIG_FILES["bert"], google)
     copy_files(source, folder, ("vocab.txt", "tokenizer_config.json"))
     return moves
 
 
-def _renamed(bundle: TensorBundle, kind: FamilyName) -> tuple[Moves, dict[str, Tensor]]:
+def _renamed(bundle: TensorBundle, kind: FamilyName) -> tuple[TensorChanges, dict[str, Tensor]]:
     """The variables that belong to a model, by the hub's names and the way about they are there."""
-    moves = Moves()
+    moves = TensorChanges()
     tensors: dict[str, Tensor] = {}
     for name in bundle.entries:
         result = hub_name(name, kind)
@@ -336,7 +338,7 @@ def _renamed(bundle: TensorBundle, kind: FamilyName) -> tuple[Moves, dict[str, T
         turned = transposed and tensor.dim() == 2
         tensors[target] = tensor.t() if turned else tensor
         change: Change = "transposed" if turned else "renamed"
-        moves.done.append(Move(source=name, target=target, change=change))
+        moves.done.append(TensorChange(source=name, target=target, change=change))
     return moves, tensors
 
 

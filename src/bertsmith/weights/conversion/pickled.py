@@ -15,7 +15,7 @@ from typing import Any
 from bertsmith.core.errors import ModelFolderError, UserError
 from bertsmith.core.files import disk_error
 from bertsmith.weights.conversion.staging import (
-    Moves,
+    TensorChanges,
     carry_settings,
     config_beside,
     indexed_files,
@@ -88,7 +88,7 @@ def find_pickled(source: Path) -> list[Path]:
     return indexed_files(indices[0], _SUFFIXES) if indices else results
 
 
-def read_pickled(files: Sequence[Path], folder: Path) -> Moves:
+def read_pickled(files: Sequence[Path], folder: Path) -> TensorChanges:
     """Write pickled weights as a folder in the hub's layout; `ModelFolderError` if that fails."""
     config_beside(files[0])
     result = unpickle(files, folder / "model.safetensors")

@@ -23,7 +23,9 @@ def config_beside(weights: Path) -> Path:
 
     `ModelFolderError` where there is none, or it is that of another kind of model.
     """
-    place = next((home / _CONFIG for home in homes(weights) if (home / _CONFIG).exists()), None)
+    place = next(
+        (home / _CONFIG for home in candidate_folders(weights) if (home / _CONFIG).exists()), None
+    )
     if place is None:
         raise ModelFolderError(
             "has no config.json beside it",
@@ -51,7 +53,7 @@ def vocabulary_home(weights: Path, others: str = "") -> Path | None:
 
     Files that match the pattern `others` are vocabularies too.
     """
-    for home in homes(weights):
+    for home in candidate_folders(weights):
         if has_vocabulary(home) or (others and any(home.glob(others))):
             if home.resolve() != weights.parent.resolve():
                 say(f"{weights.parent} has no vocabulary: taken from the folder above it")
@@ -69,7 +71,7 @@ def vocabulary_above(folder: Path) -> bool:
     return not has_vocabulary(folder) and has_vocabulary(folder.resolve().parent)
 
 
-def homes(weights: Path) -> tuple[Path, Path]:
+def candidate_folders(weights: Path) -> tuple[Path, Path]:
     """Return the folder of some weights, and the one above it."""
     return weights.parent, weights.parent.resolve().parent
 
@@ -90,7 +92,7 @@ _MAX_JSON_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Move:
+class TensorChange:
     """A tensor of the source, a tensor it went to, and what was done to it on the way."""
 
     source: str
@@ -99,17 +101,17 @@ class Move:
 
 
 @dataclass(kw_only=True)
-class Moves:
+class TensorChanges:
     """The fate of the tensors of a source."""
 
-    done: list[Move] = field(default_factory=list)
+    done: list[TensorChange] = field(default_factory=list)
     dropped: dict[str, str] = field(default_factory=dict)
     """Names of those left out, and why."""
 
-    def then(self, after: Moves) -> Moves:
+    def then(self, after: TensorChanges) -> TensorChanges:
         """These moves, and after them those of the tensors they made."""
         next_of = {move.source: move for move in after.done}
-        both = Moves(dropped=dict(self.dropped))
+        both = TensorChanges(dropped=dict(self.dropped))
         for move in self.done:
             if move.target in after.dropped:
                 both.dropped[move.source] = after.dropped[move.target]
@@ -117,13 +119,15 @@ class Moves:
             last = next_of[move.target]
             plain = move.change in ("same", "renamed") and last.change != "same"
             change = last.change if plain else move.change
-            both.done.append(Move(source=move.source, target=last.target, change=change))
+            both.done.append(TensorChange(source=move.source, target=last.target, change=change))
         return both
 
 
-def unmoved(names: Iterable[str]) -> Moves:
+def unmoved(names: Iterable[str]) -> TensorChanges:
     """Tensors that are where they were."""
-    return Moves(done=[Move(source=name, target=name, change="same") for name in names])
+    return TensorChanges(
+        done=[TensorChange(source=name, target=name, change="same") for name in names]
+    )
 
 
 def copy_files(source: Path, folder: Path, names: Collection[str] = TOKENIZER_FILES) -> None:

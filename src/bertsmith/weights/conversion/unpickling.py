@@ -42,7 +42,7 @@ _MAX_SETTINGS = 2000
 _MAX_SETTING_LENGTH = 1000
 
 
-class StandIn:
+class Placeholder:
     """Takes the place of an object of some program, and does nothing."""
 
     state: object = None
@@ -140,7 +140,7 @@ def _load(path: Path) -> object:
     _check_archive(path)
     stood_in: set[str] = set()
     while True:
-        made = [(StandIn, name) for name in sorted(stood_in)]
+        made = [(Placeholder, name) for name in sorted(stood_in)]
         try:
             with torch.serialization.safe_globals(made):  # type: ignore[arg-type]
                 return torch.load(path, map_location="cpu", weights_only=True)
@@ -219,7 +219,7 @@ def _settings(loaded: object) -> dict[str, Any]:
 
 
 def _values(group: object) -> Mapping[Any, Any]:
-    inner = group.state if isinstance(group, StandIn) else group
+    inner = group.state if isinstance(group, Placeholder) else group
     return inner if isinstance(inner, Mapping) else {}
 
 

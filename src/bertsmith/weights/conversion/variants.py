@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.weights.conversion.staging import (
-    Move,
-    Moves,
+    TensorChange,
+    TensorChanges,
     carry_settings,
     config_beside,
     indexed_files,
@@ -63,10 +63,10 @@ def _is_part(path: Path) -> bool:
     return path.name.startswith(_NO_MODEL)
 
 
-def read_safetensors(files: list[Path], folder: Path) -> Moves:
+def read_safetensors(files: list[Path], folder: Path) -> TensorChanges:
     """Write safetensors files as a folder in the hub's layout, in float32; `ModelFolderError`."""
     config_beside(files[0])
-    moves, tensors = Moves(), {}
+    moves, tensors = TensorChanges(), {}
     for path in files:
         check_file(path, path.parent.resolve())
         file = TensorFile(path)
@@ -77,7 +77,7 @@ def read_safetensors(files: list[Path], folder: Path) -> Moves:
                 raise ModelFolderError(f"holds {name[:80]!r} a second time", where=path)
             else:
                 tensors[name] = file.read(name)
-                moves.done.append(Move(source=name, target=name, change="same"))
+                moves.done.append(TensorChange(source=name, target=name, change="same"))
     write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
     carry_settings(files[0], folder)
     return moves

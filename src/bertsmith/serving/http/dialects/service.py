@@ -15,7 +15,7 @@ from starlette.responses import Response
 from bertsmith.core.printable import printable, rounded
 from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.dispatch.gateway import Gateway
-from bertsmith.serving.http.schema import Asked
+from bertsmith.serving.http.schema import RequestBody
 from bertsmith.serving.messages import Input, Kind, ModelFacts, Outcome
 from bertsmith.serving.refusals import InvalidRequest, ModelNotFound, PayloadTooLarge, Unavailable
 
@@ -62,7 +62,7 @@ class Service:
             Chosen(index, facts, kind)
             for index, facts in enumerate(models)
             for kind in (kinds or facts.can[:1])
-            if _does(facts, kind)
+            if _supports(facts, kind)
         ]
         if name is not None:
             if name not in (facts.name for facts in models):
@@ -94,8 +94,8 @@ class Service:
             raise PayloadTooLarge(
                 f"the request has {len(inputs):,} inputs, and {most:,} are allowed"
             )
-        for number, asked in enumerate(inputs):
-            longest = max(map(len, asked.texts))
+        for number, body in enumerate(inputs):
+            longest = max(map(len, body.texts))
             if longest > self.limits.max_characters:
                 raise PayloadTooLarge(
                     f"input {number} has {longest:,} characters, and "
@@ -133,7 +133,7 @@ class Service:
         return b"[" + b",".join(pieces) + b"]"
 
 
-def _does(facts: ModelFacts, kind: Kind) -> bool:
+def _supports(facts: ModelFacts, kind: Kind) -> bool:
     return (
         kind in facts.can or kind == "tokens" or (kind == "token-vectors" and facts.token_width > 0)
     )
@@ -145,7 +145,7 @@ class Endpoint:
 
     path: str
     summary: str
-    body: type[Asked]
+    body: type[RequestBody]
     run: Callable[[Service, Any], Awaitable[Response]]
     answer: Any
     """An example of the answer, for the description."""

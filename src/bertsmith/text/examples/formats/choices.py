@@ -29,7 +29,7 @@ from bertsmith.text.headers import (
 )
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.structured import literal
-from bertsmith.text.tables import TABLES, Head, Pick, Table
+from bertsmith.text.tables import TABLES, ColumnSelection, Table, TableHead
 
 _ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
 _UNKNOWN = (None, "-1")
@@ -225,7 +225,7 @@ def counts_from_zero(names: Sequence[str]) -> bool:
 
 
 def choice_places(
-    head: Head, columns: Columns, file: TextFile, *, need_label: bool
+    head: TableHead, columns: Columns, file: TextFile, *, need_label: bool
 ) -> dict[str, int]:
     """Return the columns of the parts of a question, by role.
 
@@ -274,7 +274,7 @@ def _asked_columns(names: Sequence[str], given: dict[str, int]) -> tuple[int | N
     return question, given["text"]
 
 
-def _check_header(head: Head, columns: Columns, file: TextFile, *, has_options: bool) -> None:
+def _check_header(head: TableHead, columns: Columns, file: TextFile, *, has_options: bool) -> None:
     """Raise the file's error for a table without header, which is needed to find the options."""
     if not head.delimited:
         columns.check_named(file.path)
@@ -302,7 +302,7 @@ def _check_distinct(
             raise file.fault(problem, 1, "name a different column for each")
 
 
-def looks_like_options(head: Head) -> bool:
+def looks_like_options(head: TableHead) -> bool:
     """Return whether a table without header appears to hold questions, options and labels.
 
     One column holds letters from A on or small numbers, and at least three others hold texts.
@@ -366,7 +366,7 @@ def find_label_start(path: Path, columns: Columns, *, need_label: bool = True) -
     if kind_of(path) not in TABLES or has_stories(path, columns.encoding):
         return 0
     table = _table(path, columns)
-    heads: list[Head] = []
+    heads: list[TableHead] = []
 
     def labels() -> Iterator[tuple[int, int, int]]:
         try:
@@ -393,16 +393,18 @@ def describe_choices(path: Path, columns: Columns) -> str:
         return "COPA's XML"
     if has_stories(path, columns.encoding):
         return f"MCTest's stories, the answers in {answers_of(path).name}"
-    heads: list[Head] = []
+    heads: list[TableHead] = []
     table = _table(path, columns)
     positions: dict[str, int] = {}
 
-    def pick(head: Head) -> Pick:
+    def select_columns(head: TableHead) -> ColumnSelection:
         heads.append(head)
         positions.update(choice_places(head, columns, table.file, need_label=False))
-        return Pick(columns=tuple(positions.values()), optional=frozenset(positions.values()))
+        return ColumnSelection(
+            columns=tuple(positions.values()), optional=frozenset(positions.values())
+        )
 
-    next(table.rows(pick), None)
+    next(table.rows(select_columns), None)
     header = Header(present=True) if heads[0].delimited else NAMED
     counted = ", labels count from 1" if find_label_start(path, columns) else ""
     return described_columns(kind, heads[0].names, header, positions) + counted
@@ -431,19 +433,19 @@ def _items(file: TextFile, columns: Columns, refuse: Refuse, *, need_label: bool
 
 
 def _rows(
-    table: Table, columns: Columns, *, need_label: bool, heads: list[Head] | None = None
+    table: Table, columns: Columns, *, need_label: bool, heads: list[TableHead] | None = None
 ) -> Iterator[Item]:
     roles: list[str] = []
 
-    def pick(head: Head) -> Pick:
+    def select_columns(head: TableHead) -> ColumnSelection:
         if heads is not None:
             heads.append(head)
         positions = choice_places(head, columns, table.file, need_label=need_label)
         roles.extend(positions)
         optional = frozenset(index for role, index in positions.items() if role == "label")
-        return Pick(columns=tuple(positions.values()), optional=optional)
+        return ColumnSelection(columns=tuple(positions.values()), optional=optional)
 
-    for line, cells in table.rows(pick):
+    for line, cells in table.rows(select_columns):
         parts = dict(zip(roles, cells, strict=True))
         options = [parts.pop(role) for role in roles if role.startswith("option ")]
         yield line, {"options": options, **parts} if options else parts, table.row()

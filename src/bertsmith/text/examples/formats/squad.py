@@ -17,8 +17,8 @@ from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.examples.columns import first_of
 from bertsmith.text.headers import NAMED, Header, column_of, listed, stated_header
 from bertsmith.text.opening import TextFile, kind_of
-from bertsmith.text.structured import Placed, PlacedJson, first_keys, literal
-from bertsmith.text.tables import TABLES, Head, Pick, Table
+from bertsmith.text.structured import LocatedJson, LocatedValue, first_keys, literal
+from bertsmith.text.tables import TABLES, ColumnSelection, Table, TableHead
 
 _ANSWER = 'write {"text": "...", "answer_start": 0}, the start in characters of the context'
 _PLACE = f"{_ANSWER}, or --on-bad skip leaves such questions out"
@@ -111,7 +111,7 @@ class _QuestionBuilder:
         self._in_table = False
 
     def of_articles(self) -> Iterator[Question]:
-        for article in PlacedJson(self._file).elements(("data", "paragraphs", "qas")):
+        for article in LocatedJson(self._file).elements(("data", "paragraphs", "qas")):
             title = article.value.get("title") if isinstance(article.value, dict) else None
             for paragraph in self._parts(article, "paragraphs"):
                 for item in self._parts(paragraph, "qas"):
@@ -126,7 +126,7 @@ class _QuestionBuilder:
         roles: list[str] = []
         self._in_table = True
 
-        def pick(head: Head) -> Pick:
+        def select_columns(head: TableHead) -> ColumnSelection:
             positions = _places(head, columns, self._file)
             for name in ("question", "context", *(("answers",) if self._need_answers else ())):
                 if name not in positions and not (name == "answers" and "text" in positions):
@@ -136,20 +136,20 @@ class _QuestionBuilder:
                     )
                     raise self._file.fault(f"has no {name!r}", 1, remedy)
             roles.extend(positions)
-            return Pick(columns=tuple(positions.values()))
+            return ColumnSelection(columns=tuple(positions.values()))
 
-        for line, cells in table.rows(pick):
+        for line, cells in table.rows(select_columns):
             part = dict(zip(roles, cells, strict=True))
             name = part["id"] if "id" in part else self._id_of_line(line)
             value = {"question": part["question"], "id": name}
             if "answers" in part or "text" in part:
                 value["answers"] = _answers_of_row(part)
                 value["is_impossible"] = not value["answers"]
-            question = self._try(Placed(value, line), part["context"], None, row=table.row())
+            question = self._try(LocatedValue(value, line), part["context"], None, row=table.row())
             if question is not None:
                 yield question
 
-    def _parts(self, whole: Placed, key: str) -> list[Placed]:
+    def _parts(self, whole: LocatedValue, key: str) -> list[LocatedValue]:
         parts = whole.value.get(key) if isinstance(whole.value, dict) else None
         if not isinstance(parts, list):
             remedy = "see the layout of SQuAD: data, paragraphs, qas"
@@ -159,7 +159,7 @@ class _QuestionBuilder:
         return parts
 
     def _try(
-        self, item: Placed, context: object, title: object, row: str | None = None
+        self, item: LocatedValue, context: object, title: object, row: str | None = None
     ) -> Question | None:
         try:
             return self._question(item, context, title)
@@ -167,7 +167,7 @@ class _QuestionBuilder:
             self._refuse(error, json.dumps(item.value) if row is None else row)
             return None
 
-    def _question(self, item: Placed, context: object, title: object) -> Question:
+    def _question(self, item: LocatedValue, context: object, title: object) -> Question:
         value, line = item
         if not isinstance(value, dict):
             raise self._file.fault("a question is not a JSON object", line)
@@ -303,7 +303,7 @@ _GIVEN = {"text": "context", "text_pair": "question", "label": "answers", "id": 
 """Roles of the columns given by the user."""
 
 
-def _places(head: Head, columns: Columns, file: TextFile) -> dict[str, int]:
+def _places(head: TableHead, columns: Columns, file: TextFile) -> dict[str, int]:
     """Return the columns of the parts of a question, by role."""
     names = head.names
     indices = {}
@@ -326,7 +326,7 @@ def _places(head: Head, columns: Columns, file: TextFile) -> dict[str, int]:
 
 
 def _checked_header(
-    head: Head, columns: Columns, file: TextFile, indices: Mapping[str, int]
+    head: TableHead, columns: Columns, file: TextFile, indices: Mapping[str, int]
 ) -> Header:
     """Return the header. Raises the file's error for a table without one."""
     if not head.delimited:

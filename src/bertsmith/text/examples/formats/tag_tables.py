@@ -77,7 +77,7 @@ _UNKNOWN = Header(present=None, reason="its first line is much like the others")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Places:
+class _ColumnLayout:
     word: int
     tag: int | None
     sentence: int | None
@@ -211,7 +211,7 @@ def _placed(
     tags: TagColumns,
     *,
     need_tags: bool,
-) -> _Places:
+) -> _ColumnLayout:
     """Find the columns and the header, whose `present` is None if undecided."""
     names, random_integers, width = _first(sample), _below(sample), len(_first(sample))
     content = _given_positions(_by_content(random_integers), columns, tags, width)
@@ -237,7 +237,9 @@ def _placed(
     return places
 
 
-def _given_positions(places: _Places, columns: Columns, tags: TagColumns, width: int) -> _Places:
+def _given_positions(
+    places: _ColumnLayout, columns: Columns, tags: TagColumns, width: int
+) -> _ColumnLayout:
     """Replace the columns that are given as positions."""
     given: dict[str, Any] = {}
     for role, name, position, usual in (
@@ -256,21 +258,21 @@ def _given_positions(places: _Places, columns: Columns, tags: TagColumns, width:
     return replace(places, **given)
 
 
-def _by_names(names: Sequence[str]) -> _Places | None:
+def _by_names(names: Sequence[str]) -> _ColumnLayout | None:
     """Find the columns by their usual names; None unless word and tag are among them."""
     word, tag = first_of(names, WORD_NAMES), first_of(names, _LABEL_NAMES)
     if word is None or (tag is None and len(names) > 2):
         return None
-    return _Places(word=word, tag=tag, sentence=first_of(names, _SENTENCE_NAMES))
+    return _ColumnLayout(word=word, tag=tag, sentence=first_of(names, _SENTENCE_NAMES))
 
 
-def _by_content(rows: Sequence[Sequence[str]]) -> _Places:
+def _by_content(rows: Sequence[Sequence[str]]) -> _ColumnLayout:
     """Find the columns by content: sentence, perhaps after a row number; word; tag."""
     width = len(rows[0]) if rows else 0
     for index in range(min(2, width - 2)):
         if _names_sentences([row[index].strip() for row in rows]):
-            return _Places(word=index + 1, tag=width - 1, sentence=index)
-    return _Places(word=0, tag=width - 1 if width > 1 else None, sentence=None)
+            return _ColumnLayout(word=index + 1, tag=width - 1, sentence=index)
+    return _ColumnLayout(word=0, tag=width - 1 if width > 1 else None, sentence=None)
 
 
 def _names_sentences(cells: Sequence[str]) -> bool:
@@ -291,7 +293,7 @@ def _filled(cells: Sequence[str]) -> Iterator[str]:
 def _header(
     names: Sequence[str],
     random_integers: Sequence[Sequence[str]],
-    places: _Places,
+    places: _ColumnLayout,
     columns: Columns,
 ) -> Header:
     """Return the header as stated or, with `auto`, as detected."""
@@ -306,7 +308,7 @@ def _header(
 
 
 def _seen_header(
-    names: Sequence[str], random_integers: Sequence[Sequence[str]], places: _Places
+    names: Sequence[str], random_integers: Sequence[Sequence[str]], places: _ColumnLayout
 ) -> Header:
     """Decide whether the first line is a header, by usual names, sentences and tags."""
     known = {*WORD_NAMES, *_LABEL_NAMES, *_SENTENCE_NAMES}
@@ -352,7 +354,7 @@ def _tag_below(cell: str, random_integers: Sequence[Sequence[str]], tag: int) ->
     return None
 
 
-def _holds_words(sample: Sequence[_Row], places: _Places) -> bool:
+def _holds_words(sample: Sequence[_Row], places: _ColumnLayout) -> bool:
     """Return whether rows are words with recurring tags, in at least two sentences.
 
     Most sentences have several words. The first row may be a header, the last sentence incomplete.
@@ -375,7 +377,7 @@ def _holds_words(sample: Sequence[_Row], places: _Places) -> bool:
 
 
 def _sentences(
-    file: TextFile, rows: Iterator[_Row], places: _Places, width: int
+    file: TextFile, rows: Iterator[_Row], places: _ColumnLayout, width: int
 ) -> Iterator[Words | BadSentence]:
     """Yield the sentences of rows, of which the first with cells may be the header."""
     document, block, named = 0, list[_Row](), ""
@@ -399,7 +401,7 @@ def _sentences(
 
 
 def _sentence(
-    file: TextFile, block: Sequence[_Row], places: _Places, width: int, document: int
+    file: TextFile, block: Sequence[_Row], places: _ColumnLayout, width: int, document: int
 ) -> Words | BadSentence:
     row = "\n".join("\t".join(word.cells) for word in block)
     words, tags, lines = [], [], []
