@@ -94,7 +94,7 @@ def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     file = tmp_path_factory.mktemp(task.name) / "rows.jsonl"
     lines = (json.dumps(row_of(task.name, number)) for number in range(ROWS))
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    rows = list(task.reader.labelled(file, task.reader.settled(file, Reading())))
+    rows = list(task.reader.labelled(file, task.reader.resolve(file, Reading())))
     labels = task.labels.names(rows, ())
     encoder = EncoderConfig(
         vocabulary=TOKENIZER.size, hidden=16, layers=1, heads=2, feed_forward=24, longest=16,

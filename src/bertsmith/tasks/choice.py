@@ -55,7 +55,7 @@ def _read(file: Path, reading: Reading, *, labelled: bool) -> Iterator[Choice]:
 def _resolve_reading(file: Path, reading: Reading) -> Reading:
     """Return the reading with what numeric labels count from."""
     start = find_label_start(file, reading.columns)
-    return reading.settled(columns=replace(reading.columns, label_start="1" if start else "0"))
+    return reading.with_changes(columns=replace(reading.columns, label_start="1" if start else "0"))
 
 
 def _layout(file: Path, reading: Reading) -> str:
@@ -198,7 +198,7 @@ CHOICE = Task(
         labelled=partial(_read, labelled=True),
         unlabelled=partial(_read, labelled=False),
         characters=_characters,
-        settled=_resolve_reading,
+        resolve=_resolve_reading,
         layout=_layout,
         row_a_record=_row_a_record,
     ),

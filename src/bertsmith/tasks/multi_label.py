@@ -69,7 +69,7 @@ def flags_of(rows: Sequence[Example], labels: Labels) -> NDArray[np.bool_]:
 def _resolve_reading(file: Path, reading: Reading) -> Reading:
     """Return the reading with what stands between labels decided."""
     separator = label_separator(file, reading.columns)
-    return reading.settled(columns=replace(reading.columns, label_separator=separator))
+    return reading.with_changes(columns=replace(reading.columns, label_separator=separator))
 
 
 def _layout(file: Path, reading: Reading) -> str:
@@ -196,7 +196,7 @@ MULTI_LABEL = Task(
     name="multi-label",
     title="Multi-label classification",
     head="classes",
-    reader=replace(text_reader("classes"), settled=_resolve_reading, layout=_layout),
+    reader=replace(text_reader("classes"), resolve=_resolve_reading, layout=_layout),
     labels=Labelling(
         names=_names, of_row=labels_of, check=partial(check_rows, labels_of), picked=_picked
     ),

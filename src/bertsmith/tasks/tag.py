@@ -103,7 +103,7 @@ def _resolve_reading(file: Path, reading: Reading) -> Reading:
     """Return the reading with the tags as they are, where those of a file have no scheme."""
     if tag_scheme(file, reading.tags, reading.columns) != "plain":
         return reading
-    return reading.settled(tags=replace(reading.tags, scheme="plain"))
+    return reading.with_changes(tags=replace(reading.tags, scheme="plain"))
 
 
 def _reads_lines(file: str, reading: Reading) -> bool:
@@ -478,7 +478,7 @@ TAG = Task(
         labelled=partial(_read, labelled=True),
         unlabelled=_unlabelled,
         characters=_characters,
-        settled=_resolve_reading,
+        resolve=_resolve_reading,
         layout=_layout,
         of_text=raw_text,
         reads_lines=_reads_lines,

@@ -196,7 +196,7 @@ class Reader(Generic[R]):
     """The rows of a file to answer for, where they are no lines."""
     characters: Callable[[R], int]
     """The length of a row's texts, so that few long ones are taken at once."""
-    settled: Callable[[Path, Reading], Reading] = _unchanged
+    resolve: Callable[[Path, Reading], Reading] = _unchanged
     """The reading, with what it leaves open decided from a labelled file."""
     layout: Callable[[Path, Reading], str] = _no_text
     """A description of a labelled file, such as its header and columns."""

@@ -397,7 +397,7 @@ def _by_sample(sample: bytes, multibyte: int, declared: str | None) -> Verdict:
     return Verdict(codec=UTF8, candidates=guess.plausible)
 
 
-def tell_guess(path: Path, verdict: Verdict, more: int = 0) -> None:
+def print_guess(path: Path, verdict: Verdict, more: int = 0) -> None:
     """Report the guessed or doubted encoding of a file, and of how many more files."""
     others = f" and {counted(more, 'more file')}" if more else ""
     why = verdict.doubt or f"{verdict.guessed}; {OPTION} names another"
@@ -416,15 +416,15 @@ class Guesses:
         """Add the guess about one more file."""
         first, kept, count = self._found.get(verdict.codec, (path, verdict, 0))
         if self._first_at_once and not count:
-            tell_guess(path, verdict)
+            print_guess(path, verdict)
         if self._first_at_once and count == 1:
             first = path
         self._found[verdict.codec] = (first, kept, count + 1)
 
-    def tell(self) -> None:
+    def print(self) -> None:
         """Report the guesses not yet reported, in one line per encoding."""
         for first, verdict, count in self._found.values():
             if not self._first_at_once:
-                tell_guess(first, verdict, count - 1)
+                print_guess(first, verdict, count - 1)
             elif count > 1:
-                tell_guess(first, verdict, count - 2)
+                print_guess(first, verdict, count - 2)

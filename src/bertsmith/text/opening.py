@@ -25,8 +25,8 @@ from bertsmith.text.encodings import (
     doubted,
     is_wide,
     judge,
+    print_guess,
     resolve,
-    tell_guess,
 )
 
 COMPRESSED = (".gz", ".zst")
@@ -117,7 +117,7 @@ class TextFile:
 
         In a file read as UTF-8, invalid bytes are left as they are.
         """
-        codec, blocks = self._settled(start)
+        codec, blocks = self._open_decoded(start)
         if codec == UTF8:
             yield from blocks
             return
@@ -139,7 +139,7 @@ class TextFile:
             while block := stream.read(BLOCK_BYTES):
                 yield block
 
-    def _settled(self, start: int = 0) -> tuple[str, Generator[bytes, None, None]]:
+    def _open_decoded(self, start: int = 0) -> tuple[str, Generator[bytes, None, None]]:
         """Return the codec of the text, and its bytes: if UTF-8, from an offset on, else all."""
         if self.encoding == AUTO and self.path.is_file():
             codec = self._accepted(self._examined())
@@ -152,7 +152,7 @@ class TextFile:
         # a pipe is judged by its first block, since it cannot be read twice
         verdict = judge([first]) if named == AUTO else Verdict(codec=resolve(named, first))
         if verdict.guessed:
-            tell_guess(self.path, verdict)
+            print_guess(self.path, verdict)
         return self._accepted(verdict), _prepend(first, blocks)
 
     def examine(self, guesses: Guesses) -> None:
@@ -174,7 +174,7 @@ class TextFile:
             _remember(key, verdict)
             guesses.add(self.path, verdict)
 
-    def _examined(self, tell: Callable[[Path, Verdict], None] = tell_guess) -> Verdict:
+    def _examined(self, tell: Callable[[Path, Verdict], None] = print_guess) -> Verdict:
         """Return the verdict on this file's encoding, from its present bytes.
 
         A new guess is reported by `tell`.
@@ -272,7 +272,7 @@ class TextFile:
 
     def _decoded(self, errors: str) -> Iterator[str]:
         """Yield the text in blocks, every line end as one LF."""
-        codec, blocks = self._settled()
+        codec, blocks = self._open_decoded()
         # half of a wide character may be an ASCII byte, which cannot be escaped
         errors = "strict" if is_wide(codec) else errors
         held, first = "", True

@@ -55,13 +55,13 @@ class ModelFiles:
         if not blocks <= len(self._stored) <= _MAX_TENSORS:
             self._refuse(f"holds {len(self._stored):,} tensors, which no {blocks} layers have")
         parts = self._parts()
-        self._tell_unknown(parts)
+        self._report_unknown(parts)
         self.config = self._config(parts)
         for row in self._rows_of(self.config):
             if row.hub in self._stored:
                 self._check_shape(row, self.config)
         self._check_constants()
-        self._tell_first_token()
+        self._report_first_token()
 
     def state(self, config: ModelConfig, heads: Collection[Part]) -> dict[str, Tensor]:
         """Those tensors of a model that the file holds, float32 and by our names.
@@ -80,7 +80,7 @@ class ModelFiles:
         for row in rows:
             self._check_shape(row, config)
         self._check_memory(sum(math.prod(names.shape(row, config)) for row in rows))
-        self._tell_rounded(rows)
+        self._report_rounded(rows)
         wanted: dict[str, list[Row]] = {}
         for row in rows:
             wanted.setdefault(self._stored[row.hub], []).append(row)
@@ -89,7 +89,7 @@ class ModelFiles:
             state |= {row.ours: _part(row, whole) for row in wanted[name]}
         return {row.ours: state[row.ours] for row in rows}
 
-    def _tell_first_token(self) -> None:
+    def _report_first_token(self) -> None:
         """Tell of a head that can say nothing but the same, as `transformers` computes it."""
         config = self.config
         reads_one = config.head in READS_SEQUENCE or config.next_sentence
@@ -99,7 +99,7 @@ class ModelFiles:
                 "first token, as in transformers: it gives the same answer for every text"
             )
 
-    def _tell_rounded(self, rows: Collection[Row]) -> None:
+    def _report_rounded(self, rows: Collection[Row]) -> None:
         """Tell of weights that are more precise than what is computed with."""
         doubles = sum(self._weights.entries[self._stored[row.hub]].kind == "F64" for row in rows)
         if doubles and self._tell:
@@ -163,7 +163,7 @@ class ModelFiles:
         rows = names.rows_of(self._encoder, parts, self._format)
         if not any(row.ours.startswith("pooler.") for row in rows):
             parts -= {"next_sentence", *READS_SEQUENCE}
-        self._tell_lacking(parts)
+        self._report_missing(parts)
         return parts
 
     def _looked_for(self) -> list[Part]:
@@ -189,7 +189,7 @@ class ModelFiles:
             self._refuse(f"lacks the tensor {missing[0]}{more}")
         return missing
 
-    def _tell_lacking(self, parts: set[Part]) -> None:
+    def _report_missing(self, parts: set[Part]) -> None:
         """Tell of heads that config.json names and that cannot be had."""
         lacking = [head for head in self._hub.heads if head not in parts]
         if self._heads and self._tell and self._hub.architecture and lacking:
@@ -198,7 +198,7 @@ class ModelFiles:
                 f"{', '.join(lacking)} of {self._hub.architecture}"
             )
 
-    def _tell_unknown(self, parts: set[Part]) -> None:
+    def _report_unknown(self, parts: set[Part]) -> None:
         """Tell of tensors that are not used; refuse those that would change the encoder."""
         used = {row.hub for row in names.rows_of(self._encoder, parts, self._format)}
         known = {row.hub for part in self._looked_for() for row in self._rows(part)}

@@ -66,7 +66,7 @@ def prepared_rows(name: str, folder: Path, tokenizer: Tokenizer, *, long: Fit = 
     file = folder / f"{name}.jsonl"
     file.write_text("".join(json.dumps(ROWS[name](n)) + "\n" for n in range(1, 13)))
     task = task_named("classify" if name == "pair" else name)
-    reading = task.reader.settled(file, Reading())
+    reading = task.reader.resolve(file, Reading())
     rows = list(task.reader.labelled(file, reading))
     data = LabelledData(
         task=task, labels=task.labels.names(rows, ()), train=rows, dev=rows, dev_is_cut=False

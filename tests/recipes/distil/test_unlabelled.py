@@ -52,7 +52,7 @@ def prepared(
     rows = [{"text": f"word{n} good", name: values[n % 2]} for n in range(8)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = task_named(request.param)
-    read = list(task.reader.labelled(file, task.reader.settled(file, Reading())))
+    read = list(task.reader.labelled(file, task.reader.resolve(file, Reading())))
     labels = task.labels.names(read, ())
     data = LabelledData(task=task, labels=labels, train=read, dev=read[:2], dev_is_cut=False)
     model, tokenizer = start_from(base_folder, predicts=task.head, labels=labels, seed=3)

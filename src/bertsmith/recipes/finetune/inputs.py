@@ -68,7 +68,7 @@ def read_labelled(
 
     Raises `ExampleError`, with file and line, for rows that cannot be learned from.
     """
-    reading = task.reader.settled(train, reading)
+    reading = task.reader.resolve(train, reading)
     rows = list(task.reader.labelled(train, reading))
     every = {label for row in rows for label in task.labels.of_row(row)}
     rows = list(pick_classes(task, rows, reading.columns))

@@ -111,7 +111,7 @@ def labelled_rows(
     task, trained = answering.task, config.preprocessing
     pairs = None if trained is None else trained.pairs
     reading = reading_as_trained(reading, trained, str(file), labelled=True)
-    reading = task.reader.settled(file, reading)
+    reading = task.reader.resolve(file, reading)
     rows = list(checked_pairs(task.reader.to_measure(file, reading), pairs))
     rows = list(pick_classes(task, rows, reading.columns, known=answering.labels))
     print_rows(task, rows, file, reading)

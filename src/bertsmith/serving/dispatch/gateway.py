@@ -119,7 +119,7 @@ class Gateway:
     @property
     def ready(self) -> bool:
         """Return whether further requests should be sent here."""
-        return not self._leaving and self._able
+        return not self._leaving and self._is_able
 
     @property
     def leaving(self) -> bool:
@@ -132,7 +132,7 @@ class Gateway:
         return len(self._jobs)
 
     @property
-    def _able(self) -> bool:
+    def _is_able(self) -> bool:
         return any(worker.opened for worker in self._workers)
 
     def leave(self) -> None:
@@ -166,7 +166,7 @@ class Gateway:
         They came in a body of so many bytes, by which others like it are refused unread. Where it
         is cancelled, what was not computed yet will not be. Raises `Refusal`.
         """
-        if self._refusing or not self._able:
+        if self._refusing or not self._is_able:
             why = "is shutting down" if self._refusing else "has no model open at the moment"
             raise Unavailable(f"the server {why}")
         job = Job([None] * len(inputs), len(inputs), asyncio.get_running_loop().create_future())

@@ -153,7 +153,7 @@ class Corpus:
             self._check_unchanged(number)
             self._current = None
             self._done += self.states[number].size
-        guesses.tell()
+        guesses.print()
 
     def _check_unchanged(self, number: int) -> None:
         """Raise `CorpusError` if a file has changed since the corpus was opened.

@@ -283,7 +283,7 @@ def read_checkpoint(prefix: Path, folder: Path) -> TensorChanges:
         )
     write_json(folder / "config.json", hub_config(read_settings(place), kind, tensors))
     write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
-    _carry_vocabulary(prefix, folder)
+    _copy_vocabulary(prefix, folder)
     return moves
 
 
@@ -342,7 +342,7 @@ def _renamed(bundle: TensorBundle, kind: FamilyName) -> tuple[TensorChanges, dic
     return moves, tensors
 
 
-def _carry_vocabulary(prefix: Path, folder: Path) -> None:
+def _copy_vocabulary(prefix: Path, folder: Path) -> None:
     """Copy the vocabulary; with the case that the folder's name tells, as Google's code does."""
     home = vocabulary_home(prefix, "*.model")
     if home is None:

@@ -16,8 +16,8 @@ from bertsmith.core.errors import ModelFolderError, UserError
 from bertsmith.core.files import disk_error
 from bertsmith.weights.conversion.staging import (
     TensorChanges,
-    carry_settings,
     config_beside,
+    copy_settings,
     indexed_files,
     read_settings,
     unmoved,
@@ -92,7 +92,7 @@ def read_pickled(files: Sequence[Path], folder: Path) -> TensorChanges:
     """Write pickled weights as a folder in the hub's layout; `ModelFolderError` if that fails."""
     config_beside(files[0])
     result = unpickle(files, folder / "model.safetensors")
-    carry_settings(files[0], folder)
+    copy_settings(files[0], folder)
     moves = unmoved(TensorFile(folder / "model.safetensors").entries)
     moves.dropped |= result.dropped
     return moves

@@ -37,7 +37,7 @@ def config_beside(weights: Path) -> Path:
     return place
 
 
-def carry_settings(weights: Path, folder: Path) -> None:
+def copy_settings(weights: Path, folder: Path) -> None:
     """Copy the config and the vocabulary of some weights; `ModelFolderError` if they are damaged.
 
     Where the vocabulary is taken from the folder above, that is said.

@@ -145,7 +145,7 @@ def _load(path: Path) -> object:
             with torch.serialization.safe_globals(made):  # type: ignore[arg-type]
                 return torch.load(path, map_location="cpu", weights_only=True)
         except UnpicklingError as error:
-            name = _asked_for(str(error))
+            name = _unpickled_name(str(error))
             if name is None:
                 raise Refused("is damaged, or no file of weights") from error
             if name.split(".")[0] not in _STAND_INS or len(stood_in) == _MAX_STAND_INS:
@@ -178,7 +178,7 @@ def _check_archive(path: Path) -> None:
         raise Refused("is a compressed archive, which files of weights never are")
 
 
-def _asked_for(message: str) -> str | None:
+def _unpickled_name(message: str) -> str | None:
     """The name of the first thing that a pickle asks for and may not have."""
     match = re.search(r"GLOBAL ([\w.]+)", message)
     return match[1] if match else None

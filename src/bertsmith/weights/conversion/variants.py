@@ -17,8 +17,8 @@ from bertsmith.core.errors import ModelFolderError
 from bertsmith.weights.conversion.staging import (
     TensorChange,
     TensorChanges,
-    carry_settings,
     config_beside,
+    copy_settings,
     indexed_files,
 )
 from bertsmith.weights.folder import check_file
@@ -79,7 +79,7 @@ def read_safetensors(files: list[Path], folder: Path) -> TensorChanges:
                 tensors[name] = file.read(name)
                 moves.done.append(TensorChange(source=name, target=name, change="same"))
     write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
-    carry_settings(files[0], folder)
+    copy_settings(files[0], folder)
     return moves
 
 

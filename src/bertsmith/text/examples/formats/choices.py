@@ -241,7 +241,7 @@ def choice_places(
         if (name := getattr(columns, role)) is not None
     }
     _check_distinct(given, options, names, file)
-    question, context = _asked_columns(names, given)
+    question, context = _named_columns(names, given)
     label = given.get("label", first_of(names, _LABELS))
     remedy = f"the columns are: {listed(names)}"
     if not options and question is None:
@@ -262,7 +262,7 @@ def choice_places(
     return positions | {f"option {number}": index for number, index in enumerate(options)}
 
 
-def _asked_columns(names: Sequence[str], given: dict[str, int]) -> tuple[int | None, int | None]:
+def _named_columns(names: Sequence[str], given: dict[str, int]) -> tuple[int | None, int | None]:
     """Return the columns of the question and the context."""
     # a column given for one role has no other role
     free = ["" if index in given.values() else name for index, name in enumerate(names)]

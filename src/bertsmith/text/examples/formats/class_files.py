@@ -141,7 +141,7 @@ def class_folder(
     classes = [
         (label, path, _texts_of_class(path, label)) for label, path in classes_of_folder(folder)
     ]
-    _tell_encodings([text for _, _, texts in classes for text in texts], columns)
+    _print_encodings([text for _, _, texts in classes for text in texts], columns)
     before, empty = bad.count, True
     for label, path, texts in classes:
         has_text = False
@@ -167,7 +167,7 @@ def class_folder(
         raise bad.examples_missing(TextFile(folder, ExampleError), before)
 
 
-def _tell_encodings(texts: Sequence[Path], columns: Columns) -> None:
+def _print_encodings(texts: Sequence[Path], columns: Columns) -> None:
     """Detect the encodings of files, and report guesses in one line per encoding."""
     guesses = Guesses()
     for text in texts:
