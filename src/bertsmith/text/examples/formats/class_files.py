@@ -174,7 +174,7 @@ def _print_encodings(texts: Sequence[Path], columns: Columns) -> None:
         # an unreadable file is reported when it is read
         with suppress(UserError):
             TextFile(text, ExampleError, columns.encoding).examine(guesses)
-    guesses.tell()
+    guesses.print()
 
 
 def _texts_of_class(path: Path, label: str) -> list[Path]:
