@@ -196,7 +196,7 @@ def test_two_ranks_with_shards_learn_the_same(store: Path, tmp_path: Path) -> No
     )  # fmt: skip
     found = []
     for name, more in (("copies", ()), ("shards", ("--shard",))):
-        ran(*given, "--out", str(tmp_path / name), *more, place=tmp_path)
+        ran(*given, "--out", str(tmp_path / name), *more, folder=tmp_path)
         result = json.loads((tmp_path / name / "result.json").read_text(encoding="utf-8"))
         found.append(result["held_out"])
     assert found[0].keys() == found[1].keys()

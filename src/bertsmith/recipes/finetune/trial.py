@@ -223,18 +223,14 @@ def run_trial(
             session=Session(title=title),
         )
         fit_seconds = fit_clock.elapsed
-    if config.patience:
-        assert folder is not None
+    if folder is not None and config.patience:
         _load_best_weights(model, folder, state)
     task.learning.finish(model, data.train)
     with progress(f"{title}: measuring on dev".removeprefix(": "), None):
         measured = _score_dev(prepared, model, config)
     model.config = _calibrated(model.config, measured, prepared, config)
-    losses = (
-        recorded.points()
-        if folder is None
-        else _logged_losses(folder, supervision.target(prepared))
-    )
+    target = supervision.target(prepared)
+    losses = recorded.points() if folder is None else _logged_losses(folder, target)
     result = TrialResult(
         seed=seed,
         scores=measured.scores,

@@ -165,8 +165,7 @@ def with_measured_choices(
         if not is_local or threads_are_set():
             return ThreadChoice(threads=max_threads)
         network = network_of(replace(run, model=model), tokenizer)
-        minutes, samples = run.budget.minutes, run.settings.samples
-        batches = PretrainingBatches(store, tokenizer, samples, run.settings.seed)
+        batches = PretrainingBatches(store, tokenizer, run.settings.samples, run.settings.seed)
         check_resources(run, network, [batches], folder.path, device, force=force)
         return measure_threads(
             build_model(network, seed=run.settings.seed),
@@ -175,9 +174,7 @@ def with_measured_choices(
             run.settings.optimiser,
             run.precision,
             max_threads=max_threads,
-            seconds=MAX_TRIAL_SECONDS
-            if minutes is None
-            else min(MAX_TRIAL_SECONDS, 60 * minutes * TRYING),
+            seconds=_trial_seconds(run.budget),
             budget=run.budget,
         )
 
@@ -200,6 +197,13 @@ def with_measured_choices(
     if chosen.reason:
         say(chosen.reason)
     return replace(run, threads=chosen.threads, replicas=chosen.replicas)
+
+
+def _trial_seconds(budget: Budget) -> float:
+    """Return the seconds in which steps are tried, fewer of a budget of few minutes."""
+    if budget.minutes is None:
+        return MAX_TRIAL_SECONDS
+    return min(MAX_TRIAL_SECONDS, 60 * budget.minutes * TRYING)
 
 
 def resolve(

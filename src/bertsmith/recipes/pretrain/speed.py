@@ -175,48 +175,39 @@ def measure_threads(
     """
     keep_large_blocks()
     copy = TrainedCopy(model, objective, optimiser, precision)
-    whole_batch, _ = batches.next_batch(DataPosition())
-    small_batch = batches.samples(np.arange(min(2, whole_batch.sequences)), 0)
+    full, _ = batches.next_batch(DataPosition())
+    small = batches.samples(np.arange(min(2, full.sequences)), 0)
 
     def timed(threads: int, batch: Batch, steps: int) -> tuple[float, float]:
         with threads_of_torch(threads):
-            return copy.timed(small_batch, [batch] * (steps + 1), seconds)
+            return copy.timed(small, [batch] * (steps + 1), seconds)
 
     with progress("measuring the speed with fewer threads", None):
         # with one, as several may be slower by any factor
-        rate, update = timed(1, small_batch, 2)
-        if rate * small_batch.tokens + update > seconds:
+        rate, update = timed(1, small, 2)
+        if rate * small.tokens + update > seconds:
             return ThreadChoice(threads=max_threads)
-        some = int(
-            seconds / (TRIAL_STEPS + 2) / (rate * whole_batch.tokens) * whole_batch.sequences
-        )
-        batch = batches.samples(
-            np.arange(min(max(some, small_batch.sequences), whole_batch.sequences)), 0
-        )
+        sequences = int(seconds / (TRIAL_STEPS + 2) / (rate * full.tokens) * full.sequences)
+        batch = batches.samples(np.arange(min(max(sequences, small.sequences), full.sequences)), 0)
         timed(1, batch, 1)
         speeds: dict[int, float] = {}
 
         def speed_of(threads: int) -> float:
             rate, update = timed(threads, batch, TRIAL_STEPS)
-            speeds[threads] = whole_batch.tokens / (rate * whole_batch.tokens + update)
+            speeds[threads] = full.tokens / (rate * full.tokens + update)
             return speeds[threads]
 
         choice = choose_threads(speed_of, max_threads)
-        lasts = 60 * (budget.minutes or 0) + (budget.steps or 0) * whole_batch.tokens / speeds[1]
+        duration = 60 * (budget.minutes or 0) + (budget.steps or 0) * full.tokens / speeds[1]
         well_shared = speeds[max_threads] > _WELL_SHARED * max_threads * speeds[1]
-        if (
-            whole_batch.given
-            or well_shared
-            or lasts < _MIN_SECONDS
-            or whole_batch.sequences < max_threads
-        ):
+        if full.given or well_shared or duration < _MIN_SECONDS or full.sequences < max_threads:
             return choice
         if not _replicas_fit(copy, max_threads):
             return choice
         with threads_of_torch(1), suppress(WorkerDied):
-            seconds = _seconds_of_replicas(copy, whole_batch, max_threads) + update
+            seconds = _seconds_of_replicas(copy, full, max_threads) + update
             return _replicas_if_faster(
-                choice, speeds[choice.threads], max_threads, whole_batch.tokens / seconds
+                choice, speeds[choice.threads], max_threads, full.tokens / seconds
             )
         return choice
 
