@@ -69,7 +69,7 @@ def process_start() -> float:
 
 
 def _process_age(pid: int) -> float:
-    """Seconds since a process was started; 0 where the system does not tell."""
+    """Return the seconds since a process was started; 0 if the system does not tell."""
     with suppress(ValueError, IndexError, AttributeError):
         started = int(process_fields(pid)[19]) / os.sysconf("SC_CLK_TCK")
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)

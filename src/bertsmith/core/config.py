@@ -38,7 +38,7 @@ class Config:
     """
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as plain JSON values, nested as the configs are."""
+        """Return the settings as plain JSON values, nested as the configs are."""
         return {f.name: plain_value(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     @classmethod
@@ -70,7 +70,7 @@ class Config:
         return cls.from_dict(read_json(path, ConfigError, largest=_MAX_BYTES), where=path)
 
     def override(self, **dotted: Any) -> Self:  # noqa: ANN401
-        """A copy with some settings replaced; nested ones by path, ``{"optimiser.lr": 1e-3}``."""
+        """Return a copy with some settings replaced: ``{"optimiser.lr": 1e-3}``."""
         changes = dict(dotted)
         data = self.to_dict()
         for path, value in changes.items():

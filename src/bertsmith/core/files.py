@@ -194,7 +194,7 @@ def writing(where: str | Path, *, then: str = "") -> Iterator[None]:
 
 @contextmanager
 def created_folder(folder: Path) -> Iterator[None]:
-    """A folder to write in, made with all above it; of those made, the empty ones go again."""
+    """Yield a folder to write in, made with all above it; of those made, empty ones are removed."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         with writing(folder):
@@ -263,7 +263,7 @@ def committed(names: dict[Path, Path]) -> Iterator[None]:
 
 @contextmanager
 def replaced_file(path: Path, temporary: Path | None = None) -> Iterator[Path]:
-    """A name to write a file under, which then takes the place of `path`; raises `DiskError`."""
+    """Yield a name to write a file under, which then replaces `path`; raises `DiskError`."""
     temporary = temporary or partial_file(path)
     with writing(path), committed({temporary: path}):
         yield temporary

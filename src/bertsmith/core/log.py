@@ -136,7 +136,7 @@ class _Rate(ProgressColumn):
     """Units done a second, in thousands or millions where that reads better."""
 
     def render(self, task: Task) -> Text:
-        """The rate of one bar."""
+        """Return the rate of one bar."""
         unit = task.fields["unit"]
         speed = task.finished_speed or task.speed
         return Text("" if speed is None or not unit else _rate(speed, unit))
@@ -259,7 +259,7 @@ class LogBar:
 
 @contextmanager
 def progress(description: str, total: float | None, unit: str = "") -> Iterator[Bar]:
-    """A bar with rate, elapsed and remaining time on a terminal; elsewhere a line now and then."""
+    """Yield a bar with rate, elapsed and remaining time; without a terminal, occasional lines."""
     if _screens:
         yield _screens[-1].bar(description, total, unit)
     elif not _standard_error.isatty():
@@ -270,7 +270,7 @@ def progress(description: str, total: float | None, unit: str = "") -> Iterator[
 
 
 def _drawing() -> Progress:
-    """The place where bars are drawn, one below the other; there is one at a time."""
+    """Return the place where bars are drawn, one below the other; there is one at a time."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
@@ -344,7 +344,7 @@ def _rate(speed: float, unit: str) -> str:
 
 
 def short_number(value: float) -> str:
-    """A count as people read it: ``950``, ``12.3k``, ``4.56M``, in the unit of what is shown."""
+    """Return a count as people read it: ``950``, ``12.3k``, ``4.56M``."""
     for divisor, suffix in _UNITS:
         number = value / divisor
         is_whole = divisor == 1 or abs(number) >= 100

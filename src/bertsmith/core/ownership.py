@@ -199,7 +199,7 @@ def temporary_path(out: Path, purpose: Purpose = "partial") -> Path:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A name to write a file under, which replaces `path` in the end.
+    """Yield a name to write a file under, which replaces `path` in the end.
 
     Raises `OutputTaken` when another process is writing it; `DiskError`.
     """
@@ -209,7 +209,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(folder: Path, *, replaces: Callable[[Path], None] | None = None) -> Iterator[Path]:
-    """An empty folder to fill; it takes the name asked for once all of it is on the disk.
+    """Yield an empty folder to fill; it takes the name asked for once all of it is on the disk.
 
     The name must be free, or that of an empty folder, or of one to replace: `replaces` is called
     with it and raises an error if it must not be. A failure leaves the old folder as it was. Raises
@@ -254,7 +254,7 @@ def _set_aside(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def staging_folder(out: Path) -> Iterator[Path]:
-    """An empty folder beside an output that this process has claimed, deleted in the end."""
+    """Yield an empty folder beside an output that this process has claimed, deleted in the end."""
     folder = temporary_path(out, "staging")
     with writing(out):
         folder.mkdir()
@@ -265,7 +265,7 @@ def staging_folder(out: Path) -> Iterator[Path]:
 
 
 def _final(out: Path) -> Path:
-    """The output by one name, whatever path leads to its folder."""
+    """Return the canonical path of an output, whatever path leads to its folder."""
     return out.parent.resolve() / (out.name or out.resolve().name)
 
 

@@ -35,7 +35,7 @@ class ProcessPool:
 def process_pool(
     processes: int, initializer: Callable[..., object] | None = None, *arguments: object
 ) -> Iterator[ProcessPool]:
-    """A pool of new interpreters; what has not been begun at the end of the block is dropped.
+    """Yield a pool of new interpreters; what has not been begun at the end of the block is dropped.
 
     Each calls `initializer`, a module's function, with `arguments` first, and ends with its parent.
     """

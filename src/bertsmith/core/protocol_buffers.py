@@ -20,7 +20,7 @@ class DamagedMessage(ValueError):
 
 
 def fields(data: bytes) -> Iterator[tuple[int, Value]]:
-    """The numbers and values of a message's fields; those of fixed size as their bytes.
+    """Yield the numbers and values of a message's fields; those of fixed size as their bytes.
 
     Nothing is allocated beyond the bytes given. Raises `DamagedMessage`.
     """
@@ -45,7 +45,7 @@ def fields(data: bytes) -> Iterator[tuple[int, Value]]:
 
 
 def read_varint(data: bytes, offset: int) -> tuple[int, int]:
-    """A number of seven bits a byte, the lowest first, and where what follows begins."""
+    """Return a number of seven bits a byte, the lowest first, and where what follows begins."""
     number = 0
     for count, byte in enumerate(data[offset : offset + _MAX_VARINT]):
         number |= (byte & 0x7F) << 7 * count
@@ -55,14 +55,14 @@ def read_varint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def as_bytes(value: Value) -> bytes:
-    """A value that must be bytes, a text or a message. Raises `DamagedMessage`."""
+    """Return a value that must be bytes, a text or a message. Raises `DamagedMessage`."""
     if not isinstance(value, bytes):
         raise DamagedMessage("a number where a text is to be")
     return value
 
 
 def as_text(value: Value) -> str:
-    """A value that must be a text. Raises `DamagedMessage`."""
+    """Return a value that must be a text. Raises `DamagedMessage`."""
     try:
         return as_bytes(value).decode()
     except UnicodeDecodeError as error:
@@ -70,14 +70,14 @@ def as_text(value: Value) -> str:
 
 
 def as_number(value: Value) -> int:
-    """A value that must be a whole number, below zero too. Raises `DamagedMessage`."""
+    """Return a value that must be a whole number, below zero too. Raises `DamagedMessage`."""
     if isinstance(value, bytes):
         raise DamagedMessage("a text where a number is to be")
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def as_float(value: Value) -> float:
-    """A value that must be a number of four bytes. Raises `DamagedMessage`."""
+    """Return a value that must be a number of four bytes. Raises `DamagedMessage`."""
     data = as_bytes(value)
     if len(data) != 4:
         raise DamagedMessage("a score is no number")
@@ -85,27 +85,27 @@ def as_float(value: Value) -> float:
 
 
 def number_field(number: int, value: int) -> bytes:
-    """A field of a whole number."""
+    """Return a field of a whole number."""
     return varint(number << 3 | _VARINT) + varint(value % (1 << 64))
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """A field of a text or a message."""
+    """Return a field of a text or a message."""
     return varint(number << 3 | _BYTES) + varint(len(value)) + value
 
 
 def fixed_field(number: int, value: int) -> bytes:
-    """A field of a whole number in four bytes."""
+    """Return a field of a whole number in four bytes."""
     return varint(number << 3 | _SHORT) + value.to_bytes(4, "little")
 
 
 def float_field(number: int, value: float) -> bytes:
-    """A field of a number in four bytes."""
+    """Return a field of a number in four bytes."""
     return varint(number << 3 | _SHORT) + struct.pack("<f", value)
 
 
 def varint(number: int) -> bytes:
-    """A number, at least 0, of seven bits a byte, the lowest first."""
+    """Return a number, at least 0, of seven bits a byte, the lowest first."""
     encoded = bytearray()
     while number >= 0x80:
         encoded.append(number & 0x7F | 0x80)

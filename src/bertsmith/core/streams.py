@@ -154,7 +154,7 @@ class Purpose(Enum):
 
 
 def bits(key: Bits | np.uint64, counter: NDArray[np.integer] | int) -> Bits:
-    """64 random bits for each key and counter, broadcast against each other."""
+    """Return 64 random bits for each key and counter, broadcast against each other."""
     with np.errstate(over="ignore"):
         mixed = np.asarray(key) + (np.asarray(counter).astype(np.uint64) + np.uint64(1)) * _STEP
         mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
@@ -176,14 +176,14 @@ def stream(purpose: Purpose, *parts: int) -> np.uint64:
 
 
 def uniform(key: Bits | np.uint64, counter: NDArray[np.integer] | int) -> NDArray[np.float64]:
-    """Uniform numbers in [0, 1) with 53 bits."""
+    """Return uniform numbers in [0, 1) with 53 bits."""
     return np.asarray((bits(key, counter) >> np.uint64(11)) * 2.0**-53)
 
 
 def random_integers(
     limit: NDArray[np.integer] | int, key: Bits | np.uint64, counter: NDArray[np.integer] | int
 ) -> NDArray[np.int64]:
-    """Integers in [0, limit); biased by less than limit / 2^64."""
+    """Return integers in [0, limit); biased by less than limit / 2^64."""
     numbers = bits(key, counter) % np.asarray(limit).astype(np.uint64)
     return np.asarray(numbers, np.int64)
 

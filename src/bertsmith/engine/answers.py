@@ -49,7 +49,7 @@ FORWARD = Forward()
 def class_probabilities(
     model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> NDArray[np.float32]:
-    """The probability of every class for every text, (texts, labels); each text has one class."""
+    """Return the probability of each class for every text, (texts, labels), which has one class."""
     logits = text_outputs(model, examples, forward)
     return torch.from_numpy(logits).softmax(-1).numpy()
 
@@ -57,7 +57,7 @@ def class_probabilities(
 def label_probabilities(
     model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> NDArray[np.float32]:
-    """The probability of every output for every text, (texts, labels), each for itself."""
+    """Return the probability of every output for every text, (texts, labels), each for itself."""
     logits = text_outputs(model, examples, forward)
     return torch.from_numpy(logits).sigmoid().numpy()
 
@@ -65,7 +65,7 @@ def label_probabilities(
 def text_outputs(
     model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> NDArray[np.float32]:
-    """The classifier's outputs for every text, (texts, labels); means over a text's windows."""
+    """Return the classifier's outputs for every text, (texts, labels), means over its windows."""
     sequences = np.diff(examples.starts)
     results = np.empty((len(examples), len(model.config.labels)), np.float32)
     for units, batch in forward.batches(model, examples):
@@ -77,7 +77,7 @@ def text_outputs(
 def option_scores(
     model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> list[NDArray[np.float32]]:
-    """For every question the probability of each of its options, (options,)."""
+    """Return for every question the probability of each of its options, (options,)."""
     sequences = np.diff(examples.starts)
     results: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
     for units, batch in forward.batches(model, examples):
@@ -98,7 +98,7 @@ def _host(values: Tensor) -> NDArray[np.float32]:
 
 
 def _means(outputs: NDArray[np.float32], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Means over runs of rows of these sizes."""
+    """Return means over runs of rows of these sizes."""
     if len(sizes) == len(outputs):
         return outputs
     begins = np.cumsum(sizes) - sizes
@@ -125,7 +125,7 @@ def next_sentence_probabilities(
 def tag_probabilities(
     model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> list[NDArray[np.float32]]:
-    """For every unit the probability of every tag at each of its places, (places, labels)."""
+    """Return for every unit the probability of each tag at each of its places, (places, labels)."""
     assert examples.places is not None
     results: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
     for units, batch in forward.batches(model, examples):
@@ -163,7 +163,7 @@ class Candidate:
 def span_logits(
     model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> list[Scores]:
-    """For every window the logits of beginning and end at each of its tokens, (length, 2)."""
+    """Return for every window the logits of beginning and end at each token, (length, 2)."""
     results: list[Scores] = [np.empty(0, np.float32)] * len(examples)
     for units, batch in forward.batches(model, examples):
         logits = model.span(model.encoder(batch).last).float().cpu()
@@ -173,7 +173,7 @@ def span_logits(
 
 
 def candidates(logits: Scores, begin: int, allowed: NDArray[np.bool_]) -> list[Candidate]:
-    """The best spans of a window of a text, the best first.
+    """Return the best spans of a window of a text, the best first.
 
     `logits` (tokens, 2) are those of the text's tokens in the window, `begin` the number of the
     first; only tokens that are `allowed` (tokens,) begin a span.

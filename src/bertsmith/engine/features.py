@@ -66,7 +66,7 @@ of all layers without the embeddings.
 
 
 def layer_mix(name: str, layers: int) -> LayerMix:
-    """The mix of a name in a model of so many layers.
+    """Return the mix of a name in a model of so many layers.
 
     A name of `NAMED`, a layer's number from 0 (the embeddings), ``mix:FILE`` for a mix that was
     learned and kept as JSON, or ``mix:W,W,...`` for a factor a layer, with the embeddings or
@@ -151,7 +151,7 @@ def merged(
     words: NDArray[np.int64],
     merging: Merging,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Vectors (words, width) of the words that pieces stand for, and the spans (words, 2) of these.
+    """Return vectors (words, width) of the words that pieces stand for, and their spans (words, 2).
 
     `vectors` is (pieces, width), `pieces` (pieces, 2) their spans in the order of the text. A piece
     belongs to the word in which it begins, or to the next where that is a blank; a word without a
@@ -292,7 +292,7 @@ def features(
     rows: int = ROWS,
     forward: Forward = FORWARD,
 ) -> Iterator[TextFeatures]:
-    """The features of a stream of examples, in their order and in constant memory.
+    """Return the features of a stream of examples, in their order and in constant memory.
 
     `after` are layers on top of pooled vectors, as some sentence-transformers folders have them.
     What a vector is does not depend on the other examples of its batch. Raises `ConfigError` for a
@@ -304,7 +304,7 @@ def features(
 
 
 def width(model: Model, config: FeatureConfig, after: Sequence[nn.Module] = ()) -> int:
-    """The length of the vectors; raises `ConfigError` as `features` does."""
+    """Return the length of the vectors; raises `ConfigError` as `features` does."""
     config, encoder = resolve_pooling(config, model), model.config.encoder
     mix = layer_mix(config.layer, encoder.layers)
     size = encoder.hidden * mix.parts * len(config.kinds)
@@ -386,7 +386,7 @@ class Features:
         return self._row_features(request.example, text, output)
 
     def _prepare_text(self, example: Example) -> Example:
-        """The example with the prompt, and lower-cased where that is asked for."""
+        """Return the example with the prompt, and lower-cased where that is asked for."""
         config = self._config
         text, pair = config.prompt + example.text, example.text_pair
         # of tokens and words the tokenizer does it, which knows their places in the text as given
@@ -410,7 +410,7 @@ class Features:
         return results
 
     def _batch_vectors(self, model: Model, batch: Batch) -> Tensor:
-        """Vectors (sequences, width), or (tokens, width) where each token or word has one."""
+        """Return vectors (sequences, width), or (tokens, width) if each token or word has one."""
         if self._config.pool == "pooler":
             read = model.pooled_places(batch)
             return model.pooled(model.encoder(batch, at=read), batch)
@@ -446,7 +446,7 @@ class Features:
     def _row_features(
         self, example: Example, text: ReadText, own: Sequence[NDArray[np.float32]]
     ) -> TextFeatures:
-        """The features of a text's tokens or words."""
+        """Return the features of a text's tokens or words."""
         assert text.spans is not None
         inner = np.concatenate([vectors[1:-1] for vectors in own])
         merging = MERGING.get(self._config.pool)

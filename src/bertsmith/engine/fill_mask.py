@@ -320,7 +320,7 @@ class MaskFilling:
 def _fillings(
     model: Model, tokenizer: Tokenizer, batch: Batch, top: int, among: Sequence[int]
 ) -> list[Filled]:
-    """For each sequence of a batch, for each of its masks, the likeliest pieces."""
+    """Return for each sequence of a batch, for each of its masks, the likeliest pieces."""
     at = torch.nonzero(batch.ids == tokenizer.mask_id)[:, 0]
     encoded = model.encoder(batch, at=at)
     owners = torch.searchsorted(batch.offsets, at, right=True) - 1

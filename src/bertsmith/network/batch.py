@@ -31,7 +31,7 @@ class Target:
         return len(self.labels)
 
     def to(self, device: torch.device) -> Target:
-        """The same target on another device."""
+        """Return the same target on another device."""
         return replace(
             self,
             at=self.at.to(device, non_blocking=True),
@@ -104,7 +104,7 @@ class Batch:
         )
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on another device."""
+        """Return the same batch on another device."""
         if self.ids.device == device:
             return self
         return replace(

@@ -43,7 +43,7 @@ class Dropout(nn.Module):
         return self.share if self.training else 0.0
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Values of any shape, some of them zero, the others scaled up."""
+        """Return values of any shape, some of them zero, the others scaled up."""
         if not self.active_share:
             return inputs
         if inputs.is_cuda:
@@ -52,7 +52,7 @@ class Dropout(nn.Module):
         return dropped
 
     def add(self, residual: Tensor, branch: Tensor) -> Tensor:
-        """`residual` plus `branch` with some of its values zero, both of one shape."""
+        """Return `residual` plus `branch` with some of its values zero, both of one shape."""
         if not self.active_share or residual.is_cuda:
             whole: Tensor = residual + self(branch)
             return whole
@@ -68,7 +68,7 @@ def kept_scale(share: float) -> float:
 
 
 def kept_bits(like: Tensor, share: float) -> Tensor:
-    """All bits set where a value is kept, none where it is dropped: integers as wide as `like`'s.
+    """Return integers as wide as `like`'s: all bits set where a value is kept, none where dropped.
 
     The shape is that of `like`, the share `share` rounded to 1/256, 1/256 at least.
     """
@@ -81,7 +81,7 @@ def kept_bits(like: Tensor, share: float) -> Tensor:
 
 
 def keep(values: Tensor, kept: Tensor) -> Tensor:
-    """The values where `kept` is set, else zero, unscaled."""
+    """Return the values where `kept` is set, else zero, unscaled."""
     bits: Tensor = values.view(kept.dtype) & kept
     return bits.view(values.dtype)
 
@@ -93,7 +93,7 @@ def keep_(values: Tensor, kept: Tensor) -> Tensor:
 
 
 def random_words(count: int) -> Tensor:
-    """`count` words of 32 random bits, int32, that follow from the state of torch's generator.
+    """Return `count` words of 32 random bits, int32, determined by the state of torch's generator.
 
     A counter times an odd number, then twice a shift and a product (the constants of
     Wellons' lowbias32), with a key of its own before each round.
@@ -119,7 +119,7 @@ def _counters(count: int) -> Tensor:
 
 
 def _dropped_bytes(share: float) -> int:
-    """Bytes of 256 that drop their entry."""
+    """Return the number of byte values, of 256, that drop their entry."""
     return min(255, max(1, round(share * 256)))
 
 

@@ -17,7 +17,7 @@ from bertsmith.network.encoded import NO_TAPS, Encoded, TappedLayer, Taps
 
 
 def sinusoidal_table(longest: int, hidden: int) -> Tensor:
-    """Sines and cosines of geometrically spaced wavelengths, (longest, hidden), values in [-1, 1].
+    """Return sines and cosines of geometrically spaced wavelengths, (longest, hidden).
 
     Vaswani et al. 2017, section 3.5: even columns are sines, odd ones cosines.
     """
@@ -37,7 +37,7 @@ class FixedTable(nn.Module):
         self.register_buffer("weight", sinusoidal_table(rows, hidden), persistent=False)
 
     def forward(self, rows: TokenIds) -> Hidden:
-        """The rows asked for."""
+        """Return the rows asked for."""
         return self.weight[rows]
 
 
@@ -85,7 +85,7 @@ class Embeddings(nn.Module):
 
 
 def _embedding_table(rows: int, hidden: int) -> nn.Embedding:
-    """A table of vectors; on the meta device without the filling, which imports torch's compiler.
+    """Return a table of vectors, not filled on the meta device: that imports torch's compiler.
 
     That import takes a second, at every start that builds or loads a model.
     """
@@ -272,7 +272,7 @@ class Encoder(nn.Module):
         return Encoded(last=last, places=at, states=states, qkv=qkv, weights=weights)
 
     def _layers(self, batch: Batch) -> list[tuple[nn.Module, SequenceLayout]]:
-        """The block of each layer, and what its attention sees."""
+        """Return the block of each layer, and what its attention sees."""
         layers_per_block = self.config.layers // len(self.blocks)
         blocks = [block for block in self.blocks for _ in range(layers_per_block)]
         return list(zip(blocks, layouts_of_layers(self.config, batch), strict=True))

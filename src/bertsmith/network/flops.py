@@ -40,7 +40,7 @@ class Work:
 
 
 def forward_flops(config: ModelConfig, work: Work) -> float:
-    """Operations of one forward pass."""
+    """Return the operations of one forward pass."""
     encoder = config.encoder
     last = work.tokens if work.last_tokens is None else work.last_tokens
     *local_pairs, last_pairs = _seen_pairs(encoder, work)
@@ -67,7 +67,7 @@ def forward_flops(config: ModelConfig, work: Work) -> float:
 
 
 def training_flops(config: ModelConfig, work: Work) -> float:
-    """Operations of a forward and a backward pass; the backward pass needs twice the forward's."""
+    """Return the operations of a forward and a backward pass, which needs twice the forward's."""
     return 3 * forward_flops(config, work)
 
 
@@ -95,7 +95,7 @@ def work_of(batch: Batch, *, window: int | None = None, last_needed: bool = Fals
 
 
 def _local_pairs(batch: Batch, at: Tensor, reach: int) -> int:
-    """Pairs of the tokens `at` and those of their sequence up to `reach` away."""
+    """Return the pairs of the tokens `at` and those of their sequence up to `reach` away."""
     owner = torch.bucketize(at, batch.offsets, right=True) - 1
     before = at - batch.offsets[owner]
     after = batch.offsets[owner + 1] - 1 - at
@@ -103,7 +103,7 @@ def _local_pairs(batch: Batch, at: Tensor, reach: int) -> int:
 
 
 def _seen_pairs(config: EncoderConfig, work: Work) -> list[int]:
-    """Pairs of tokens of which one sees the other, a layer after another."""
+    """Return the pairs of tokens of which one sees the other, by layer."""
     near = work.pairs if work.near_pairs is None else work.near_pairs
     pairs = [near if n % config.global_every else work.pairs for n in range(config.layers)]
     local = bool((config.layers - 1) % config.global_every)
@@ -112,7 +112,7 @@ def _seen_pairs(config: EncoderConfig, work: Work) -> list[int]:
 
 
 def _layer_flops(config: EncoderConfig, tokens: int, needed: int, pairs: int) -> float:
-    """One layer: keys and values of all tokens, everything else of those needed."""
+    """Return the operations of a layer: keys and values of all tokens, the rest of those needed."""
     hidden = config.hidden
     keys_values = 2.0 * tokens * 2 * hidden**2
     others = 2.0 * needed * (2 * hidden**2 + (2 + config.gated) * hidden * config.feed_forward)

@@ -46,7 +46,7 @@ _LOGITS = 2**20
 def cross_entropy(
     logits: Tensor, labels: Tensor, smoothing: float = 0.0, weights: Tensor | None = None
 ) -> Loss:
-    """Cross-entropy in float32, summed: logits (targets, classes), labels (targets,).
+    """Return cross-entropy in float32, summed: logits (targets, classes), labels (targets,).
 
     `weights` (classes,) multiply the losses of the targets of each class. Logits may be -inf.
     A target counts as correct when its logit is larger than every other; ties are wrong.
@@ -60,7 +60,7 @@ def cross_entropy(
 
 
 def linear_cross_entropy(features: Tensor, table: Table, bias: Tensor, labels: TargetIds) -> Loss:
-    """`cross_entropy` of the logits that `features` (targets, width) have under a linear layer.
+    """Return `cross_entropy` of the logits of `features` (targets, width) under a linear layer.
 
     `table` is (classes, width), `bias` (classes,). Features beyond the labels are spare.
     """
@@ -135,7 +135,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def _rows_loss(logits: Tensor, labels: Tensor, gradient: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The summed loss and how many are right; fills `gradient`, which may be `logits` itself."""
+    """Return the summed loss and the number right; fill `gradient`, which may be `logits`."""
     library, instructions = kernels.library(), kernels.instruction_set()
     if library is None or instructions is None or not _in_rows(logits, gradient, instructions):
         return _in_slices(logits, labels, gradient)
@@ -161,7 +161,7 @@ def _in_rows(logits: Tensor, gradient: Tensor | None, instructions: str) -> bool
 
 
 def _in_slices(logits: Tensor, labels: Tensor, gradient: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The summed loss and how many are right; fills `gradient`, which may be `logits` itself."""
+    """Return the summed loss and the number right; fill `gradient`, which may be `logits`."""
     rows = max(1, _LOGITS // logits.shape[1])
     wide = torch.empty(min(rows, len(logits)), logits.shape[1], dtype=torch.float32)
     losses, correct = torch.empty(len(labels)), torch.empty(len(labels), dtype=torch.bool)

@@ -55,7 +55,7 @@ class _NewFiles:
         self.open_until_end = ExitStack()
 
     def open(self, path: Path) -> BinaryIO:
-        """A new file, below another name until the end."""
+        """Return a new file, under a temporary name until the end."""
         if path.is_dir():
             raise ConfigError(f"--out is {path}, a folder", remedy="name a file in it")
         self.claims.enter_context(claimed(path))
@@ -69,7 +69,7 @@ Writer = Callable[[Path, int, Unit, _NewFiles], VectorFile]
 
 @contextmanager
 def vector_file(out: Path, width: int, unit: Unit) -> Iterator[VectorFile]:
-    """A file to write features to, by its extension; a file of that name is replaced at the end.
+    """Yield a file to write features to, by its extension; it replaces one of its name at the end.
 
     .npy holds the vectors alone, (texts, width). Where a text has several, all rows stand in it one
     after another; ``NAME.offsets.npy`` (texts + 1,) tells where those of each text begin, and
@@ -370,7 +370,7 @@ class _Reading:
             yield example
 
     def answered(self, example: Example) -> float:
-        """The bytes of the file up to a text that has been answered, about."""
+        """Return about how many bytes of the file precede a text that has been answered."""
         self._answered += len(example.text)
         # a file is read ahead of the answers, by a megabyte or more
         return self._texts.bytes_read * self._answered / self._read

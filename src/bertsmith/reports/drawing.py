@@ -33,7 +33,7 @@ class Drawing:
 def _drawn(
     size: tuple[float, float], *, as_svg: bool = True
 ) -> Iterator[tuple[Any, Callable[[str], Drawing]]]:
-    """A figure of a size in inches, and a function of its name that gives the drawing.
+    """Yield a figure of a size in inches, and a function of its name that gives the drawing.
 
     SVG is left out unless `as_svg`.
     """

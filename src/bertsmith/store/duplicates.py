@@ -116,7 +116,7 @@ class SeenTexts:
         return passes
 
     def _bits(self, digests: Digests) -> Iterator[NDArray[np.int64]]:
-        """Three places in the filter for each digest."""
+        """Yield three places in the filter for each digest."""
         high, low = digests[:, 0], digests[:, 1]
         for part in (low, low >> np.uint64(32), high):
             yield (part % np.uint64(self._filter_bits)).astype(np.int64)
@@ -179,7 +179,7 @@ class _Table:
             digests, place = digests[~stays], self._next(place[~stays])
 
     def take(self) -> Digests:
-        """All digests, sorted; the table is empty then."""
+        """Return all digests, sorted; the table is empty then."""
         taken = self._slots[self._used]
         self._used[:] = False
         self.room = len(self._used) // 2
@@ -214,7 +214,7 @@ class _SortedFile:
         return results
 
     def read(self, start: int, stop: int) -> Digests:
-        """Digests start to stop, or to the last."""
+        """Return digests start to stop, or to the last."""
         return _read(self._handle, start, min(stop, self.count))
 
     def close(self) -> None:
@@ -223,7 +223,7 @@ class _SortedFile:
 
 
 def _merged(files: Sequence[_SortedFile]) -> Iterator[Digests]:
-    """The digests of several sorted files, sorted, a part at a time."""
+    """Yield the digests of several sorted files, sorted, a part at a time."""
     places = [0] * len(files)
     while True:
         heads = [file.read(at, at + _REPLAYED) for file, at in zip(files, places, strict=True)]

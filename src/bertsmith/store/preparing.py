@@ -71,7 +71,7 @@ class EncodedGroup:
     repeated: int
 
     def part(self, chosen: NDArray[np.bool_], unknown_id: int) -> EncodedDocuments:
-        """The `chosen` (documents,) among them that have sentences."""
+        """Return the `chosen` (documents,) among them that have sentences."""
         chosen = chosen & (self.documents > 0)
         if chosen.all():
             ids, sentences = self.ids, self.sentences
@@ -111,7 +111,7 @@ class GroupEncoder:
         self._type = np.dtype(np.uint16 if tokenizer.size <= 2**16 else np.uint32)
 
     def __call__(self, group: Group) -> EncodedGroup:
-        """The documents of a group that differ, encoded."""
+        """Return the documents of a group that differ, encoded."""
         texts: dict[bytes, bytes] = {}
         sizes: list[TextSize] = []
         repeated = 0
@@ -135,7 +135,7 @@ class GroupEncoder:
         )
 
     def _of_each(self, given: list[bytes], sentences: NDArray[np.integer]) -> NDArray[np.integer]:
-        """The sentences of each document given, from those of the ones that have any."""
+        """Return the sentences of each document given, from those of the ones that have any."""
         if len(sentences) == len(given):
             return sentences
         every = np.zeros(len(given), np.int64)
@@ -162,7 +162,7 @@ class Encoder(Protocol):
 
 @contextmanager
 def encoders(tokenizer: Tokenizer, workers: int) -> Iterator[Encoder]:
-    """Something that encodes groups: this process, or several others."""
+    """Yield an encoder of groups: in this process, or in several others."""
     if workers <= 1:
         yield _LocalEncoding(GroupEncoder(tokenizer))
         return
@@ -311,7 +311,7 @@ def _source(corpus: Corpus, tokenizer: Tokenizer, held_out: float) -> Source:
 
 
 def _as_sections(documents: Iterable[Document]) -> Iterator[Section]:
-    """Documents in sections of a million characters or a little more."""
+    """Yield documents in sections of a million characters or a little more."""
     for part, size, _ in in_parts(documents, length_of, GROUP_BYTES):
         yield DocumentSection(given=part, size=size, end=Position())
 
@@ -408,7 +408,7 @@ class _StoreBuilder:
 
 
 def _groups(sections: Iterator[Section]) -> Iterator[Group]:
-    """Sections in groups of a megabyte or more, as files may be small."""
+    """Return sections in groups of a megabyte or more, as files may be small."""
     parts = in_parts(sections, lambda section: section.size, GROUP_BYTES)
     return (group for group, _, _ in parts)
 
@@ -416,7 +416,7 @@ def _groups(sections: Iterator[Section]) -> Iterator[Group]:
 def _encoded(
     groups: Iterator[Group], encoder: Encoder, workers: int
 ) -> Iterator[tuple[Position, EncodedGroup]]:
-    """Encoded groups with where they end, in the order of the corpus, few in hand at a time."""
+    """Yield encoded groups with their ends, in the order of the corpus, few in hand at a time."""
     waiting: deque[tuple[Position, Pending]] = deque()
     for group in groups:
         waiting.append((group[-1].end, encoder.submit(group)))

@@ -124,11 +124,11 @@ class TokenStore:
         return self.index.tokens
 
     def document_starts(self) -> NDArray[np.int64]:
-        """Token offsets of documents, (documents + 1,)."""
+        """Return token offsets of documents, (documents + 1,)."""
         return np.asarray(self.sentences[self.documents])
 
     def read(self, start: int, end: int) -> NDArray[np.integer]:
-        """The ids of tokens start to end, which must lie in one document."""
+        """Return the ids of tokens start to end, which must lie in one document."""
         shard = int(np.searchsorted(self._shard_starts, start, side="right")) - 1
         origin = int(self._shard_starts[shard])
         return self._shards[shard][start - origin : end - origin]
@@ -142,7 +142,7 @@ class TokenStore:
         return counts_
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer the store was made with; `StoreError` if it was exchanged since."""
+        """Return the tokenizer the store was made with; `StoreError` if it was exchanged since."""
         tokenizer = Tokenizer.load(self.folder / VOCABULARY)
         if tokenizer.fingerprint != self.index.fingerprint:
             raise StoreError(
@@ -152,7 +152,7 @@ class TokenStore:
         return tokenizer
 
     def held_out(self) -> TokenStore | None:
-        """The store of held-out documents, or None."""
+        """Return the store of held-out documents, or None."""
         folder = self.folder / HELD_OUT
         return TokenStore(folder) if folder.is_dir() else None
 
@@ -228,7 +228,7 @@ def dump_index(folder: Path, index: StoreIndex) -> None:
 
 
 def _rendered(index: StoreIndex) -> bytes:
-    """The bytes of `store.json`, which begin with the hash of all others."""
+    """Return the bytes of `store.json`, which begin with the hash of all others."""
     text = json.dumps(index.to_dict(), indent=1)
     return text.replace("{", f'{{\n "{_OWN_HASH}": "{text_hash(text)}",', 1).encode() + b"\n"
 

@@ -53,7 +53,7 @@ class Likeness:
             self._begins.append(begins)
 
     def found(self) -> tuple[float, tuple[int, int]]:
-        """The share of near duplicates, and (token, length) of the beginning of one, or (0, 0)."""
+        """Return the share of near duplicates, and (token, length) of the beginning of one."""
         if not self._begins:
             return 0.0, (0, 0)
         signatures, begins = np.concatenate(self._signatures), np.concatenate(self._begins)
@@ -74,7 +74,7 @@ class Likeness:
         return float(np.mean(twins > 0)), (start, min(_SHOWN, end - start))
 
     def _signed(self, ids: Numbers, begins: Numbers, ends: Numbers) -> NDArray[np.uint32]:
-        """The least hashes of the documents' shingles, (documents, keys)."""
+        """Return the least hashes of the documents' shingles, (documents, keys)."""
         shingles = np.zeros(len(ids) - _SHINGLE + 1, np.uint64)
         for place in range(_SHINGLE):
             shingles = bits(shingles, ids[place : place + len(shingles)])
@@ -176,7 +176,7 @@ def survey(store: TokenStore, vocabulary: int, most: int = MAX_TOKENS) -> Survey
 
 
 def passages(store: TokenStore, most: int = MAX_TOKENS) -> Iterator[Passage]:
-    """Passages of about 65,536 tokens: all of the store, or some at even distances."""
+    """Yield passages of about 65,536 tokens: all of the store, or some at even distances."""
     if store.tokens <= most:
         begins = np.arange(0, store.tokens, _PASSAGE)
         ends = np.append(begins[1:], store.tokens)
@@ -195,7 +195,7 @@ def passages(store: TokenStore, most: int = MAX_TOKENS) -> Iterator[Passage]:
 
 
 def _passage(store: TokenStore, first: int, last: int) -> Passage:
-    """The sentences from one number up to another."""
+    """Return the sentences from one number up to another."""
     sentences = np.asarray(store.sentences[first : last + 1], np.int64)
     begin, end = int(sentences[0]), int(sentences[-1])
     numbers = np.searchsorted(store.documents, [first, last])
@@ -209,14 +209,14 @@ def _passage(store: TokenStore, first: int, last: int) -> Passage:
 
 
 def _sentence_keys(passage: Passage, lengths: Numbers) -> NDArray[np.uint64]:
-    """A hash of each sentence's text, (sentences,): the sum of one for each token at its place."""
+    """Return a hash of each sentence, (sentences,): a sum over its tokens at their places."""
     within = np.arange(len(passage.ids)) - np.repeat(passage.sentences[:-1], lengths)
     mixed = np.append(bits(within.astype(np.uint64) << np.uint64(32), passage.ids), np.uint64(0))
     return np.add.reduceat(mixed, passage.sentences[:-1])
 
 
 def _repeats(keys: NDArray[np.uint64], places: Numbers) -> tuple[float, tuple[int, int], int]:
-    """The share of keys that are there twice; place and length of the commonest; its count."""
+    """Return the share of keys that recur; place and length of the commonest; its count."""
     if not len(keys):
         return 0.0, (0, 0), 0
     _, first, counts = np.unique(keys, return_index=True, return_counts=True)

@@ -147,7 +147,7 @@ class Journal:
         self._append(_Line(progress=progress))
 
     def refusal(self, problem: str) -> StoreError:
-        """An error that says why the store cannot be gone on with, and what to do."""
+        """Return an error that says why the store cannot be gone on with, and what to do."""
         return StoreError(
             f"an unfinished store that {problem}",
             where=self._path.parent,
@@ -338,7 +338,7 @@ def _check_free(out: Path) -> None:
 def unfinished_store(
     out: Path, source: Source | None, *, total: int, fresh: bool = False
 ) -> Iterator[UnfinishedStore]:
-    """A store to be made at `out`, where there must be nothing, or to be gone on with.
+    """Yield a store to be made at `out`, where there must be nothing, or to be gone on with.
 
     When the block ends well the store takes its name. Otherwise it is kept to go on from, and the
     error says so; without a `source`, or when nothing was done, nothing is left. `total` is the
@@ -366,7 +366,7 @@ def unfinished_store(
 def _with_resume_hint(
     error: BaseException, work: UnfinishedStore, out: Path, *, is_kept: bool
 ) -> BaseException:
-    """The error as a user should see it: with what is kept, and how to go on."""
+    """Return the error as a user should see it: with what is kept, and how to go on."""
     refusal = error.__cause__ if isinstance(error, DiskError) else error
     if isinstance(refusal, OSError) and refused_by_disk(refusal):
         hint = f"give the same command again: it goes on at {work.share()}"
@@ -385,7 +385,7 @@ def _with_resume_hint(
 
 @contextmanager
 def _owned(folder: Path, out: Path) -> Iterator[None]:
-    """The folder, made if need be, for this process alone; without anything kept it goes again."""
+    """Yield the folder for this process alone, created if need be, removed if nothing is kept."""
     with writing(out):
         folder.mkdir(exist_ok=True)
         foreign = {path.name for path in folder.iterdir()} - {_JOURNAL, _LOCK, _DIGESTS, _STORE}

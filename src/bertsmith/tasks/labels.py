@@ -41,7 +41,7 @@ _FEW_TEXTS = 10
 
 
 def order_labels(results: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
-    """The classes in the order that the model will keep.
+    """Return the classes in the order that the model will keep.
 
     The order of the model that training starts from if it has the same classes, whatever the order
     of the file; otherwise sorted, by value if all are finite numbers.
@@ -117,7 +117,7 @@ def unknown_label(label: str, known: Sequence[str], subject: str) -> str:
 
 
 def count_labels(results: Iterable[str], labels: tuple[str, ...]) -> str:
-    """Labels with how often they are found, the first ten."""
+    """Return labels with how often they are found, the first ten."""
     counts = Counter(results)
     shown = ", ".join(f"{label} {counts[label]:,}" for label in labels[:10])
     return shown + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")

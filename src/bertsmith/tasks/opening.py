@@ -135,7 +135,7 @@ def folder_features(
 def _by_folder(
     config: FeatureConfig, settings: SentenceSettings, prompt: str | None
 ) -> FeatureConfig:
-    """The config with what the folder says where nothing else is asked for."""
+    """Return the config with what the folder says where nothing else is asked for."""
     pool = "+".join(settings.pool) if config.pool == "auto" else config.pool
     limits = [item for item in (config.max_length, settings.longest) if item is not None]
     return replace(

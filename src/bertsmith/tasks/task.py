@@ -99,7 +99,7 @@ class ReadingLimits(Config):
         long: Fit | None = None,
         stride: int | None = None,
     ) -> ReadingLimits:
-        """The limits a model answers with: those given, else those it was trained with.
+        """Return the limits a model answers with: those given, else those it was trained with.
 
         Of a model that says nothing of its training: all that it can read, from the beginning.
         """
@@ -415,7 +415,7 @@ def interval_of(
     tuned: Tuned | None = None,
     name: str | None = None,
 ) -> Interval:
-    """The 95 % interval of a score, the one that counts most where none is named.
+    """Return the 95 % interval of a score, the one that counts most where none is named.
 
     Over rows drawn anew from these, with what was tuned on all of them: it is that model, not a
     tuning for each draw, that will be asked on other rows.

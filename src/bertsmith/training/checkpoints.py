@@ -112,7 +112,7 @@ class ShardedTensors(Mapping[str, Tensor]):
 
 
 def shard_files(kind: str, names: Collection[str]) -> list[str]:
-    """The files with shares of a kind among these names, [] unless they are all there."""
+    """Return the files with shares of a kind among these names, [] unless they are all there."""
     pattern = re.compile(rf"{kind}-(\d{{5}})-of-(\d{{5}})\.safetensors")
     matches = [match for match in map(pattern.fullmatch, sorted(names)) if match]
     numbers = [int(result[1]) for result in matches]
@@ -177,7 +177,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """A manifest; `ValueError` that names it when it is not, byte for byte, what was written.
+    """Return a manifest; `ValueError` if it is not, byte for byte, what was written.
 
     The same for a manifest that another version of the program wrote.
     """
@@ -303,7 +303,7 @@ class Checkpoints:
         return final
 
     def load(self) -> Checkpoint | None:
-        """The run's newest whole checkpoint, None if it has none.
+        """Return the run's newest whole checkpoint, None if it has none.
 
         Damaged ones and those of other runs are named and passed over. Every rank loads the one
         that the first finds. Raises `RunFolderError` when the run's are all damaged.
@@ -326,7 +326,7 @@ class Checkpoints:
         return results[0] if results else None
 
     def _newest(self) -> Iterator[Checkpoint]:
-        """The newest whole checkpoint, if there is one."""
+        """Yield the newest whole checkpoint, if there is one."""
         for path in reversed(self._found()):
             try:
                 yield _read(path, self._run)
@@ -343,7 +343,7 @@ class Checkpoints:
             )
 
     def best(self, state: State) -> Checkpoint:
-        """The checkpoint of the step that `state` knows as the best; raises `RunFolderError`."""
+        """Return the checkpoint of the best step according to `state`; raises `RunFolderError`."""
         assert state.best_step is not None
         try:
             return _read(self.folder / _name(state.best_step), self._run)
@@ -426,7 +426,7 @@ def _write(folder: Path, checkpoint: Checkpoint, run: str, meeting: RankMessages
 
 
 def _read(folder: Path, run: str) -> Checkpoint:
-    """A run's checkpoint whose every file is what was written; `_Damaged` otherwise."""
+    """Return a run's checkpoint whose every file is what was written; `_Damaged` otherwise."""
     try:
         its_run, step, records = read_manifest(folder / "manifest.json")
         if its_run != run:

@@ -212,7 +212,7 @@ class RunFolder:
             )
 
     def settings(self, kind: str) -> dict[str, Any] | None:
-        """The settings of the run that the folder holds, or None if it holds none."""
+        """Return the settings of the run that the folder holds, or None if it holds none."""
         if not self._run.exists():
             return None
         stored = self._stored()
@@ -248,7 +248,7 @@ class RunFolder:
             follow(line)
 
     def log(self) -> list[dict[str, Any]]:
-        """The lines of log.jsonl; a line cut short by a crash is passed over."""
+        """Return the lines of log.jsonl; a line cut short by a crash is passed over."""
         if not self._log.exists():
             return []
         lines = []
@@ -265,7 +265,7 @@ class RunFolder:
         return lines
 
     def verified(self) -> dict[str, list[int]]:
-        """Size and time of change of files that the run reads and has found to be whole."""
+        """Return size and time of change of files that the run reads and has found to be whole."""
         try:
             return _read_json(self._verified, "delete it")
         except RunFolderError:

@@ -68,12 +68,12 @@ _PARTS: dict[str, tuple[Part, ...]] = {
 
 
 def architecture(config: ModelConfig) -> str:
-    """The class that holds all the heads of a model, or the most telling one."""
+    """Return the class that holds all the heads of a model, or the most telling one."""
     return FORMATS[format_of(config)].classes + _task(config)
 
 
 def heads_of(architecture: str, kind: FamilyName) -> tuple[Part, ...]:
-    """The heads that a class of a family holds; none for a class that is not known."""
+    """Return the heads that a class of a family holds; none for a class that is not known."""
     form = FORMATS[kind]
     own = FORMATS["bertsmith"].classes
     task = architecture.removeprefix(own if architecture.startswith(own) else form.classes)
@@ -95,7 +95,7 @@ def _task(config: ModelConfig) -> str:
 
 
 def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> dict[str, Any]:
-    """The settings of a model, and what `transformers` cannot say under keys of our own.
+    """Return the settings of a model, and what `transformers` cannot say under keys of our own.
 
     `pad_id` and `ends` are the ids of padding and of what a sequence begins and ends with.
     """
@@ -252,7 +252,7 @@ class HubConfig:
         return known
 
     def labels(self, outputs: int) -> tuple[str, ...]:
-        """The names of a head's outputs, in their order; both directions must agree."""
+        """Return the names of a head's outputs, in their order; both directions must agree."""
         if outputs > _MAX_LABELS:
             self._refuse(f"its head has {outputs:,} outputs", f"at most {_MAX_LABELS:,} are read")
         number_to_name, name_to_number = (self._data.get(k) for k in ("id2label", "label2id"))

@@ -100,7 +100,7 @@ def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = 
 
 
 def load_model(folder: Path) -> tuple[Model, Tokenizer]:
-    """The model and the tokenizer of a folder, in evaluation mode, on the CPU, in float32.
+    """Return the model and the tokenizer of a folder, in evaluation mode, on the CPU, in float32.
 
     The heads are those the file holds. Raises `ModelFolderError` for a folder that is no model, is
     damaged, is pickled or describes what we cannot compute; `VocabularyError` for its vocabulary.
@@ -125,7 +125,7 @@ def load_prepared(folder: Path, prepare: Callable[[Model], P]) -> tuple[P, Token
 def start_from(
     folder: Path, *, predicts: Predicts = "class", labels: tuple[str, ...] = (), seed: int = 0
 ) -> tuple[Model, Tokenizer]:
-    """A folder's encoder under a new head, with the folder's pooler where the head reads one.
+    """Return a folder's encoder under a new head, with the folder's pooler if the head reads one.
 
     `labels` name the classes, numbers or tags that it is to predict. The head, and the pooler where
     the folder has none, are a pure function of the seed. Raises what `load_model` raises.
@@ -137,12 +137,12 @@ def start_from(
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """The config of the model that `load_model` would load; no weights are read for it."""
+    """Return the config of the model that `load_model` would load; no weights are read for it."""
     return _files(folder, heads=True, tell=False).config
 
 
 def load_as(folder: Path, config: ModelConfig, *, seed: int = 0) -> tuple[Model, Tokenizer]:
-    """A folder's encoder under the pooler and the heads that `config` asks for.
+    """Return a folder's encoder under the pooler and the heads that `config` asks for.
 
     Those the folder lacks are a pure function of the seed, as those of a new model start. The
     encoder's config is the folder's but for the dropout. Raises what `load_model` raises.
@@ -256,7 +256,7 @@ def check_file(path: Path, folder: Path) -> None:
 
 
 def _on_disk(model: Model) -> dict[str, Tensor]:
-    """All tensors of a model as float32 by the hub's names, with positions and segments."""
+    """Return all tensors of a model as float32 by the hub's names, with positions and segments."""
     config, state = model.config, model.state_dict()
     # a bare encoder is saved without the prefix, as transformers does
     form = format_of(config)
@@ -300,7 +300,7 @@ def _assemble(config: ModelConfig, state: Mapping[str, Tensor]) -> Model:
 
 
 def _fresh_heads(config: ModelConfig, seed: int) -> dict[str, Tensor]:
-    """New weights of the pooler and the heads, as those of a new model start."""
+    """Return new weights of the pooler and the heads, as those of a new model start."""
     # drawn with an encoder as small as can be under them: theirs would take seconds to draw
     small = dataclasses.replace(
         config.encoder, vocabulary=1, layers=1, groups=None, feed_forward=1, longest=1

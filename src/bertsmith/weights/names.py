@@ -19,7 +19,7 @@ COUNTERS = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
 
 
 def rows(config: ModelConfig) -> list[Row]:
-    """The tensors a file holds for a model, blocks numbered, in the order of the table.
+    """Return the tensors a file holds for a model, blocks numbered, in the order of the table.
 
     Positions always have a row, and segments where the family has any: a model without them writes
     what stands for them.
@@ -28,7 +28,7 @@ def rows(config: ModelConfig) -> list[Row]:
 
 
 def parts(config: ModelConfig) -> set[Part]:
-    """The parts that a model has."""
+    """Return the parts that a model has."""
     results: set[Part] = {"encoder"}
     if config.pooler:
         results.add("pooler")
@@ -39,7 +39,7 @@ def parts(config: ModelConfig) -> set[Part]:
 
 
 def rows_of(encoder: EncoderConfig, wanted: Collection[Part], form: FormatName) -> list[Row]:
-    """The tensors of some parts of a model, blocks numbered, in the order of the table."""
+    """Return the tensors of some parts of a model, blocks numbered, in the order of the table."""
     if form == "bertsmith":
         return [row for row in _own_rows(encoder) if row.part in wanted]
     table = [row for row in FORMATS[form].table if row.part in wanted]
@@ -61,7 +61,7 @@ def rows_of(encoder: EncoderConfig, wanted: Collection[Part], form: FormatName) 
 
 @cache
 def _own_rows(encoder: EncoderConfig) -> list[Row]:
-    """The tensors of our own format, by the names that they have in the model."""
+    """Return the tensors of our own format, by the names that they have in the model."""
     with torch.device("meta"):
         modules: dict[Part, tuple[str, nn.Module]] = {
             "encoder": ("encoder", Encoder(encoder)),
@@ -83,7 +83,7 @@ def _own_rows(encoder: EncoderConfig) -> list[Row]:
 
 
 def shape(row: Row, config: ModelConfig) -> tuple[int, ...]:
-    """The shape of the tensor of a row."""
+    """Return the shape of the tensor of a row."""
     encoder = config.encoder
     sizes = {
         "vocabulary": encoder.vocabulary,
@@ -99,13 +99,13 @@ def shape(row: Row, config: ModelConfig) -> tuple[int, ...]:
 
 
 def shape_in_file(row: Row, config: ModelConfig) -> tuple[int, ...]:
-    """The shape of the tensor in a file that the tensor of a row is, or is a part of."""
+    """Return the shape of the tensor in a file that the tensor of a row is, or is a part of."""
     first, *others = shape(row, config)
     return (first * row.place[1], *others)
 
 
 def standard(hub: str, kind: FormatName = "bert") -> str:
-    """A name as some tool wrote it, but with the family's prefix and today's norms."""
+    """Return a name as some tool wrote it, but with the family's prefix and today's norms."""
     if hub.partition(".")[0] in FORMATS[kind].roots:
         hub = FORMATS[kind].prefix + hub
     for old, new in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):

@@ -64,7 +64,7 @@ class ModelFiles:
         self._report_first_token()
 
     def state(self, config: ModelConfig, heads: Collection[Part]) -> dict[str, Tensor]:
-        """Those tensors of a model that the file holds, float32 and by our names.
+        """Return those tensors of a model that the file holds, float32 and by our names.
 
         The encoder's, the pooler's, and those of the heads named.
         """
@@ -115,7 +115,7 @@ class ModelFiles:
             )
 
     def _config(self, parts: Set[Part]) -> ModelConfig:
-        """The config of a model of these parts."""
+        """Return the config of a model of these parts."""
         predicts: Predicts | None = None
         labels: tuple[str, ...] = ()
         head = next((head for head in HEADS.values() if head in parts), None)
@@ -136,7 +136,7 @@ class ModelFiles:
         )
 
     def _outputs(self, head: HeadName) -> int:
-        """Outputs of a head, by its biases."""
+        """Return outputs of a head, by its biases."""
         bias = next(row.hub for row in self._rows(head) if row.ours == f"heads.{head}.bias")
         shape = self._weights.entries[self._stored[bias]].shape
         if len(shape) != 1 or shape[0] < 1:
@@ -144,7 +144,7 @@ class ModelFiles:
         return shape[0]
 
     def _standard_names(self) -> dict[str, str]:
-        """Names in the file by their standard form."""
+        """Return names in the file by their standard form."""
         stored: dict[str, str] = {}
         for name in self._weights.entries:
             standard = names.standard(name, self._format)
@@ -157,7 +157,7 @@ class ModelFiles:
         return stored
 
     def _parts(self) -> set[Part]:
-        """The parts the file holds whole and we can use; one that it holds half of is an error."""
+        """Return the parts that the file holds whole and we can use; half of one is an error."""
         missing = {part: self._missing(part) for part in self._looked_for()}
         parts = {part for part, lacking in missing.items() if not lacking}
         rows = names.rows_of(self._encoder, parts, self._format)
@@ -167,7 +167,7 @@ class ModelFiles:
         return parts
 
     def _looked_for(self) -> list[Part]:
-        """The parts that the family has and that the file may hold."""
+        """Return the parts that the family has and that the file may hold."""
         heads: list[Part] = list(PRETRAINING_HEADS)
         if self._layout.one_head:
             heads = [head for head in heads if head in self._hub.heads]
@@ -180,7 +180,7 @@ class ModelFiles:
         return [part for part in wanted if self._rows(part)]
 
     def _missing(self, part: Part) -> list[str]:
-        """All tensors of a part if the file holds none of them, none if it holds all."""
+        """Return all tensors of a part if the file holds none of them, none if it holds all."""
         constants = self._constants()
         wanted = [row.hub for row in self._rows(part) if row.ours not in constants]
         missing = [name for name in wanted if name not in self._stored]
@@ -229,7 +229,7 @@ class ModelFiles:
             )
 
     def _constants(self) -> dict[str, str]:
-        """Our names of the tensors that the model has as a constant, and the hub's."""
+        """Return our names of the tensors that the model has as a constant, and the hub's."""
         absent = {POSITIONS} if self._encoder.positions != "learned" else set()
         absent |= set() if self._encoder.segments else {SEGMENTS}
         return {row.ours: row.hub for row in self._rows("encoder") if row.ours in absent}

@@ -90,7 +90,7 @@ class SentenceSettings:
     default_prompt: str | None = None
 
     def prompt(self, name: str | None) -> str:
-        """The text of a prompt, of the folder's own where no name is given; `ConfigError`."""
+        """Return the text of a prompt, the folder's own if no name is given; `ConfigError`."""
         name = self.default_prompt if name is None else name
         if name is None:
             return ""
@@ -101,7 +101,7 @@ class SentenceSettings:
 
 
 def read_sentence_folder(folder: Path) -> SentenceSettings | None:
-    """The settings of a sentence-transformers folder; None for a model folder of another kind.
+    """Return the settings of a sentence-transformers folder; None for another kind of folder.
 
     Raises `ModelFolderError` for a folder that is damaged, or asks for what we do not follow.
     """
@@ -136,7 +136,7 @@ def read_sentence_folder(folder: Path) -> SentenceSettings | None:
 
 
 def _module(entry: Any, path: Path) -> tuple[str, str]:  # noqa: ANN401
-    """The kind of a module and its place in the folder."""
+    """Return the kind of a module and its place in the folder."""
     config = entry if isinstance(entry, dict) else {}
     kind, place = str(config.get("type")), config.get("path")
     known = _KNOWN.fullmatch(kind)
@@ -152,7 +152,7 @@ def _module(entry: Any, path: Path) -> tuple[str, str]:  # noqa: ANN401
 
 
 def _pooling(path: Path, folder: Path) -> tuple[tuple[VectorPooling, ...], int]:
-    """The kinds of pooling in their order, and how wide what they give is."""
+    """Return the kinds of pooling in their order, and how wide what they give is."""
     config = _settings(_inside(path, folder))
     mode = config.get("pooling_mode")
     names = [mode] if isinstance(mode, str) else mode
@@ -220,7 +220,7 @@ def _check_keys(config: dict[str, Any], path: Path) -> None:
 
 
 def _transformer(place: Path, folder: Path) -> tuple[int | None, bool]:
-    """The longest text in tokens, and whether texts are lower-cased."""
+    """Return the longest text in tokens, and whether texts are lower-cased."""
     path = next((place / name for name in _TRANSFORMER_FILES if (place / name).is_file()), None)
     config = {} if path is None else _settings(_inside(path, folder))
     path = path or place
@@ -243,7 +243,7 @@ def _transformer(place: Path, folder: Path) -> tuple[int | None, bool]:
 
 
 def _of_texts(folder: Path) -> tuple[dict[str, str], str | None, int | None]:
-    """The prompts by name, the name of the usual one, and how many features of vectors are kept."""
+    """Return the prompts by name, the default one's name, and the features of a vector kept."""
     path = folder / PROMPTS_FILE
     config = _settings(_inside(path, folder)) if path.is_file() else {}
     prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
@@ -262,7 +262,7 @@ def _settings(path: Path) -> dict[str, Any]:
 
 
 def _inside(path: Path, folder: Path) -> Path:
-    """The path, once it is a file that is in the folder."""
+    """Return the path, once it is a file that is in the folder."""
     if not path.exists():
         raise _refused("is missing", path, f"{MODULES_FILE} asks for it")
     check_file(path, folder.resolve())
@@ -347,7 +347,7 @@ def write_sentence_files(folder: Path, settings: SentenceSettings, *, hidden: in
 def _without_truncation(
     after: tuple[AfterPooling, ...],
 ) -> tuple[tuple[AfterPooling, ...], dict[str, int]]:
-    """The layers that are modules of the library, and the setting of a truncation after them."""
+    """Return the layers that are modules of the library, and the truncation after them."""
     if after and isinstance(last := after[-1], Truncation):
         return after[:-1], {"truncate_dim": last.outputs}
     return after, {}
@@ -420,7 +420,7 @@ def read_static(folder: Path) -> tuple[Tensor, Tokenizer, SentenceSettings]:
 
 
 def _static_modules(folder: Path) -> tuple[Path, list[AfterPooling]]:
-    """The folder of the StaticEmbedding, and the layers after it."""
+    """Return the folder of the StaticEmbedding, and the layers after it."""
     path = folder / MODULES_FILE
     first, *rest = read_json(path, ModelFolderError, kind=list, largest=_MAX_FILE_BYTES)
     place = first.get("path")
@@ -438,7 +438,7 @@ def _static_modules(folder: Path) -> tuple[Path, list[AfterPooling]]:
 
 
 def _static_limit(place: Path, folder: Path) -> int | None:
-    """The longest text in tokens, by the truncation of the tokenizer's file."""
+    """Return the longest text in tokens, by the truncation of the tokenizer's file."""
     path = place / "tokenizer.json"
     if not path.is_file():
         return None

@@ -78,7 +78,7 @@ class TensorFile:
         _check_cover(self.entries, size, path)
 
     def read(self, name: str) -> Tensor:
-        """One tensor as float32, float64 rounded to the nearest.
+        """Return one tensor as float32, float64 rounded to the nearest.
 
         `ModelFolderError` if it is of a type that weights do not have, or is not finite.
         """
@@ -196,7 +196,7 @@ def _entry(name: str, value: Any, path: Path) -> Entry:  # noqa: ANN401
 
 
 def _sizes(value: Any) -> tuple[int, ...] | None:  # noqa: ANN401
-    """A short list of counts, or None."""
+    """Return a short list of counts, or None."""
     fits = isinstance(value, list) and len(value) <= 8
     if fits and all(type(item) is int and 0 <= item < 2**48 for item in value):
         return tuple(value)
@@ -250,7 +250,7 @@ def write_tensors(
 
 
 def raw_bytes(tensor: Tensor) -> memoryview:
-    """The bytes of a tensor, without a copy where it is contiguous."""
+    """Return the bytes of a tensor, without a copy where it is contiguous."""
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     return flat.numpy().data
 
@@ -287,7 +287,7 @@ class Weights:
         return {name: file.entries[name] for name, file in self._homes.items()}
 
     def read(self, name: str) -> Tensor:
-        """One tensor as float32; raises what `TensorFile.read` raises."""
+        """Return one tensor as float32; raises what `TensorFile.read` raises."""
         return self._homes[name].read(name)
 
     def read_many(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
@@ -308,7 +308,7 @@ class Weights:
 
 
 def shard_names(folder: Path) -> list[str]:
-    """The names of the files that hold a folder's weights together; none where there is one file.
+    """Return the names of the files that hold a folder's weights; none if there is one file.
 
     Raises `ModelFolderError` for an index that is none or leads out of the folder.
     """
@@ -318,7 +318,7 @@ def shard_names(folder: Path) -> list[str]:
 
 
 def weights_hash(folder: Path) -> str:
-    """SHA-256 of the weights' file; of several, that of their names and hashes."""
+    """Return SHA-256 of the weights' file; of several, that of their names and hashes."""
     names = shard_names(folder)
     if not names:
         return file_hash(folder / WEIGHTS_FILE)

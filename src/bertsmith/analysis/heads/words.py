@@ -74,7 +74,7 @@ def word_sums(block: Block, sentences: Sequence[SplitWords], device: torch.devic
 
 
 def word_attention(weights: Tensor, sums: WordSums) -> Tensor:
-    """Attention from word to word (sequences, heads, words, words) of (…, queries, keys)."""
+    """Return attention from word to word (sequences, heads, words, words) of (…, queries, keys)."""
     to_words = weights @ sums.member[:, None]
     return sums.share[:, None].transpose(-1, -2) @ to_words
 

@@ -46,17 +46,17 @@ class Bins:
         return int(self.bin[-1]) + 1
 
     def parts(self, most: int) -> Iterator[Bins]:
-        """The same bins, at most so many at once."""
+        """Yield the same bins, at most so many at once."""
         for first in range(0, self.count, most):
             begin, end = np.searchsorted(self.bin, [first, first + most])
             yield Bins(self.width, self.sequences[begin:end], self.bin[begin:end] - first)
 
     def most(self, counts: Numbers) -> int:
-        """The largest sum over a bin of what is counted by sequence of the batch."""
+        """Return the largest sum over a bin of what is counted by sequence of the batch."""
         return int(np.bincount(self.bin, counts[self.sequences]).max())
 
     def rows_per_sequence(self, counts: Numbers, rows: int) -> Numbers:
-        """The rows of each sequence where a bin has so many: the last of it takes what is left."""
+        """Return the rows of each sequence in a bin of so many: the last takes the remainder."""
         own_counts = counts[self.sequences]
         last = np.append(self.bin[1:] != self.bin[:-1], True)
         pad_rows = np.bincount(self.bin, own_counts).astype(np.int64)
@@ -64,7 +64,7 @@ class Bins:
 
 
 def binned(sizes: Numbers, heads: int) -> list[Bins]:
-    """Sequences of these lengths in bins of few widths, at the least cost found."""
+    """Return sequences of these lengths in bins of few widths, at the least cost found."""
     wide = rounded(sizes)
     widths = np.unique(wide)
     # the cheapest way for all sequences up to a width: its cost, and its bins
@@ -81,13 +81,13 @@ def binned(sizes: Numbers, heads: int) -> list[Bins]:
 
 
 def rounded(lengths: Numbers) -> Numbers:
-    """Lengths rounded up to multiples of 32, long ones to steps of about an eighth."""
+    """Return lengths rounded up to multiples of 32, long ones to steps of about an eighth."""
     step = np.maximum(32, 2 ** np.floor(np.log2(np.maximum(lengths, 4)) - 2).astype(np.int64))
     return np.asarray(-(-lengths // step) * step)
 
 
 def _packed(sizes: Numbers, inside: Numbers, width: int) -> Bins:
-    """Sequences in bins, longest first, each where it leaves the least room (best fit)."""
+    """Return sequences in bins, longest first, each where it leaves the least room (best fit)."""
     room: list[tuple[int, int]] = []
     bins: list[list[int]] = []
     for sequence in inside[np.argsort(-sizes[inside], kind="stable")].tolist():
@@ -145,7 +145,7 @@ class Rows:
         return packed.index_copy_(0, tokens, both)
 
     def to(self, device: torch.device) -> Rows:
-        """The same rows on another device."""
+        """Return the same rows on another device."""
         take, back, spare = (
             None if index is None else index.to(device)
             for index in (self.take, self.back, self.spare)
@@ -171,11 +171,11 @@ class Group:
     hidden: Tensor | None
 
     def of_queries(self, rows: Tensor) -> Tensor:
-        """The part of this group, (count, heads, queries, head), of (rows, heads, head)."""
+        """Return the part of this group, (count, heads, queries, head), of (rows, heads, head)."""
         return _part(rows, self.first_query, self.count, self.queries)
 
     def of_keys(self, rows: Tensor) -> Tensor:
-        """The part of this group, (count, heads, keys, head), of (rows, heads, head)."""
+        """Return the part of this group, (count, heads, keys, head), of (rows, heads, head)."""
         return _part(rows, self.first_key, self.count, self.keys)
 
 
@@ -188,7 +188,7 @@ class Grouping:
     keys: Rows
 
     def to(self, device: torch.device) -> Grouping:
-        """The same grouping on another device."""
+        """Return the same grouping on another device."""
         groups = tuple(
             item if item.hidden is None else replace(item, hidden=item.hidden.to(device))
             for item in self.groups
@@ -231,7 +231,7 @@ def sequences_at_once(entries: int) -> int:
 
 
 def pad_rows(starts: Numbers, counts: Numbers, rows: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
-    """The token of each row, and which are spare, of stretches of `counts` tokens from `starts` on.
+    """Return the token of each row and which are padding, of `counts` tokens from `starts` on.
 
     Each stretch has as many rows as `rows` says; a spare one holds token 0.
     """
@@ -265,7 +265,7 @@ def _hidden(part: Bins, of_queries: Numbers, of_keys: Numbers, sizes: Numbers) -
 
 
 def _rows(counts: Numbers, order: Numbers, rows: Numbers) -> Rows:
-    """Tokens by sequence in an order, filled up to `rows` of each."""
+    """Return tokens by sequence in an order, filled up to `rows` of each."""
     starts = (np.cumsum(counts) - counts)[order]
     ordered_counts = counts[order]
     if np.array_equal(ordered_counts, rows) and np.array_equal(order, np.arange(len(order))):
@@ -328,7 +328,7 @@ class PackedAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        """Gradients of query, key and value."""
+        """Return gradients of query, key and value."""
         grouping: Grouping = context.grouping
         tensors, each = context.saved_tensors, 5 if context.dropout else 4
         saved = [tensors[at : at + each] for at in range(0, len(tensors), each)]
@@ -357,7 +357,7 @@ class PackedAttention(torch.autograd.Function):
 def fused_attention(
     query: Tensor, key: Tensor, value: Tensor, grouping: Grouping, dropout: float
 ) -> Tensor:
-    """The same by groups through torch's fused kernel, on any device."""
+    """Compute the same by groups through torch's fused kernel, on any device."""
     queries = grouping.queries.gather(query)
     keys, values = grouping.keys.gather(key), grouping.keys.gather(value)
     rows = []
@@ -371,7 +371,7 @@ def fused_attention(
 
 
 def _weights(q: Tensor, k: Tensor, group: Group, causal: bool) -> Tensor:
-    """Attention weights (count, heads, queries, keys)."""
+    """Return attention weights (count, heads, queries, keys)."""
     score = torch.bmm(q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2))
     score = score.view(*q.shape[:2], group.queries, group.keys)
     if group.hidden is not None:
@@ -386,7 +386,7 @@ def _weights(q: Tensor, k: Tensor, group: Group, causal: bool) -> Tensor:
 def _backward(
     gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, weight: Tensor, kept_bits: list[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of the scaled queries, the keys and the values, by sequence and head."""
+    """Return gradients of the scaled queries, the keys and the values, by sequence and head."""
     gradient, q, k, v, weight = (tensor.flatten(0, 1) for tensor in (gradient, q, k, v, weight))
     dropped = keep(weight, kept_bits[0].flatten(0, 1)) if kept_bits else weight
     to_v = torch.bmm(dropped.transpose(1, 2), gradient)
@@ -399,5 +399,5 @@ def _backward(
 
 
 def _copied(part: Tensor) -> Tensor:
-    """A copy in which every head's rows lie together, as torch's products want them."""
+    """Return a copy in which every head's rows lie together, as torch's products want them."""
     return part.clone(memory_format=torch.contiguous_format)

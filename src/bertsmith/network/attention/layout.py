@@ -83,7 +83,7 @@ class SequenceLayout:
         dropout: float = 0.0,
         at: Places | None = None,
     ) -> Queries:
-        """Scaled dot-product attention within each sequence (Vaswani et al. 2017, equation 1).
+        """Compute scaled dot-product attention within sequences (Vaswani et al. 2017, equation 1).
 
         `key` and `value` are (tokens, heads, head), `query` too, or (places, heads, head) where
         `at` (places,) names some of the tokens, in order; `dropout` is the share of attention
@@ -214,7 +214,7 @@ def _half(values: Tensor) -> bool:
 
 
 def _by_sequence(lengths: tuple[int, ...], packed: Tensor) -> list[Tensor]:
-    """Views (heads, length, head) of each sequence."""
+    """Return views (heads, length, head) of each sequence."""
     return [part.transpose(0, 1) for part in packed.split(list(lengths))]
 
 
@@ -272,7 +272,7 @@ def group_blocks(
 
 
 def _blocks(sizes: Numbers, window: int, places: Numbers | None) -> tuple[_BlockRows, _BlockRows]:
-    """The queries and the keys of every block; queries by their number where they are `places`."""
+    """Return the queries and keys of every block; queries by their number if given as `places`."""
     size = max(_MIN_LENGTH, 2 * window)
     blocks = -(-sizes // size)
     owner = np.repeat(np.arange(len(sizes)), blocks)

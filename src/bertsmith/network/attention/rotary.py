@@ -25,7 +25,7 @@ class Rotation:
     sine: Tensor
 
     def rotate(self, values: Queries, at: Places | None = None) -> Queries:
-        """Queries or keys (tokens, heads, head), or those of some tokens `at` (places,), turned."""
+        """Rotate queries or keys (tokens, heads, head), or those of some tokens `at` (places,)."""
         cosine, sine = self.cosine, self.sine
         if at is not None:
             cosine, sine = cosine.index_select(0, at), sine.index_select(0, at)
@@ -34,7 +34,7 @@ class Rotation:
 
 
 def rotation(positions: TokenIds, width: int, theta: float) -> Rotation:
-    """The turns of tokens at these positions for heads of an even `width`.
+    """Return the turns of tokens at these positions for heads of an even `width`.
 
     Angles are float32, as everywhere else: far into a long text another precision is another model.
     """

@@ -112,7 +112,7 @@ def standard_input(encoding: str, holds: str = "a text") -> Iterator[tuple[int, 
 
 
 def _wide_lines(codec: str) -> Iterator[tuple[int, str]]:
-    """Lines of UTF-16 or UTF-32, in which a line's end is no single byte."""
+    """Yield lines of UTF-16 or UTF-32, in which a line's end is no single byte."""
     line = 0
     try:
         reader = io.TextIOWrapper(cast("BinaryIO", standard_input_bytes()), encoding=codec)
@@ -380,7 +380,7 @@ def checked_pairs(rows: Iterable[R], pairs: bool | None) -> Iterator[R]:
 def _lines(
     file: str, columns: Columns, *, pairs: bool, single: bool = False
 ) -> Iterator[InputRow[Example]]:
-    """Lines of a text, as pairs with a tab between; with `single` those without one too."""
+    """Yield lines of a text, as pairs with a tab between; with `single` those without one too."""
     columns.check_read(file, "lines of text")
     if file == "-":
         two = "two texts with a tab between"

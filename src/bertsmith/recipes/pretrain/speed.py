@@ -267,7 +267,7 @@ class TrainedCopy:
         self._optimiser = Optimiser(TrainedParameters(self.model, term_modules), optimiser)
 
     def step(self, batch: Batch) -> tuple[float, float, float]:
-        """Seconds a token of the gradient, seconds of the update, the first objective's loss."""
+        """Return seconds per token of the gradient, seconds of the update, the first loss."""
         device = self.model.device
         started = time.perf_counter()
         with autocast(self.precision, device):

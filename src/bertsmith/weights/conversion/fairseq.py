@@ -67,7 +67,7 @@ _LAYER = re.compile(r"layers\.(\d{1,6})\.(.+)")
 
 
 def find_fairseq(source: Path) -> Path | None:
-    """The checkpoint that a source is or holds, if there is fairseq's dictionary beside it."""
+    """Return the checkpoint that a source is or holds, if fairseq's dictionary is beside it."""
     home = source.parent if source.is_file() else source
     result = find_pickled(source) if (home / DICTIONARY).exists() else []
     return result[0] if result else None
@@ -106,7 +106,7 @@ def read_fairseq(path: Path, folder: Path) -> TensorChanges:
 
 
 def _renamed(file: TensorFile, path: Path) -> tuple[TensorChanges, dict[str, Tensor]]:
-    """The tensors by the hub's names, fused ones split into three."""
+    """Return the tensors by the hub's names, fused ones split into three."""
     heads = {match[1] for match in map(_HEAD.search, file.entries) if match}
     moves = TensorChanges()
     tensors: dict[str, Tensor] = {}
@@ -136,7 +136,7 @@ def _renamed(file: TensorFile, path: Path) -> tuple[TensorChanges, dict[str, Ten
 
 
 def _target(name: str) -> str | None:
-    """The hub's name of a tensor, or what stands for three of them."""
+    """Return the hub's name of a tensor, or what stands for three of them."""
     inner = re.sub(r"^(model\.)?(encoder|decoder)\.", "", name)
     if inner.startswith("lm_head."):
         result = _IN_LM_HEAD.get(inner.removeprefix("lm_head."))
@@ -165,7 +165,7 @@ def _parts(target: str, tensor: Tensor) -> Iterator[tuple[str, Tensor, Change]]:
 
 
 def _config(settings: dict[str, Any], tensors: dict[str, Tensor], path: Path) -> dict[str, Any]:
-    """The sizes, which the tensors tell but for the number of heads."""
+    """Return the sizes, which the tensors tell but for the number of heads."""
     heads = settings.get("encoder_attention_heads")
     if type(heads) is not int:
         _refuse("does not tell encoder_attention_heads", path)

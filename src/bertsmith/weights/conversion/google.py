@@ -86,7 +86,7 @@ def variable(hub: str, kind: FamilyName) -> Variable | None:
 
 
 def hub_name(name: str, kind: FamilyName) -> tuple[str, bool] | None:
-    """The hub's name for a variable, and whether it is stored the other way about; None if none."""
+    """Return the hub's name for a variable, and whether it is transposed there; None if none."""
     # checkpoints made from TensorFlow Hub's modules
     template, number = _template(_IN_VARIABLE, name.removeprefix("module/"))
     result = _tables(kind)[1].get(template)
@@ -94,14 +94,14 @@ def hub_name(name: str, kind: FamilyName) -> tuple[str, bool] | None:
 
 
 def _template(number: re.Pattern[str], name: str) -> tuple[str, str]:
-    """A name with a place in place of the layer's number, and that number."""
+    """Return a name with a place in place of the layer's number, and that number."""
     match = number.search(name)
     return (number.sub("{block}", name, count=1), match[0]) if match else (name, "")
 
 
 @cache
 def _tables(kind: FamilyName) -> tuple[dict[str, Variable], dict[str, tuple[str, bool]]]:
-    """The table of a family, from the hub's names and from Google's."""
+    """Return the table of a family, from the hub's names and from Google's."""
     there = {row.hub: _variable(row.hub, kind) for row in FORMATS[kind].table}
     back = {made.name: (hub, made.transposed) for hub, made in there.items()}
     assert len(back) == len(there)
@@ -188,7 +188,7 @@ def hub_config(
 
 
 def google_config(config: dict[str, Any], source: Path) -> dict[str, Any]:
-    """The hub's settings as Google has them; `ModelFolderError` for what it does not compute."""
+    """Return the hub's settings as Google has them; `ModelFolderError` for others."""
     refused = {
         "model_type": ("bert",),
         "layer_norm_eps": (_EPSILON,),
@@ -220,7 +220,7 @@ _LOWERCASE = re.compile(r"uncased|^(multilingual|chinese)_L-12_H-768_A-12$")
 
 
 def find_checkpoint(source: Path) -> Path | None:
-    """The prefix of the checkpoint's files: named itself, or the only one of a folder.
+    """Return the prefix of the checkpoint's files: named itself, or the only one of a folder.
 
     None where there is none; `ModelFolderError` where there are several.
     """
@@ -316,7 +316,7 @@ def write_checkpoint(source: Path, folder: Path) -> TensorChanges:
 
 
 def _renamed(bundle: TensorBundle, kind: FamilyName) -> tuple[TensorChanges, dict[str, Tensor]]:
-    """The variables that belong to a model, by the hub's names and the way about they are there."""
+    """Return the variables of a model, by the hub's names and transposed as they are there."""
     moves = TensorChanges()
     tensors: dict[str, Tensor] = {}
     for name in bundle.entries:

@@ -56,7 +56,7 @@ class Unpickled:
 
 
 def find_pickled(source: Path) -> list[Path]:
-    """The files of pickled weights that a folder has, or the one named; none where there is none.
+    """Return the files of pickled weights that a folder has, or the one named; none without any.
 
     `ModelFolderError` where it is not said which of several, or the index leads out of the folder.
     """

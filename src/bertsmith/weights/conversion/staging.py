@@ -77,7 +77,7 @@ def candidate_folders(weights: Path) -> tuple[Path, Path]:
 
 
 def _without_invented_labels(config: dict[str, Any]) -> dict[str, Any]:
-    """The config, less names of two labels where old versions say that there are other labels."""
+    """Return the config without the names of two labels if old keys give other labels."""
     invented = {"0": "LABEL_0", "1": "LABEL_1"}
     if config.get("id2label") != invented or config.get("num_labels") in (None, len(invented)):
         return config
@@ -124,7 +124,7 @@ class TensorChanges:
 
 
 def unmoved(names: Iterable[str]) -> TensorChanges:
-    """Tensors that are where they were."""
+    """Return tensors that are where they were."""
     return TensorChanges(
         done=[TensorChange(source=name, target=name, change="same") for name in names]
     )
@@ -145,7 +145,7 @@ def copy_file(path: Path, to: Path) -> None:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The object in a small JSON file; `ModelFolderError` if there is none, or a link leads out."""
+    """Return the object in a small JSON file; `ModelFolderError` for none, or a link outside."""
     check_file(path, path.parent.resolve())
     settings: dict[str, Any] = read_json(path, ModelFolderError, largest=_MAX_JSON_BYTES)
     return settings

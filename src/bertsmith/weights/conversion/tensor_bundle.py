@@ -42,7 +42,7 @@ _Words = NDArray[np.uint32]
 
 
 def crc32c(data: bytes | memoryview) -> int:
-    """The checksum of some bytes."""
+    """Return the checksum of some bytes."""
     state, begin = _ONES, 0
     while lanes := min((len(data) - begin) // _LANE, _MAX_LANES):
         end = begin + lanes * _LANE
@@ -60,7 +60,7 @@ def masked(checksum: int) -> int:
 
 
 def _in_lanes(words: NDArray[Any], lanes: int, state: int) -> int:
-    """The register after some text of whole lanes, from the one before it."""
+    """Return the register after some text of whole lanes, from the one before it."""
     # lanes of nothing in front, to a power of two of them, change nothing
     registers = np.zeros(1 << (lanes - 1).bit_length(), dtype=np.uint32)
     own = registers[len(registers) - lanes :]
@@ -76,7 +76,7 @@ def _in_lanes(words: NDArray[Any], lanes: int, state: int) -> int:
 
 
 def _applied(matrix: _Words, values: _Words) -> _Words:
-    """A matrix of bits, one word a column, times every value."""
+    """Return a matrix of bits, one word a column, times every value."""
     result = np.zeros_like(values)
     for bit in range(32):
         result ^= np.where(values >> np.uint32(bit) & 1, matrix[bit], np.uint32(0))
@@ -134,7 +134,7 @@ def is_table(end: bytes) -> bool:
 
 
 def read_table(data: bytes) -> dict[bytes, bytes]:
-    """The entries of a table, sorted; `ValueError` if it is damaged.
+    """Return the entries of a table, sorted; `ValueError` if it is damaged.
 
     What is allocated is bounded by the bytes given, a key's length and a number of entries.
     """
@@ -159,7 +159,7 @@ def read_table(data: bytes) -> dict[bytes, bytes]:
 
 
 def written_table(entries: Mapping[bytes, bytes]) -> bytes:
-    """The bytes of a table with these entries."""
+    """Return the bytes of a table with these entries."""
     data, index = bytearray(), {}
     block: dict[bytes, bytes] = {}
     size = 0
@@ -285,7 +285,7 @@ class TensorBundle:
         self._check_places()
 
     def read(self, name: str) -> Tensor:
-        """One tensor; `ModelFolderError` if it is of no type weights have, or damaged."""
+        """Return one tensor; `ModelFolderError` if it is of no type weights have, or damaged."""
         entry, path = self.entries[name], self._shards[self.entries[name].shard]
         if entry.slices:
             raise ModelFolderError(

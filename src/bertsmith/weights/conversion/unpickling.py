@@ -179,13 +179,13 @@ def _check_archive(path: Path) -> None:
 
 
 def _unpickled_name(message: str) -> str | None:
-    """The name of the first thing that a pickle asks for and may not have."""
+    """Return the name of the first thing that a pickle asks for and may not have."""
     match = re.search(r"GLOBAL ([\w.]+)", message)
     return match[1] if match else None
 
 
 def _state(loaded: object, path: Path) -> Mapping[str, object]:
-    """The weights by their names, wherever in the file they are."""
+    """Return the weights by their names, wherever in the file they are."""
     if isinstance(loaded, Mapping):
         candidates = (loaded, *(loaded[key] for key in _INNER if key in loaded))
         for result in candidates:
@@ -204,7 +204,7 @@ def _no_weight(value: Tensor) -> str | None:
 
 
 def _settings(loaded: object) -> dict[str, Any]:
-    """The plain values among what fairseq tells of its training, one level of groups undone."""
+    """Return the plain values among fairseq's settings of training, one level of groups undone."""
     results: dict[str, Any] = {}
     if not isinstance(loaded, Mapping):
         return results

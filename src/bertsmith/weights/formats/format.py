@@ -105,7 +105,7 @@ EMBEDDINGS: Names = (
 
 
 def named(part: Part, ours: str, hub: str, table: Names) -> list[Row]:
-    """The rows of a group of tensors whose names begin alike."""
+    """Return the rows of a group of tensors whose names begin alike."""
     return [Row(part, f"{ours}.{one}", f"{hub}.{other}", shape) for one, other, shape in table]
 
 
@@ -149,13 +149,13 @@ def of_encoder(form: Format, prefix: str) -> list[Row]:
 
 
 def linear(part: Part, ours: str, hub: str, outputs: str | int, inputs: str) -> list[Row]:
-    """The rows of a linear layer."""
+    """Return the rows of a linear layer."""
     both: Names = (("weight", "weight", (outputs, inputs)), ("bias", "bias", (outputs,)))
     return named(part, ours, hub, both)
 
 
 def usual_heads() -> list[Row]:
-    """The rows of the heads that most families name alike."""
+    """Return the rows of the heads that most families name alike."""
     return [
         *linear("classify", "heads.classify", "classifier", "labels", H),
         *linear("tag", "heads.tag", "classifier", "labels", H),

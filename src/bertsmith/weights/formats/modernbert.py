@@ -47,7 +47,7 @@ _NARROW = (
 
 
 def _head(part: Part, ours: str) -> list[Row]:
-    """The layer below a head, which is named alike below every one."""
+    """Return the layer below a head, which is named alike below every one."""
     return [
         Row(part, f"{ours}.dense.weight", "head.dense.weight", (H, H)),
         Row(part, f"{ours}.norm.weight", "head.norm.weight", (H,)),
