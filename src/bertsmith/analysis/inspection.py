@@ -321,10 +321,12 @@ class _SampleInspection:
             for dependent, governor, name in arcs(item.parsed):
                 if name != relation.name:
                     continue
-                asked, wanted = (dependent, governor) if not direction else (governor, dependent)
+                attending, wanted = (
+                    (dependent, governor) if not direction else (governor, dependent)
+                )
                 example = RelationExample(
                     words=tree.words, line=tree.line, dependent=dependent, head=governor,
-                    found=int(best[asked]), right=bool(best[asked] == wanted),
+                    found=int(best[attending]), right=bool(best[attending] == wanted),
                 )  # fmt: skip
                 (right if example.right else wrong).append(example)
         return right[:_EXAMPLES] + wrong[:_EXAMPLES]

@@ -46,9 +46,9 @@ def counted(count: float, noun: str, nouns: str = "") -> str:
     return f"{number} {noun if count == 1 else nouns or f'{noun}s'}"
 
 
-def count_with_verb(part: int, whole: int, noun: str) -> str:
+def count_with_verb(part: int, total: int, noun: str) -> str:
     """Return a part of a count as a subject with its verb: ``1 of 4 texts was``."""
-    return f"{part:,} of {counted(whole, noun)} {'was' if part == 1 else 'were'}"
+    return f"{part:,} of {counted(total, noun)} {'was' if part == 1 else 'were'}"
 
 
 def rounded(number: float) -> float:

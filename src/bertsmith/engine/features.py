@@ -245,8 +245,8 @@ def _read_pair(tokenizer: Tokenizer, example: Example, *, longest: int, alone: b
     encoded = encode_examples(tokenizer, [example.text], [example.text_pair], longest=longest)
     left_out = 0
     if encoded.cut[0]:
-        whole = tokenizer.encode([example.text, example.text_pair or ""])
-        left_out = sum(map(len, whole)) + tokenizer.specials_around(pair=True) - longest
+        text_encoding = tokenizer.encode([example.text, example.text_pair or ""])
+        left_out = sum(map(len, text_encoding)) + tokenizer.specials_around(pair=True) - longest
     return ReadText(ids=encoded.ids, segments=encoded.segments, spans=None, left_out=left_out)
 
 
@@ -339,11 +339,11 @@ class Features:
                 remedy="leave the prompt out, and lower-case the text yourself",
             )
 
-    def rows(self, most: int) -> int:
+    def rows(self, max_rows: int) -> int:
         """Return how many texts to hold at once."""
         if self._config.unit == "text":
-            return most
-        return max(1, min(most, _HELD // (4 * self._width * self._longest)))
+            return max_rows
+        return max(1, min(max_rows, _HELD // (4 * self._width * self._longest)))
 
     def characters(self, example: Example) -> int:
         """Return the length of a text or pair."""
@@ -423,7 +423,7 @@ class Features:
     def _text_vectors(
         self,
         requests: Sequence[Request[Example]],
-        own: Sequence[Outputs],
+        vectors_by_sequence: Sequence[Outputs],
         *,
         fused_linear: bool,
     ) -> NDArray[np.float32]:
@@ -434,7 +434,7 @@ class Features:
             )
             if len(vectors) > 1
             else vectors[0]
-            for request, vectors in zip(requests, own, strict=True)
+            for request, vectors in zip(requests, vectors_by_sequence, strict=True)
         ]
         stacked = torch.from_numpy(np.stack(averaged))
         for layer in self._after:
@@ -444,18 +444,18 @@ class Features:
         return stacked.numpy()
 
     def _row_features(
-        self, example: Example, text: ReadText, own: Sequence[NDArray[np.float32]]
+        self, example: Example, text: ReadText, sequence_vectors: Sequence[NDArray[np.float32]]
     ) -> TextFeatures:
         """Return the features of a text's tokens or words."""
         assert text.spans is not None
-        inner = np.concatenate([vectors[1:-1] for vectors in own])
+        inner = np.concatenate([vectors[1:-1] for vectors in sequence_vectors])
         merging = MERGING.get(self._config.pool)
         if merging is not None:
             words = word_spans(example.text, self._config.words)
             vectors, spans = merged(inner, text.spans, words, merging)
             names = tuple(example.text[begin:end] for begin, end in spans.tolist())
         else:
-            vectors = np.concatenate([own[0][:1], inner, own[-1][-1:]])
+            vectors = np.concatenate([sequence_vectors[0][:1], inner, sequence_vectors[-1][-1:]])
             spans = np.pad(text.spans, ((1, 1), (0, 0)))
             pieces = np.concatenate(
                 [text.ids[0][:1], *(ids[1:-1] for ids in text.ids), text.ids[-1][-1:]]

@@ -154,14 +154,14 @@ def split_by_request(requests: Sequence[Request[Any]], units: Outputs) -> list[O
     return results
 
 
-def windows(rows: Iterable[E], most: int, characters: Callable[[E], int]) -> Iterator[list[E]]:
-    """Yield lists of at most `most` rows, fewer when their texts are very long."""
+def windows(rows: Iterable[E], max_rows: int, characters: Callable[[E], int]) -> Iterator[list[E]]:
+    """Yield lists of at most `max_rows` rows, fewer when their texts are very long."""
     window: list[E] = []
     length = 0
     for row in rows:
         window.append(row)
         length += characters(row)
-        if len(window) >= most or length >= _CHARACTERS:
+        if len(window) >= max_rows or length >= _CHARACTERS:
             yield window
             window, length = [], 0
     if window:

@@ -49,7 +49,7 @@ class Filling:
 
 def best_first(fillings: Iterable[Filling]) -> list[Filling]:
     """Return fillings by their scores, the best first."""
-    return sorted(fillings, key=lambda each: -each.score)
+    return sorted(fillings, key=lambda filling: -filling.score)
 
 
 def with_pieces(masked: Cloze, pieces: Sequence[int]) -> Cloze:

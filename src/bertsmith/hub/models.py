@@ -175,8 +175,8 @@ def _cached(name: HubName, purpose: Purpose) -> Path | None:
     except ModelFolderError:
         return None
     tokenizer = listing & set(VOCABULARY_FILES)
-    whole = bool(tokenizer) and (purpose == "vocabulary" or bool(weights))
-    return folder if whole else None
+    complete = bool(tokenizer) and (purpose == "vocabulary" or bool(weights))
+    return folder if complete else None
 
 
 def _snapshots(name: HubName) -> Path:

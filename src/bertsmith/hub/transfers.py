@@ -56,11 +56,11 @@ def settings_files(listing: Collection[str], purpose: Purpose) -> list[str]:
 
 def index_file(listing: Collection[str], purpose: Purpose) -> str | None:
     """Return the index of sharded weights, None if they are in one file."""
-    for whole in _WEIGHTS[purpose]:
-        if whole in listing:
+    for file_name in _WEIGHTS[purpose]:
+        if file_name in listing:
             return None
-        if f"{whole}.index.json" in listing:
-            return f"{whole}.index.json"
+        if f"{file_name}.index.json" in listing:
+            return f"{file_name}.index.json"
     return None
 
 
@@ -70,8 +70,8 @@ def weights_files(listing: Collection[str], purpose: Purpose, index: Path | None
     `index` is the local path of the file named by `index_file`. Raises `ModelFolderError` if it is
     not an index or names missing files.
     """
-    whole = next((name for name in _WEIGHTS[purpose] if name in listing), None)
-    names = _named_in(index, listing) if index else [whole] if whole else []
+    single_file = next((name for name in _WEIGHTS[purpose] if name in listing), None)
+    names = _named_in(index, listing) if index else [single_file] if single_file else []
     if not names or "modules.json" not in listing:
         return names
     return names + sorted(name for name in listing if _BEHIND.fullmatch(name))

@@ -50,12 +50,12 @@ def encode(
     )  # fmt: skip
 
 
-def round_up(rows: int, least: int = _MIN_ROWS) -> int:
+def round_up(rows: int, min_rows: int = _MIN_ROWS) -> int:
     """Return the number of rows rounded up to a multiple of 64, or of 16 below 1,024.
 
-    Below `least` it stays as it is.
+    Below `min_rows` it stays as it is.
     """
-    if rows < least:
+    if rows < min_rows:
         return rows
     step = _STEP if rows >= _MANY else _FEW_STEP
     return -(-rows // step) * step

@@ -193,7 +193,7 @@ class HiddenStates(TapsTerm):
     ) -> None:
         """`widths` are those of student and teacher; the projection starts from `projection`."""
         self._pairs = tuple(pairs)
-        self.reads = Taps(states=frozenset(own for own, _ in pairs))
+        self.reads = Taps(states=frozenset(student_layer for student_layer, _ in pairs))
         self.own = projection(*widths, seed=seed)
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:

@@ -37,7 +37,7 @@ class AttentionScores(TapsTerm):
 
     def __init__(self, pairs: Sequence[tuple[int, int]]) -> None:
         self._pairs = tuple(pairs)
-        self.reads = Taps(qkv=frozenset(own for own, _ in pairs))
+        self.reads = Taps(qkv=frozenset(student_layer for student_layer, _ in pairs))
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """Return the loss over the tokens that ask."""

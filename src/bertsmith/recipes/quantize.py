@@ -347,14 +347,14 @@ def measure_precisions(predictors: Predictors, gate: Gate) -> list[Measurement]:
     scores = gate.scores(predictors)
     seconds: list[list[float]] = [[] for _ in predictors]
     for turn in range(_TURNS + 1):
-        for own, predictor in zip(seconds, predictors.values(), strict=True):
+        for times, predictor in zip(seconds, predictors.values(), strict=True):
             started = time.perf_counter()
             predictor.run(gate.timed)
             if turn:
-                own.append(time.perf_counter() - started)
+                times.append(time.perf_counter() - started)
     return [
-        Measurement(precision=precision, seconds=statistics.median(own), scores=scored)
-        for precision, own, scored in zip(predictors, seconds, scores, strict=True)
+        Measurement(precision=precision, seconds=statistics.median(times), scores=scored)
+        for precision, times, scored in zip(predictors, seconds, scores, strict=True)
     ]
 
 

@@ -20,9 +20,9 @@ _LISTED = 30
 _FEW = 100
 
 
-def pair_name(each: PairFigures) -> str:
+def pair_name(pair: PairFigures) -> str:
     """Return a pair of tags, or the type of an entity, in words."""
-    return each.asked if each.wanted == SAME else f"{each.asked} → {each.wanted}"
+    return pair.asked if pair.wanted == SAME else f"{pair.asked} → {pair.wanted}"
 
 
 def annotation_numbers(result: Annotated) -> dict[str, Any]:
@@ -34,37 +34,37 @@ def annotation_numbers(result: Annotated) -> dict[str, Any]:
     }
 
 
-def _pair_numbers(each: PairFigures) -> dict[str, Any]:
+def _pair_numbers(pair: PairFigures) -> dict[str, Any]:
     return {
-        "from": printable(each.asked),
-        "to": printable(each.wanted),
-        **_best(each),
-        "chance": round(each.chance, 6),
-        "offset": each.offset,
-        "offset_accuracy": round(each.offset_accuracy, 6),
-        "heads": plain(each.accuracy),
+        "from": printable(pair.asked),
+        "to": printable(pair.wanted),
+        **_best(pair),
+        "chance": round(pair.chance, 6),
+        "offset": pair.offset,
+        "offset_accuracy": round(pair.offset_accuracy, 6),
+        "heads": plain(pair.accuracy),
     }
 
 
-def _coreference_numbers(each: CoreferenceFigures) -> dict[str, Any]:
+def _coreference_numbers(figures: CoreferenceFigures) -> dict[str, Any]:
     return {
-        "name": each.name,
-        **_best(each),
-        "nearest": round(each.nearest, 6),
-        "same_word": round(each.same_word, 6),
-        "candidates": round(each.candidates, 6),
-        "heads": plain(each.accuracy),
+        "name": figures.name,
+        **_best(figures),
+        "nearest": round(figures.nearest, 6),
+        "same_word": round(figures.same_word, 6),
+        "candidates": round(figures.candidates, 6),
+        "heads": plain(figures.accuracy),
     }
 
 
-def _best(each: PairFigures | CoreferenceFigures) -> dict[str, Any]:
-    layer, head = each.best
+def _best(figures: PairFigures | CoreferenceFigures) -> dict[str, Any]:
+    layer, head = figures.best
     return {
-        "count": each.count,
-        "accuracy": round(each.best_accuracy, 6),
+        "count": figures.count,
+        "accuracy": round(figures.best_accuracy, 6),
         "layer": layer,
         "head": head,
-        "held_out": None if np.isnan(each.held_out) else round(each.held_out, 6),
+        "held_out": None if np.isnan(figures.held_out) else round(figures.held_out, 6),
     }
 
 
@@ -116,8 +116,8 @@ def _pairs(results: Sequence[PairFigures], control: Sequence[PairFigures], place
     return figure + _table("tags", results[:_LISTED], control) + note
 
 
-def _gain(each: PairFigures) -> float:
-    return each.best_accuracy - max(each.chance, each.offset_accuracy)
+def _gain(pair: PairFigures) -> float:
+    return pair.best_accuracy - max(pair.chance, pair.offset_accuracy)
 
 
 def _bars(name: str, shown: Sequence[PairFigures], label: str) -> Drawing:

@@ -79,19 +79,19 @@ def as_json(inspection: Inspection) -> dict[str, Any]:
     }
 
 
-def _relation(each: RelationFigures) -> dict[str, Any]:
-    direction, layer, head = each.best
+def _relation(relation: RelationFigures) -> dict[str, Any]:
+    direction, layer, head = relation.best
     return {
-        "name": printable(each.name),
-        "count": each.count,
-        "accuracy": round(each.best_accuracy, 6),
+        "name": printable(relation.name),
+        "count": relation.count,
+        "accuracy": round(relation.best_accuracy, 6),
         "layer": layer,
         "head": head,
         "direction": DIRECTIONS[direction],
-        "held_out": None if np.isnan(each.held_out) else round(each.held_out, 6),
-        "offset": each.offset,
-        "offset_accuracy": round(each.offset_accuracy, 6),
-        "heads": {name: plain(each.accuracy[n]) for n, name in enumerate(DIRECTIONS)},
+        "held_out": None if np.isnan(relation.held_out) else round(relation.held_out, 6),
+        "offset": relation.offset,
+        "offset_accuracy": round(relation.offset_accuracy, 6),
+        "heads": {name: plain(relation.accuracy[n]) for n, name in enumerate(DIRECTIONS)},
     }
 
 
@@ -403,17 +403,19 @@ class InspectionPage:
         self._section("Does attention to [SEP] matter?", figure)
 
 
-def _relation_row(each: RelationFigures, control: Mapping[str, RelationFigures]) -> tuple[str, ...]:
-    direction, layer, head = each.best
-    own = control.get(each.name)
+def _relation_row(
+    relation: RelationFigures, control: Mapping[str, RelationFigures]
+) -> tuple[str, ...]:
+    direction, layer, head = relation.best
+    own = control.get(relation.name)
     return (
-        "all relations" if each.name == ALL else each.name,
-        f"{each.count:,}",
+        "all relations" if relation.name == ALL else relation.name,
+        f"{relation.count:,}",
         f"{layer}-{head}, {DIRECTIONS[direction]}",
-        percent(each.best_accuracy),
-        percent(each.held_out),
-        f"{each.offset:+d}",
-        percent(each.offset_accuracy),
+        percent(relation.best_accuracy),
+        percent(relation.held_out),
+        f"{relation.offset:+d}",
+        percent(relation.offset_accuracy),
         *([percent(None if own is None else own.best_accuracy)] if control else []),
     )
 

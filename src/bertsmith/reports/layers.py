@@ -192,20 +192,20 @@ def _context(inspection: Inspection, placed: Placed) -> str:
     return placed("context", drawing, "self-similarity by layer", words)
 
 
-def _uses(each: WordFigures, name: str, placed: Placed) -> str:
-    drawing = use_map(f"{name}-map", each.points, each.clusters)
-    count = int(each.clusters.max()) + 1
+def _uses(word: WordFigures, name: str, placed: Placed) -> str:
+    drawing = use_map(f"{name}-map", word.points, word.clusters)
+    count = int(word.clusters.max()) + 1
     words = (
-        f"{counted(len(each.uses), 'use')} in layer {each.layer}, the layer whose "
-        f"{counted(count, 'cluster')} are best apart (silhouette {each.silhouette:z.2f}; below 0.2 "
-        f"they are hardly clusters). The map keeps {100 * each.map_share:.0f} % of the variance."
+        f"{counted(len(word.uses), 'use')} in layer {word.layer}, the layer whose "
+        f"{counted(count, 'cluster')} are best apart (silhouette {word.silhouette:z.2f}; below 0.2 "
+        f"they are hardly clusters). The map keeps {100 * word.map_share:.0f} % of the variance."
     )
-    body = placed(f"{name}-map", drawing, f"uses of {each.word}", words)
+    body = placed(f"{name}-map", drawing, f"uses of {word.word}", words)
     for cluster in range(count):
-        members = np.flatnonzero(each.clusters == cluster).tolist()
+        members = np.flatnonzero(word.clusters == cluster).tolist()
         lines = "".join(
-            f'<li>{_use(each, use)}<br><span class="note">most like it: '
-            f"{_use(each, int(each.neighbours[use, 0]))}</span></li>"
+            f'<li>{_use(word, use)}<br><span class="note">most like it: '
+            f"{_use(word, int(word.neighbours[use, 0]))}</span></li>"
             for use in members[:_SHOWN_USES]
         )
         title = f"Cluster {cluster + 1}: {counted(len(members), 'use')}"
@@ -213,9 +213,9 @@ def _uses(each: WordFigures, name: str, placed: Placed) -> str:
     return body
 
 
-def _use(each: WordFigures, number: int) -> str:
+def _use(word: WordFigures, number: int) -> str:
     """Return a use with the words around it, its own in bold."""
-    use = each.uses[number]
+    use = word.uses[number]
     begin, end = max(0, use.place - _AROUND), use.place + _AROUND + 1
     before, after = " ".join(use.words[begin : use.place]), " ".join(use.words[use.place + 1 : end])
     return f"{safe(before)} <b>{safe(use.words[use.place])}</b> {safe(after)}"

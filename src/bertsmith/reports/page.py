@@ -148,9 +148,9 @@ def smoothed(points: Points) -> Points:
     return means
 
 
-def thinned(points: Points, most: int) -> Points:
-    """Return at most `most` points, each the mean of a run of neighbours."""
-    size = math.ceil(len(points) / most)
+def thinned(points: Points, max_points: int) -> Points:
+    """Return at most `max_points` points, each the mean of a run of neighbours."""
+    size = math.ceil(len(points) / max_points)
     runs = [points[i : i + size] for i in range(0, len(points), size)]
     return [(sum(x for x, _ in run) / len(run), sum(y for _, y in run) / len(run)) for run in runs]
 

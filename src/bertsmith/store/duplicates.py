@@ -227,11 +227,11 @@ def _merged(files: Sequence[_SortedFile]) -> Iterator[Digests]:
     places = [0] * len(files)
     while True:
         heads = [file.read(at, at + _REPLAYED) for file, at in zip(files, places, strict=True)]
-        whole = [head for head in heads if len(head)]
-        if not whole:
+        nonempty = [head for head in heads if len(head)]
+        if not nonempty:
             return
         # beyond the smallest last one there may be more to come in between
-        limit = min(head[-1, 0] for head in whole)
+        limit = min(head[-1, 0] for head in nonempty)
         cuts = [int(np.searchsorted(head[:, 0], limit, side="right")) for head in heads]
         yield _sorted(np.concatenate([head[:cut] for head, cut in zip(heads, cuts, strict=True)]))
         places = [at + cut for at, cut in zip(places, cuts, strict=True)]

@@ -139,14 +139,14 @@ class Passage:
     documents: Numbers
 
 
-def survey(store: TokenStore, vocabulary: int, most: int = MAX_TOKENS) -> Survey:
+def survey(store: TokenStore, vocabulary: int, max_tokens: int = MAX_TOKENS) -> Survey:
     """Look at a store with ids below `vocabulary`, at about so many tokens of it at most."""
     counts = np.zeros(vocabulary, np.int64)
     keys: list[NDArray[np.uint64]] = []
     places: list[Numbers] = []
     likeness = Likeness(store)
-    with progress("looking at the text", min(most, store.tokens), "tokens") as bar:
-        for passage in passages(store, most):
+    with progress("looking at the text", min(max_tokens, store.tokens), "tokens") as bar:
+        for passage in passages(store, max_tokens):
             counts += np.bincount(passage.ids, minlength=vocabulary)
             lengths = np.diff(passage.sentences)
             long_enough = lengths >= _MIN_SENTENCE_LENGTH
@@ -162,7 +162,7 @@ def survey(store: TokenStore, vocabulary: int, most: int = MAX_TOKENS) -> Survey
         tokens=total,
         sentences=sum(map(len, keys)),
         documents=likeness.documents,
-        whole=store.tokens <= most,
+        whole=store.tokens <= max_tokens,
         repeated_sentences=repeated,
         commonest_sentence=_read(store, *place),
         commonest_count=count,
@@ -175,14 +175,14 @@ def survey(store: TokenStore, vocabulary: int, most: int = MAX_TOKENS) -> Survey
     )
 
 
-def passages(store: TokenStore, most: int = MAX_TOKENS) -> Iterator[Passage]:
+def passages(store: TokenStore, max_tokens: int = MAX_TOKENS) -> Iterator[Passage]:
     """Yield passages of about 65,536 tokens: all of the store, or some at even distances."""
-    if store.tokens <= most:
+    if store.tokens <= max_tokens:
         begins = np.arange(0, store.tokens, _PASSAGE)
         ends = np.append(begins[1:], store.tokens)
     else:
         last_begin = max(0, store.tokens - _PASSAGE)
-        begins = np.linspace(0, last_begin, max(1, most // _PASSAGE)).astype(np.int64)
+        begins = np.linspace(0, last_begin, max(1, max_tokens // _PASSAGE)).astype(np.int64)
         ends = np.minimum(begins + _PASSAGE, store.tokens)
     first, last = (np.searchsorted(store.sentences, edges) for edges in (begins, ends))
     # what is read at once must not cross from one file to the next

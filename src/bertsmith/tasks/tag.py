@@ -327,7 +327,9 @@ def _least_confident(probabilities: NDArray[np.float32]) -> float:
 def _targets(rows: Sequence[Tagged], labels: Labels, encoded: EncodedExamples) -> EncodedExamples:
     """Return each window with the tags of the words that are asked in it."""
     numbers = zip(_numbers(rows, labels), encoded.sidecar, strict=True)
-    return encoded.labelled("tag", [own[words] for own, item in numbers for words in item.words])
+    return encoded.labelled(
+        "tag", [row_tags[words] for row_tags, item in numbers for words in item.words]
+    )
 
 
 def _objective(rows: Sequence[Tagged], labels: Labels, settings: LabelLoss) -> Objective:

@@ -356,7 +356,7 @@ class Task(Generic[R]):
     labels: Labelling[R] = NO_LABELS
     identity: Callable[[R], Hashable]
     """The key that rows share if they must not be on both sides of a split."""
-    asked: Callable[[R], Hashable] | None = None
+    question_key: Callable[[R], Hashable] | None = None
     """The key of all that a row asks, without its label; None where that is its identity."""
     stratum: Callable[[R], str] = _no_text
     """The stratum of a row, of which both sides of a split get their share."""

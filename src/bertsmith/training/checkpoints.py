@@ -446,8 +446,8 @@ def _read(folder: Path, run: str) -> Checkpoint:
 def _load(folder: Path, kind: str, names: Iterable[str]) -> Mapping[str, Tensor]:
     if shares := shard_files(kind, list(names)):
         return ShardedTensors([folder / name for name in shares])
-    whole: dict[str, Tensor] = load_file(folder / f"{kind}.safetensors")
-    return whole
+    single: dict[str, Tensor] = load_file(folder / f"{kind}.safetensors")
+    return single
 
 
 def _problem(folder: Path, step: int, records: Iterable[str]) -> str:

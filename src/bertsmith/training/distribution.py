@@ -307,8 +307,8 @@ class World:
     @contextmanager
     def interruptions(self) -> Iterator[Callable[[], bool]]:
         """Turn Ctrl-C or SIGTERM into a request; all ranks check together whether any has one."""
-        with interruptions() as asked:
-            yield lambda: self.any(asked())
+        with interruptions() as stop_requested:
+            yield lambda: self.any(stop_requested())
 
     def share(self, batches: int) -> int:
         """Return each rank's number of batches per step; `ConfigError` if they cannot be equal."""

@@ -232,12 +232,12 @@ class LocalReplicas:
 
     def __init__(
         self,
-        own: _PartComputer,
+        computer: _PartComputer,
         helpers: Sequence[_ReplicaProcess],
         shared: _SharedMemory,
         fill: Callable[[int], None],
     ) -> None:
-        self._own, self._helpers, self._shared, self._fill = own, helpers, shared, fill
+        self._own, self._helpers, self._shared, self._fill = computer, helpers, shared, fill
 
     def add_gradient(
         self, batch: Batch, counts: Mapping[str, int], key: DropoutKey
@@ -256,7 +256,7 @@ class LocalReplicas:
         for process in self._helpers:
             process.wait()
             results += process.receive()
-        results.sort(key=lambda each: each.part)
+        results.sort(key=lambda result: result.part)
         for number, parameter in enumerate(self._own.parameters):
             for result in results:
                 if result.used[number]:

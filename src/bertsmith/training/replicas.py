@@ -61,10 +61,10 @@ def sharded_like(tensor: Tensor, like: Tensor) -> Tensor:
 
 def tensors_to_save(tensors: Mapping[str, Tensor], *, first: bool) -> dict[str, Tensor]:
     """Return this rank's non-empty shards; on the first rank also the tensors not sharded."""
-    own = {
+    shards = {
         name: local_shard(tensor) for name, tensor in tensors.items() if first or is_sharded(tensor)
     }
-    return {name: share for name, share in own.items() if share.dim() == 0 or len(share)}
+    return {name: shard for name, shard in shards.items() if shard.dim() == 0 or len(shard)}
 
 
 def shard_starts(tensors: Mapping[str, Tensor]) -> dict[str, int]:
@@ -106,12 +106,12 @@ def to_losses(parts: PlainLosses) -> Losses:
 class TrainedParameters(nn.Module):
     """The trained parameters: those of a model by its names, those of terms below `objective`."""
 
-    def __init__(self, model: Model, own: nn.ModuleDict) -> None:
+    def __init__(self, model: Model, term_modules: nn.ModuleDict) -> None:
         super().__init__()
         for name, part in model.named_children():
             self.add_module(name, part)
-        if own:
-            self.add_module(_OWN, own.to(model.device))
+        if term_modules:
+            self.add_module(_OWN, term_modules.to(model.device))
 
 
 def model_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

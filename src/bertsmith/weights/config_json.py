@@ -125,13 +125,13 @@ def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> di
         data["label2id"] = {label: number for number, label in enumerate(config.labels)}
     if config.predicts in PROBLEMS:
         data["problem_type"] = PROBLEMS[config.predicts]
-    own = {
+    own_settings = {
         NO_ANSWER: config.no_answer,
         MIN_CONFIDENCE: config.min_confidence,
         CONFORMAL: config.conformal,
         PREPROCESSING: config.preprocessing,
     }
-    data |= {key: plain_value(value) for key, value in own.items() if value is not None}
+    data |= {key: plain_value(value) for key, value in own_settings.items() if value is not None}
     return dict(sorted(data.items()))
 
 
@@ -325,7 +325,7 @@ class HubConfig:
             "family": self.family,
             # as many groups as layers share nothing
             "groups": None if groups == layers else groups,
-            "longest": self._integer("longest", least=1 + offset) - offset,
+            "longest": self._integer("longest", minimum=1 + offset) - offset,
             "position_offset": offset,
             "activation": _ACTIVATIONS[activation],
             "causal": self._data.get("is_decoder") is True,
@@ -355,12 +355,12 @@ class HubConfig:
         """Return the value for a setting of ours."""
         return self._data.get(self._format.keys[name], self._format.defaults.get(name))
 
-    def _integer(self, name: str, *, least: int = 1) -> int:
+    def _integer(self, name: str, *, minimum: int = 1) -> int:
         key, value = self._format.keys[name], self._value(name)
-        if type(value) is not int or not least <= value <= _MAX_SIZE:
+        if type(value) is not int or not minimum <= value <= _MAX_SIZE:
             self._refuse(
                 f"{key} is {value!r}" if key in self._data else f"{key} is missing",
-                f"it must be a whole number from {least} to {_MAX_SIZE:,}",
+                f"it must be a whole number from {minimum} to {_MAX_SIZE:,}",
             )
         return value
 
@@ -371,12 +371,14 @@ class HubConfig:
             self._refuse(f"{key} is {value!r}", "it must be a number, at least 0")
         return float(value)
 
-    def _optional_number(self, key: str, least: float, most: float) -> float | None:
+    def _optional_number(self, key: str, minimum: float, maximum: float) -> float | None:
         value = self._data.get(key)
         if value is None:
             return None
-        if type(value) not in (int, float) or not least <= value <= most:
-            self._refuse(f"{key} is {value!r}", f"it must be a number from {least:g} to {most:g}")
+        if type(value) not in (int, float) or not minimum <= value <= maximum:
+            self._refuse(
+                f"{key} is {value!r}", f"it must be a number from {minimum:g} to {maximum:g}"
+            )
         return float(value)
 
     def _refuse(self, problem: str, remedy: str) -> NoReturn:

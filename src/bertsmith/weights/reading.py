@@ -85,8 +85,8 @@ class ModelFiles:
         for row in rows:
             wanted.setdefault(self._stored[row.hub], []).append(row)
         state: dict[str, Tensor] = {}
-        for name, whole in self._weights.read_many(wanted):
-            state |= {row.ours: _part(row, whole) for row in wanted[name]}
+        for name, tensor in self._weights.read_many(wanted):
+            state |= {row.ours: _part(row, tensor) for row in wanted[name]}
         return {row.ours: state[row.ours] for row in rows}
 
     def _report_first_token(self) -> None:
@@ -124,15 +124,15 @@ class ModelFiles:
             predicts = self._hub.predicts(head, outputs)
             labels = self._hub.labels(outputs) if head in ("classify", "tag") else ()
         rows = names.rows_of(self._encoder, parts, self._format)
-        own = self._hub.answering(predicts)
-        own |= {name: name in parts for name in PRETRAINING_HEADS}
+        answering = self._hub.answering(predicts)
+        answering |= {name: name in parts for name in PRETRAINING_HEADS}
         return ModelConfig(
             encoder=self._encoder,
             pooler=any(row.ours.startswith("pooler.") for row in rows),
             predicts=predicts,
             labels=labels,
             classifier_dropout=self._hub.classifier_dropout,
-            **own,
+            **answering,
         )
 
     def _outputs(self, head: HeadName) -> int:
@@ -270,7 +270,7 @@ class ModelFiles:
         )
 
 
-def _part(row: Row, whole: Tensor) -> Tensor:
+def _part(row: Row, tensor: Tensor) -> Tensor:
     """Return the tensor of a row, a copy where it is a part of one in the file."""
     number, count = row.place
-    return whole if count == 1 else whole.chunk(count)[number].clone()
+    return tensor if count == 1 else tensor.chunk(count)[number].clone()

@@ -64,14 +64,15 @@ class DeletionTest:
         drawn = [random.permutation(free) for _ in range(DRAWS)]
         removed = [words[:count] for count in counts for words in drawn]
         ranked = {
-            method: free[np.argsort(-own[free], kind="stable")] for method, own in shares.items()
+            method: free[np.argsort(-word_shares[free], kind="stable")]
+            for method, word_shares in shares.items()
         }
         removed += [words[:count] for words in ranked.values() for count in counts]
         changed = self._changed(subject, removed)
         chance = changed[: len(counts) * DRAWS].reshape(len(counts), DRAWS).mean(1)
         top = changed[len(counts) * DRAWS :].reshape(len(ranked), len(counts))
-        for method, own in zip(ranked, top, strict=True):
-            for count, one, other in zip(counts, own, chance, strict=True):
+        for method, word_shares in zip(ranked, top, strict=True):
+            for count, one, other in zip(counts, word_shares, chance, strict=True):
                 self._flips.setdefault((method, count), []).append((float(one), float(other)))
 
     def _changed(

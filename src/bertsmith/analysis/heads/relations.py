@@ -103,8 +103,8 @@ class RelationCounts:
     def add(self, arcs: Arcs, layer: int, best: NDArray[np.int64]) -> None:
         """Count what a layer finds: `best` (sequences, heads, words) is the most attended word."""
         pairs = ((arcs.dependent, arcs.head), (arcs.head, arcs.dependent))
-        for direction, (asked, wanted) in enumerate(pairs):
-            right = best[arcs.row, :, asked] == wanted[:, None]
+        for direction, (attending, target) in enumerate(pairs):
+            right = best[arcs.row, :, attending] == target[:, None]
             np.add.at(self._hits[:, :, direction, layer - 1], (arcs.relation, arcs.half), right)
 
     def _number(self, name: str) -> int:

@@ -205,10 +205,10 @@ class HeadStatistics:
         ids = batch.ids[block.rows][block.real]
         self._received[:, number].index_add_(0, ids.cpu(), received.double().cpu())
 
-    def frequent_tokens(self, most: int) -> list[TokenFigures]:
+    def frequent_tokens(self, count: int) -> list[TokenFigures]:
         """Return the most frequent tokens, the commonest first; special ones are among them."""
         total = self.sums.tokens[_ROLE["all"]]
-        order = np.argsort(-self._counts, kind="stable")[:most]
+        order = np.argsort(-self._counts, kind="stable")[:count]
         return [
             TokenFigures(
                 self._shown(int(number)),

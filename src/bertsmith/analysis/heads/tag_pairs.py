@@ -83,9 +83,9 @@ class _Tally:
         self.chance = np.zeros((0, 0))
         self.offsets = np.zeros((0, 0, 2 * _REACH + 1), np.int64)
 
-    def grow(self, asked: int, wanted: int) -> None:
+    def grow(self, rows_needed: int, columns_needed: int) -> None:
         """Make room for so many kinds."""
-        more = (asked - self.words.shape[0], wanted - self.words.shape[1])
+        more = (rows_needed - self.words.shape[0], columns_needed - self.words.shape[1])
         if not any(more):
             return
         for name, values in list(vars(self).items()):

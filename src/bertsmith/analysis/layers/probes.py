@@ -258,9 +258,9 @@ def _edge_score(
 
     def scored(batch: _Edges) -> tuple[Tensor, Tensor]:
         features, words, heads, closed = batch
-        asked = heads >= 0
+        has_head = heads >= 0
         scores = model(features, words).masked_fill(closed, -1e9)
-        return scores[asked], heads[asked]
+        return scores[has_head], heads[has_head]
 
     def loss(batch: _Edges) -> Tensor:
         return F.cross_entropy(*scored(batch))
@@ -337,12 +337,14 @@ def _tag_tables(train: Sequence[ProbedSentence], test: Sequence[ProbedSentence])
     for sentence in train:
         for word, tag in zip(sentence.words, sentence.tags, strict=True):
             of_word.setdefault(word.casefold(), Counter())[tag] += 1
-    asked = [
+    test_words = [
         (word.casefold(), tag)
         for sentence in test
         for word, tag in zip(sentence.words, sentence.tags, strict=True)
     ]
-    guessed = [of_word.get(word, Counter({common: 1})).most_common(1)[0][0] for word, _ in asked]
+    guessed = [
+        of_word.get(word, Counter({common: 1})).most_common(1)[0][0] for word, _ in test_words
+    ]
 
     def control(word: str) -> int:
         # drawn as often as tags occur
@@ -351,9 +353,9 @@ def _tag_tables(train: Sequence[ProbedSentence], test: Sequence[ProbedSentence])
     return _Tags(
         number=number,
         control=control,
-        commonest=sum(tag == common for _, tag in asked) / max(len(asked), 1),
-        of_word=sum(g == tag for g, (_, tag) in zip(guessed, asked, strict=True))
-        / max(len(asked), 1),
+        commonest=sum(tag == common for _, tag in test_words) / max(len(test_words), 1),
+        of_word=sum(g == tag for g, (_, tag) in zip(guessed, test_words, strict=True))
+        / max(len(test_words), 1),
     )
 
 
@@ -386,9 +388,9 @@ def _tag_score(
         )
         parts = [(vectors[at], wanted[at]) for at in order.split(512)]
         _fit(model, [partial(_tag_loss, model, *part) for part in parts], epochs, rate=0.003)
-        asked, truths = data(test, control=control)
+        test_vectors, truths = data(test, control=control)
         with torch.no_grad():
-            result = model((asked - centre) / spread).argmax(-1)
+            result = model((test_vectors - centre) / spread).argmax(-1)
         scores.append(float((result == truths).double().mean()))
     return Score(task=scores[0], control=scores[1])
 
@@ -415,8 +417,8 @@ def _structure_score(
     def loss(batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         states, wanted, there = batch
         apart = _squared(model(states / scale))
-        each = ((apart - wanted).abs() * there).sum((1, 2))
-        return (each / there.sum((1, 2))).mean()
+        distances = ((apart - wanted).abs() * there).sum((1, 2))
+        return (distances / there.sum((1, 2))).mean()
 
     _fit(model, [partial(loss, batch) for batch in known], epochs, rate=0.003)
     right = total = 0

@@ -45,10 +45,10 @@ class Bins:
         """The number of bins."""
         return int(self.bin[-1]) + 1
 
-    def parts(self, most: int) -> Iterator[Bins]:
+    def parts(self, max_bins: int) -> Iterator[Bins]:
         """Yield the same bins, at most so many at once."""
-        for first in range(0, self.count, most):
-            begin, end = np.searchsorted(self.bin, [first, first + most])
+        for first in range(0, self.count, max_bins):
+            begin, end = np.searchsorted(self.bin, [first, first + max_bins])
             yield Bins(self.width, self.sequences[begin:end], self.bin[begin:end] - first)
 
     def most(self, counts: Numbers) -> int:
@@ -240,8 +240,8 @@ def pad_rows(starts: Numbers, counts: Numbers, rows: Numbers) -> tuple[Numbers, 
     return np.where(spare, 0, np.repeat(starts, rows) + column), spare
 
 
-def _part(rows: Tensor, first: int, count: int, each: int) -> Tensor:
-    return rows[first : first + count * each].view(count, each, *rows.shape[1:]).transpose(1, 2)
+def _part(rows: Tensor, first: int, count: int, size: int) -> Tensor:
+    return rows[first : first + count * size].view(count, size, *rows.shape[1:]).transpose(1, 2)
 
 
 def _hidden(part: Bins, of_queries: Numbers, of_keys: Numbers, sizes: Numbers) -> Tensor | None:
@@ -330,8 +330,10 @@ class PackedAttention(torch.autograd.Function):
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """Return gradients of query, key and value."""
         grouping: Grouping = context.grouping
-        tensors, each = context.saved_tensors, 5 if context.dropout else 4
-        saved = [tensors[at : at + each] for at in range(0, len(tensors), each)]
+        tensors, tensors_per_group = context.saved_tensors, 5 if context.dropout else 4
+        saved = [
+            tensors[at : at + tensors_per_group] for at in range(0, len(tensors), tensors_per_group)
+        ]
         rows = grouping.queries.gather_gradient(gradient)
         last = grouping.groups[-1]
         of_keys = (last.first_key + last.count * last.keys, *context.shape[1:])

@@ -110,15 +110,15 @@ def choose_candidates(sentences: Sequence[str], tokenizer: Tokenizer) -> tuple[s
 def balanced_gaps(
     sentences: Sequence[str],
     candidates: Sequence[str],
-    each: int,
+    per_candidate: int,
     is_known: Callable[[str], bool] = lambda sentence: False,
 ) -> list[Gap]:
-    """Return at most `each` gaps per candidate, equally many, from sentences in random order.
+    """Return up to `per_candidate` gaps for each candidate, equally many, from shuffled sentences.
 
     `is_known` returns whether a sentence in lower case must not be used. No sentence is used twice.
     """
     gaps: list[Gap] = []
-    remaining = Counter(dict.fromkeys(range(len(candidates)), each))
+    remaining = Counter(dict.fromkeys(range(len(candidates)), per_candidate))
     seen: set[str] = set()
     numbers = {word: number for number, word in enumerate(candidates)}
     order = permuted(np.arange(len(sentences)), len(sentences), stream(Purpose.DEMO_SENTENCES))

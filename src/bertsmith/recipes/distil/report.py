@@ -144,7 +144,7 @@ def write_card(
 ) -> str:
     """Return the model card of a student."""
     scores = ", ".join(
-        f"{score_label(name)} {format_mean([each[name] for each in scored[method]])} % "
+        f"{score_label(name)} {format_mean([result[name] for result in scored[method]])} % "
         f"(teacher {percent(value)} %)"
         for name, value in teacher.items()
     )

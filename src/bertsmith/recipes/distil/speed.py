@@ -88,10 +88,10 @@ def measure_speeds(
 
 
 def _seconds(
-    engine: Engine, answering: TaskAnswering, asked: Sequence[Sequence[Request[Any]]]
+    engine: Engine, answering: TaskAnswering, request_groups: Sequence[Sequence[Request[Any]]]
 ) -> list[float]:
     predictor, seconds = engine.predictor(answering), []
-    for requests in asked:
+    for requests in request_groups:
         started = time.perf_counter()
         predictor.run(requests)
         seconds.append(time.perf_counter() - started)

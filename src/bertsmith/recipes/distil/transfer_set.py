@@ -199,8 +199,10 @@ class Augmenter:
 def whole_words(tokenizer: Tokenizer) -> NDArray[np.int64]:
     """Return the ids of pieces that are words by themselves."""
     ordinary = np.asarray(tokenizer.ordinary_ids)
-    whole = ordinary[~tokenizer.continues[ordinary]].tolist()
-    return np.array([item for item in whole if tokenizer.vocabulary[item].isalpha()], np.int64)
+    word_starts = ordinary[~tokenizer.continues[ordinary]].tolist()
+    return np.array(
+        [item for item in word_starts if tokenizer.vocabulary[item].isalpha()], np.int64
+    )
 
 
 def _others(names: Sequence[str], word: str) -> list[str]:
@@ -278,7 +280,7 @@ def read_unlabelled(
     kept = _without_labelled(rows, data)
     unit = _UNITS.get(task.head, "text")
     among = "among the labelled ones"
-    if task.asked is not None:
+    if task.question_key is not None:
         among += ", or of the same text as one to measure with"
     if not kept:
         raise ExampleError(
@@ -296,7 +298,7 @@ def _without_labelled(rows: Sequence[Any], data: LabelledData[Any]) -> list[Any]
     Those that a split would keep beside one to measure with are left out as well.
     """
     identity = data.task.identity
-    question_key = data.task.asked or identity
+    question_key = data.task.question_key or identity
     trained, measured = (
         {question_key(row) for row in data.train},
         {identity(row) for row in data.dev},

@@ -325,10 +325,10 @@ def _unpacked(names: Sequence[str]) -> str:
 
 def _javascript(described: Described) -> list[str]:
     """Return lines for node: by a pipeline, or by the model where there is none for it."""
-    name, texts, asked = _string(described.name), _texts(described), _pipeline(described)
+    name, texts, example_texts = _string(described.name), _texts(described), _pipeline(described)
     local = ["env.allowRemoteModels = false;", "env.localModelPath = '..';"]
-    if asked is not None:
-        pipeline, argument = asked
+    if example_texts is not None:
+        pipeline, argument = example_texts
         # of a tensor the numbers
         shown = f"await ask({argument})"
         shown = f"({shown}).tolist()" if pipeline == "feature-extraction" else shown
@@ -355,7 +355,7 @@ def _javascript(described: Described) -> list[str]:
         f"const texts = {_string(texts)};",
         f"const inputs = await tokenizer({argument}, {{ {options} }});",
         f"const {{ {', '.join(outputs_wanted)} }} = await model(inputs);",
-        f"console.log({', '.join(f'{each}.tolist()' for each in outputs_wanted)});",
+        f"console.log({', '.join(f'{output}.tolist()' for output in outputs_wanted)});",
     ]
 
 

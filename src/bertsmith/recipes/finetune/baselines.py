@@ -169,7 +169,7 @@ Predict = Callable[[Any], NDArray[np.float64]]
 def _classes(features: Any, truths: Truths, strength: float, outputs: int) -> Predict:  # noqa: ANN401
     kinds = np.unique(truths)
     if len(kinds) == 1:
-        return lambda asked: np.tile(np.eye(outputs)[kinds], (asked.shape[0], 1))
+        return lambda features_: np.tile(np.eye(outputs)[kinds], (features_.shape[0], 1))
     model = _logistic(features, truths, strength)
 
     def probabilities(features: Any) -> NDArray[np.float64]:  # noqa: ANN401
@@ -205,7 +205,7 @@ def _numbers(features: Any, truths: Truths, strength: float, outputs: int) -> Pr
     from sklearn.linear_model import Ridge
 
     model = Ridge(alpha=1 / strength).fit(features, truths)
-    return lambda asked: np.asarray(model.predict(asked), np.float64)
+    return lambda dev_features: np.asarray(model.predict(dev_features), np.float64)
 
 
 def _logistic(features: Any, classes: Truths, strength: float) -> Any:  # noqa: ANN401

@@ -86,14 +86,14 @@ def mistakes(
     rows: Sequence[Any],
     answers: Sequence[dict[str, Any]],
     right: Right,
-    most: int,
+    count: int,
 ) -> list[tuple[str, str, str, str, str]]:
     """Return the wrong answers with the highest confidence.
 
     Each row has the line, the input, the true and the predicted answer, and the confidence.
     """
     sure = [float(answer.get("probability", 0.0)) for answer in answers]
-    wrong = sorted(np.flatnonzero(~right).tolist(), key=lambda row: -sure[row])[:most]
+    wrong = sorted(np.flatnonzero(~right).tolist(), key=lambda row: -sure[row])[:count]
     return [
         (
             f"{rows[row].line}",

@@ -198,10 +198,10 @@ def describe(state: State, held_out: dict[str, float]) -> str:
     return line
 
 
-def first_batches(batches: PretrainingBatches, most: int) -> Iterator[Batch]:
+def first_batches(batches: PretrainingBatches, max_tokens: int) -> Iterator[Batch]:
     """Yield the batches of the first epoch until so many tokens are reached."""
     position, tokens = DataPosition(), 0
-    while position.epoch == 0 and tokens < most:
+    while position.epoch == 0 and tokens < max_tokens:
         batch, position = batches.next_batch(position)
         tokens += batch.tokens
         yield batch

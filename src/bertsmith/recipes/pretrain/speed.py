@@ -118,14 +118,14 @@ class StepCosts:
         """
         steps = seconds = tokens = 0.0
         for trial in self.trials:
-            each = self.seconds_a_step(trial)
+            step_seconds = self.seconds_a_step(trial)
             if budget.steps is not None:
                 part = trial.share * budget.steps
             else:
                 assert budget.minutes is not None
-                part = trial.share * max(0.0, 60 * budget.minutes - reserved_seconds) / each
+                part = trial.share * max(0.0, 60 * budget.minutes - reserved_seconds) / step_seconds
             steps += part
-            seconds += part * each
+            seconds += part * step_seconds
             tokens += part * self.tokens_a_step(trial)
         return steps, seconds, tokens
 
@@ -390,7 +390,7 @@ def check_budget(
     Of a budget of minutes, `reserved_seconds` seconds are reserved for other things than steps.
     """
     steps, seconds, tokens = costs.outcome(budget, reserved_seconds)
-    times, each = tokens / store.tokens, tokens / max(parameters, 1)
+    times, per_parameter = tokens / store.tokens, tokens / max(parameters, 1)
     enough = (seconds * _MAX_REPETITIONS / max(times, 1e-9) + reserved_seconds) / 60
     # users who give minutes may not know how few steps fit; few steps or seconds are a trial
     is_trial = budget.minutes is None or budget.minutes < 1
@@ -406,7 +406,8 @@ def check_budget(
         ),
         limit_finding(
             "steps",
-            f"{steps:,.0f}, {_format_times(each)} tokens for each of {short_number(parameters)} "
+            f"{steps:,.0f}, {_format_times(per_parameter)} tokens for each of "
+            f"{short_number(parameters)} "
             "parameters",
             -steps,
             (-_FEW_STEPS, math.inf if is_trial else -_MIN_STEPS),

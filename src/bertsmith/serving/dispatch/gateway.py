@@ -195,12 +195,14 @@ class Gateway:
 
     def _add(self, job: Job, model: int, task: Kind, inputs: Sequence[Input], body: int) -> None:
         speed, facts = self._speeds[model], self.models[model]
-        most = facts.max_input_length
+        max_length = facts.max_input_length
         contents = []
         for index, request_input in enumerate(inputs):
             guess = 2 + int(speed.tokens_per_byte * _size(request_input))
             # what is not read of a text has to be encoded all the same
-            tokens = max(min(guess, most * _sequences(request_input)), guess // _ENCODED_FOR_ONE, 2)
+            tokens = max(
+                min(guess, max_length * _sequences(request_input)), guess // _ENCODED_FOR_ONE, 2
+            )
             contents.append((Part(job, index, request_input), tokens))
         total = sum(tokens for _, tokens in contents)
         if body:
@@ -411,9 +413,9 @@ class Gateway:
 
     def _watch(self) -> None:
         """End workers that have not answered for long: they would never do so."""
-        now, most = time.monotonic(), 2 * self.limits.deadline + 30
+        now, max_silence = time.monotonic(), 2 * self.limits.deadline + 30
         for worker in self._workers:
-            if worker.batches and now - worker.since > most:
+            if worker.batches and now - worker.since > max_silence:
                 say("a worker does not answer and is ended")
                 worker.link.kill()
         if not self._stopped:

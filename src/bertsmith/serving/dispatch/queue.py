@@ -53,9 +53,9 @@ class QueueFull(Exception):
 class TooLarge(Exception):
     """A request has more tokens than may wait at all."""
 
-    def __init__(self, tokens: int, most: int) -> None:
-        super().__init__(f"{tokens} tokens, and {most} may wait")
-        self.tokens, self.most = tokens, most
+    def __init__(self, tokens: int, max_tokens: int) -> None:
+        super().__init__(f"{tokens} tokens, and {max_tokens} may wait")
+        self.tokens, self.most = tokens, max_tokens
 
 
 @dataclass(slots=True, eq=False)
@@ -118,8 +118,8 @@ class TokenQueue(Generic[G, T]):
     Of small requests a quarter of `most` may wait in any case.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_tokens: int) -> None:
+        self.most = max_tokens
         self.tokens = 0
         self._flows: tuple[_Flow[G, T], _Flow[G, T]] = (_Flow(large=False), _Flow(large=True))
         self._serial = count()

@@ -132,11 +132,11 @@ def _handler_of(
     """
 
     def begin(body: bytes) -> asyncio.Task[Response]:
-        asked = parsed(body, endpoint.body, service.limits.max_inputs)
-        return asyncio.create_task(answer(replace(service, body=len(body)), asked))
+        request_body = parsed(body, endpoint.body, service.limits.max_inputs)
+        return asyncio.create_task(answer(replace(service, body=len(body)), request_body))
 
-    async def answer(serving: Service, asked: RequestBody) -> Response:
-        return await endpoint.run(serving, asked)
+    async def answer(serving: Service, request_body: RequestBody) -> Response:
+        return await endpoint.run(serving, request_body)
 
     async def run(request: Request) -> Response:
         try:

@@ -176,8 +176,8 @@ class TokenizeRequest(RequestBody):
     model: str | None = None
 
 
-def parsed(body: bytes, kind: type[B], most: int) -> B:
-    """Return the body of a request as a kind of it; `most` inputs may be in it.
+def parsed(body: bytes, kind: type[B], max_inputs: int) -> B:
+    """Return the body of a request as a kind of it; `max_inputs` inputs may be in it.
 
     Raises `InvalidRequest` for what is no JSON, or not of that kind, and `PayloadTooLarge`.
     """
@@ -187,7 +187,7 @@ def parsed(body: bytes, kind: type[B], most: int) -> B:
         raise InvalidRequest(f"the body is no JSON: {printable(error.msg)}") from None
     if not isinstance(content, Mapping):
         raise InvalidRequest(f"the body is no JSON object; write {kind.form}")
-    _check_counts(content, most)
+    _check_counts(content, max_inputs)
     if _has_key_twice(body, content):
         raise _twice(body)
     try:
@@ -196,14 +196,16 @@ def parsed(body: bytes, kind: type[B], most: int) -> B:
         raise _malformed(error, kind, content) from None
 
 
-def _check_counts(content: Mapping[str, Any], most: int) -> None:
+def _check_counts(content: Mapping[str, Any], max_inputs: int) -> None:
     """Raise `PayloadTooLarge` for lists of too many inputs, before each is looked at."""
     for name in _LISTS:
         value = content.get(name)
         if isinstance(value, Mapping):
-            _check_counts(value, most)
-        elif isinstance(value, list) and len(value) > most:
-            raise PayloadTooLarge(f"{name} has {len(value):,} items, and {most:,} are allowed")
+            _check_counts(value, max_inputs)
+        elif isinstance(value, list) and len(value) > max_inputs:
+            raise PayloadTooLarge(
+                f"{name} has {len(value):,} items, and {max_inputs:,} are allowed"
+            )
 
 
 def _has_key_twice(body: bytes, content: Mapping[str, Any]) -> bool:
@@ -217,15 +219,15 @@ def _has_key_twice(body: bytes, content: Mapping[str, Any]) -> bool:
         return False
     waiting: list[Any] = [content]
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, str):
-            colons -= each.count(":")
-        elif isinstance(each, list):
-            waiting += each
-        elif isinstance(each, dict):
-            colons -= len(each)
-            waiting += each
-            waiting += each.values()
+        value = waiting.pop()
+        if isinstance(value, str):
+            colons -= value.count(":")
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, dict):
+            colons -= len(value)
+            waiting += value
+            waiting += value.values()
     return colons > 0
 
 

@@ -358,8 +358,8 @@ def present_fillings(
 
     They are where every mask stands in the first text and was read.
     """
-    own = tokenizer.vocabulary[tokenizer.mask_id]
-    pattern = "|".join(map(re.escape, {MASK, own}))
+    mask = tokenizer.vocabulary[tokenizer.mask_id]
+    pattern = "|".join(map(re.escape, {MASK, mask}))
     places = [match.span() for match in re.finditer(pattern, request_input.text)]
     # where both texts have some and are truncated, nobody knows which of them were read
     elsewhere = re.search(pattern, request_input.second or "") is not None

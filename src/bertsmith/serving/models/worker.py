@@ -108,13 +108,13 @@ class Computing:
     def _outcomes(self, batch: Batch, encoded: Sequence[Encoded]) -> list[Outcome]:
         results: dict[int, Outcome] = {}
         computable: list[tuple[int, Input, Request[Any], bool]] = []
-        for number, own, deadline, entry in encoded:
+        for number, text_input, deadline, entry in encoded:
             if isinstance(entry, Outcome):
                 results[number] = entry
             elif (gone := self._expired_outcome(number, deadline)) is not None:
                 results[number] = gone
             else:
-                computable.append((number, own, *entry))
+                computable.append((number, text_input, *entry))
         for answer in self._answers(batch, computable):
             results[answer.number] = answer
         self._cancelled.difference_update(results)

@@ -188,10 +188,10 @@ class Corpus:
             self.text_column, self.header
         )
 
-    def measure_layouts(self, most: int) -> None:
-        """Fill `layouts` for `most` files of plain text, spread evenly, from their beginnings."""
+    def measure_layouts(self, max_files: int) -> None:
+        """Fill `layouts` for `max_files` files of plain text, spread evenly, from their start."""
         plain = [number for number, path in enumerate(self.files) if self._is_plain(path)]
-        for number in plain[:: -(-len(plain) // most) or 1]:
+        for number in plain[:: -(-len(plain) // max_files) or 1]:
             self.layouts[number] = self._measured(self.files[number])
 
     def _measured(self, path: Path) -> Layout:

@@ -72,11 +72,12 @@ class Substrings:
 
 
 def frequent_substrings(
-    words: Sequence[str], counts: Sequence[int], *, rarest: int, most: int
+    words: Sequence[str], counts: Sequence[int], *, rarest: int, max_count: int
 ) -> Substrings:
     """Return all single characters, and the longer substrings that cover most of the text.
 
-    These occur `rarest` times, and are the `most` with the largest product of length and count.
+    These occur `rarest` times; of them the `max_count` with the largest product of length and
+    count are returned.
     """
     text = "".join(words)
     sizes = np.fromiter(map(len, words), np.int64, len(words))
@@ -105,7 +106,7 @@ def frequent_substrings(
     lengths = np.repeat(np.arange(1, len(all_first) + 1), list(map(len, all_first)))
     first, totals = np.concatenate(all_first), np.concatenate(all_counts)
     order = np.lexsort((first, -lengths * totals, lengths > 1))
-    chosen = order[: int((lengths == 1).sum()) + most]
+    chosen = order[: int((lengths == 1).sum()) + max_count]
     numbers = np.full(len(first) + 1, -1, np.int32)
     numbers[chosen] = np.arange(len(chosen))
     return Substrings(
@@ -172,9 +173,9 @@ class Lattice:
         for edges in reversed(_levels(self._from)):
             step = backward[self.end[edges]] * chance[edges]
             np.add.at(backward, self.start[edges], step)
-        each = (weights / forward[self.last])[self.owner[self.start]]
-        each = each * forward[self.start] * chance * backward[self.end]
-        return np.bincount(self.piece, each, len(shares)).astype(np.float64, copy=False)
+        chances = (weights / forward[self.last])[self.owner[self.start]]
+        chances = chances * forward[self.start] * chance * backward[self.end]
+        return np.bincount(self.piece, chances, len(shares)).astype(np.float64, copy=False)
 
     def best(self, scores: Numbers) -> Numbers:
         """Return the score of the best segmentation of each substring."""
@@ -229,8 +230,10 @@ def learn_unigram(
     counter = BoundedCounter()
     for text in texts:
         counter.add(text.split())
-    asked = False if plain else strip_accents
-    accents = decide_accents(counter.characters(), lowercase=lowercase and not plain, asked=asked)
+    requested = False if plain else strip_accents
+    accents = decide_accents(
+        counter.characters(), lowercase=lowercase and not plain, asked=requested
+    )
     rules = UnigramRules(scores=(), lowercase=lowercase, keep_accents=not accents.strip)
     if plain:
         rules = PlainRules(scores=(), charsmap=compiled(_BLANKS))
@@ -331,7 +334,7 @@ def _learned(
     """Return pieces and the logarithms of their probabilities, the most probable first."""
     words = [SPACE, *runs]  # the mark itself is always a piece
     result = frequent_substrings(
-        words, [1, *runs.values()], rarest=min_frequency, most=_SEEDS * wanted
+        words, [1, *runs.values()], rarest=min_frequency, max_count=_SEEDS * wanted
     )
     sizes = np.diff(result.begins)
     lattice = Lattice(result, result.begins[:-1], sizes)

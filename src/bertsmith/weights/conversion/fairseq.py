@@ -224,10 +224,10 @@ def _write_vocabulary(home: Path, folder: Path) -> None:
 def _refuse_own_dictionary(path: Path) -> None:
     """Raise `ModelFolderError` for a dictionary of tokens other than the numbers of GPT-2's."""
     tokens = [line.rpartition(" ")[0] for line in read_text(path).splitlines()]
-    own = [token for token in tokens if not token.isdecimal() and not _FILLS_UP.fullmatch(token)]
-    if not own:
+    words = [token for token in tokens if not token.isdecimal() and not _FILLS_UP.fullmatch(token)]
+    if not words:
         return
-    shown = ", ".join(repr(token[:20]) for token in own[:3])
+    shown = ", ".join(repr(token[:20]) for token in words[:3])
     raise ModelFolderError(
         f"is a dictionary of {len(tokens):,} tokens of its own ({shown}, ...), not the numbers "
         "that stand for GPT-2's pieces",

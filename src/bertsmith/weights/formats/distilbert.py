@@ -48,8 +48,10 @@ def _read(data: Settings) -> Settings:
 
 
 def _write(encoder: EncoderConfig, _: tuple[int, int]) -> Settings:
-    own = {} if encoder.positions == "learned" else {"bertsmith_positions": encoder.positions}
-    return {"sinusoidal_pos_embds": encoder.positions == "sinusoidal"} | own
+    own_settings = (
+        {} if encoder.positions == "learned" else {"bertsmith_positions": encoder.positions}
+    )
+    return {"sinusoidal_pos_embds": encoder.positions == "sinusoidal"} | own_settings
 
 
 DISTILBERT = Format(

@@ -72,8 +72,8 @@ class Format:
     @property
     def roots(self) -> frozenset[str]:
         """Return the prefixes of names in the file of a bare encoder."""
-        own = [row.hub for row in self.table if row.hub.startswith(self.prefix)]
-        return frozenset(name.removeprefix(self.prefix).partition(".")[0] for name in own)
+        prefixed = [row.hub for row in self.table if row.hub.startswith(self.prefix)]
+        return frozenset(name.removeprefix(self.prefix).partition(".")[0] for name in prefixed)
 
     def cannot_hold(self, encoder: EncoderConfig) -> str | None:
         """Return why its classes do not compute what an encoder does; None where they do."""

@@ -46,8 +46,8 @@ async def embed_all(service: Service, body: EmbedRequest) -> Response:
     chosen = service.choose(body.model, "token-vectors")
     width, longest = chosen.facts.token_width, chosen.facts.max_input_length
     texts = _texts(body, width)
-    most = sum(min(len(text.text.encode()) + 2, longest) for text in texts)
-    service.check_size(most, width)
+    max_tokens = sum(min(len(text.text.encode()) + 2, longest) for text in texts)
+    service.check_size(max_tokens, width)
     outcomes = await service.ask(chosen, texts)
     # the width of a model's last layer, which the vectors of texts may not have
     rows = [vector(outcome).reshape(outcome.tokens, -1) for outcome in outcomes]
@@ -78,7 +78,9 @@ async def predict(service: Service, body: PredictRequest) -> Response:
     outcomes = await service.ask(_choose_output(chosen, body), inputs)
     results = [_scored(chosen.facts, outcome) for outcome in outcomes]
     if not body.raw_scores:
-        results = [[{**item, "score": shown(item["score"])} for item in own] for own in results]
+        results = [
+            [{**item, "score": shown(item["score"])} for item in scores] for scores in results
+        ]
     return await service.reply_in_pieces(results[0] if alone else results, outcomes)
 
 

@@ -36,9 +36,9 @@ async def answer(service: Service, body: AnswerRequest) -> Response:
     sizes: list[int] = []
     make = partial(Input, truncate=body.truncate, top=body.top, conformal=body.conformal)
     for number, item in enumerate(body.inputs):
-        own = _inputs(item, chosen.kind, number, make)
-        inputs += own
-        sizes.append(len(own))
+        item_inputs = _inputs(item, chosen.kind, number, make)
+        inputs += item_inputs
+        sizes.append(len(item_inputs))
     if chosen.kind == "fill-mask":
         mask = chosen.facts.mask or MASK
         masks = sum(entry.text.count(MASK) + entry.text.count(mask) for entry in inputs)
@@ -53,7 +53,7 @@ async def answer(service: Service, body: AnswerRequest) -> Response:
         {
             "model": chosen.facts.name,
             "task": chosen.kind,
-            "answers": [_answer(chosen.kind, own) for own in grouped],
+            "answers": [_answer(chosen.kind, item_inputs) for item_inputs in grouped],
             "milliseconds": round(1000 * (time.perf_counter() - started), 3),
             "tokens": tokens(outcomes),
         },

@@ -89,10 +89,10 @@ class Service:
 
     async def ask(self, chosen: Chosen, inputs: Sequence[Input]) -> list[Outcome]:
         """Return the outcomes for inputs, in their order; raises `Refusal`."""
-        most = self.limits.max_inputs
-        if len(inputs) > most:
+        max_inputs = self.limits.max_inputs
+        if len(inputs) > max_inputs:
             raise PayloadTooLarge(
-                f"the request has {len(inputs):,} inputs, and {most:,} are allowed"
+                f"the request has {len(inputs):,} inputs, and {max_inputs:,} are allowed"
             )
         for number, body in enumerate(inputs):
             longest = max(map(len, body.texts))
