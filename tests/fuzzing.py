@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bertsmith.core.errors import UserError
 from bertsmith.text.bad_rows import BadRows
-from bertsmith.text.examples.recognising import recognise
+from bertsmith.text.examples.detection import recognise
 from mutated import good_files, mutated
 from reading import READERS
 

@@ -18,7 +18,7 @@ from bertsmith.analysis.heads.gradients import attention_gradients, masked
 from bertsmith.analysis.heads.statistics import HeadStatistics, HeadSums, TokenRoles, layer_sums
 from bertsmith.analysis.inspection import Item, inspect_attention
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
-from bertsmith.batches.fitting import encode_pair
+from bertsmith.batches.truncation import encode_pair
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.families.family import FamilyName
 from bertsmith.network.model import Model, build_model

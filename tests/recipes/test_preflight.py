@@ -213,13 +213,13 @@ def test_what_a_budget_comes_to() -> None:
         PhaseTiming(longest=16, share=0.75, tokens=100, batch_seconds=0.25, **same),
         PhaseTiming(longest=64, share=0.25, tokens=200, batch_seconds=1.0, **same),
     )
-    pace = StepCosts(trials=trials, accumulate=2, processes=3, peak=PEAK)
-    assert [pace.seconds_a_step(trial) for trial in trials] == [1.0, 2.5]
+    costs = StepCosts(trials=trials, accumulate=2, processes=3, peak=PEAK)
+    assert [costs.seconds_a_step(trial) for trial in trials] == [1.0, 2.5]
     # 300 steps of 3 x 2 x 100 tokens, and 100 of 3 x 2 x 200
-    assert pace.outcome(Budget(steps=400)) == (400, 300 + 250, 300_000)
+    assert costs.outcome(Budget(steps=400)) == (400, 300 + 250, 300_000)
     # 45 seconds of steps of 1 second, and 15 of steps of 2.5
-    assert pace.outcome(Budget(minutes=1)) == (45 + 6, 60, 45 * 600 + 6 * 1200)
-    assert pace.utilisation(trials[0]) == pytest.approx(2e9 / 1.0 / 1e12)
+    assert costs.outcome(Budget(minutes=1)) == (45 + 6, 60, 45 * 600 + 6 * 1200)
+    assert costs.utilisation(trials[0]) == pytest.approx(2e9 / 1.0 / 1e12)
 
 
 def test_minutes_that_come_to_a_few_steps_stop(good: TokenStore) -> None:
@@ -227,12 +227,12 @@ def test_minutes_that_come_to_a_few_steps_stop(good: TokenStore) -> None:
         longest=64, share=1.0, tokens=8000, batch_seconds=11, update_seconds=1, flops=1e12,
         first_loss=9.0,
     )  # fmt: skip
-    pace = StepCosts(trials=(trial,), accumulate=1, processes=1, peak=PEAK)
+    costs = StepCosts(trials=(trial,), accumulate=1, processes=1, peak=PEAK)
     for budget, verdict in (
         (Budget(minutes=2), "stop"), (Budget(minutes=15), "look"), (Budget(minutes=30), "fine"),
         (Budget(steps=3), "look"),
     ):  # fmt: skip
-        assert check_budget(good, pace, budget, 10**8)[1].verdict == verdict, budget
+        assert check_budget(good, costs, budget, 10**8)[1].verdict == verdict, budget
 
 
 def test_too_little_memory_stops_before_anything_is_allocated(

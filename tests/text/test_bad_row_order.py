@@ -9,8 +9,8 @@ import pytest
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.text.bad_rows import BadRows
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.reading import read_examples
-from bertsmith.text.examples.recognising import recognise
 
 ROWS = [f"text number {n},{n / 8}" for n in range(40)]
 

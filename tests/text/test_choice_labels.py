@@ -8,8 +8,8 @@ import pytest
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.text.config import Columns
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.formats.choices import describe_choices, read_choices
-from bertsmith.text.examples.recognising import recognise
 
 HEAD = "question\tA\tB\tC\tlabel\n"
 

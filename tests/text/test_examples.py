@@ -14,8 +14,8 @@ from pyarrow import parquet
 from bertsmith.core.errors import ExampleError
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import Columns
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.reading import Example, Kind, read_examples
-from bertsmith.text.examples.recognising import recognise
 
 Read = list[tuple[str, str | None, str | None]]
 

@@ -16,11 +16,11 @@ from bertsmith.tasks.tag import TAG
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import Columns, TagColumns
 from bertsmith.text.corpus.files import Corpus
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.formats.choices import read_choices
 from bertsmith.text.examples.formats.conll import joining_sign, read_tagged
 from bertsmith.text.examples.formats.squad import read_questions
 from bertsmith.text.examples.reading import read_examples
-from bertsmith.text.examples.recognising import recognise
 from bertsmith.text.structured import literal
 
 ROWS = [{"text": "Good film", "label": "pos"}, {"text": "Bad film", "label": "neg"}]

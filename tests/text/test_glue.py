@@ -9,12 +9,12 @@ from bertsmith.core.errors import ExampleError
 from bertsmith.evaluation.metrics import CLASS_SCORES
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import Columns
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.formats.choices import read_choices
 from bertsmith.text.examples.formats.conll import read_tagged
 from bertsmith.text.examples.formats.squad import read_questions
 from bertsmith.text.examples.glue import TASKS, find_glue, read_glue, task_of
 from bertsmith.text.examples.reading import read_examples
-from bertsmith.text.examples.recognising import recognise
 
 MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
 MNLI = "index\tsentence1\tsentence2\tlabel1\tlabel2\tgold_label\n"

@@ -9,8 +9,8 @@ import pytest
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import Columns
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.formats.choices import read_choices
-from bertsmith.text.examples.recognising import recognise
 
 
 def story(number: int) -> str:

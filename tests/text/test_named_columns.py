@@ -11,11 +11,11 @@ import pytest
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.recipes.predict.rows import Texts
 from bertsmith.text.config import Columns
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.formats.choices import read_choices
 from bertsmith.text.examples.formats.conll import read_tagged
 from bertsmith.text.examples.formats.squad import read_questions
 from bertsmith.text.examples.reading import read_examples
-from bertsmith.text.examples.recognising import recognise
 
 QUIZ = "nr,body,question,A,B,C,right,answer\n1,Ann is in Rome.,Where?,Oslo,Rome,Bonn,B,A\n"
 ANSWER = json.dumps({"text": ["Rome"], "answer_start": [10]}).replace('"', '""')

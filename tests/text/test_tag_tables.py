@@ -13,8 +13,8 @@ from bertsmith.tasks.config import Reading
 from bertsmith.tasks.tag import TAG
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import USUAL_TAGS, Columns, TagColumns
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.formats.conll import read_tagged
-from bertsmith.text.examples.recognising import recognise
 
 SENTENCES = [
     [("Anna", "B-PER"), ("visits", "O"), ("New", "B-LOC"), ("York", "I-LOC"), (".", "O")],

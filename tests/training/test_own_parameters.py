@@ -22,10 +22,10 @@ from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import Checkpoints
 from bertsmith.training.distribution import ALONE
+from bertsmith.training.gradients import compute_gradient
 from bertsmith.training.loop import fit
 from bertsmith.training.replicas import Replica, model_weights
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.stepping import compute_gradient
 from bertsmith.weights.folder import load_model, save_model
 from bounds import close_gradients
 from training.test_loop import Method, Stopping, config_of, small_batches, small_model, to_losses

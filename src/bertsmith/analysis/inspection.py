@@ -38,7 +38,7 @@ from bertsmith.analysis.layers.probes import ProbeFigures, probe, probed_sentenc
 from bertsmith.analysis.layers.similarity import Similarity
 from bertsmith.analysis.sampling import Sample
 from bertsmith.batches.examples import EncodedExamples
-from bertsmith.batches.fitting import Ids, Segments
+from bertsmith.batches.truncation import Ids, Segments
 from bertsmith.core.log import Bar, progress
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer

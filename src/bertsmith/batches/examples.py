@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.fitting import Ids, Segments, fitted
+from bertsmith.batches.truncation import Ids, Segments, fitted
 from bertsmith.core.printable import counted
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.batch import Batch, Target, offsets_of, pack

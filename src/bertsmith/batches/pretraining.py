@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from bertsmith.batches import DataPosition
 from bertsmith.batches.config import MaskingConfig, Phase, SampleConfig
-from bertsmith.batches.fitting import encode_pair
 from bertsmith.batches.segments import Cuts, Sample, Segments
+from bertsmith.batches.truncation import encode_pair
 from bertsmith.core.errors import ConfigError, StoreError
 from bertsmith.core.streams import Bits, Purpose, bits, permuted, random_integers, stream, uniform
 from bertsmith.network.batch import Batch, Target, pack

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.batches.examples import EncodedExamples
-from bertsmith.batches.fitting import Ids, Segments
+from bertsmith.batches.truncation import Ids, Segments
 from bertsmith.engine.answers import Forward
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer

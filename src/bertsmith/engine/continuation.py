@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.batches.examples import EncodedExamples
-from bertsmith.batches.fitting import Ids
+from bertsmith.batches.truncation import Ids
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.engine.answers import Forward

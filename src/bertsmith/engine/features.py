@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bertsmith.batches.examples import EncodedExamples, encode_examples
-from bertsmith.batches.fitting import Ids, Segments, encode_pair
+from bertsmith.batches.truncation import Ids, Segments, encode_pair
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.printable import counted
 from bertsmith.engine.answers import FORWARD, Forward

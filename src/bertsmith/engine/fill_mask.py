@@ -15,7 +15,7 @@ from bertsmith.batches.examples import (
     EncodedExamples,
     encode_examples,
 )
-from bertsmith.batches.fitting import Ids, Segments
+from bertsmith.batches.truncation import Ids, Segments
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import FORWARD, Forward
 from bertsmith.engine.cloze import ROWS_PROJECTED, Cloze

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from bertsmith.batches.fitting import Ids
+from bertsmith.batches.truncation import Ids
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.cloze import Cloze, cloze_predictions, log_probabilities
 from bertsmith.network.model import Model

@@ -53,9 +53,9 @@ from bertsmith.text.coreference import (
     coreference_layout,
     read_coreference,
 )
+from bertsmith.text.examples.detection import columns_of_tags
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.conll import joining_sign, read_tagged
-from bertsmith.text.examples.recognising import columns_of_tags
 from bertsmith.text.opening import kind_of
 from bertsmith.text.treebank import Tree, read_trees
 from bertsmith.tokens.tokenizer import Tokenizer

@@ -15,7 +15,7 @@ from bertsmith.tasks.glue import GLUE
 from bertsmith.tasks.table import TASKS
 from bertsmith.tasks.task import Task
 from bertsmith.text.config import Columns
-from bertsmith.text.examples.recognising import recognise
+from bertsmith.text.examples.detection import recognise
 
 # a pair of texts has a class as a single text has
 _SAME = {"pair": "classify"}

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.batches.examples import EncodedExamples
-from bertsmith.batches.fitting import encode_pair, second_begins, window_of
+from bertsmith.batches.truncation import encode_pair, second_begins, window_of
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.printable import counted
 from bertsmith.engine.answers import Candidate, candidates, span_logits

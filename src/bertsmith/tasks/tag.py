@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.batches.examples import EncodedExamples
-from bertsmith.batches.fitting import encode_pair, window_of
+from bertsmith.batches.truncation import encode_pair, window_of
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.printable import counted
 from bertsmith.engine.answers import tag_probabilities
@@ -41,12 +41,12 @@ from bertsmith.tasks.task import (
     Task,
     Tuned,
 )
+from bertsmith.text.examples.detection import columns_of_tags
 from bertsmith.text.examples.example import Example, folded
 from bertsmith.text.examples.formats.conll import joining_sign, read_tagged, tag_scheme
 from bertsmith.text.examples.formats.conll_columns import has_names
 from bertsmith.text.examples.formats.tag_tables import described_tag_table, recognise_tag_table
 from bertsmith.text.examples.reading import read_examples
-from bertsmith.text.examples.recognising import columns_of_tags
 from bertsmith.text.examples.tagged import Entity, Tagged, entities_of, names_entities, words_of
 from bertsmith.text.opening import kind_of
 from bertsmith.text.tables import DELIMITED, JSON, TABLES

@@ -16,6 +16,7 @@ from bertsmith.network.model import Model
 from bertsmith.training.checkpoints import Checkpoints, State
 from bertsmith.training.config import FitConfig
 from bertsmith.training.distribution import ALONE, World
+from bertsmith.training.gradients import compute_gradient
 from bertsmith.training.loading import BatchSource, open_feed
 from bertsmith.training.local import PARTS_PER_PROCESS, LocalReplicas, local_replicas
 from bertsmith.training.peak import matrix_peak
@@ -24,7 +25,6 @@ from bertsmith.training.replicas import Objective, Replica
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Pacing, Timing
 from bertsmith.training.state import Evaluator, Measure, Saver, TrainState
-from bertsmith.training.stepping import compute_gradient
 
 
 def _same_position(position: DataPosition, progress: float) -> DataPosition:

@@ -26,12 +26,12 @@ from bertsmith.objectives.objective import Losses
 from bertsmith.objectives.pretraining import generator_model
 from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
 from bertsmith.training.config import FitConfig
+from bertsmith.training.gradients import Gradient, GradientGuard
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import Peak
 from bertsmith.training.replicas import Replica, shard_starts, sharded_like, tensors_to_save
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Pacing
-from bertsmith.training.stepping import Gradient, GradientGuard
 
 Measure = Callable[[Model, Callable[[], bool]], dict[str, float] | None]
 """Returns metrics by name, including ``NAME_loss``, {} without held-out text, or None if the second

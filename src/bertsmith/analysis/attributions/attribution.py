@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.analysis.attributions.subjects import Subject, run
-from bertsmith.batches.fitting import Ids
+from bertsmith.batches.truncation import Ids
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, forward_only

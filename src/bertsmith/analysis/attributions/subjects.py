@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.batches.fitting import Ids, Segments, encode_pair, fitted, kept, second_begins
+from bertsmith.batches.truncation import Ids, Segments, encode_pair, fitted, kept, second_begins
 from bertsmith.core.errors import ConfigError
 from bertsmith.engine.answers import candidates
 from bertsmith.network.batch import Batch, pack

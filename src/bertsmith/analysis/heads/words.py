@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.analysis.heads.attention import Block
-from bertsmith.batches.fitting import Ids, Segments, encode_pair
+from bertsmith.batches.truncation import Ids, Segments, encode_pair
 from bertsmith.text.examples.tagged import joined
 from bertsmith.tokens.tokenizer import Tokenizer
 

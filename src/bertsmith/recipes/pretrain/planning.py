@@ -120,7 +120,7 @@ def choose_size(
             return float(budget.steps * a_step)
         assert budget.minutes is not None
         seconds = 60 * budget.minutes
-        pace = measure(
+        costs = measure(
             build_model(configs[size], seed=settings.seed).to(device),
             list(zip(shares_of(settings.phases), batches.parts, strict=True)),
             objective_of(configs[size], seed=settings.seed),
@@ -129,8 +129,8 @@ def choose_size(
             seconds=min(MAX_SECONDS, _TRYING * seconds),
         )
         accumulate = settings.gradient_accumulation
-        pace = replace(pace, accumulate=accumulate, processes=processes, replicas=replicas)
-        return pace.outcome(budget, _NO_STEPS * seconds)[2]
+        costs = replace(costs, accumulate=accumulate, processes=processes, replicas=replicas)
+        return costs.outcome(budget, _NO_STEPS * seconds)[2]
 
     if budget.steps is None:
         time = counted(budget.minutes or 0, "minute") + " here"

@@ -2,16 +2,16 @@
 
 It runs in one event loop and knows no HTTP. Requests are refused at once where more tokens wait
 than may, or than can be computed in half the deadline by the pace so far; most of them before they
-are read, by the tokens that bodies of such a size had at least. A batch is as large as is
-computed in `pace.BATCH_SECONDS`, by what was measured so far; larger texts are computed alone, and
+are read, by the tokens that bodies of such a size had at least. A batch is as large as is computed
+in `throughput.BATCH_SECONDS`, by what was measured so far; larger texts are computed alone, and
 never by all workers at once.
 
 A request that a batch holds is small. Small and large requests have workers of their own, as many
 of one as of the other; the system prefers those for small requests and interrupts the others for
-them. So a small request waits for no large one that is being computed.
-Where workers cannot share the models, each answers both; batches of small requests then overtake
-those of large ones that are not computed yet. A worker has at most two batches of either, one that
-it computes and one that it encodes meanwhile.
+them. So a small request waits for no large one that is being computed. Where workers cannot share
+the models, each answers both; batches of small requests then overtake those of large ones that are
+not computed yet. A worker has at most two batches of either, one that it computes and one that it
+encodes meanwhile.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from bertsmith.core.errors import UserError, WorkerDied
 from bertsmith.core.log import say
 from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.dispatch.jobs import Group, Job, Part, SentBatch, Worker
-from bertsmith.serving.dispatch.pace import BodyTokens, ModelPace, ServerPace
 from bertsmith.serving.dispatch.queue import QueueFull, TakenBatch, TokenQueue, TooLarge
+from bertsmith.serving.dispatch.throughput import BodyTokens, ModelPace, ServerPace
 from bertsmith.serving.dispatch.workers import Link, Listener
 from bertsmith.serving.messages import (
     Batch,

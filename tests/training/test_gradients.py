@@ -23,11 +23,11 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training import loop
 from bertsmith.training.checkpoints import Checkpoints, State
 from bertsmith.training.config import Budget, FitConfig, OptimiserConfig, ScheduleConfig
+from bertsmith.training.gradients import Gradient, GradientGuard
 from bertsmith.training.loop import fit
 from bertsmith.training.peak import Peak
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.state import Evaluator
-from bertsmith.training.stepping import Gradient, GradientGuard
 
 STEPS = 24
 BAD = 20  # where what is unfit comes: by then there are enough steps to know what is usual
