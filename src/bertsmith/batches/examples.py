@@ -215,8 +215,12 @@ def _targets(
 ) -> Mapping[str, Target]:
     if examples.labels is None:
         return {}
-    given = examples.labels
-    labels = given[units] if isinstance(given, np.ndarray) else [given[unit] for unit in units]
+    all_labels = examples.labels
+    labels = (
+        all_labels[units]
+        if isinstance(all_labels, np.ndarray)
+        else [all_labels[unit] for unit in units]
+    )
     if examples.places is None:
         at = offsets_of(np.diff(examples.starts)[units])[:-1]
     else:

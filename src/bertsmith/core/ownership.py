@@ -121,8 +121,8 @@ def _check_stale(handle: int, of: Path, error: type[UserError], owner: Owner | N
     """Tell of an owner that has left its lock; refuse if it may be alive on another machine."""
     if owner is None:
         return
-    here = _this_process()
-    if owner.boot != here.boot and owner.host != here.host:
+    this_process = _this_process()
+    if owner.boot != this_process.boot and owner.host != this_process.host:
         shown = os.fstat(handle).st_mtime
         os.utime(handle)  # the disk's own clock, not that of either machine
         silent = os.fstat(handle).st_mtime - shown

@@ -124,8 +124,8 @@ def _groups(lengths: Sequence[int], heads: int, device: torch.device) -> Iterato
 
 def _gather(vectors: Tensor, group: _Group) -> Tensor:
     """Return vectors of a group's tokens, (sequences, heads, longest, head), zero where none is."""
-    taken = vectors[group.tokens] * group.held[:, :, None, None]
-    return taken.transpose(1, 2)
+    gathered = vectors[group.tokens] * group.held[:, :, None, None]
+    return gathered.transpose(1, 2)
 
 
 def _products(left: Tensor, right: Tensor) -> Tensor:

@@ -157,12 +157,12 @@ def with_head(card: str, more: Head, where: Path) -> str:
     if match is None:
         return f"{written(missing)}{card}"
     empty = {key for key in missing if key in head}
-    kept = "".join(
+    other_lines = "".join(
         line
         for line in match["head"].splitlines(keepends=True)
         if line.partition(":")[0].strip() not in empty
     )
-    return f"---\n{kept}{_yaml(missing)}---\n{card[match.end() :]}"
+    return f"---\n{other_lines}{_yaml(missing)}---\n{card[match.end() :]}"
 
 
 def _yaml(head: Head) -> str:

@@ -157,14 +157,14 @@ class _Table:
 
     def holds(self, digests: Digests) -> NDArray[np.bool_]:
         results = np.zeros(len(digests), bool)
-        left = np.arange(len(digests))
+        pending = np.arange(len(digests))
         place = self._first(digests)
-        while len(left):
-            equal = (self._slots[place] == digests[left]).all(axis=1)
+        while len(pending):
+            equal = (self._slots[place] == digests[pending]).all(axis=1)
             used = self._used[place]
-            results[left[equal & used]] = True
+            results[pending[equal & used]] = True
             on = used & ~equal
-            left, place = left[on], self._next(place[on])
+            pending, place = pending[on], self._next(place[on])
         return results
 
     def insert(self, digests: Digests) -> None:

@@ -123,13 +123,13 @@ class GroupEncoder:
                 continue
             texts[digest] = text
             sizes.append(sum(map(size_of, document.paragraphs), TextSize()))
-        given = list(texts.values())
-        encoded = self._encoder.encode(given)
+        texts_given = list(texts.values())
+        encoded = self._encoder.encode(texts_given)
         return EncodedGroup(
             digests=as_digests(texts),
             ids=encoded.ids.astype(self._type, copy=False),
             sentences=encoded.sentences,
-            documents=self._of_each(given, encoded.documents),
+            documents=self._of_each(texts_given, encoded.documents),
             sizes=sizes,
             repeated=repeated,
         )

@@ -248,21 +248,22 @@ def verify_store(
     altered.
     """
     seen: Seen = {}
-    left = []
+    unverified = []
     for folder, record in _files(store):
         check_file(folder, record, verify=False)
         path = folder / record.name
         if known.get(str(path)) == _state(path):
             seen[str(path)] = _state(path)
         else:
-            left.append((path, record))
-    total = sum(record.bytes for _, record in left)
+            unverified.append((path, record))
+    total = sum(record.bytes for _, record in unverified)
     started = time.monotonic()
     with progress("checking the store", total, "bytes") as bar:
-        for number, (path, record) in enumerate(left):
+        for number, (path, record) in enumerate(unverified):
             if seconds is not None and time.monotonic() - started > seconds:
                 say(
-                    f"{len(left) - number} of {counted(len(left), 'file')} of the store were not "
+                    f"{len(unverified) - number} of {counted(len(unverified), 'file')} of the "
+                    "store were not "
                     f"checked byte by byte: the first ones took {seconds:.0f} s of the "
                     "minutes given"
                 )

@@ -226,8 +226,8 @@ class ByteText:
         """Yield the ids with the positions of the pieces, without surrounding blanks."""
         each_part = self._rules.prefix_parts and specials_in_text
         added = self._lacks_blank(text) and not each_part
-        given = " " + text if added else text
-        parts = self._parts(given) if specials_in_text else iter([(0, given, False)])
+        prefixed = " " + text if added else text
+        parts = self._parts(prefixed) if specials_in_text else iter([(0, prefixed, False)])
         for place, part, special in parts:
             if special:
                 yield TextRun(place - added, (self._ids[part],), (0,), (len(part),))
@@ -244,11 +244,11 @@ class ByteText:
 
     def _part_spans(self, part: str, place: int) -> Iterator[TextRun]:
         """Yield the pieces of a part with their positions, without a prepended blank."""
-        given = self._prefixed(part)
-        added = len(given) - len(part)
+        prefixed = self._prefixed(part)
+        added = len(prefixed) - len(part)
         start = 0
-        for end in word_ends(given):
-            yield TextRun(place + start - added, *self._word_spans[given[start:end]])
+        for end in word_ends(prefixed):
+            yield TextRun(place + start - added, *self._word_spans[prefixed[start:end]])
             start = end
 
     def _prefixed(self, part: str) -> str:

@@ -112,8 +112,8 @@ def compiled(exchanges: Mapping[str, str]) -> bytes:
     byte that leads to each, so that blocks of 256 hold all children.
     """
     values, texts = {}, b""
-    for given, text in exchanges.items():
-        values[given.encode() + b"\0"] = len(texts)
+    for source_texts, text in exchanges.items():
+        values[source_texts.encode() + b"\0"] = len(texts)
         texts += text.encode() + b"\0"
     units: dict[int, int] = {0: 0}
     nodes, base = [(b"", 0)], 0

@@ -68,7 +68,7 @@ class Unigram:
         cell = array("f" if rounded else "d", (0.0,))
         scores, sizes = self._scores, self._sizes
         for start in range(size):
-            here = best.sums[start]
+            total = best.sums[start]
             single = False
             for length in sizes.get(text[start : start + _PREFIX], (1,)):
                 score = scores.get(text[start : start + length])
@@ -76,10 +76,10 @@ class Unigram:
                 if score is None or start + length > size:
                     continue
                 single = single or length == 1
-                cell[0] = here + score
+                cell[0] = total + score
                 best.offer(cell[0], start, start + length)
             if not single:
-                cell[0] = here + self._unknown
+                cell[0] = total + self._unknown
                 best.offer(cell[0], start, start + 1)
         return best.traced(text)
 
@@ -244,8 +244,8 @@ class UnigramText:
 
     def _plain(self, text: str, *, prefix: bool) -> Iterator[Sequence[int]]:
         if not prefix or self._rounding_matters(text):
-            given = lowered(text) if self._rules.lowercase else text
-            made = self._normalised(tidied(self._rules, given), prefix=prefix)
+            lowered_text = lowered(text) if self._rules.lowercase else text
+            made = self._normalised(tidied(self._rules, lowered_text), prefix=prefix)
             return iter([self._ids_of(self._pieces(made.text, rounded=True))])
         return iter([self._stretches[stretch].ids for stretch in self._split(text)])
 

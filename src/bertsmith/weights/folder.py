@@ -216,11 +216,11 @@ def _check_place(folder: Path) -> None:
     if not folder.is_dir():
         raise ModelFolderError("is a file", where=folder, remedy="name the model folder it is in")
     inner = folder / "model"
-    for name, there in (
+    for name, exists in (
         (CONFIG_FILE, (folder / CONFIG_FILE).exists()),
         (WEIGHTS_FILE, has_weights),
     ):
-        if not there:
+        if not exists:
             # a run's folder is what people have at hand
             other = str(inner) if (inner / CONFIG_FILE).exists() else "another"
             remedy = f"name {other}"

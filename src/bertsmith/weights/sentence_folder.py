@@ -126,9 +126,9 @@ def read_sentence_folder(folder: Path) -> SentenceSettings | None:
         after.append(_dense(place, folder, width) if kind == "Dense" else _unit(place, folder))
         width = getattr(after[-1], "outputs", width)
     longest, lowercase = _transformer(places[0], folder)
-    prompts, default, kept = _of_texts(folder)
-    if kept is not None and kept < width:
-        after.append(Truncation(kept))
+    prompts, default, features_kept = _of_texts(folder)
+    if features_kept is not None and features_kept < width:
+        after.append(Truncation(features_kept))
     return SentenceSettings(
         network=places[0], pool=pool, after=tuple(after), longest=longest, lowercase=lowercase,
         prompts=prompts, default_prompt=default,

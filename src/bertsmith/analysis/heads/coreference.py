@@ -109,9 +109,9 @@ def _passage(
 
 def anaphors(passage: Passage) -> Iterator[Anaphor]:
     """Yield the mentions with an earlier one of the same; words without tokens take no part."""
-    there = set(passage.split.owner.tolist())
+    words_with_tokens = set(passage.split.owner.tolist())
     mentions = sorted(
-        (mention for mention in passage.mentions if mention.head in there),
+        (mention for mention in passage.mentions if mention.head in words_with_tokens),
         key=attrgetter("head", "begin", "end"),
     )
     for mention in mentions:

@@ -149,9 +149,9 @@ def arcs(parsed: Parsed) -> Iterator[tuple[int, int, str]]:
 
     Those of a word that the tokenizer drops are not.
     """
-    tree, there = parsed.tree, set(parsed.split.owner.tolist())
+    tree, words_with_tokens = parsed.tree, set(parsed.split.owner.tolist())
     for dependent, (head, name) in enumerate(zip(tree.heads, tree.relations, strict=True)):
-        if head >= 0 and name not in LEFT_OUT and {dependent, head} <= there:
+        if head >= 0 and name not in LEFT_OUT and {dependent, head} <= words_with_tokens:
             yield dependent, head, name
 
 

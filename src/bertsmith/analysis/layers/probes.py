@@ -471,7 +471,7 @@ def _padded_trees(layer: int, sentences: Sequence[ProbedSentence]) -> tuple[Tens
     widest = max(len(sentence.words) for sentence in sentences)
     states = torch.zeros(len(sentences), widest, sentences[0].states.shape[-1])
     wanted = torch.zeros(len(sentences), widest, widest)
-    there = torch.zeros(len(sentences), widest, widest)
+    is_word = torch.zeros(len(sentences), widest, widest)
     for row, sentence in enumerate(sentences):
         count = len(sentence.words)
         states[row, :count] = sentence.states[layer]
@@ -479,8 +479,8 @@ def _padded_trees(layer: int, sentences: Sequence[ProbedSentence]) -> tuple[Tens
         # a treebank's sentence may have two roots
         reached = np.isfinite(apart)
         wanted[row, :count, :count] = torch.from_numpy(np.where(reached, apart, 0))
-        there[row, :count, :count] = torch.from_numpy(reached.astype(np.float32))
-    return states, wanted, there
+        is_word[row, :count, :count] = torch.from_numpy(reached.astype(np.float32))
+    return states, wanted, is_word
 
 
 def _squared(mapped: Tensor) -> Tensor:

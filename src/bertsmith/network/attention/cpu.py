@@ -275,10 +275,10 @@ def _rows(counts: Numbers, order: Numbers, rows: Numbers) -> Rows:
 
 def rows_of(take: Numbers, spare: NDArray[np.bool_], total: int) -> Rows:
     """Return rows (rows,) of `total` tokens, given the token of each and which rows are spare."""
-    kept = np.flatnonzero(~spare)
+    real_rows = np.flatnonzero(~spare)
     back = np.empty(total, np.int64)
-    back[take[kept]] = kept
-    others = kept[back[take[kept]] != kept]
+    back[take[real_rows]] = real_rows
+    others = real_rows[back[take[real_rows]] != real_rows]
     empty = torch.from_numpy(np.flatnonzero(spare)) if spare.any() else None
     again = None
     if len(others):

@@ -277,19 +277,19 @@ def read_unlabelled(
     reading.bad_rows.print()
     if not rows:
         raise ExampleError("holds no text", where=file, remedy="name another file")
-    kept = _without_labelled(rows, data)
+    unlabelled = _without_labelled(rows, data)
     unit = _UNITS.get(task.head, "text")
     among = "among the labelled ones"
     if task.question_key is not None:
         among += ", or of the same text as one to measure with"
-    if not kept:
+    if not unlabelled:
         raise ExampleError(
             f"has no {unit}s that are not {among}", where=file, remedy="name another file"
         )
-    left_out = len(rows) - len(kept)
+    left_out = len(rows) - len(unlabelled)
     more = f"; {left_out:,} left out that are {among}" if left_out else ""
-    say(f"unlabelled: {counted(len(kept), unit)} of {file}{more}")
-    return kept
+    say(f"unlabelled: {counted(len(unlabelled), unit)} of {file}{more}")
+    return unlabelled
 
 
 def _without_labelled(rows: Sequence[Any], data: LabelledData[Any]) -> list[Any]:

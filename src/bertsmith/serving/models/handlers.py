@@ -100,8 +100,8 @@ class TaskHandler:
         text: str = getattr(example, name)
         encoded = self.tokenizer.encode_spans(text)
         # windows overlap: their tokens are more than those of the text
-        kept = max(int(len(encoded) * min(self.limit / request.tokens, 0.9)) - 1, 1)
-        text = text[: int(encoded.ends[min(kept, len(encoded)) - 1])]
+        count = max(int(len(encoded) * min(self.limit / request.tokens, 0.9)) - 1, 1)
+        text = text[: int(encoded.ends[min(count, len(encoded)) - 1])]
         if name == "text" and not isinstance(example, Example):
             return raw_text(Example(text=text, text_pair=None, label=None, source=_SOURCE, line=1))
         return replace(example, **{name: text})

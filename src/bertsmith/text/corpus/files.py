@@ -145,11 +145,11 @@ class Corpus:
         self._done = sum(state.size for state in self.states[: start.file])
         guesses = Guesses(first_at_once=True)
         for number, file in enumerate(self.files[start.file :], start.file):
-            here = start if number == start.file else Position(file=number)
+            begin = start if number == start.file else Position(file=number)
             self._check_unchanged(number)
             if kind_of(file) != ".parquet":
                 TextFile(file, CorpusError, self.encoding).examine(guesses)
-            yield from self._of_file(file, here)
+            yield from self._of_file(file, begin)
             self._check_unchanged(number)
             self._current = None
             self._done += self.states[number].size

@@ -127,8 +127,8 @@ def header_of(head: TableHead, columns: Columns, file: TextFile) -> Header:
     return stated_header(columns.header, head.sample, columns.named(), USUAL_NAMES)
 
 
-def _check_distinct(given: Mapping[str, int], labels: Sequence[int], file: TextFile) -> None:
-    held = [(role, index) for role, index in given.items() if role != "group"]
+def _check_distinct(named: Mapping[str, int], labels: Sequence[int], file: TextFile) -> None:
+    held = [(role, index) for role, index in named.items() if role != "group"]
     for role, index in held:
         other = next((name for name, place in held if place == index and name != role), None)
         if other or index in labels:
@@ -138,21 +138,21 @@ def _check_distinct(given: Mapping[str, int], labels: Sequence[int], file: TextF
 
 
 def _by_usual_names(
-    head: TableHead, given: Mapping[str, int], columns: Columns, *, grouped: bool
+    head: TableHead, named: Mapping[str, int], columns: Columns, *, grouped: bool
 ) -> dict[str, int]:
     """Return the columns by role: those given, and others by their usual names."""
-    indices = dict(given)
+    indices = dict(named)
     # a column given for one role has no other role
-    names = ["" if index in given.values() else name for index, name in enumerate(head.names)]
-    if "text" not in given:
-        text, text_pair = _texts(names, paired="text_pair" in given)
+    names = ["" if index in named.values() else name for index, name in enumerate(head.names)]
+    if "text" not in named:
+        text, text_pair = _texts(names, paired="text_pair" in named)
         indices |= {"text": text} if text is not None else {}
         indices |= {"text_pair": text_pair} if text_pair is not None else {}
-    if "label" not in given and not columns.labels:
+    if "label" not in named and not columns.labels:
         label = first_of(names, LABELS)
         if label is not None and label not in indices.values():
             indices["label"] = label
-    if "group" not in given and grouped:
+    if "group" not in named and grouped:
         group = first_of(head.names, GROUPS)
         indices |= {"group": group} if group is not None else {}
     return indices
@@ -175,12 +175,12 @@ def _texts(names: Sequence[str], *, paired: bool) -> tuple[int | None, int | Non
 
 
 def _by_content(
-    head: TableHead, header: Header, given: Mapping[str, int], file: TextFile, *, need_label: bool
+    head: TableHead, header: Header, named: Mapping[str, int], file: TextFile, *, need_label: bool
 ) -> dict[str, int]:
     """Return the columns by role without names: those given, and the others of two columns."""
-    indices, width = dict(given), len(head.names)
+    indices, width = dict(named), len(head.names)
     rows = [row for row in head.sample[header.present is True :] if len(row) == width]
-    left = [index for index in range(width) if index not in indices.values()]
+    unused = [index for index in range(width) if index not in indices.values()]
     if "text" not in indices and "label" not in indices and not need_label and width == 1:
         indices["text"] = 0
     elif width == 2 and not indices:
@@ -189,10 +189,10 @@ def _by_content(
             problem = f"the columns of text and label cannot be told apart; {header.reason}"
             raise file.fault(problem, 1, _by_position(head, pairs=not need_label))
         indices |= {"text": 1 - label, "label": label}
-    elif width == 2 and len(left) == 1 and set(indices) < {"text", "label"}:
+    elif width == 2 and len(unused) == 1 and set(indices) < {"text", "label"}:
         missing = "label" if "text" in indices else "text"
         if missing == "text" or need_label:
-            indices[missing] = left[0]
+            indices[missing] = unused[0]
     return indices
 
 

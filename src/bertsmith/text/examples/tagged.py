@@ -279,8 +279,8 @@ def json_sentences(
     known: list[str] = []
 
     def select_columns(head: TableHead) -> ColumnSelection:
-        given = _given(head, columns, table.file)
-        main = given.get("text", first_of(head.names, (*TOKENS, *TEXTS)))
+        named = _named_columns(head, columns, table.file)
+        main = named.get("text", first_of(head.names, (*TOKENS, *TEXTS)))
         if main is None:
             remedy = (
                 "give a text and its entities, or name its key with --text-column; the keys are: "
@@ -289,7 +289,7 @@ def json_sentences(
             raise table.file.fault("no key that looks like a text", 1, remedy)
         known.append(head.names[main].strip().casefold())
         usual = TAGS if known[0] in TOKENS else (*ENTITIES, *TAGS)
-        marks = given.get("label", first_of(head.names, usual))
+        marks = named.get("label", first_of(head.names, usual))
         if marks is None and need_tags:
             remedy = (
                 "give entities as [start, end, label], or name their key with --label-column; the "
@@ -311,18 +311,18 @@ def json_sentences(
     yield from refused
 
 
-def _given(head: TableHead, columns: Columns, file: TextFile) -> dict[str, int]:
+def _named_columns(head: TableHead, columns: Columns, file: TextFile) -> dict[str, int]:
     """Return the positions of the given keys."""
     columns.check_named(file.path)
-    given = {
+    named = {
         role: column_of(name, head.names, NAMED, file)
         for role in ("text", "label")
         if (name := getattr(columns, role)) is not None
     }
-    if len(set(given.values())) < len(given):
+    if len(set(named.values())) < len(named):
         problem = f"the key {columns.text!r} is named for the text and for the label"
         raise file.fault(problem, 1, "name a different key for each")
-    return given
+    return named
 
 
 def _tokens(file: TextFile, line: int, main: object, marks: object, row: str) -> Words:

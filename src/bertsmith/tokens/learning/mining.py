@@ -135,7 +135,7 @@ def frequent_lengths(
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     codes = np.frombuffer("".join(words).encode("utf-32-le", "surrogatepass"), np.uint32)
     place = np.arange(len(codes))
-    left = np.repeat(offsets[1:], sizes) - place
+    remaining = np.repeat(offsets[1:], sizes) - place
     weights = np.repeat(np.asarray(counts, np.int64), sizes)
     hashes = np.zeros(len(codes), np.uint64)
     hashes[offsets[:-1]] = 1 << 32  # beyond any code point
@@ -146,7 +146,7 @@ def frequent_lengths(
         length += 1
         frequent = _totals(hashes, weights[place]) >= rarest
         lengths[place[frequent]] = length
-        going_on = frequent & (left[place] > length)
+        going_on = frequent & (remaining[place] > length)
         place, hashes = place[going_on], hashes[going_on]
     return lengths.tobytes(), offsets[:-1].tolist()
 

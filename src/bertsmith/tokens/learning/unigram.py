@@ -82,7 +82,7 @@ def frequent_substrings(
     text = "".join(words)
     sizes = np.fromiter(map(len, words), np.int64, len(words))
     begins = np.concatenate([[0], np.cumsum(sizes)])
-    left = np.repeat(begins[1:], sizes) - np.arange(len(text))
+    remaining = np.repeat(begins[1:], sizes) - np.arange(len(text))
     weights = np.repeat(np.asarray(counts, np.float64), sizes)
     _, codes = np.unique(np.frombuffer(text.encode("utf-32-le"), np.uint32), return_inverse=True)
     at = np.full((MAX_PIECE_LENGTH, len(text)), -1, np.int32)
@@ -92,13 +92,13 @@ def frequent_substrings(
     for length in range(1, MAX_PIECE_LENGTH + 1):
         _, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
         totals = np.bincount(numbers, weights[places]).astype(np.float64, copy=False)
-        kept = totals >= (rarest if length > 1 else 0)
-        renumbered = np.where(kept, np.cumsum(kept) - 1 + known, -1)[numbers]
+        frequent = totals >= (rarest if length > 1 else 0)
+        renumbered = np.where(frequent, np.cumsum(frequent) - 1 + known, -1)[numbers]
         at[length - 1, places] = renumbered
-        all_counts.append(totals[kept])
-        all_first.append(places[first[kept]])
-        known += int(kept.sum())
-        going_on = (renumbered >= 0) & (left[places] > length)
+        all_counts.append(totals[frequent])
+        all_first.append(places[first[frequent]])
+        known += int(frequent.sum())
+        going_on = (renumbered >= 0) & (remaining[places] > length)
         places = places[going_on]
         keys = renumbered[going_on] * (int(codes.max()) + 1) + codes[places + length]
         if not len(places):
@@ -126,21 +126,21 @@ class Lattice:
         nodes = np.concatenate([[0], np.cumsum(sizes + 1)])
         inside = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         places = np.repeat(starts, sizes) + inside
-        left = np.repeat(sizes, sizes) - inside
+        remaining = np.repeat(sizes, sizes) - inside
         rows: list[tuple[NDArray[np.int32], ...]] = []
         for length in range(1, min(MAX_PIECE_LENGTH, int(sizes.max(initial=0))) + 1):
             pieces = result.at[length - 1, places]
-            kept = (pieces >= 0) & (left >= length)
-            node = (np.repeat(nodes[:-1], sizes) + inside)[kept]
+            valid = (pieces >= 0) & (remaining >= length)
+            node = (np.repeat(nodes[:-1], sizes) + inside)[valid]
             rows.append(
                 tuple(
                     part.astype(np.int32)
                     for part in (
                         node,
                         node + length,
-                        inside[kept],
-                        inside[kept] + length,
-                        pieces[kept],
+                        inside[valid],
+                        inside[valid] + length,
+                        pieces[valid],
                     )
                 )
             )
@@ -271,8 +271,8 @@ def _count_runs(
     runs: Counter[str] = Counter()
     observer.phase("splitting words", len(stretches))
     for stretch, number in observer.each(stretches.items()):
-        given = lowered(stretch) if rules.lowercase else stretch
-        made = normalised(rules, (), tidied(rules, given), prefix=True)
+        lowered_run = lowered(stretch) if rules.lowercase else stretch
+        made = normalised(rules, (), tidied(rules, lowered_run), prefix=True)
         for run in _runs(made.text):
             # SentencePiece ends a piece at a zero character
             if "\0" not in run:

@@ -59,18 +59,18 @@ def refine(
     ranked = sorted(losses, key=lambda piece: (losses[piece], piece))
     dropped = ranked[: int(_SHARE * len(ranked))]
     gone = frozenset(dropped)
-    kept = [piece for piece in pieces if piece not in gone]
+    remaining = [piece for piece in pieces if piece not in gone]
     if not dropped:
-        return kept
-    least = rarest_worth_adding(words, kept, count=len(dropped), rarest=rarest)
-    miner = PieceMiner(words, kept, rarest=least, observer=observer)
+        return remaining
+    least = rarest_worth_adding(words, remaining, count=len(dropped), rarest=rarest)
+    miner = PieceMiner(words, remaining, rarest=least, observer=observer)
     observer.phase("exchanging pieces", len(dropped), "pieces")
     new: list[str] = []
     for mined in miner.mine(len(dropped)):
         new.append(mined.piece)
         observer.advance()
     back = [piece for piece in reversed(dropped) if piece not in set(new)]
-    return [*kept, *new, *back[: len(dropped) - len(new)]]
+    return [*remaining, *new, *back[: len(dropped) - len(new)]]
 
 
 def _losses(

@@ -102,10 +102,10 @@ def _template(number: re.Pattern[str], name: str) -> tuple[str, str]:
 @cache
 def _tables(kind: FamilyName) -> tuple[dict[str, Variable], dict[str, tuple[str, bool]]]:
     """Return the table of a family, from the hub's names and from Google's."""
-    there = {row.hub: _variable(row.hub, kind) for row in FORMATS[kind].table}
-    back = {made.name: (hub, made.transposed) for hub, made in there.items()}
-    assert len(back) == len(there)
-    return there, back
+    variables = {row.hub: _variable(row.hub, kind) for row in FORMATS[kind].table}
+    back = {made.name: (hub, made.transposed) for hub, made in variables.items()}
+    assert len(back) == len(variables)
+    return variables, back
 
 
 def _variable(hub: str, kind: FamilyName) -> Variable:

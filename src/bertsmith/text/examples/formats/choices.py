@@ -235,14 +235,14 @@ def choice_places(
     names = head.names
     options = find_options(names)
     _check_header(head, columns, file, has_options=bool(options))
-    given = {
+    named = {
         role: column_of(name, names, NAMED if not head.delimited else Header(present=True), file)
         for role in ("text", "text_pair", "label", "id")
         if (name := getattr(columns, role)) is not None
     }
-    _check_distinct(given, options, names, file)
-    question, context = _named_columns(names, given)
-    label = given.get("label", first_of(names, _LABELS))
+    _check_distinct(named, options, names, file)
+    question, context = _named_columns(names, named)
+    label = named.get("label", first_of(names, _LABELS))
     remedy = f"the columns are: {listed(names)}"
     if not options and question is None:
         raise file.fault("no columns that look like options", 1, remedy)
@@ -255,23 +255,23 @@ def choice_places(
             "no column that looks like the label", 1, f"name it with --label-column; {remedy}"
         )
     wanted = {"question": question, "context": context, "label": label}
-    wanted |= {"begins": index_of(names, "sent2"), "id": given.get("id", first_of(names, _IDS))}
+    wanted |= {"begins": index_of(names, "sent2"), "id": named.get("id", first_of(names, _IDS))}
     positions = {role: index for role, index in wanted.items() if index is not None}
     if len(options) == 1:
         return positions | {"options": options[0]}
     return positions | {f"option {number}": index for number, index in enumerate(options)}
 
 
-def _named_columns(names: Sequence[str], given: dict[str, int]) -> tuple[int | None, int | None]:
+def _named_columns(names: Sequence[str], named: dict[str, int]) -> tuple[int | None, int | None]:
     """Return the columns of the question and the context."""
     # a column given for one role has no other role
-    free = ["" if index in given.values() else name for index, name in enumerate(names)]
-    question = given.get("text_pair", first_of(free, _QUESTIONS))
-    if "text" not in given:
+    free = ["" if index in named.values() else name for index, name in enumerate(names)]
+    question = named.get("text_pair", first_of(free, _QUESTIONS))
+    if "text" not in named:
         return question, first_of(free, _CONTEXTS)
-    if "text_pair" not in given and names[given["text"]].strip().casefold() in _QUESTIONS:
-        return given["text"], first_of(free, _CONTEXTS)
-    return question, given["text"]
+    if "text_pair" not in named and names[named["text"]].strip().casefold() in _QUESTIONS:
+        return named["text"], first_of(free, _CONTEXTS)
+    return question, named["text"]
 
 
 def _check_header(head: TableHead, columns: Columns, file: TextFile, *, has_options: bool) -> None:
@@ -292,10 +292,10 @@ def _check_header(head: TableHead, columns: Columns, file: TextFile, *, has_opti
 
 
 def _check_distinct(
-    given: dict[str, int], options: Sequence[int], names: Sequence[str], file: TextFile
+    named: dict[str, int], options: Sequence[int], names: Sequence[str], file: TextFile
 ) -> None:
-    for role, index in given.items():
-        other = next((name for name, place in given.items() if place == index and name != role), "")
+    for role, index in named.items():
+        other = next((name for name, place in named.items() if place == index and name != role), "")
         if other or index in options:
             both = f"{role} and {other or 'an option'}".replace("_", " ")
             problem = f"the column {names[index][:40]!r} is named for {both}"

@@ -221,8 +221,8 @@ def _placed(
     if usual is not None and header.present is False:
         places = content
     roles = (("word", columns.text), ("tag", columns.label), ("sentence", columns.group))
-    given = {role: column_of(name, names, header, file) for role, name in roles if name}
-    places = replace(places, **given, header=header)
+    named = {role: column_of(name, names, header, file) for role, name in roles if name}
+    places = replace(places, **named, header=header)
     if places.tag == places.word or places.tag is None:
         if need_tags:
             remedy = "give words and tags, or name the column of the tags: --label-column"
@@ -241,7 +241,7 @@ def _given_positions(
     places: _ColumnLayout, columns: Columns, tags: TagColumns, width: int
 ) -> _ColumnLayout:
     """Replace the columns that are given as positions."""
-    given: dict[str, Any] = {}
+    positions: dict[str, Any] = {}
     for role, name, position, usual in (
         ("word", columns.text, tags.word, USUAL_TAGS.word),
         ("tag", columns.label, tags.tag, USUAL_TAGS.tag),
@@ -252,10 +252,10 @@ def _given_positions(
             problem = f"the column of the {role} is named twice, by {option} and --tags.{role}"
             raise ConfigError(problem, remedy="omit one of them")
         if position != usual:
-            given[role] = position + width * (position < 0)
+            positions[role] = position + width * (position < 0)
         elif name is not None and is_position(name) and int(name) < width:
-            given[role] = int(name)
-    return replace(places, **given)
+            positions[role] = int(name)
+    return replace(places, **positions)
 
 
 def _by_names(names: Sequence[str]) -> _ColumnLayout | None:
