@@ -166,7 +166,7 @@ def contestants(model: Path, folder: Path) -> list[Way]:
 def compare(ways: list[Way]) -> float:
     """The largest difference of any two vectors; ends the run where they are not the same."""
     vectors = [np.load(way.out) for way in ways if way.out is not None]
-    farthest = max(float(np.abs(each - vectors[0]).max()) for each in vectors)
+    farthest = max(float(np.abs(vector - vectors[0]).max()) for vector in vectors)
     if farthest > 1e-5:
         raise SystemExit(f"vectors differ by {farthest}")
     return farthest
@@ -177,13 +177,13 @@ def table(figures: dict[str, dict[str, float]], better: str) -> Table:
     shown = Table(title="from cold start to the first vector, seconds; files in the cache")
     for column in ("way", "wall", "best", "processor", f"of {better}"):
         shown.add_column(column, justify="left" if column == "way" else "right")
-    for name, each in figures.items():
-        share = each["wall"] / figures[better]["wall"]
+    for name, figure in figures.items():
+        share = figure["wall"] / figures[better]["wall"]
         shown.add_row(
             name,
-            f"{each['wall']:.2f}",
-            f"{each['wall_best']:.2f}",
-            f"{each['processor']:.2f}",
+            f"{figure['wall']:.2f}",
+            f"{figure['wall_best']:.2f}",
+            f"{figure['processor']:.2f}",
             f"{share:.2f}",
         )
     return shown

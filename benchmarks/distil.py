@@ -189,7 +189,7 @@ def _parameters(config: ModelConfig) -> int:
 
     with torch.device("meta"):
         encoder = Encoder(config.encoder)
-    return sum(each.numel() for each in encoder.parameters())
+    return sum(parameter.numel() for parameter in encoder.parameters())
 
 
 def _operations(encoder: EncoderConfig) -> float:
@@ -200,7 +200,7 @@ def _operations(encoder: EncoderConfig) -> float:
 def _claims(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
     """Measure all claims whose models are small enough; print and return the rows."""
     turns = asked.turns or (3 if asked.quick else 7)
-    claims = [each for each in CLAIMS if not asked.quick or each.beside == "BERT-base"]
+    claims = [item for item in CLAIMS if not asked.quick or item.beside == "BERT-base"]
     networks, sizes = {}, {}
     for claim in claims:
         networks[claim] = _network(claim, BESIDE[claim.beside][1])
@@ -220,7 +220,9 @@ def _claims(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]
             "smaller": whole / sizes[claim],
             "operations": _operations(other) / _operations(networks[claim].encoder),
         }  # fmt: skip
-        base = next((each for each in measured if each.name == claim.beside), None)
+        base = next(
+            (measurement for measurement in measured if measurement.name == claim.beside), None
+        )
         if claim in speeds and base is not None:
             row |= {name: speeds[base][name] / value for name, value in speeds[claim].items()} | {
                 "milliseconds": {n: 1000 * v for n, v in speeds[claim].items()}
@@ -254,7 +256,7 @@ def _speeds(
                 if turn:
                     seconds[claim][name].append(time.perf_counter() - began)
     medians = {
-        claim: {name: statistics.median(each) for name, each in found.items()}
+        claim: {name: statistics.median(result) for name, result in found.items()}
         for claim, found in seconds.items()
     }
     return str(next(iter(engines.values()))), medians
@@ -355,7 +357,7 @@ def _rows(name: str, data: Path, kept: Path, asked: argparse.Namespace) -> Rows:
 def _tagged_rows(name: str, data: Path, kept: Path, asked: argparse.Namespace) -> Rows:
     """Return the files of a data set in CoNLL's columns with few of its sentences tagged."""
     blocks = (data / DATA[name].train).read_text("utf-8").split("\n\n")
-    sentences = [each.strip() for each in blocks if each.strip() and "-DOCSTART-" not in each]
+    sentences = [block.strip() for block in blocks if block.strip() and "-DOCSTART-" not in block]
     np.random.default_rng(0).shuffle(sentences)
     folder, end = kept / f"{name}-{asked.labelled}", asked.labelled + asked.unlabelled
     folder.mkdir(parents=True, exist_ok=True)
@@ -408,7 +410,7 @@ def _written(path: Path, rows: Sequence[Example], *, labels: bool = True) -> Pat
         cells = {"text": row.text, "text_pair": row.text_pair}
         if labels:
             cells["label"] = row.label
-        lines.append(json.dumps({name: each for name, each in cells.items() if each is not None}))
+        lines.append(json.dumps({name: cell for name, cell in cells.items() if cell is not None}))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
@@ -462,19 +464,19 @@ def _student(
 
 def _gaps(name: str, student: str, outcome: DistilOutcome) -> list[dict[str, Any]]:
     """Return the figures of each method: how much of the gap to the teacher it closes."""
-    teacher, plain = outcome.entrants[0], outcome.entrants[1 + len(outcome.methods)]
+    teacher, plain = outcome.contenders[0], outcome.contenders[1 + len(outcome.methods)]
     rows = []
-    for method, each in zip(outcome.methods, outcome.entrants[1:], strict=False):
-        gap, won = teacher.mean - plain.mean, each.mean - plain.mean
-        assert each.speed is not None
+    for method, entrant in zip(outcome.methods, outcome.contenders[1:], strict=False):
+        gap, won = teacher.mean - plain.mean, entrant.mean - plain.mean
+        assert entrant.speed is not None
         assert teacher.speed is not None
         rows.append(
             {
                 "data": name, "student": student, "method": method, "teacher": teacher.mean,
-                "plain": plain.mean, "taught": each.mean, "gap": gap,
+                "plain": plain.mean, "taught": entrant.mean, "gap": gap,
                 "closed": won / gap if gap else 0.0,
                 "interval": outcome.differences[method].interval(),
-                "speed": each.speed.bulk / teacher.speed.bulk,
+                "speed": entrant.speed.bulk / teacher.speed.bulk,
             }
         )  # fmt: skip
     return rows

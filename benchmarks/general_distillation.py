@@ -125,7 +125,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=5.0, help="of each student")
     parser.add_argument("--teacher-minutes", type=float, default=15.0)
     parser.add_argument("--seeds", type=int, default=3, help="of fine-tuning; 1 with --quick")
-    parser.add_argument("--cell", action="append", choices=[each.name for each in CELLS])
+    parser.add_argument("--cell", action="append", choices=[item.name for item in CELLS])
     parser.add_argument("--quick", action="store_true", help="all cells in minutes")
     asked = parser.parse_args()
     if asked.data is None:

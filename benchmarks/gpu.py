@@ -36,7 +36,7 @@ from bertsmith.engine.devices import device_named
 from bertsmith.network.families.bert import BERT
 
 PARTS = ("throughput", "rival", "ours", "table")
-LONGEST = (128, 512)
+MAX_LENGTH = (128, 512)
 UTILISATION_BAR, RATIO_BAR = 0.5, 2.5
 
 
@@ -51,7 +51,7 @@ def main() -> None:
         if part == "table" or _path(asked.out, part).exists():
             continue
         if part == "throughput":
-            found: dict[str, Any] = {str(n): _throughput(asked, n) for n in LONGEST}
+            found: dict[str, Any] = {str(n): _throughput(asked, n) for n in MAX_LENGTH}
         else:
             text = text or text_for(_data(), asked.out)
             found = (train_ours if part == "ours" else train_rival)(plan, text)

@@ -205,24 +205,24 @@ def scenarios(
     for number, (name, (do, texts)) in enumerate(asked.items()):
         file = root / f"{model}-{number}.json"
         file.write_text(json.dumps(texts), "utf-8")
-        tokens = sum(len(each.ids) for each in tokenizer.encode_batch(texts))
+        tokens = sum(len(item.ids) for item in tokenizer.encode_batch(texts))
         found.append(Scenario(f"{model}, {name}", do, file, tokens))
     return found, [source]
 
 
 def wanted(options: argparse.Namespace, results: Results) -> list[str]:
     """Return the names of the contestants that are installed and asked for."""
-    from bertsmith.engine.prepared import packs_bf16
+    from bertsmith.engine.prepared import multiplies_packed_bf16
 
     only = (options.only or "").split(",")
     names = []
-    for name, each in CONTESTANTS.items():
+    for name, value in CONTESTANTS.items():
         if name != REFERENCE and not any(part in name for part in only):
             continue
-        if each.precision == "bf16" and not packs_bf16():
+        if value.precision == "bf16" and not multiplies_packed_bf16():
             results.absent[name] = "this processor has no products of bf16"
             continue
-        missing = [module for module in each.needs if importlib.util.find_spec(module) is None]
+        missing = [module for module in value.needs if importlib.util.find_spec(module) is None]
         if missing:
             results.absent[name] = f"{missing[0]} is not installed"
         else:
@@ -244,10 +244,10 @@ def race(
             if process is not None:
                 running[name] = process
                 stack.callback(process.close)
-        for each in asked:
-            results.operations[each.name] = operations(folder, each)
+        for request in asked:
+            results.operations[request.name] = operations(folder, request)
             tried = TRIED_QUICKLY if options.quick else TRIED
-            _take_turns(each, running, options.rounds, tried, results)
+            _take_turns(request, running, options.rounds, tried, results)
         for name, process in running.items():
             results.memory.setdefault(model, {})[name] = process.ask("memory")["bytes"]
         _compare(model, asked[0], running, root, results)
@@ -309,7 +309,7 @@ def _take_turns(
                 times[name].append(found["seconds"])
             # threads that wait for work may spin for some milliseconds
             time.sleep(0.02)
-    results.seconds[scenario.name] = {name: each for name, each in times.items() if each}
+    results.seconds[scenario.name] = {name: item for name, item in times.items() if item}
 
 
 def _compare(
@@ -339,7 +339,7 @@ def operations(folder: Path, scenario: Scenario) -> float:
     tokenizer.no_padding()
     tokenizer.enable_truncation(LARGEST)
     texts = json.loads(scenario.file.read_text("utf-8"))
-    lengths = [len(each.ids) for each in tokenizer.encode_batch(texts)]
+    lengths = [len(item.ids) for item in tokenizer.encode_batch(texts)]
     work = Work(tokens=sum(lengths), pairs=sum(length * length for length in lengths))
     flops = forward_flops(read_config(folder), work)
     return flops if scenario.do == "bulk" else flops / len(texts)
@@ -353,12 +353,12 @@ def measured_peaks(threads: int) -> dict[str, float]:
     """
     import torch
 
-    from bertsmith.engine.prepared import packs_bf16
+    from bertsmith.engine.prepared import multiplies_packed_bf16
     from bertsmith.training.peak import fastest, measure_peak
 
     torch.set_num_threads(threads)
     kinds = {"fp32": torch.float32}
-    if packs_bf16():
+    if multiplies_packed_bf16():
         kinds["bf16"] = torch.bfloat16
     if torch.cpu._is_vnni_supported():
         kinds["int8"] = torch.int8
@@ -402,7 +402,7 @@ def ratios(seconds: dict[str, list[float]]) -> dict[str, float]:
 def show(console: Console, results: Results, peaks: dict[str, float]) -> None:
     """Print a table for each model: milliseconds, the ratio to ours, and the rest."""
     for model, opening in results.opening.items():
-        own = {name: each for name, each in results.seconds.items() if name.startswith(model)}
+        own = {name: second for name, second in results.seconds.items() if name.startswith(model)}
         table = Table(title=f"{model}: milliseconds (times ours at the same precision)")
         table.add_column("")
         for name in own:
@@ -425,7 +425,7 @@ def show(console: Console, results: Results, peaks: dict[str, float]) -> None:
         console.print(table)
         for scenario, tuned in results.tuned.items():
             if scenario.startswith(model):
-                said = "; ".join(f"{name} {each}" for name, each in tuned.items())
+                said = "; ".join(f"{name} {value}" for name, value in tuned.items())
                 console.print(f"  {scenario}: {said}", highlight=False)
     for name, why in results.absent.items():
         console.print(f"left out: {name}: {why}", highlight=False)
@@ -460,10 +460,10 @@ def figures(
         "chip": _processor(),
         "threads": options.threads,
         "load": os.getloadavg()[0],
-        "ratios": {name: ratios(each) for name, each in results.seconds.items()},
+        "ratios": {name: ratios(second) for name, second in results.seconds.items()},
         "seconds": {
-            name: {who: statistics.median(times) for who, times in each.items()}
-            for name, each in results.seconds.items()
+            name: {who: statistics.median(times) for who, times in second.items()}
+            for name, second in results.seconds.items()
         },
         "cosine": results.cosine,
         "opening": results.opening,

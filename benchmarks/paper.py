@@ -73,7 +73,7 @@ def show(laboratory: Laboratory, names: list[str], seeds: int) -> None:
         results: dict[str, list[Results]] = {}
         for cell in experiment.cells:
             found = [laboratory.results(cell, seed, experiment.tasks) for seed in range(seeds)]
-            if ended := [each for each in found if each is not None]:
+            if ended := [result for result in found if result is not None]:
                 results[cell.name] = ended
         if not results:
             continue
@@ -85,7 +85,7 @@ def show(laboratory: Laboratory, names: list[str], seeds: int) -> None:
         console.print(shown)
         figures[name] = {
             cell: {
-                what: {kind: each.numbers() for kind, each in kinds.items()}
+                what: {kind: item.numbers() for kind, item in kinds.items()}
                 for what, kinds in measurements.items()
             }
             for cell, measurements in estimates(experiment, results).items()

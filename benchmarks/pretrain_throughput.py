@@ -117,7 +117,7 @@ def _comparisons(asked: argparse.Namespace, data: Path | None) -> list[tuple[str
     wanted = [("filled", shape, "") for shape in asked.shape]
     names = text_names(data)[:1] if asked.quick else text_names(data)
     wanted += [("text", asked.shape[0], text) for text in asked.text or names]
-    return [each for each in wanted if asked.table in (None, each[0])]
+    return [item for item in wanted if asked.table in (None, item[0])]
 
 
 def _sequences(
@@ -143,7 +143,7 @@ def _compare(
     )  # fmt: skip
     plans = [plan, *_rivals(plan)]
     with ExitStack() as stack:
-        runners = [stack.enter_context(Runner(each, sequences)) for each in plans]
+        runners = [stack.enter_context(Runner(item, sequences)) for item in plans]
         batches = [
             runner.best_batch(asked.batch or _BATCHES[asked.device], asked.seconds / 3)
             for runner in runners
@@ -165,8 +165,8 @@ def _compare(
                 shape=shape,
                 objective=objective,
                 rival=rival.attention + (" compiled" if rival.compiled else ""),
-                ours=statistics.median(each.speed for each in ours),
-                theirs=statistics.median(each.speed for each in theirs),
+                ours=statistics.median(our.speed for our in ours),
+                theirs=statistics.median(their.speed for their in theirs),
                 ratio=statistics.median(mine.speed / its.speed for mine, its in pairs),
                 batches=(batches[0], batch),
                 padding=1 - sum(t.tokens for t in theirs) / sum(t.places for t in theirs),

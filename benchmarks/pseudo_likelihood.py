@@ -45,7 +45,7 @@ def main() -> None:
     ]
     mask = ours.tokenizer.mask_id
     sides: dict[str, Callable[[], list[float]]] = {
-        "bertsmith": lambda: [each["score"] for each in ours.score(texts)],
+        "bertsmith": lambda: [item["score"] for item in ours.score(texts)],
         "transformers": lambda: [_score(theirs, ids, mask, 1) for ids in encoded],
         "transformers, batches of 32": lambda: [_score(theirs, ids, mask, 32) for ids in encoded],
     }
@@ -56,7 +56,7 @@ def main() -> None:
             began = time.perf_counter()
             scores[name] = run()
             seconds[name].append(time.perf_counter() - began)
-    medians = {name: statistics.median(each) for name, each in seconds.items()}
+    medians = {name: statistics.median(second) for name, second in seconds.items()}
     pairs = zip(scores["bertsmith"], scores["transformers"], strict=True)
     apart = max(abs(one - other) / max(1.0, abs(other)) for one, other in pairs)
     tokens = sum(len(ids) - 2 for ids in encoded)

@@ -127,9 +127,9 @@ def parse() -> argparse.Namespace:
     options.only = options.only.split(",")
     options.heads = options.heads.split(",")
     for name, known in (("only", PARTS), ("heads", tuple(SHARES))):
-        for each in getattr(options, name):
-            if each not in known:
-                parser.error(f"--{name}: {each} is none of {', '.join(known)}")
+        for item in getattr(options, name):
+            if item not in known:
+                parser.error(f"--{name}: {item} is none of {', '.join(known)}")
     return options
 
 
@@ -145,7 +145,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> Bench:
         json.loads((minilm / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]
     )
     asked = {
-        "folders": {kind: str(each) for kind, each in folders.items()},
+        "folders": {kind: str(item) for kind, item in folders.items()},
         "questions": draw_questions(options.questions, options.heads, vocabulary),
         "precision": options.precision,
         "threads": len(os.sched_getaffinity(0)),
@@ -153,7 +153,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> Bench:
         "out": str(folder / "questions.pickle"),
     }
     (folder / "asked.json").write_text(json.dumps(asked), "utf-8")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(item for item in sys.path if item)}
     environment.pop("OMP_NUM_THREADS", None)
     done = subprocess.run(
         [sys.executable, "-m", "loading.engine", str(folder / "asked.json")],

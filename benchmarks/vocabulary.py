@@ -66,7 +66,7 @@ def compare(size: int, learn: list[str], words: Counter[str], rounds: int) -> di
             seconds[name].append(time.perf_counter() - began)
             entries[name], pieces[name] = len(vocabulary), pieces_a_word(vocabulary, words)
     assert entries["ours"] <= entries["rival"] == size, entries
-    took = {name: statistics.median(each) for name, each in seconds.items()}
+    took = {name: statistics.median(second) for name, second in seconds.items()}
     return {
         "entries": size,
         "rival_pieces_per_word": round(pieces["rival"], 4),
@@ -125,11 +125,11 @@ def show(results: list[dict[str, float]], learned: int, words: int) -> None:
     shown = Table(title=title)
     for heading in ("entries", "WordPieceTrainer", "bertsmith", "seconds", "seconds", "time"):
         shown.add_column(heading, justify="right")
-    for each in results:
+    for result in results:
         shown.add_row(
-            f"{each['entries']:,}", f"{each['rival_pieces_per_word']:.4f}",
-            f"{each['pieces_per_word']:.4f}", f"{each['rival_seconds']:.1f}",
-            f"{each['seconds']:.1f}", f"{each['time_ratio']:.2f} x",
+            f"{result['entries']:,}", f"{result['rival_pieces_per_word']:.4f}",
+            f"{result['pieces_per_word']:.4f}", f"{result['rival_seconds']:.1f}",
+            f"{result['seconds']:.1f}", f"{result['time_ratio']:.2f} x",
         )  # fmt: skip
     Console().print(shown)
 

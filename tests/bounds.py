@@ -71,7 +71,7 @@ def close_in_kernels(found: Numbers, expected: Numbers, precision: str, what: ob
 
 def close_losses(found: float | Tensor, expected: float | Tensor, what: object = "") -> None:
     """Sums and means over the targets of a batch, relative to themselves."""
-    mine, other = (float(_float64(each)) for each in (found, expected))
+    mine, other = (float(_float64(item)) for item in (found, expected))
     assert mine == pytest.approx(other, rel=1e-5), what
 
 

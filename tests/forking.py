@@ -167,7 +167,7 @@ class Forked(subprocess.Popen[AnyStr]):
         """Start the process; Popen has made the pipes."""
         whole = subprocess.Popen._execute_child  # type: ignore[attr-defined]
         asked: dict[str, Any] = signature(whole).bind(self, *given).arguments
-        argv = [os.fsdecode(each) for each in asked["args"]]
+        argv = [os.fsdecode(item) for item in asked["args"]]
         environment = dict(os.environ if asked["env"] is None else asked["env"])
         usual = not (asked["preexec_fn"] or asked["shell"] or asked["umask"] >= 0)
         if not (usual and forkable(argv, environment)):
@@ -199,8 +199,8 @@ def forkable(argv: Sequence[str], environment: Mapping[str, str]) -> bool:
     if not own or sys.platform != "linux":
         return False
     before = server().environment
-    names = [each for each in {*environment, *before} if each.startswith(_READ_EARLY)]
-    return all(environment.get(each) == before.get(each) for each in names if each != _PATH) and (
+    names = [item for item in {*environment, *before} if item.startswith(_READ_EARLY)]
+    return all(environment.get(name) == before.get(name) for name in names if name != _PATH) and (
         not any(Path(path, "sitecustomize.py").exists() for path in _named(environment))
     )
 
@@ -208,7 +208,7 @@ def forkable(argv: Sequence[str], environment: Mapping[str, str]) -> bool:
 def _named(environment: Mapping[str, str]) -> list[str]:
     """Return the places of modules that an environment names."""
     paths = environment.get(_PATH, "").split(os.pathsep)
-    return [os.path.abspath(each) for each in paths if each]
+    return [os.path.abspath(path) for path in paths if path]
 
 
 def run(
@@ -313,12 +313,12 @@ def _become(asked: Request, files: Sequence[int]) -> None:
     """Let this process have what it was asked to have."""
     # first away from the numbers that they may have to take
     high = max(*asked.kept, *files) + 1
-    moved = [os.dup2(each, high + place) for place, each in enumerate(files)]
+    moved = [os.dup2(file, high + place) for place, file in enumerate(files)]
     for number in {*files} - {*asked.kept}:
         os.close(number)
-    for number, each in zip(asked.kept, moved, strict=True):
-        os.dup2(each, number)
-        os.close(each)
+    for number, item in zip(asked.kept, moved, strict=True):
+        os.dup2(item, number)
+        os.close(item)
     os.chdir(asked.place)
     os.environ.clear()
     os.environ.update(asked.environment)
@@ -413,7 +413,7 @@ def _with_server(asked: Request, before: Server) -> tuple[Request, Callable[[], 
 def _main() -> NoReturn:
     before = Server(os.getpid(), sys.argv[1], dict(os.environ))
     named = set(_named(os.environ))
-    base = [each for each in sys.path[1:] if each not in named]
+    base = [item for item in sys.path[1:] if item not in named]
     for name in _IMPORTED:
         importlib.import_module(name)
     gc.collect()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bertsmith.core.errors import UserError
 from bertsmith.text.bad_rows import BadRows
-from bertsmith.text.examples.recognising import recognise
+from bertsmith.text.examples.detection import recognise
 from mutated import good_files, mutated
 from reading import READERS
 
@@ -60,7 +60,7 @@ def _read(path: Path, reader: str) -> str:
         told.append(error)
     for fault in told:
         assert fault.where == path
-        assert fault.what
+        assert fault.problem
         assert fault.remedy
         assert "\n" not in str(fault)
     written = [line for file in aside.files for line in file.read_text().splitlines()]

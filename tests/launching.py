@@ -22,7 +22,7 @@ class Launched:
         self._output = output
 
     @property
-    def told(self) -> str:
+    def output(self) -> str:
         """What it has said on standard error so far."""
         self._output.seek(0)
         return self._output.read().decode()
@@ -30,18 +30,18 @@ class Launched:
     def ended(self) -> str:
         """What it has said, when it has ended."""
         self.process.wait()
-        return self.told
+        return self.output
 
 
 @contextmanager
-def torchrun(*command: str, place: Path, options: str = "") -> Iterator[Launched]:
+def torchrun(*command: str, folder: Path, options: str = "") -> Iterator[Launched]:
     """A command in two processes, on a port that the system picks."""
     paths = [str(TESTS.parent / "src"), str(TESTS), os.environ.get("PYTHONPATH", "")]
     start = options or "--standalone --nproc-per-node 2"
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "torch.distributed.run", *start.split(), *command],
-            cwd=place,
+            cwd=folder,
             env=os.environ
             | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
             # asked to end, it would kill processes that a busy machine keeps for half a minute
@@ -57,9 +57,9 @@ def torchrun(*command: str, place: Path, options: str = "") -> Iterator[Launched
             process.wait()
 
 
-def ran(*command: str, place: Path) -> str:
+def ran(*command: str, folder: Path) -> str:
     """What a command in two processes says on standard error; it has to end well."""
-    with torchrun(*command, place=place) as launched:
+    with torchrun(*command, folder=folder) as launched:
         told = launched.ended()
         assert launched.process.returncode == 0, told
     return told

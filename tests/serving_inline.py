@@ -59,7 +59,7 @@ class Inline(Link):
         self.cancelled: set[int] = set()
         self.ended = False
         self._loop = asyncio.get_running_loop()
-        self._loop.call_soon(listener.heard, self, Opened(tuple(models)))
+        self._loop.call_soon(listener.on_message, self, Opened(tuple(models)))
 
     def send(self, message: Batch | Cancel) -> None:
         """Take a message."""
@@ -74,13 +74,13 @@ class Inline(Link):
         """Compute the oldest batch."""
         if self.batches and not self.ended:
             batch = self.batches.pop(0)
-            self._listener.heard(self, Done(self._compute(batch), self.seconds, batch.number))
+            self._listener.on_message(self, Done(self._compute(batch), self.seconds, batch.number))
 
     def kill(self) -> None:
         """End as a process that was killed."""
         if not self.ended:
             self.ended = True
-            self._loop.call_soon(self._listener.lost, self)
+            self._loop.call_soon(self._listener.on_exit, self)
 
 
 class Rig:
@@ -121,7 +121,7 @@ async def running(
 ) -> AsyncIterator[Rig]:
     """A server of models that a function computes."""
     config = ServeConfig(
-        models=tuple(each.name for each in models),
+        models=tuple(model.name for model in models),
         limits=limits or LimitsConfig.from_dict(dict(bounds)),
         allowed_hosts=hosts,
     )
@@ -151,7 +151,7 @@ async def serving(*folders: Path, **bounds: float) -> AsyncIterator[Rig]:
     )
     models = open_models(config, threads=1)
     computing = Computing(models, _unsent)
-    facts_of = [each.facts for each in models]
+    facts_of = [model.facts for model in models]
     async with running(facts_of, computing.answer, limits=config.limits) as rig:
         yield rig
 

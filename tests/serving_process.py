@@ -47,12 +47,12 @@ class Started:
 
     def fork_server(self) -> int | None:
         """The process that holds the models; None while there is none."""
-        return next((each for each in self._others() if _name(each) == "bs-models"), None)
+        return next((other for other in self._others() if _name(other) == "bs-models"), None)
 
     def _others(self) -> list[int]:
         """The children of the server, and theirs."""
         children = _children(self.process.pid)
-        return children + [each for child in children for each in _children(child)]
+        return children + [item for child in children for item in _children(child)]
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Ask it to end; return its exit status."""

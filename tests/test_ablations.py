@@ -25,7 +25,7 @@ from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
-from bertsmith.recipes.pretrain.resolving import network_of, requested
+from bertsmith.recipes.pretrain.resolving import network_of, run_of_options
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -85,7 +85,9 @@ def test_vocabulary_and_store_go_on_where_they_were_killed(
 ) -> None:
     monkeypatch.setattr(training, "write_tasks", lambda *_: None)
     corpus, out = tmp_path / "corpus.txt", tmp_path / "out"
-    texts = ("\n".join(each.paragraphs) for each in invented_documents(30))
+    texts = (
+        "\n".join(invented_document.paragraphs) for invented_document in invented_documents(30)
+    )
     corpus.write_text("\n\n".join(texts))
     # what is left of a vocabulary whose process ended as it was written
     (out / "vocab").mkdir(parents=True)
@@ -158,7 +160,7 @@ def test_another_task_needs_the_model_again(out: Path, monkeypatch: pytest.Monke
 def model_of(cell: Cell, out: Path, tokenizer: Tokenizer) -> Model:
     """The network that a cell trains."""
     config = Laboratory(out, QUICK).pretrain_config(cell, 0, out / "run")
-    return build_model(network_of(requested(config, torch.device("cpu")), tokenizer), seed=0)
+    return build_model(network_of(run_of_options(config, torch.device("cpu")), tokenizer), seed=0)
 
 
 def test_sizes_are_layers_and_width(out: Path, tokenizer: Tokenizer) -> None:
@@ -241,7 +243,7 @@ def last_states(model: Model, *sequences: list[int], at: int) -> list[Tensor]:
 def packed(sequences: list[list[int]], segments: list[list[int]] | None = None) -> Batch:
     rows = [np.array(ids, np.int64) for ids in sequences]
     own = segments or [[0] * len(ids) for ids in sequences]
-    return pack(rows, [np.array(each, np.int64) for each in own])
+    return pack(rows, [np.array(item, np.int64) for item in own])
 
 
 def test_without_segments_both_texts_of_a_pair_are_read_alike(

@@ -97,9 +97,9 @@ def test_answers_are_those_of_the_command(
     asked = ASKED[name]
     file = tmp_path / ("asked.jsonl" if isinstance(asked[0], dict) else "asked.txt")
     if isinstance(asked[0], dict):
-        lines = [json.dumps(each) for each in asked]
+        lines = [json.dumps(request) for request in asked]
     else:
-        lines = ["\t".join([each] if isinstance(each, str) else each) for each in asked]
+        lines = ["\t".join([request] if isinstance(request, str) else request) for request in asked]
     if name in ("number", "rank"):
         # a folder that was not fine-tuned knows nothing of pairs
         file = tmp_path / "asked.jsonl"
@@ -122,7 +122,7 @@ def test_classes_are_those_of_a_pipeline_of_transformers(folders: dict[str, Path
     theirs = transformers.pipeline("text-classification", str(folders["class"]), top_k=None)
     found = bertsmith.load(folders["class"], precision="fp32").predict(texts)
     for answer, expected in zip(found, theirs(texts), strict=True):
-        shares = {each["label"]: each["score"] for each in expected}
+        shares = {item["label"]: item["score"] for item in expected}
         assert answer["label"] == expected[0]["label"]
         assert answer["probabilities"] == pytest.approx(shares, abs=1e-5)
 
@@ -134,20 +134,20 @@ def test_masks_are_filled_as_by_a_pipeline_of_transformers(folders: dict[str, Pa
     )
     assert len(found) == 1
     expected = theirs("word1 [MASK] word2")
-    assert [each["piece"] for each in found[0]] == [each["token_str"] for each in expected]
-    scores = [each["score"] for each in expected]
-    assert [each["probability"] for each in found[0]] == pytest.approx(scores, abs=1e-5)
+    assert [item["piece"] for item in found[0]] == [item["token_str"] for item in expected]
+    scores = [item["score"] for item in expected]
+    assert [item["probability"] for item in found[0]] == pytest.approx(scores, abs=1e-5)
 
 
 def test_masks_are_filled_by_choices_and_together(folders: dict[str, Path]) -> None:
     model = bertsmith.load(folders["pretrained"], precision="fp32")
     masks = model.fill_mask("[MASK] word2", choices=["word3", "word4 word5"])
-    pieces = {each["word"]: each["pieces"] for each in masks[0]}
+    pieces = {item["word"]: item["pieces"] for item in masks[0]}
     assert pieces == {"word3": 1, "word4 word5": 2}
-    together = model.fill_mask("[MASK] word2 [MASK]", joint=True)
-    assert [set(each) for each in together] == [{"piece", "probability"}] * 2
+    fused_linear = model.fill_mask("[MASK] word2 [MASK]", joint=True)
+    assert [set(item) for item in fused_linear] == [{"piece", "probability"}] * 2
     (found,) = model.predict(["[MASK] word2 [MASK]"], joint=True)
-    assert found["joint"]["fillings"] == together
+    assert found["joint"]["fillings"] == fused_linear
     assert sorted(found["joint"]["order"]) == [1, 2]
     with pytest.raises(ConfigError, match="most_pieces is 9; it must be in"):
         model.fill_mask("[MASK]", most_pieces=9)
@@ -171,7 +171,7 @@ def test_a_model_asked_in_many_ways_keeps_few_of_them(
         model.predict([], min_confidence=number / 100)
     gc.collect()
     assert len(opened) == 60
-    assert sum(each() is not None for each in opened) < 40
+    assert sum(item() is not None for item in opened) < 40
     # the latest are kept
     model.predict([], min_confidence=0.59)
     assert len(opened) == 60
@@ -199,7 +199,7 @@ def test_vectors_and_answers_have_the_precision_of_the_model(
     folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folders["number"].parent)
-    model, half = (bertsmith.load("number", precision=each) for each in ("fp32", "bf16"))
+    model, half = (bertsmith.load("number", precision=item) for item in ("fp32", "bf16"))
     # a relative name is that of the folder in which the model was opened
     monkeypatch.chdir(tmp_path)
     texts = ["word1 word2", "word3"]
@@ -232,7 +232,7 @@ def test_rows_and_files_are_scored_alike(folders: dict[str, Path], tmp_path: Pat
 def test_a_stream_is_asked_and_options_are_those_of_the_command(folders: dict[str, Path]) -> None:
     model = bertsmith.load(folders["class"], threads=1)
     found = model.predict((text for text in TEXTS), top=2)
-    assert [len(each["probabilities"] or "--") for each in found] == [2] * 4
+    assert [len(result["probabilities"] or "--") for result in found] == [2] * 4
     causal = bertsmith.load(folders["causal"])
     assert len(causal.predict(["word1"], max_new_tokens=3)[0]["continuation"].split()) == 3
     drawn = [causal.predict(["word1"] * 4, temperature=9.0, seed=seed) for seed in (1, 1, 2)]
@@ -278,9 +278,9 @@ def test_what_functions_return_is_shown_in_a_short_line(
         (tuned, f"<FinetuneOutcome {str(tmp_path / 'task')!r}: classify, accuracy "),
         (tuned.best, "TrialResult(seed="),
     ]
-    for each, begins in shown:
-        assert repr(each).startswith(begins)
-        assert len(repr(each)) < 250
+    for figures, begins in shown:
+        assert repr(figures).startswith(begins)
+        assert len(repr(figures)) < 250
     assert repr(tuned.data) == (
         "<LabelledData: classify, 36 and 4 examples to train and measure, 2 labels>"
     )

@@ -172,9 +172,9 @@ def follow(name: str, follower: Follower) -> None:
         for command in commands(block):
             follower.shell(command)
     snippets = [block for block in blocks(page(name)) if block.language == "python"]
-    for together in [[each] for each in snippets] if name == README else [snippets]:
-        if together:
-            follower.snippets(name, together)
+    for fused_linear in [[snippet] for snippet in snippets] if name == README else [snippets]:
+        if fused_linear:
+            follower.snippets(name, fused_linear)
 
 
 def test_the_tour_can_be_walked(tmp_path: Path, programs: Path) -> None:

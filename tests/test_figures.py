@@ -104,9 +104,9 @@ def test_importers_are_found_whatever_the_form_of_the_import(package: Path) -> N
 
 def test_functions_are_counted_without_self(package: Path) -> None:
     functions = {
-        each.place.removeprefix("made."): (each.lines, each.parameters)
+        item.place.removeprefix("made."): (item.lines, item.parameters)
         for module in read_package(package).values()
-        for each in functions_of(module)
+        for item in functions_of(module)
     }
     assert functions == {
         "cli.main": (4, 1),

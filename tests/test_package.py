@@ -117,7 +117,7 @@ def test_public_names_exist() -> None:
     for name in listing:
         module = importlib.import_module(name)
         assert len(module.__all__) == len(set(module.__all__)), name
-        assert [each for each in module.__all__ if not hasattr(module, each)] == [], name
+        assert [item for item in module.__all__ if not hasattr(module, item)] == [], name
 
 
 def test_functions_can_be_read_at_a_glance() -> None:

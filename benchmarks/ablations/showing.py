@@ -74,7 +74,7 @@ def estimates(
     same data of a seed where the cells allow.
     """
     by_cell = {
-        name: [measured(each, experiment.tasks) for each in seeds]
+        name: [measured(seed, experiment.tasks) for seed in seeds]
         for name, seeds in results.items()
     }
     first = by_cell.get(experiment.cells[0].name, [])

@@ -125,7 +125,7 @@ class Laboratory:
     def finetune(self, cell: Cell, seed: int, name: str, work: Path) -> Results:
         """Fine-tune a cell's model on a task, or go on; returns its scores on dev."""
         task, layers = TASKS[name], cell.size.split("/")[0]
-        options = [each.replace("{layers}", layers) for each in task.options]
+        options = [option.replace("{layers}", layers) for option in task.options]
         files = self.out / "tasks"
         arguments = [
             work / "run" / "model", files / task.train, "--dev", files / task.dev,
@@ -180,7 +180,7 @@ def _as_json(task: FinetuneTask) -> Results:
 
 def config_of(verb: str, arguments: Sequence[object]) -> Config:
     """Return the config that the command line makes of arguments."""
-    return read_arguments(verb, COMMANDS[verb], [str(each) for each in arguments])
+    return read_arguments(verb, COMMANDS[verb], [str(argument) for argument in arguments])
 
 
 def run_verb(verb: str, *arguments: object) -> None:

@@ -146,7 +146,7 @@ def _judged(model: Model, text: Text, judge: Judge, device: torch.device) -> dic
     with tempfile.TemporaryDirectory() as folder:
         # a copy on the host is saved; the model itself stays where it is
         host = Model(model.config)
-        host.load_state_dict({name: each.cpu() for name, each in model.state_dict().items()})
+        host.load_state_dict({name: value.cpu() for name, value in model.state_dict().items()})
         save_model(Path(folder) / "model", host, text.tokenizer)
         saved = BertForMaskedLM.from_pretrained(Path(folder) / "model")
     return judge(saved.to(device))

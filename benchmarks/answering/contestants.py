@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 Vectors = NDArray[np.float32]
 Ids = list[list[int]]
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
-_LONGEST = 512
+_MAX_LENGTH = 512
 
 
 class Opened(Protocol):
@@ -63,12 +63,12 @@ def _tokenizer(folder: Path) -> Any:  # noqa: ANN401
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
-    tokenizer.enable_truncation(_LONGEST)
+    tokenizer.enable_truncation(_MAX_LENGTH)
     return tokenizer
 
 
 def _ids(tokenizer: Any, texts: list[str]) -> Ids:  # noqa: ANN401
-    return [each.ids for each in tokenizer.encode_batch_fast(texts)]
+    return [item.ids for item in tokenizer.encode_batch_fast(texts)]
 
 
 def _batches(ids: Ids, size: int) -> Iterator[tuple[list[int], Ids]]:
@@ -169,7 +169,7 @@ class SentenceTransformers:
         found = self._model.encode(
             texts, batch_size=batch, show_progress_bar=False, convert_to_numpy=False
         )
-        return np.stack([each.float().numpy() for each in found])
+        return np.stack([result.float().numpy() for result in found])
 
     def single(self, text: str) -> Vectors:
         """Return the vector of a text."""
@@ -222,8 +222,8 @@ def convert_openvino(folder: Path, work: Path, precision: str, texts: list[str])
     if not plain.exists():
         with torch.no_grad():
             converted = ov.convert_model(_with_pooling(folder), example_input=_example())
-        for each in converted.inputs:
-            each.get_node().set_partial_shape(ov.PartialShape([-1, -1]))
+        for item in converted.inputs:
+            item.get_node().set_partial_shape(ov.PartialShape([-1, -1]))
         converted.validate_nodes_and_infer_types()
         ov.save_model(converted, plain, compress_to_fp16=False)
     if precision == "int8":
@@ -435,8 +435,8 @@ _OURS = ("bertsmith.recipes.loaded",)
 _OPENVINO, _NNCF, _ORT = ("openvino",), ("openvino", "nncf"), ("onnxruntime", "onnx")
 
 CONTESTANTS: dict[str, Contestant] = {
-    each.name: each
-    for each in (
+    item.name: item
+    for item in (
         Contestant(library="network", precision="fp32", needs=_OURS, open=Network),
         *(
             Contestant(library=OURS, precision=number, needs=_OURS, open=Ours)

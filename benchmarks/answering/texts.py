@@ -46,5 +46,5 @@ def of_length(tokens: int, count: int, tokenizer: Tokenizer) -> list[str]:
 def _words(vocabulary: list[str]) -> list[str]:
     """Return words that are one token each."""
     return sorted(
-        each for each in vocabulary if each.isascii() and each.isalpha() and len(each) > 3
+        item for item in vocabulary if item.isascii() and item.isalpha() and len(item) > 3
     )

@@ -78,9 +78,9 @@ class Worker:
         """Return the largest resident set so far."""
         del texts
         line = next(
-            each
-            for each in Path("/proc/self/status").read_text("utf-8").splitlines()
-            if each.startswith("VmHWM")
+            item
+            for item in Path("/proc/self/status").read_text("utf-8").splitlines()
+            if item.startswith("VmHWM")
         )
         return {"bytes": int(line.split()[1]) * 1024}
 

@@ -57,7 +57,9 @@ def measure(folder: Path) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     names: dict[str, Any] = {}
     for alternatives in ENTRY_POINTS:
-        name = next((each for each in alternatives if _exists(folder, each)), None)
+        name = next(
+            (alternative for alternative in alternatives if _exists(folder, alternative)), None
+        )
         if name is not None:
             # the first name stands for all, so that before and after are one line of the table
             key = f"modules loaded by import {alternatives[0]}"

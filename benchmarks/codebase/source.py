@@ -17,7 +17,7 @@ from typing import Any
 
 QUESTION_WORDS = frozenset(("What", "Whether", "How", "Who", "Where", "Which", "That"))
 """First words of docstrings that are neither an imperative nor a noun phrase."""
-MOST_PARAMETERS = 8
+MAX_PARAMETERS = 8
 
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -69,7 +69,7 @@ def count(folder: Path) -> dict[str, Any]:
     same = {name: by for name, by in single.items() if modules[by].folder == modules[name].folder}
     functions = [function for module in modules.values() for function in functions_of(module)]
     sizes = sorted(function.lines for function in functions)
-    wide = sorted(each.place for each in functions if each.parameters > MOST_PARAMETERS)
+    wide = sorted(function.place for function in functions if function.parameters > MAX_PARAMETERS)
     entries = entries_per_folder(folder)
     docstrings = [text for module in modules.values() for text in docstrings_of(module.tree)]
     questions = [text for text in docstrings if text.split(maxsplit=1)[0] in QUESTION_WORDS]
@@ -83,7 +83,7 @@ def count(folder: Path) -> dict[str, Any]:
         "function p50, lines": percentile(sizes, 0.5),
         "function p95, lines": percentile(sizes, 0.95),
         "longest function, lines": sizes[-1],
-        f"functions over {MOST_PARAMETERS} parameters": len(wide),
+        f"functions over {MAX_PARAMETERS} parameters": len(wide),
         "modules with one importer": len(single),
         "modules with one importer, in the same folder": len(same),
         "imports for type checkers alone": sum(map(len, typing_only.values())),
@@ -122,18 +122,18 @@ def functions_of(module: Module) -> Iterator[Function]:
     The constructor that a dataclass is given is not written out and so not among them.
     """
     methods = {
-        id(each)
+        id(item)
         for node in ast.walk(module.tree)
         if isinstance(node, ast.ClassDef)
-        for each in node.body
-        if not _is_static(each)
+        for item in node.body
+        if not _is_static(item)
     }
     for node in ast.walk(module.tree):
         if isinstance(node, _FUNCTION):
             given = node.args
             several = [given.vararg, given.kwarg]
             number = len(given.posonlyargs) + len(given.args) + len(given.kwonlyargs)
-            number += sum(each is not None for each in several) - (id(node) in methods)
+            number += sum(item is not None for item in several) - (id(node) in methods)
             assert node.end_lineno is not None
             yield Function(
                 place=f"{module.name}.{node.name}",
@@ -143,7 +143,7 @@ def functions_of(module: Module) -> Iterator[Function]:
 
 
 def _is_static(node: ast.stmt) -> bool:
-    names = [ast.unparse(each) for each in getattr(node, "decorator_list", [])]
+    names = [ast.unparse(item) for item in getattr(node, "decorator_list", [])]
     return not isinstance(node, _FUNCTION) or "staticmethod" in names
 
 
@@ -180,14 +180,14 @@ def single_importers(
 def _imported(node: ast.AST, module: Module, modules: Mapping[str, Module]) -> Iterator[str]:
     """Yield the modules of the package that one statement imports."""
     if isinstance(node, ast.Import):
-        yield from (each.name for each in node.names if each.name in modules)
+        yield from (name.name for name in node.names if name.name in modules)
     elif isinstance(node, ast.ImportFrom):
         base = node.module or ""
         if node.level:
             parts = module.folder.split(".")
             base = ".".join([*parts[: len(parts) - node.level + 1], *([base] if base else [])])
-        for each in node.names:
-            inner = f"{base}.{each.name}"
+        for name in node.names:
+            inner = f"{base}.{name.name}"
             if inner in modules:
                 yield inner
             elif base in modules:

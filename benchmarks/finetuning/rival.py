@@ -34,7 +34,7 @@ from bertsmith.tasks.task import score_answers
 from finetuning.sides import Ended, Sample, Steps
 from finetuning.tasks import Learned
 
-_LONGEST, _SPAN_LONGEST, _SPAN_STRIDE = 128, 384, 128
+_MAX_LENGTH, _SPAN_LONGEST, _SPAN_STRIDE = 128, 384, 128
 Feature = dict[str, Any]
 
 
@@ -182,7 +182,7 @@ def _scores(
             logits = torch.stack([found.start_logits, found.end_logits], -1)
         else:
             logits = found.logits
-        outputs += [each.float().numpy() for each in logits]
+        outputs += [logit.float().numpy() for logit in logits]
     answers = kind.answers(learned, data.dev, features, outputs)
     return score_answers(data.task, data.dev, answers, data.labels).scores
 
@@ -191,7 +191,7 @@ def _texts(
     tokenizer: PreTrainedTokenizerBase, learned: Learned, rows: Sequence[Any], labelled: bool
 ) -> list[Feature]:
     second = None if rows[0].text_pair is None else [row.text_pair for row in rows]
-    encoded = tokenizer([row.text for row in rows], second, truncation=True, max_length=_LONGEST)
+    encoded = tokenizer([row.text for row in rows], second, truncation=True, max_length=_MAX_LENGTH)
     number = {label: index for index, label in enumerate(learned.data.labels)}
     features = [
         {key: encoded[key][place] for key in ("input_ids", "token_type_ids", "attention_mask")}
@@ -220,7 +220,9 @@ def _words(
     features = []
     for row in rows:
         words = [row.text[start:end] for start, end in row.words]
-        encoded = tokenizer(words, is_split_into_words=True, truncation=True, max_length=_LONGEST)
+        encoded = tokenizer(
+            words, is_split_into_words=True, truncation=True, max_length=_MAX_LENGTH
+        )
         owners = encoded.word_ids()
         first = [
             owner if owner is not None and owner != before else None
@@ -256,7 +258,7 @@ def _options(
     features = []
     for row in rows:
         firsts = [row.text] * len(row.choices)
-        encoded = tokenizer(firsts, list(row.choices), truncation=True, max_length=_LONGEST)
+        encoded = tokenizer(firsts, list(row.choices), truncation=True, max_length=_MAX_LENGTH)
         features.append(dict(encoded.data) | ({"labels": row.label} if labelled else {}))
     return features
 

@@ -12,8 +12,8 @@ from bertsmith.batches import DataPosition
 from bertsmith.batches.examples import ExampleBatches
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model
-from bertsmith.recipes.finetune.inputs import Prepared, prepare, room_of
-from bertsmith.recipes.finetune.recipe import model_maker
+from bertsmith.recipes.finetune.inputs import Prepared, limits_of, prepare
+from bertsmith.recipes.finetune.recipe import model_factory
 from bertsmith.recipes.finetune.trial import prepare_model, run_trial, trimmed_embeddings
 from bertsmith.tasks.answering import measure, task_predictor
 from bertsmith.training.loop import fit
@@ -85,11 +85,11 @@ def train(learned: Learned, model: Path, seed: int, *, sample: Sample | None = N
     began = time.perf_counter()
     data, settings = learned.data, learned.settings
     base, tokenizer = load_model(model)
-    room = room_of(data.task, settings, base.config.encoder.longest)
+    limits = limits_of(data.task, settings, base.config.encoder.longest)
     if data.task.head == "span":
-        room = replace(room, stride=128)
-    prepared = prepare(data, tokenizer, room)
-    make = model_maker(model, data.task, data.labels, torch.device("cpu"))
+        limits = replace(limits, stride=128)
+    prepared = prepare(data, tokenizer, limits)
+    make = model_factory(model, data.task, data.labels, torch.device("cpu"))
     if sample is not None:
         net = make(seed)
         opened = time.perf_counter()
@@ -100,8 +100,8 @@ def train(learned: Learned, model: Path, seed: int, *, sample: Sample | None = N
     wall = time.perf_counter() - began
     scores = dict(result.scores)
     if learned.test:
-        test = prepare(learned.tested.data, tokenizer, room).dev
-        predictor = task_predictor(data.task, net, tokenizer, room)
+        test = prepare(learned.tested.data, tokenizer, limits).dev
+        predictor = task_predictor(data.task, net, tokenizer, limits)
         found = measure(predictor, learned.test, test).scores
         scores |= {f"test_{name}": value for name, value in found.items()}
     return Ended(
@@ -119,7 +119,7 @@ def _answering(prepared: Prepared, net: Model, sample: Sample) -> float:
     some = replace(data, dev=data.dev[: sample.rows])
     net.eval()
     began = time.perf_counter()
-    predictor = task_predictor(task, net, prepared.tokenizer, prepared.room)
+    predictor = task_predictor(task, net, prepared.tokenizer, prepared.limits)
     measure(predictor, some.dev, predictor.answering.encode(some.dev))
     return (time.perf_counter() - began) * len(data.dev) / len(some.dev)
 

@@ -19,13 +19,13 @@ from bertsmith.recipes.pretrain.recipe import start
 from bertsmith.recipes.pretrain.resolving import resolve
 from bertsmith.training.config import Budget
 from bertsmith.training.distribution import ALONE
+from bertsmith.training.gradients import compute_gradient
 from bertsmith.training.loop import Session, fit
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import matrix_peak
 from bertsmith.training.processes import keep_large_blocks
 from bertsmith.training.replicas import Replica
 from bertsmith.training.schedule import Timing
-from bertsmith.training.stepping import gradient_of
 from bertsmith.weights.folder import save_model
 from learning.clock import Clock
 from learning.text import LENGTH, Novels
@@ -114,7 +114,7 @@ def stepper(novels: Novels) -> Callable[[], int]:
     def step() -> int:
         nonlocal place, steps
         batch, place = batches.next_batch(place)
-        gradient_of(replica, [batch], chosen.seed, steps, clip=chosen.max_gradient_norm)
+        compute_gradient(replica, [batch], chosen.seed, steps, clip=chosen.max_gradient_norm)
         optimiser.step(0.1)
         steps += 1
         return batch.tokens

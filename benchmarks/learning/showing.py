@@ -48,7 +48,7 @@ def figures(curves: list[Curve]) -> dict[str, Any]:
 
 def _minutes_to(curve: Curve, loss: float) -> float | None:
     """When a curve was first seen at or below a loss; None if never."""
-    return next((each["minutes"] for each in curve.points if each["loss"] <= loss), None)
+    return next((point["minutes"] for point in curve.points if point["loss"] <= loss), None)
 
 
 def draw(curves: list[Curve], path: Path) -> None:
@@ -63,8 +63,8 @@ def draw(curves: list[Curve], path: Path) -> None:
         tried = curve.arm.name.startswith("select:")
         ours = curve.arm.side == "quick"
         axes.plot(
-            [each["minutes"] for each in curve.points],
-            [each["loss"] for each in curve.points],
+            [point["minutes"] for point in curve.points],
+            [point["loss"] for point in curve.points],
             marker=".",
             linewidth=1 if tried else 2,
             linestyle=":" if tried else "-",

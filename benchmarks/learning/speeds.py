@@ -45,7 +45,7 @@ def measure(out: Path, text: Novels, vocabulary: Path, threads: int) -> None:
             found[side].append(connection.recv())
     for connection in asked.values():
         connection.send(None)
-    medians = {side: round(statistics.median(each), 1) for side, each in found.items()}
+    medians = {side: round(statistics.median(result), 1) for side, result in found.items()}
     (out / _FILE).write_text(json.dumps(medians) + "\n", encoding="utf-8")
     print(json.dumps({"tokens_per_second": found, "medians": medians}))
 

@@ -58,7 +58,7 @@ def our_server(bench: Bench, port: int | None = None, /, **more: str) -> Iterato
         options["--workers"] = str(bench.options.workers)
     command = [
         sys.executable, "-m", "bertsmith", "serve", *map(str, bench.folders.values()),
-        "--name", ",".join(bench.folders), *(each for pair in options.items() for each in pair),
+        "--name", ",".join(bench.folders), *(item for pair in options.items() for item in pair),
     ]  # fmt: skip
     server = Server("ours", command, port, "/ready", bench.folder / "ours.log")
     try:
@@ -70,14 +70,14 @@ def our_server(bench: Bench, port: int | None = None, /, **more: str) -> Iterato
 
 def outcome(bench: Bench, part: str, found: dict[str, Any]) -> None:
     """Tell what all loads tell."""
-    statuses = ", ".join(f"{name}: {each:,}" for name, each in sorted(found["statuses"].items()))
+    statuses = ", ".join(f"{name}: {item:,}" for name, item in sorted(found["statuses"].items()))
     lost = found["statuses"].get("lost", 0) + found["unanswered"]
-    failed = sum(each for name, each in found["statuses"].items() if name[:1] == "5")
+    failed = sum(value for name, value in found["statuses"].items() if name[:1] == "5")
     wrong = sum(found["wrong"].values())
     bench.tell(part, "statuses", statuses)
     bench.tell(part, "wrong, lost, 5xx", f"{wrong}, {lost}, {failed}")
     if "200" in found["latency"]:
         latency = found["latency"]["200"]
         bench.tell(part, "p50, p99 of answers", f"{latency['p50']:.3f} s, {latency['p99']:.3f} s")
-    for each in found["examples"]:
-        bench.tell(part, "example", each)
+    for item in found["examples"]:
+        bench.tell(part, "example", item)

@@ -140,7 +140,7 @@ class Clients:
     def __init__(self, load: Load) -> None:
         self._load = load
         self._questions = read_questions(Path(load.questions))
-        self._requests = [_request(each, load) for each in self._questions]
+        self._requests = [_request(question, load) for question in self._questions]
         self._tally = Tally()
         self._stop = asyncio.Event()
         self._began = 0.0
@@ -344,7 +344,7 @@ def summary(tally: Tally, load: Load, seconds: float) -> dict[str, Any]:
         "seconds": min(seconds, load.seconds),
         "sent": tally.sent,
         "statuses": dict(tally.statuses),
-        "unanswered": tally.sent - sum(len(each) for each in tally.latencies.values()),
+        "unanswered": tally.sent - sum(len(latency) for latency in tally.latencies.values()),
         "latency": shown,
         "answers_per_second": during / min(seconds, load.seconds),
         # of servers that answer many at once, hardly one answer may come in time

@@ -75,7 +75,7 @@ def _shares(expected: dict[str, float], found: dict[str, float], bound: float) -
 
 
 def _wrong_class(expected: Any, found: Any, bound: float) -> str | None:  # noqa: ANN401
-    shares = {each["label"]: each["score"] for each in found["scores"]}
+    shares = {item["label"]: item["score"] for item in found["scores"]}
     problem = _shares(expected["probabilities"], shares, bound)
     if problem is None and found["label"] != expected["label"]:
         best = expected["probabilities"][expected["label"]]
@@ -85,29 +85,31 @@ def _wrong_class(expected: Any, found: Any, bound: float) -> str | None:  # noqa
 
 
 def _wrong_labels(expected: Any, found: Any, bound: float) -> str | None:  # noqa: ANN401
-    shares = {each["label"]: each["score"] for each in found["scores"]}
+    shares = {item["label"]: item["score"] for item in found["scores"]}
     problem = _shares(expected["probabilities"], shares, 2 * bound)
     differ = set(found["labels"]) ^ set(expected["labels"])
-    if problem is None and any(abs(shares[each] - 0.5) > 2 * bound for each in differ):
+    if problem is None and any(abs(shares[item] - 0.5) > 2 * bound for item in differ):
         return f"labels {found['labels']}, not {expected['labels']}"
     return problem
 
 
 def _wrong_value(expected: Any, found: Any, bound: float) -> str | None:  # noqa: ANN401
-    (value,) = (each for name, each in expected.items() if isinstance(each, float))
+    (value,) = (item for name, item in expected.items() if isinstance(item, float))
     return _far("value", value, found["value"], bound * max(1.0, abs(value)))
 
 
 def _wrong_tags(expected: Any, found: Any, bound: float) -> str | None:  # noqa: ANN401
     def places(entities: Any, share: str) -> dict[tuple[int, int, str], float]:  # noqa: ANN401
-        return {(each["start"], each["end"], each["label"]): each[share] for each in entities}
+        return {
+            (entity["start"], entity["end"], entity["label"]): entity[share] for entity in entities
+        }
 
     mine = places(expected["entities"], "probability")
     other = places(found["entities"], "score")
     if mine.keys() != other.keys():
         return f"entities {sorted(mine.keys() ^ other.keys())[:4]}"
     problems = (_far(str(key), mine[key], other[key], bound) for key in mine)
-    return next((each for each in problems if each), None)
+    return next((problem for problem in problems if problem), None)
 
 
 def _wrong_span(expected: Any, found: Any, bound: float) -> str | None:  # noqa: ANN401
@@ -126,14 +128,14 @@ def _wrong_choice(expected: Any, found: Any, bound: float) -> str | None:  # noq
         return f"choice {found['choice']}, not {expected['choice']}"
     pairs = zip(shares, found["scores"], strict=True)
     problems = (_far("choice", mine, other, bound) for mine, other in pairs)
-    return next((each for each in problems if each), None)
+    return next((problem for problem in problems if problem), None)
 
 
 def _wrong_masks(expected: Any, found: Any, bound: float) -> str | None:  # noqa: ANN401
     for mine, other in zip(expected["masks"], found["masks"], strict=True):
         problem = _shares(
-            {each["piece"]: each["probability"] for each in mine},
-            {each["token"]: each["score"] for each in other["candidates"]},
+            {item["piece"]: item["probability"] for item in mine},
+            {item["token"]: item["score"] for item in other["candidates"]},
             bound,
         )
         if problem:

@@ -27,14 +27,14 @@ def main() -> None:
         if not own:
             continue
         model = open_model(Path(folder), asked["precision"], asked["threads"])
-        inputs = [each for _, each in own]
+        inputs = [item for _, item in own]
         expected = answered(model, kind, inputs)
         seconds[kind] = _median(model, kind, inputs, asked["rounds"])
-        for (number, each), answer in zip(own, expected, strict=True):
-            question = Question(kind=kind, model=kind, inputs=each, expected=answer)
+        for (number, item), answer in zip(own, expected, strict=True):
+            question = Question(kind=kind, model=kind, inputs=item, expected=answer)
             questions[number] = question
         del model
-    save_questions(Path(asked["out"]), [each for each in questions if each is not None])
+    save_questions(Path(asked["out"]), [item for item in questions if item is not None])
     print(json.dumps({"seconds": seconds}))
 
 

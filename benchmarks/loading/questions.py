@@ -115,7 +115,7 @@ def answered(model: Any, kind: str, inputs: list[Any]) -> list[Any]:  # noqa: AN
     """Return the answers of an opened model, each as `comparing` compares them."""
     if kind == "vectors":
         return [Numbers(vector.astype("float64")) for vector in model.embed(inputs)]
-    rows = [{"id": str(n), **each} for n, each in enumerate(inputs)] if kind == "spans" else inputs
+    rows = [{"id": str(n), **item} for n, item in enumerate(inputs)] if kind == "spans" else inputs
     return model.predict(rows)  # type: ignore[no-any-return]
 
 

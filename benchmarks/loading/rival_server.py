@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
-_MOST = 32
+_MAX_WORDS = 32
 
 
 def make_app(folder: str, threads: int, precision: str) -> Any:  # noqa: ANN401
@@ -32,14 +32,14 @@ def make_app(folder: str, threads: int, precision: str) -> Any:  # noqa: ANN401
 
     def encode(texts: list[str]) -> list[list[float]]:
         with torch.inference_mode():
-            found: list[list[float]] = model.encode(texts, batch_size=_MOST).tolist()
+            found: list[list[float]] = model.encode(texts, batch_size=_MAX_WORDS).tolist()
         return found
 
     async def batches() -> None:
         loop = asyncio.get_running_loop()
         while True:
             group = [await waiting.get()]
-            while len(group) < _MOST and not waiting.empty():
+            while len(group) < _MAX_WORDS and not waiting.empty():
                 group.append(waiting.get_nowait())
             vectors = await loop.run_in_executor(pool, encode, [text for text, _ in group])
             for (_, answer), vector in zip(group, vectors, strict=True):

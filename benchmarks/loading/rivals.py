@@ -26,9 +26,9 @@ def rivals(bench: Bench) -> dict[str, Any]:
     """Ask ours and others for vectors, in turns."""
     # some servers truncate silently what others refuse
     own = [
-        each
-        for each in bench.questions
-        if each.kind == "vectors" and len(each.inputs.split()) <= _RIVALS_WORDS
+        question
+        for question in bench.questions
+        if question.kind == "vectors" and len(question.inputs.split()) <= _RIVALS_WORDS
     ]
     file = bench.folder / "vectors.pickle"
     save_questions(file, own)
@@ -56,10 +56,10 @@ def rivals(bench: Bench) -> dict[str, Any]:
                     turns[name].append(result)
     for name, results in turns.items():
         found[name] = results
-        rates = [each["answers_per_second_to_the_last"] for each in results]
-        late = [each["latency"]["200"]["p99"] for each in results if "200" in each["latency"]]
-        wrong = sum(sum(each["wrong"].values()) for each in results)
-        cpu = np.median([each["cpu_server"] for each in results])
+        rates = [item["answers_per_second_to_the_last"] for item in results]
+        late = [item["latency"]["200"]["p99"] for item in results if "200" in item["latency"]]
+        wrong = sum(sum(item["wrong"].values()) for item in results)
+        cpu = np.median([item["cpu_server"] for item in results])
         figure = (
             f"{np.median(rates):.0f} answers/s, p99 {np.median(late or [0]):.3f} s, "
             f"{cpu:.1f} s of processor a turn, {wrong} beyond the bound"
@@ -70,14 +70,14 @@ def rivals(bench: Bench) -> dict[str, Any]:
 
 def _turn(bench: Bench, server: Server, how: dict[str, Any], *, warm: bool) -> dict[str, Any]:
     """Load one server, which rests before and after."""
-    for each in reversed(server.processes()):
-        os.kill(each, signal.SIGCONT)
+    for process in reversed(server.processes()):
+        os.kill(process, signal.SIGCONT)
     before = sum(server.seconds().values())
     seconds = 3.0 if warm else bench.options.turn_seconds
     result = bench.load(server, seconds=seconds, clients=min(bench.options.clients, 64), **how)
     found = result.result() | {"cpu_server": sum(server.seconds().values()) - before}
-    for each in server.processes():
-        os.kill(each, signal.SIGSTOP)
+    for process in server.processes():
+        os.kill(process, signal.SIGSTOP)
     return found
 
 

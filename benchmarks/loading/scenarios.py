@@ -35,7 +35,7 @@ def closed(bench: Bench, server: Server) -> dict[str, Any]:
     before = server.seconds()
     with Watch(server) as watch:
         found = bench.load(server).result()
-    spent = {name: each - before[name] for name, each in server.seconds().items()}
+    spent = {name: second - before[name] for name, second in server.seconds().items()}
     cores = len(os.sched_getaffinity(0))
     elapsed, rate = found["seconds"], found["answers_per_second"]
     # what is left of the processors for computing, when clients and HTTP have had their share
@@ -54,7 +54,7 @@ def closed(bench: Bench, server: Server) -> dict[str, Any]:
         "closed", "of bulk, processor time of clients and HTTP taken off",
         f"{100 * (shares['of_bulk_without_clients_and_http'] or 0):.0f} %",
     )  # fmt: skip
-    seconds = ", ".join(f"{name} {each:.1f} s" for name, each in shares["cpu"].items())
+    seconds = ", ".join(f"{name} {value:.1f} s" for name, value in shares["cpu"].items())
     bench.tell("closed", f"processor time in {elapsed:.0f} s on {cores} cores", seconds)
     bench.tell("closed", "memory of all processes", f"{watch.peak / MB:.0f} MB")
     return found | shares
@@ -74,7 +74,7 @@ def overload(bench: Bench) -> dict[str, Any]:
         found = bench.load(
             server, rate=5 * rate, clients=_OPEN, seconds=bench.options.overload_seconds
         ).result()
-        spent = {name: each - before[name] for name, each in server.seconds().items()}
+        spent = {name: second - before[name] for name, second in server.seconds().items()}
     cores, elapsed = len(os.sched_getaffinity(0)), found["seconds"]
     goodput = found["answers_per_second"] / rate
     elsewhere = goodput * undisturbed(found, cores) / undisturbed(capacity, cores)
@@ -83,7 +83,7 @@ def overload(bench: Bench) -> dict[str, Any]:
     bench.tell(
         "overload", "goodput, clients' processor time taken off both", f"{100 * elsewhere:.0f} %"
     )
-    spent_by = ", ".join(f"{name} {each:.1f} s" for name, each in spent.items())
+    spent_by = ", ".join(f"{name} {value:.1f} s" for name, value in spent.items())
     bench.tell(
         "overload", f"processor time in {elapsed:.0f} s on {cores} cores",
         f"{spent_by}, clients {found['cpu']:.1f} s",
@@ -109,11 +109,11 @@ def undisturbed(found: Mapping[str, Any], cores: int) -> float:
 
 def long(bench: Bench, server: Server) -> dict[str, Any]:
     """Ask for sixteen long texts while short ones are asked for."""
-    kind = next((each for each in ("tags", "spans") if each in bench.options.heads), None)
+    kind = next((item for item in ("tags", "spans") if item in bench.options.heads), None)
     if kind is None:
         bench.tell("long", "left out", "tags or spans must be among --heads")
         return {}
-    shorts = [each for each in bench.questions if len(str(each.inputs)) < 200]
+    shorts = [question for question in bench.questions if len(str(question.inputs)) < 200]
     short_file = bench.folder / "short.pickle"
     save_questions(short_file, shorts)
     text = _long_text(bench, kind)
@@ -151,7 +151,7 @@ def _long_text(bench: Bench, kind: str) -> str:
 
     tokenizer = Tokenizer.from_file(str(bench.folders[kind] / "tokenizer.json"))
     tokenizer.no_truncation()
-    texts = (each.inputs for each in bench.questions if isinstance(each.inputs, str))
+    texts = (question.inputs for question in bench.questions if isinstance(question.inputs, str))
     words = [word for text in texts for word in text.split()]
     lengths = np.cumsum([len(tokenizer.encode(word, add_special_tokens=False)) for word in words])
     repeated = 1 + _LONG_TOKENS // int(lengths[-1])
@@ -241,7 +241,7 @@ def slope(times: NDArray[np.float64], values: NDArray[np.float64]) -> tuple[floa
     length = len(times) // _STRETCHES * _STRETCHES
     if not length:
         return math.nan, math.nan
-    x, y = (each[:length].reshape(_STRETCHES, -1).mean(1) for each in (times, values))
+    x, y = (item[:length].reshape(_STRETCHES, -1).mean(1) for item in (times, values))
     (middle, _), residuals, *_ = np.polyfit(x, y, 1, full=True)
     variance = float(residuals.sum()) / (_STRETCHES - 2) / float(((x - x.mean()) ** 2).sum())
     return float(middle), _STUDENT * math.sqrt(variance)

@@ -51,7 +51,7 @@ class Server:
         own = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "HF_HOME": str(log.parent / "hub")}
         environment.pop("PYTHONPATH", None)
         if command[0] == sys.executable:
-            own["PYTHONPATH"] = os.pathsep.join(each for each in sys.path if each)
+            own["PYTHONPATH"] = os.pathsep.join(item for item in sys.path if item)
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self._stream, stderr=subprocess.STDOUT,
             env=environment | own, cwd=folder,
@@ -78,22 +78,22 @@ class Server:
             if entry.isdigit() and (found := _stat(int(entry))) is not None:
                 children.setdefault(int(found[1]), []).append(int(entry))
         tree = [self.process.pid]
-        for each in tree:
-            tree += children.get(each, [])
+        for item in tree:
+            tree += children.get(item, [])
         return tree
 
     def workers(self) -> list[int]:
         """Return those of its processes that compute: they have torch."""
-        return [each for each in self.processes() if "libtorch_cpu" in _maps(each)]
+        return [process for process in self.processes() if "libtorch_cpu" in _maps(process)]
 
     def seconds(self) -> dict[str, float]:
         """Return the processor seconds so far of what computes, and of the rest."""
         workers = set(self.workers())
         found = {"workers": 0.0, "http": 0.0}
-        for each in self.processes():
-            if (stat := _stat(each)) is not None:
+        for process in self.processes():
+            if (stat := _stat(process)) is not None:
                 spent = (int(stat[11]) + int(stat[12])) / _TICKS
-                found["workers" if each in workers else "http"] += spent
+                found["workers" if process in workers else "http"] += spent
         return found
 
     def memory(self) -> int:
@@ -117,13 +117,13 @@ class Server:
     def resting(self) -> Iterator[None]:
         """Stop all its processes for a while: some servers compute while nobody asks."""
         tree = self.processes()
-        for each in tree:
-            os.kill(each, signal.SIGSTOP)
+        for item in tree:
+            os.kill(item, signal.SIGSTOP)
         try:
             yield
         finally:
-            for each in reversed(tree):
-                os.kill(each, signal.SIGCONT)
+            for item in reversed(tree):
+                os.kill(item, signal.SIGCONT)
 
     def close(self) -> int:
         """End it and return its exit status."""
@@ -131,9 +131,9 @@ class Server:
         try:
             status = self.process.wait(60)
         except subprocess.TimeoutExpired:
-            for each in reversed(self.processes()):
+            for process in reversed(self.processes()):
                 with suppress(ProcessLookupError):
-                    os.kill(each, signal.SIGKILL)
+                    os.kill(process, signal.SIGKILL)
             status = self.process.wait()
         self._stream.close()
         return status
@@ -200,7 +200,7 @@ class LoadProcess:
     def __init__(self, file: Path, load: dict[str, Any]) -> None:
         file.write_text(json.dumps(load), "utf-8")
         environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)
+            "PYTHONPATH": os.pathsep.join(item for item in sys.path if item)
         }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "loading.client", str(file)],

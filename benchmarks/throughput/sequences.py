@@ -62,9 +62,9 @@ def filled(data: Path | None, tokenizer: Tokenizer, longest: int) -> Sequences:
 def as_it_comes(data: Path | None, tokenizer: Tokenizer, longest: int, name: str) -> Sequences:
     """A sequence a line, cut to `longest` tokens."""
     encoded = tokenizer.encode(list(_texts(data, name)), specials_in_text=False)
-    inner = [each[: longest - 2] for each in encoded if len(each)]
-    ids = [np.r_[tokenizer.cls_id, each, tokenizer.sep_id] for each in inner]
-    offsets = np.cumsum([0, *(len(each) for each in ids)])
+    inner = [encoding[: longest - 2] for encoding in encoded if len(encoding)]
+    ids = [np.r_[tokenizer.cls_id, item, tokenizer.sep_id] for item in inner]
+    offsets = np.cumsum([0, *(len(id_) for id_ in ids)])
     return Sequences(name, np.concatenate(ids).astype(np.int64), offsets)
 
 

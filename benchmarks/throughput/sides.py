@@ -137,7 +137,7 @@ class Bertsmith:
         else:
             counts = {name: len(target) for name, target in drawn.targets.items()}
             key = DropoutKey(0, self.steps, 0)
-            total = torch.stack([each for each, _ in self.local.add_gradient(drawn, counts, key)])
+            total = torch.stack([item for item, _ in self.local.add_gradient(drawn, counts, key)])
             total = total.sum()
         assert total.isfinite()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -206,8 +206,8 @@ class Transformers:
         model = (BertForPreTraining if paired else BertForMaskedLM)(config)
         self.model = model.to(self.device).train()
         self.forward = torch.compile(self.model) if plan.compiled else self.model
-        decayed = [each for each in model.parameters() if each.dim() > 1]
-        plain = [each for each in model.parameters() if each.dim() <= 1]
+        decayed = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+        plain = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
         groups = [
             {"params": decayed, "weight_decay": 0.01},
             {"params": plain, "weight_decay": 0.0},
@@ -226,7 +226,7 @@ class Transformers:
             self.loaders[sequences] = self._batches(sequences)
         drawn = next(self.loaders[sequences])
         tokens, places = int(drawn["attention_mask"].sum()), drawn["input_ids"].numel()
-        batch = {name: each.to(self.device) for name, each in drawn.items()}
+        batch = {name: item.to(self.device) for name, item in drawn.items()}
         with torch.autocast(self.device.type, torch.bfloat16):
             loss = self.forward(**batch).loss
         loss.backward()

@@ -111,9 +111,9 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
     """Import a public name when it is first asked for (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = _imported(name)
-    globals()[name] = found
-    return found
+    result = _imported(name)
+    globals()[name] = result
+    return result
 
 
 def _imported(name: str) -> Any:  # noqa: ANN401

@@ -133,7 +133,7 @@ def word_weights(other: Any, words: tuple[str, ...]) -> Iterator[tuple[int, int,
 def items() -> list[Item]:
     found = []
     for number, sentence in enumerate(TAGGED):
-        words, tags = zip(*(each.rsplit("/", 1) for each in sentence), strict=True)
+        words, tags = zip(*(item.rsplit("/", 1) for item in sentence), strict=True)
         split = split_words(TOKENIZER, words, 23)
         assert split is not None
         tagged = TaggedWords(split, tags, number)
@@ -145,7 +145,7 @@ def plain_tags(other: Any) -> dict[tuple[str, str], dict[str, Any]]:  # noqa: AN
     """By what is asked and wanted: hits by head, words, chance, and hits by offset."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for sentence in TAGGED:
-        words, tags = zip(*(each.rsplit("/", 1) for each in sentence), strict=True)
+        words, tags = zip(*(item.rsplit("/", 1) for item in sentence), strict=True)
         there = [n for n, word in enumerate(words) if word != "\u200b"]
         entity: list[int] = []
         for n, tag in enumerate(tags):
@@ -189,19 +189,19 @@ def test_tag_pairs_are_those_of_a_plain_loop(model: Model, other: Any) -> None: 
     found = annotation_figures(model, items()).tags
     expected = plain_tags(other)
     both: list[PairFigures] = [*found.pairs, *found.entities]
-    assert {(each.asked, each.wanted) for each in both} == set(expected)
-    for each in both:
-        row = expected[each.asked, each.wanted]
-        assert each.count == row["words"]
-        np.testing.assert_allclose(each.accuracy, row["hits"] / row["words"], atol=1e-12)
-        assert each.chance == pytest.approx(row["chance"] / row["words"])
+    assert {(item.asked, item.wanted) for item in both} == set(expected)
+    for item in both:
+        row = expected[item.asked, item.wanted]
+        assert item.count == row["words"]
+        np.testing.assert_allclose(item.accuracy, row["hits"] / row["words"], atol=1e-12)
+        assert item.chance == pytest.approx(row["chance"] / row["words"])
         most = max(row["offsets"].values())
-        assert each.offset_accuracy == pytest.approx(most / row["words"])
-        assert row["offsets"][each.offset] == most
-        assert each.best_accuracy == each.accuracy[each.best[0] - 1, each.best[1] - 1]
-    counts = [each.count for each in found.pairs]
+        assert item.offset_accuracy == pytest.approx(most / row["words"])
+        assert row["offsets"][item.offset] == most
+        assert item.best_accuracy == item.accuracy[item.best[0] - 1, item.best[1] - 1]
+    counts = [pair.count for pair in found.pairs]
     assert counts == sorted(counts, reverse=True)
-    assert [each.asked for each in found.entities] == ["all", "ORG", "PER", "LOC"]
+    assert [entity.asked for entity in found.entities] == ["all", "ORG", "PER", "LOC"]
     assert ("LOC", SAME) in expected
     # nothing has tags
     assert annotation_figures(model, [Item(**{**vars_of(items()[0]), "tagged": None})]).tags == (
@@ -234,7 +234,7 @@ def test_columns_and_universal_documents_are_read(tmp_path: Path) -> None:
     universal.write_text(UNIVERSAL, encoding="utf-8")
     assert coreference_layout(columns) == "conll-2012"
     first, second = read_coreference(columns, "conll-2012")
-    assert [each.words for each in first.sentences] == [
+    assert [sentence.words for sentence in first.sentences] == [
         ("The", "old", "smith", "of", "word1"), ("She", "word2", "(", "her", "ironworks"),
     ]  # fmt: skip
     assert first.sentences[0].tags == ("O", "O", "O", "O", "B-GPE")
@@ -254,7 +254,7 @@ def test_columns_and_universal_documents_are_read(tmp_path: Path) -> None:
         Mention(6, 7, 6, "8", "pronoun"), Mention(6, 7, 6, "9", "pronoun"),
         Mention(8, 9, 8, "4", "pronoun"),
     )  # fmt: skip
-    assert [each.begin for each in two.mentions] == [0, 1]
+    assert [mention.begin for mention in two.mentions] == [0, 1]
     plain = tmp_path / "plain.conllu"
     plain.write_text(UNIVERSAL.replace("Entity", "Other"), encoding="utf-8")
     assert coreference_layout(plain) is None
@@ -282,7 +282,7 @@ def test_heads_of_noun_phrases(tmp_path: Path, tags: tuple[str, ...], head: int)
     file = tmp_path / "made.conll"
     file.write_text("\n".join(["#begin document (d); part 000", *rows, ""]), encoding="utf-8")
     (document,) = read_coreference(file, "conll-2012")
-    assert [each.head for each in document.mentions] == [head]
+    assert [mention.head for mention in document.mentions] == [head]
 
 
 @pytest.mark.parametrize("longest", [23, 8])
@@ -295,11 +295,14 @@ def test_antecedents_are_those_of_a_plain_loop(
     file = tmp_path / "made.conll"
     file.write_text(COLUMNS, encoding="utf-8")
     read = list(passages(read_coreference(file, "conll-2012"), TOKENIZER, longest))
-    found = {each.name: each for each in coreference_figures(model, [p for p in read if p])}
+    found = {
+        coreference_figure.name: coreference_figure
+        for coreference_figure in coreference_figures(model, [p for p in read if p])
+    }
     if longest == 8:
         # a sentence at a time; one is too long
         assert None in read
-        (whole,) = (each for name, each in found.items() if name == "all")
+        (whole,) = (result for name, result in found.items() if name == "all")
         assert whole.count == 2
         return
     # document, asked word, its kind, the words before it, and those that are right
@@ -309,9 +312,9 @@ def test_antecedents_are_those_of_a_plain_loop(
         (1, 2, "proper", [1], [1]),
         (1, 4, "proper", [1, 2, 3], [1, 2]),
     ]
-    assert len([each for p in read if p for each in anaphors(p)]) == len(asked)
-    documents = [tuple(word for s in each.sentences for word in s.words)
-                 for each in read_coreference(file, "conll-2012")]  # fmt: skip
+    assert len([anaphor for p in read if p for anaphor in anaphors(p)]) == len(asked)
+    documents = [tuple(word for s in item.sentences for word in s.words)
+                 for item in read_coreference(file, "conll-2012")]  # fmt: skip
     for name in ("all", "pronoun", "proper"):
         hits, count = np.zeros((3, 4)), 0
         for document, word, kind, candidates, right in asked:
@@ -336,4 +339,6 @@ def test_a_type_with_the_name_of_all_is_counted_once() -> None:
     assert split is not None
     counts = TagCounts(1, 1)
     counts.block([TaggedWords(split, ("B-all", "I-all", "O"), 0)])
-    assert [(each.asked, each.count) for each in counts.figures().entities] == [("all", 2)] * 2
+    assert [(entity.asked, entity.count) for entity in counts.figures().entities] == [
+        ("all", 2)
+    ] * 2

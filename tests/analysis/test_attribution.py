@@ -13,9 +13,9 @@ from torch import Tensor
 
 from bertsmith.analysis.attributions.attribution import (
     Explainer,
+    attention_rollout,
     by_word,
     integrate,
-    rolled_out,
 )
 from bertsmith.analysis.attributions.deletion import DeletionTest
 from bertsmith.analysis.attributions.subjects import Subject, subjects_of
@@ -24,7 +24,7 @@ from bertsmith.network.model import Model, build_model
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.tag import TAG, raw_text
-from bertsmith.tasks.task import Room
+from bertsmith.tasks.task import ReadingLimits
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.squad import Question
 from bertsmith.tokens.basic import BasicRules
@@ -42,7 +42,7 @@ LABELS: dict[Predicts, tuple[str, ...]] = {
     "tags": ("NOUN", "VERB", "ADJ"),
     "span": (),
 }
-ROOM = Room(longest=24)
+ROOM = ReadingLimits(longest=24)
 REFERENCES: dict[Predicts, Any] = {
     "class": transformers.BertForSequenceClassification,
     "tags": transformers.BertForTokenClassification,
@@ -136,7 +136,7 @@ def test_a_linear_function_is_shared_out_exactly() -> None:
     found = integrate(
         lambda points: points[:, 0, 0] * points[:, 1, 0], inputs, baseline, tolerance=1e-3
     )
-    (a, b), (c, d) = ((float(each[0, 0]), float(each[1, 0])) for each in (inputs, baseline))
+    (a, b), (c, d) = ((float(tensor[0, 0]), float(tensor[1, 0])) for tensor in (inputs, baseline))
     expected = torch.tensor([(a - c) * (b + d) / 2, (b - d) * (a + c) / 2] + [0.0] * 5)
     close_statistics(found.shares, expected)
 
@@ -196,8 +196,8 @@ def test_leaving_a_word_out_is_what_a_text_with_masks_gives(
         for other, word in enumerate(subject.words):
             pieces = TOKENIZER.pieces(word.text)
             texts[word.second] += ["[MASK]"] * len(pieces) if other == number else [word.text]
-        parts = [TOKENIZER.encode([" ".join(each)])[0].tolist() for each in texts if each]
-        ids = [TOKENIZER.cls_id, *(each for part in parts for each in [*part, TOKENIZER.sep_id])]
+        parts = [TOKENIZER.encode([" ".join(item)])[0].tolist() for item in texts if item]
+        ids = [TOKENIZER.cls_id, *(item for part in parts for item in [*part, TOKENIZER.sep_id])]
         assert len(ids) == len(subject.ids)
         without = float(logit(reference, subject, embeddings(reference, subject, ids)))
         assert share == pytest.approx(whole - without, abs=1e-5)
@@ -222,25 +222,25 @@ def test_rollout_is_the_product_of_the_layers(case: tuple[Model, Subject, Any]) 
 def test_rollout_of_one_head_that_looks_back() -> None:
     back = torch.tensor([[[1.0, 0, 0], [1, 0, 0], [0, 1, 0]]])
     expected = torch.tensor([[1.0, 0, 0], [0.75, 0.25, 0], [0.25, 0.5, 0.25]])
-    torch.testing.assert_close(rolled_out([back, back]).float(), expected)
+    torch.testing.assert_close(attention_rollout([back, back]).float(), expected)
 
 
 def test_words_and_answers_are_those_of_the_text(models: dict[Predicts, Model]) -> None:
     pair = subject_of("class", models["class"])
-    shown = [(each.text, len(each.places), each.second) for each in pair.words]
+    shown = [(word.text, len(word.places), word.second) for word in pair.words]
     first = [("word1", 1), ("word2ing", 2), (",", 1), ("word3", 1), (".", 1)]
     second = [("word4", 1), ("word5", 1)]
-    assert shown == [(*each, False) for each in first] + [(*each, True) for each in second]
+    assert shown == [(*item, False) for item in first] + [(*item, True) for item in second]
     assert pair.answer in LABELS["class"]
     span = subject_of("span", models["span"])
-    own = [each.text for each in span.words if each.own]
+    own = [word.text for word in span.words if word.in_answer]
     assert "".join(own) == span.answer.replace(" ", "")
     assert by_word(span, np.ones(len(span.ids))).tolist() == [
-        len(TOKENIZER.pieces(each.text)) for each in span.words
+        len(TOKENIZER.pieces(word.text)) for word in span.words
     ]
     long = next(subjects_of(CLASSIFY, models["class"], TOKENIZER, text("word1 " * 30), ROOM))
     assert long.cut
-    assert [len(each.places) for each in long.words] == [1] * 22 + [0] * 8
+    assert [len(word.places) for word in long.words] == [1] * 22 + [0] * 8
 
 
 class OneWordCounts:
@@ -276,10 +276,10 @@ def test_deletion_finds_the_word_that_decides(models: dict[Predicts, Model]) -> 
         for _ in range(8):
             test.add(one, {"leave-one-out": shares, "rollout": -shares})
     figures = test.figures()
-    for each in figures["leave-one-out"]:
-        assert each.top == 1
-        assert each.answers == 8 * len(words)
+    for item in figures["leave-one-out"]:
+        assert item.top == 1
+        assert item.answers == 8 * len(words)
         # k of the words are drawn, and one of them decides
-        assert each.random == pytest.approx(each.words / len(words), abs=0.1)
-        assert each.difference.low > 0.3
-    assert [each.top for each in figures["rollout"]] == [0, 0, 0]
+        assert item.random == pytest.approx(item.words / len(words), abs=0.1)
+        assert item.difference.low > 0.3
+    assert [item.top for item in figures["rollout"]] == [0, 0, 0]

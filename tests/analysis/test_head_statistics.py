@@ -18,7 +18,7 @@ from bertsmith.analysis.heads.gradients import attention_gradients, masked
 from bertsmith.analysis.heads.statistics import HeadStatistics, HeadSums, TokenRoles, layer_sums
 from bertsmith.analysis.inspection import Item, inspect_attention
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
-from bertsmith.batches.fitting import encode_pair
+from bertsmith.batches.truncation import encode_pair
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.families.family import FamilyName
 from bertsmith.network.model import Model, build_model
@@ -63,7 +63,7 @@ def theirs(folder: Path, encoded: EncodedExamples, *, segments: bool) -> list[We
             given["token_type_ids"] = torch.from_numpy(kinds.astype(np.int64))[None]
         with torch.no_grad():
             out = model(**given, output_attentions=True)
-        found.append([each[0].double().numpy() for each in out.attentions])
+        found.append([attention[0].double().numpy() for attention in out.attentions])
     return found
 
 
@@ -139,12 +139,12 @@ def test_statistics_are_the_formulas(
         close_to_transformers(values, expected, name)
     frequent = statistics.frequent_tokens(200)
     total = np.concatenate(encoded.ids)
-    assert sum(each.count for each in frequent) == len(total)
+    assert sum(token.count for token in frequent) == len(total)
     assert frequent[0].token == "[SEP]"
     assert frequent[0].count == len(SIZES) + 2
     close_to_transformers(frequent[0].attention, found["sep"])
     # all attention goes to some token
-    whole = sum(each.attention for each in frequent)
+    whole = sum(token.attention for token in frequent)
     check(whole, np.ones_like(whole), 1e-6)
 
 
@@ -157,19 +157,19 @@ def test_statistics_of_each_text_are_those_of_it_alone() -> None:
         own = roles.of_block(scanned.batch, scanned.block)
         sums.tokens[scanned.units] += own.sum(1).double().numpy()
         for layer in scanned.layers:
-            for name, each in layer_sums(layer, own)._asdict().items():
-                getattr(sums, name)[scanned.units, layer.layer - 1] += each.double().numpy()
-    together = sums.statistics()
+            for name, value in layer_sums(layer, own)._asdict().items():
+                getattr(sums, name)[scanned.units, layer.layer - 1] += value.double().numpy()
+    fused_linear = sums.statistics()
     for number in range(len(encoded)):
         one = EncodedExamples.of([encoded.ids[number]], [encoded.segments[number]])
         alone = counted(model, one).sums.statistics()
         for name, values in alone.items():
             there = ~np.isnan(values)
-            assert (there == ~np.isnan(together[name][number])).all()
-            check(together[name][number][there], values[there], 1e-5) if there.any() else None
+            assert (there == ~np.isnan(fused_linear[name][number])).all()
+            check(fused_linear[name][number][there], values[there], 1e-5) if there.any() else None
     # a single text has no second one, and only pairs give attention to it
-    assert np.isnan(together["first_to_second"][0]).all()
-    assert (together["first_to_second"][2] > 0).all()
+    assert np.isnan(fused_linear["first_to_second"][0]).all()
+    assert (fused_linear["first_to_second"][2] > 0).all()
 
 
 def test_distances_are_those_of_scipy() -> None:
@@ -263,6 +263,6 @@ def test_an_inspection_does_not_depend_on_how_texts_are_grouped(
     assert (whole.texts, whole.tokens) == (parts.texts, parts.tokens) == (6, sum(encoded.lengths))
     for name, values in whole.statistics.items():
         check(parts.statistics[name], values, 1e-6, name)
-    assert [each.line for each in whole.sample] == [each.line for each in parts.sample]
+    assert [item.line for item in whole.sample] == [item.line for item in parts.sample]
     assert len(whole.sample) == 4
     check(whole.distances, parts.distances, 1e-5)

@@ -90,8 +90,8 @@ def test_probes_read_what_is_there_and_nothing_else(known: list[ProbedSentence])
 
 def test_punctuation_is_no_edge(known: list[ProbedSentence]) -> None:
     marked = [
-        replace(each, punctuation=np.arange(len(each.words)) == len(each.words) - 1)
-        for each in known
+        replace(item, punctuation=np.arange(len(item.words)) == len(item.words) - 1)
+        for item in known
     ]
     plain = probe(known[:10], epochs=1)
     assert probe(marked[:10], epochs=1).structure != plain.structure

@@ -107,25 +107,27 @@ def best(w: NDArray[np.float64], own: list[NDArray[np.int64]], asked: int) -> in
 def test_relations_are_found_as_a_plain_loop_finds_them(tmp_path: Path) -> None:
     model = varied(build_model(MODELS["bert-none"], seed=4))
     trees = [tree for tree in read_trees(treebank(tmp_path / "made.conllu")) if len(tree.words) > 1]
-    parsed = [each for each in parsed_trees(trees, TOKENIZER, 23) if each is not None]
-    items = [
-        Item(ids=each.split.ids, segments=each.split.segments, line=each.tree.line, parsed=each)
-        for each in parsed
+    parsed = [
+        parsed_tree for parsed_tree in parsed_trees(trees, TOKENIZER, 23) if parsed_tree is not None
     ]
-    figures = {each.name: each for each in annotation_figures(model, items).relations}
+    items = [
+        Item(ids=tree.split.ids, segments=tree.split.segments, line=tree.tree.line, parsed=tree)
+        for tree in parsed
+    ]
+    figures = {item.name: item for item in annotation_figures(model, items).relations}
     hits: dict[str, NDArray[np.float64]] = {}
     counts: dict[str, int] = {}
-    for each in parsed:
+    for tree in parsed:
         layers = frozenset(range(1, 4))
         with torch.no_grad():
-            batch = pack([each.split.ids], [each.split.segments])
+            batch = pack([tree.split.ids], [tree.split.segments])
             weights = model.encoder(batch, taps=Taps(weights=layers)).weights
         for layer in range(1, 4):
             for head in range(4):
                 w = weights[layer][0][head].double().numpy()
-                own = [np.flatnonzero(each.split.owner == word) for word in range(each.split.words)]
+                own = [np.flatnonzero(tree.split.owner == word) for word in range(tree.split.words)]
 
-                pairs = zip(each.tree.heads, each.tree.relations, strict=True)
+                pairs = zip(tree.tree.heads, tree.tree.relations, strict=True)
                 for dependent, (governor, name) in enumerate(pairs):
                     if (
                         name in ("punct", "root")
@@ -157,12 +159,16 @@ def test_real_weights_have_the_reference_figures(data_folder: Path, minilm_folde
         for tree in read_trees(data_folder / "ud-english-ewt" / "en_ewt-ud-dev.conllu")
         if 2 <= len(tree.words) <= 40
     ]
-    parsed = [each for each in parsed_trees(trees[:900], tokenizer, 512) if each is not None]
-    items = [
-        Item(ids=each.split.ids, segments=each.split.segments, line=each.tree.line, parsed=each)
-        for each in parsed
+    parsed = [
+        parsed_tree
+        for parsed_tree in parsed_trees(trees[:900], tokenizer, 512)
+        if parsed_tree is not None
     ]
-    figures = {each.name: each for each in annotation_figures(model, items).relations}
+    items = [
+        Item(ids=tree.split.ids, segments=tree.split.segments, line=tree.tree.line, parsed=tree)
+        for tree in parsed
+    ]
+    figures = {relation.name: relation for relation in annotation_figures(model, items).relations}
     reference = {
         "all": (43.79, 33.68), "obj": (71.64, 34.26), "det": (80.33, 58.26),
         "case": (66.25, 38.51), "nsubj": (54.06, 33.47), "aux": (73.48, 56.74),
@@ -173,4 +179,4 @@ def test_real_weights_have_the_reference_figures(data_folder: Path, minilm_folde
     assert figures["obj"].best[1:] == (3, 1)
     assert figures["det"].best[1:] == figures["case"].best[1:] == (3, 9)
     random = annotation_figures(build_model(model.config, seed=0).eval(), items).relations
-    assert max(each.best_accuracy for each in random[:9]) < 0.125
+    assert max(item.best_accuracy for item in random[:9]) < 0.125

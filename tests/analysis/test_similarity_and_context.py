@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from bertsmith.analysis.layers.context import Use, anisotropy, describe_uses, mean_cosines
+from bertsmith.analysis.layers.context import WordUse, anisotropy, describe_uses, mean_cosines
 from bertsmith.analysis.layers.similarity import compare_layers
 from bertsmith.analysis.layers.states import word_states
 from bertsmith.network.batch import pack
@@ -98,7 +98,7 @@ def test_uses_in_two_contexts_are_two_clusters(monkeypatch: pytest.MonkeyPatch) 
     """Layer 1 tells the two contexts apart, layer 2 does not."""
     model = varied(build_model(MODELS["bert-none"], seed=2))
     draws = np.random.default_rng(3)
-    uses = [Use(("word1", f"word{2 + n % 2}"), 0, n) for n in range(11)]
+    uses = [WordUse(("word1", f"word{2 + n % 2}"), 0, n) for n in range(11)]
 
     def states(*_: object) -> list[NDArray[np.float32]]:
         found = draws.normal(0, 0.05, (11, 3, 2, 6)).astype(np.float32)

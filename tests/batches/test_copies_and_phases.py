@@ -139,4 +139,4 @@ def test_impossible_phases_are_refused(
     store: TokenStore, tokenizer: Tokenizer, phases: list[dict[str, Any]], told: str
 ) -> None:
     with pytest.raises(ConfigError, match=told):
-        phased(store, tokenizer, *(Phase.from_dict(each) for each in phases))
+        phased(store, tokenizer, *(Phase.from_dict(phase) for phase in phases))

@@ -11,8 +11,8 @@ import torch
 
 from bertsmith.batches import DataPosition
 from bertsmith.batches.config import SampleConfig, Text
-from bertsmith.batches.fitting import encode_pair
 from bertsmith.batches.pretraining import PretrainingBatches
+from bertsmith.batches.truncation import encode_pair
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.batch import Batch
 from bertsmith.store.store import TokenStore

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from transformers import AlbertTokenizerFast, BertTokenizer, RobertaTokenizer
 
-from bertsmith.batches.fitting import encode_pair, second_begins
+from bertsmith.batches.truncation import encode_pair, second_begins
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.learning.unigram import learn_unigram

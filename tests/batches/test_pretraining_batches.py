@@ -93,7 +93,7 @@ def test_next_sentence_labels_over_forty_thousand_pairs(
     batches = PretrainingBatches(store, tokenizer, config, seed=2)
     labels: list[torch.Tensor] = []
     place = DataPosition()
-    while sum(len(each) for each in labels) < 40_000:
+    while sum(len(label) for label in labels) < 40_000:
         index = np.arange(place.index, min(place.index + 2000, batches.sequences))
         batch = batches.samples(index, place.epoch)
         labels.append(batch.targets["next_sentence"].labels)

@@ -224,7 +224,7 @@ def test_a_share_of_the_sequences_is_shorter(
     )
     assert plain.sequences == some.sequences
     every = np.arange(plain.sequences)
-    before, after = (each.samples(every, 0).offsets.diff() for each in (plain, some))
+    before, after = (item.samples(every, 0).offsets.diff() for item in (plain, some))
     shorter = after < before
     # a few windows hold one sentence, and a random segment may be short in either
     assert 0.2 < float(shorter.float().mean()) < 0.35

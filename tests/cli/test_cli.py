@@ -27,7 +27,7 @@ from verbs import command_of
 class Doing(Config):
     """What to do."""
 
-    what: str = dataclasses.field(metadata=POSITIONAL)
+    problem: str = dataclasses.field(metadata=POSITIONAL)
     """how it ends"""
     place: Path | None = None
     """where"""
@@ -35,7 +35,7 @@ class Doing(Config):
 
 def do(doing: Doing) -> None:  # noqa: PLR0912
     """Do something that ends in a certain way."""
-    match doing.what:
+    match doing.problem:
         case "print":
             print("done")
         case "mistake":
@@ -65,7 +65,7 @@ def do(doing: Doing) -> None:  # noqa: PLR0912
         case "missing":
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", "b.txt")
         case _:
-            number = getattr(errno, doing.what)
+            number = getattr(errno, doing.problem)
             raise OSError(number, os.strerror(number), "run/model")
 
 
@@ -98,7 +98,7 @@ def test_a_verb_of_two_words_runs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_mistakes_end_in_one_line(
     arguments: str, status: int, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(*(each.replace("_", " ") for each in arguments.split())) == status
+    assert run(*(part.replace("_", " ") for part in arguments.split())) == status
     assert capsys.readouterr() == ("", line)
 
 

@@ -30,7 +30,7 @@ LENGTHS = (13, 1, 23, 7, 19, 2)
 def batch(*lengths: int, seed: int = 5) -> Batch:
     generator = torch.Generator().manual_seed(seed)
     ids = [torch.randint(5, 99, (length,), generator=generator).numpy() for length in lengths]
-    return pack(ids, [(each % 2) * (len(each) > 1) for each in ids])
+    return pack(ids, [(id_ % 2) * (len(id_) > 1) for id_ in ids])
 
 
 def varied(config: ModelConfig) -> Model:
@@ -71,7 +71,7 @@ def tokenizer_of(model: Model) -> Tokenizer:
 def same_bits(one: Model, other: Model) -> bool:
     state = other.state_dict()
     return one.state_dict().keys() == state.keys() and all(
-        torch.equal(each, state[name]) for name, each in one.state_dict().items()
+        torch.equal(value, state[name]) for name, value in one.state_dict().items()
     )
 
 
@@ -95,7 +95,7 @@ def test_a_folder_gives_back_what_was_saved(tmp_path: Path, case: str) -> None:
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
     again = answers(back, packed)
-    assert all(torch.equal(each, again[name]) for name, each in answers(model, packed).items())
+    assert all(torch.equal(answer, again[name]) for name, answer in answers(model, packed).items())
 
 
 @pytest.mark.parametrize("case", MODELS)
@@ -125,7 +125,7 @@ def test_each_output_has_its_place(case: str) -> None:
         "replaced_tokens": (65,),
         "head": of_head.get(head),
     }
-    assert all(each.shape == shapes[name] for name, each in answers(model, packed).items())
+    assert all(answer.shape == shapes[name] for name, answer in answers(model, packed).items())
 
 
 @pytest.mark.parametrize("case", MODELS)
@@ -134,8 +134,8 @@ def test_every_weight_is_learned_and_named(case: str) -> None:
     model = build_model(config, seed=2)
     generator = torch.Generator().manual_seed(1)
     total = torch.zeros(())
-    for each in answers(model, batch(*LENGTHS)).values():
-        total = total + (each * torch.randn(each.shape, generator=generator)).sum()
+    for answer in answers(model, batch(*LENGTHS)).values():
+        total = total + (answer * torch.randn(answer.shape, generator=generator)).sum()
     total.backward()
     # a pooler that no head reads, as a bare encoder has, learns nothing
     unread = {"pooler"} if config.pooler and config.predicts is None else set()
@@ -184,8 +184,8 @@ def test_any_folder_takes_a_new_head(
     assert same_bits(started[0], started[1])
     assert not same_bits(started[0], started[2])
     state = started[0].state_dict()
-    for name, each in model.state_dict().items():
-        assert not name.startswith("encoder.") or torch.equal(state[name], each)
+    for name, value in model.state_dict().items():
+        assert not name.startswith("encoder.") or torch.equal(state[name], value)
     save_model(tmp_path / "new", started[0], tokenizer_of(model))
     assert same_bits(load_model(tmp_path / "new")[0], started[0])
 

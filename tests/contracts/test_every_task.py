@@ -21,14 +21,22 @@ from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.glue import GLUE
 from bertsmith.tasks.rows import task_named
 from bertsmith.tasks.table import HEADS, TASKS, task_of
-from bertsmith.tasks.task import UNTUNED, Labels, Room, Task, Tuned, interval_of, score_answers
+from bertsmith.tasks.task import (
+    UNTUNED,
+    Labels,
+    ReadingLimits,
+    Task,
+    Tuned,
+    interval_of,
+    score_answers,
+)
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 
 WORDS = tuple(f"word{n}" for n in range(20))
 TOKENIZER = Tokenizer((*SPECIALS, *WORDS), BasicRules(lowercase=True))
-ROOM = Room(longest=16)
+ROOM = ReadingLimits(longest=16)
 ROWS = 24
 
 
@@ -86,7 +94,7 @@ def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     file = tmp_path_factory.mktemp(task.name) / "rows.jsonl"
     lines = (json.dumps(row_of(task.name, number)) for number in range(ROWS))
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    rows = list(task.reader.labelled(file, task.reader.settled(file, Reading())))
+    rows = list(task.reader.labelled(file, task.reader.resolve(file, Reading())))
     labels = task.labels.names(rows, ())
     encoder = EncoderConfig(
         vocabulary=TOKENIZER.size, hidden=16, layers=1, heads=2, feed_forward=24, longest=16,
@@ -103,8 +111,8 @@ def arrays(value: object) -> Iterator[np.ndarray[Any, Any]]:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):
-        for each in value:
-            yield from arrays(each)
+        for item in value:
+            yield from arrays(item)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield np.array(value)
 
@@ -154,10 +162,10 @@ def test_rows_are_read_split_and_shown(tried: Tried) -> None:
 
 
 def test_rows_encoded_together_are_those_encoded_alone(tried: Tried) -> None:
-    together = list(tried.encoded.by_row())
-    assert len(together) == tried.encoded.texts == len(tried.rows)
-    assert tried.encoded.long_texts == sum(bool(each.long.any()) for each in together) > 0
-    for row, own in zip(tried.rows, together, strict=True):
+    fused_linear = list(tried.encoded.by_row())
+    assert len(fused_linear) == tried.encoded.texts == len(tried.rows)
+    assert tried.encoded.long_texts == sum(bool(item.long.any()) for item in fused_linear) > 0
+    for row, own in zip(tried.rows, fused_linear, strict=True):
         alone = tried.task.answers.encode(TOKENIZER, [row], ROOM)
         assert [ids.tolist() for ids in own.ids] == [ids.tolist() for ids in alone.ids]
         assert all(len(ids) <= ROOM.longest for ids in own.ids)

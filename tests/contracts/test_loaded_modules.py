@@ -49,5 +49,5 @@ def test_predict_loads_the_entries_of_a_model_alone(tmp_path: Path) -> None:
     assert status == 0
     for table, entries in _TABLES.items():
         inside = f"bertsmith.{table}."
-        assert {each.removeprefix(inside) for each in loaded if each.startswith(inside)} == entries
-    assert _TASKS & {each.removeprefix("bertsmith.tasks.") for each in loaded} == {"classify"}
+        assert {item.removeprefix(inside) for item in loaded if item.startswith(inside)} == entries
+    assert _TASKS & {item.removeprefix("bertsmith.tasks.") for item in loaded} == {"classify"}

@@ -13,13 +13,13 @@ import pytest
 
 from bertsmith.core.errors import ConfigError, DiskError
 from bertsmith.core.files import (
-    DEEPEST,
+    MAX_DEPTH,
     HashedFile,
     Record,
     commit,
     committed,
     file_hash,
-    is_taken,
+    name_is_taken,
     other_version,
     parse_json,
     read_json,
@@ -169,9 +169,9 @@ def nested(levels: int) -> str:
 
 
 def test_json_is_bounded() -> None:
-    assert parse_json(nested(DEEPEST)) == json.loads(nested(DEEPEST))
+    assert parse_json(nested(MAX_DEPTH)) == json.loads(nested(MAX_DEPTH))
     assert parse_json("[" + ",".join(["{}"] * 200) + "]") == [{}] * 200
-    for text in (nested(DEEPEST + 1), nested(100_000), '{"a": ' * 100 + "1" + "}" * 100):
+    for text in (nested(MAX_DEPTH + 1), nested(100_000), '{"a": ' * 100 + "1" + "}" * 100):
         with pytest.raises(ValueError, match="nested deeper than 64 levels"):
             parse_json(text)
     assert parse_json('{"a": 1, "a": 2}') == {"a": 2}
@@ -208,7 +208,7 @@ def test_the_working_folder_makes_way_for_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    assert is_taken(Path())
-    assert is_taken(tmp_path)
-    assert not is_taken(Path("empty"))
-    assert not is_taken(Path("new"))
+    assert name_is_taken(Path())
+    assert name_is_taken(tmp_path)
+    assert not name_is_taken(Path("empty"))
+    assert not name_is_taken(Path("new"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bertsmith.core.log import Bar, Bars, ToldBar, progress, say, short_number, shown_on
+from bertsmith.core.log import Bar, Bars, LogBar, progress, say, short_number, shown_on
 
 
 class Clock:
@@ -29,7 +29,7 @@ def clock() -> Clock:
 
 
 def test_a_line_every_half_minute(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    bar = ToldBar("training", 1.0, "", clock)
+    bar = LogBar("training", 1.0, "", clock)
     for step in range(10):
         clock.now += 10
         bar.note(f"step {step + 1}")
@@ -44,7 +44,7 @@ def test_a_line_every_half_minute(clock: Clock, capsys: pytest.CaptureFixture[st
 def test_a_resumed_run_is_not_taken_for_a_fast_one(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bar = ToldBar("training", 1.0, "", clock)
+    bar = LogBar("training", 1.0, "", clock)
     for done in (0.801, 0.802, 0.803):
         clock.now += 20
         bar.move_to(done)
@@ -56,7 +56,7 @@ def test_a_resumed_run_is_not_taken_for_a_fast_one(
 def test_a_run_without_an_end_in_sight_is_told(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bar = ToldBar("training", 1.0, "", clock)
+    bar = LogBar("training", 1.0, "", clock)
     for step in range(3):
         clock.now += 20
         bar.move_to(1e-15 * step)
@@ -64,7 +64,7 @@ def test_a_run_without_an_end_in_sight_is_told(
 
 
 def test_what_is_counted_is_told(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    bar = ToldBar("reading", None, "B", clock)
+    bar = LogBar("reading", None, "B", clock)
     for _ in range(4):
         clock.now += 11
         bar.advance(2_000_000)
@@ -75,7 +75,7 @@ def test_what_is_counted_is_told(clock: Clock, capsys: pytest.CaptureFixture[str
 def test_slow_things_are_told_by_the_minute(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bar = ToldBar("training probes", 16, "probes", clock)
+    bar = LogBar("training probes", 16, "probes", clock)
     for _ in range(3):
         clock.now += 15
         bar.advance()
@@ -94,7 +94,7 @@ def test_what_is_soon_done_says_nothing(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_of_several_things_one_line_tells(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    bars = Bars(ToldBar("3 trainings, 2 at once", 3, "", clock))
+    bars = Bars(LogBar("3 trainings, 2 at once", 3, "", clock))
     for share in (0.25, 0.5):
         for name in ("seed 0", "seed 1"):
             bars.move_to(name, share, "loss 1")
@@ -117,7 +117,7 @@ def test_lines_and_bars_can_be_shown_elsewhere(capsys: pytest.CaptureFixture[str
 
         def bar(self, description: str, total: float | None, unit: str) -> Bar:
             self.shown.append(f"{description} of {total} {unit}")
-            return ToldBar(description, total, unit)
+            return LogBar(description, total, unit)
 
     elsewhere = Elsewhere()
     with shown_on(elsewhere):

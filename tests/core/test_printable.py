@@ -238,7 +238,11 @@ def test_every_shown_command_has_its_paths_fit_for_a_shell() -> None:
                     found.append((path.name, ast.unparse(part.value)))
     # two options that are made of such words, or of none
     known = {"further", "pairs"}
-    wrong = [each for each in found if not (each[1].startswith("shell_word(") or each[1] in known)]
+    wrong = [
+        result
+        for result in found
+        if not (result[1].startswith("shell_word(") or result[1] in known)
+    ]
     assert len(found) > 10
     assert not wrong
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import bertsmith
-from bertsmith.core.streams import Purpose, below, bits, permuted, stream, uniform
+from bertsmith.core.streams import Purpose, bits, permuted, random_integers, stream, uniform
 
 MASK = 2**64 - 1
 KEY = stream(Purpose.MASKS, 5)
@@ -84,7 +84,9 @@ def test_every_key_is_a_seed_for_other_generators() -> None:
 def test_uniform_and_below_are_uniform() -> None:
     numbers = uniform(KEY, np.arange(200_000))
     assert stats.kstest(numbers, "uniform").pvalue > 0.001
-    counts = np.bincount(below(7, stream(Purpose.MASKS, 6), np.arange(70_000)), minlength=7)
+    counts = np.bincount(
+        random_integers(7, stream(Purpose.MASKS, 6), np.arange(70_000)), minlength=7
+    )
     assert len(counts) == 7
     assert stats.chisquare(counts).pvalue > 0.001
 

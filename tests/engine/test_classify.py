@@ -88,8 +88,8 @@ def test_options_of_a_question_share_its_probability(model: Model, tokenizer: To
         longest=29,
     )  # fmt: skip
     found = option_scores(chooser, options.grouped([2, 3]))
-    assert [len(each) for each in found] == [2, 3]
-    assert [float(each.sum()) for each in found] == pytest.approx([1, 1])
+    assert [len(result) for result in found] == [2, 3]
+    assert [float(result.sum()) for result in found] == pytest.approx([1, 1])
     swapped = encode_examples(tokenizer, ["word1"] * 2, ["word3 word4", "word2"], longest=29)
     close_unit_vectors(option_scores(chooser, swapped.grouped([2]))[0], found[0][::-1])
 

@@ -20,13 +20,13 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import save_model
 
-LONGEST = 19
+MAX_LENGTH = 19
 TOKENIZER = Tokenizer(
     (*SPECIALS, *(f"word{n}" for n in range(60)), "##s", "##t"), BasicRules(lowercase=True)
 )
 ENCODER = EncoderConfig(
     # more rows than pieces: none of them may be chosen
-    vocabulary=71, hidden=32, layers=2, heads=4, feed_forward=37, longest=LONGEST, causal=True,
+    vocabulary=71, hidden=32, layers=2, heads=4, feed_forward=37, longest=MAX_LENGTH, causal=True,
     initial_std=0.4,
 )  # fmt: skip
 TEXTS = ("word3 word9 word1", "word7", "word2s word4 word5 word6 word8 word9 word10 word11", "")
@@ -58,13 +58,13 @@ def test_greedy_tokens_are_those_of_transformers(model: Model, tmp_path: Path) -
             ids,
             attention_mask=torch.ones_like(ids),
             do_sample=False,
-            max_length=LONGEST,
+            max_length=MAX_LENGTH,
             suppress_tokens=[*TOKENIZER.special_ids, *spare],
         )
         # up to the last position, and no further
-        assert ids.shape[1] + len(own.ids) == LONGEST
+        assert ids.shape[1] + len(own.ids) == MAX_LENGTH
         assert own.ids.tolist() == expected[0, ids.shape[1] :].tolist()
-    assert [len(each.ids) for each in continued(model, *TEXTS, max_new_tokens=4)] == [4] * 4
+    assert [len(item.ids) for item in continued(model, *TEXTS, max_new_tokens=4)] == [4] * 4
 
 
 def test_no_special_token_is_chosen(model: Model) -> None:
@@ -75,16 +75,16 @@ def test_no_special_token_is_chosen(model: Model) -> None:
         bias[sorted(TOKENIZER.special_ids)] += 100
         bias[TOKENIZER.size :] += 100
     for temperature in (0.0, 1.0, 100.0):
-        for each in continued(likely, *TEXTS, temperature=temperature):
-            assert not TOKENIZER.special_ids & set(each.ids.tolist())
-            assert each.ids.max() < TOKENIZER.size
+        for item in continued(likely, *TEXTS, temperature=temperature):
+            assert not TOKENIZER.special_ids & set(item.ids.tolist())
+            assert item.ids.max() < TOKENIZER.size
 
 
 def test_what_is_drawn_follows_the_seed_and_the_place_alone(model: Model) -> None:
     texts = ["word3 word9"] * 5
-    first = [each.text for each in continued(model, *texts, temperature=1.0, seed=3, rows=2)]
-    again = [each.text for each in continued(model, *texts, temperature=1.0, seed=3, rows=5)]
-    other = [each.text for each in continued(model, *texts, temperature=1.0, seed=4)]
+    first = [item.text for item in continued(model, *texts, temperature=1.0, seed=3, rows=2)]
+    again = [item.text for item in continued(model, *texts, temperature=1.0, seed=3, rows=5)]
+    other = [item.text for item in continued(model, *texts, temperature=1.0, seed=4)]
     assert first == again != other
     assert len(set(first)) > 1
 
@@ -93,7 +93,7 @@ def test_tokens_are_drawn_as_often_as_the_softmax_says(model: Model) -> None:
     count, text, temperature = 1000, "word3 word9 word1", 1.5
     drawn = continued(model, *[text] * count, max_new_tokens=1, temperature=temperature, rows=500)
     theirs = torch.zeros(TOKENIZER.size).index_add(
-        0, torch.tensor([int(each.ids[0]) for each in drawn]), torch.ones(count)
+        0, torch.tensor([int(item.ids[0]) for item in drawn]), torch.ones(count)
     )
     (greedy,) = continued(model, text, max_new_tokens=1)
     ids = [TOKENIZER.cls_id, *TOKENIZER.encode([text])[0].tolist()]
@@ -109,9 +109,9 @@ def test_tokens_are_drawn_as_often_as_the_softmax_says(model: Model) -> None:
 
 
 def test_text_and_continuation_are_the_whole(model: Model) -> None:
-    for text, each in zip(TEXTS, continued(model, *TEXTS), strict=True):
-        ids = [*TOKENIZER.encode([text])[0].tolist(), *each.ids.tolist()]
-        assert text + each.text == TOKENIZER.decode(ids)
+    for text, item in zip(TEXTS, continued(model, *TEXTS), strict=True):
+        ids = [*TOKENIZER.encode([text])[0].tolist(), *item.ids.tolist()]
+        assert text + item.text == TOKENIZER.decode(ids)
 
 
 def test_what_cannot_be_continued_is_refused(model: Model) -> None:

@@ -98,9 +98,9 @@ def test_every_layer_is_that_of_transformers(
     model: Model, tokenizer: Tokenizer, reference: Callable[[str], Rows], layer: str
 ) -> None:
     config = FeatureConfig(layer=layer, pool="token")
-    for each in found(model, tokenizer, examples(23), config):
-        expected = LAYERS[layer](reference(each.example.text))
-        close_to_transformers(each.vectors, expected)
+    for result in found(model, tokenizer, examples(23), config):
+        expected = LAYERS[layer](reference(result.example.text))
+        close_to_transformers(result.vectors, expected)
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -109,12 +109,12 @@ def test_every_pooling_is_that_of_its_definition(
 ) -> None:
     config, asked = FeatureConfig(pool=pool), examples(23)
     got = found(model, tokenizer, asked, config)
-    assert [each.example for each in got] == asked
-    for each in got:
-        expected = POOLS[pool](reference(each.example.text)[-1])
-        close_to_transformers(each.vectors, expected)
+    assert [item.example for item in got] == asked
+    for item in got:
+        expected = POOLS[pool](reference(item.example.text)[-1])
+        close_to_transformers(item.vectors, expected)
         if config.unit == "text":
-            assert each.vectors.shape == (width(model, config),)
+            assert item.vectors.shape == (width(model, config),)
 
 
 def test_the_pooler_is_that_of_transformers(
@@ -122,22 +122,22 @@ def test_the_pooler_is_that_of_transformers(
 ) -> None:
     assert model.pooler is not None
     dense = model.pooler.dense
-    weight, bias = (each.detach().double().numpy() for each in (dense.weight, dense.bias))
-    for each in found(model, tokenizer, examples(5), FeatureConfig(pool="pooler")):
-        expected = np.tanh(weight @ reference(each.example.text)[-1][0] + bias)
-        close_to_transformers(each.vectors, expected)
+    weight, bias = (item.detach().double().numpy() for item in (dense.weight, dense.bias))
+    for result in found(model, tokenizer, examples(5), FeatureConfig(pool="pooler")):
+        expected = np.tanh(weight @ reference(result.example.text)[-1][0] + bias)
+        close_to_transformers(result.vectors, expected)
 
 
 def test_vectors_do_not_depend_on_the_batch(model: Model, tokenizer: Tokenizer) -> None:
     asked = examples(40)
     random = np.random.default_rng(1)
-    alone = [next(features(model, tokenizer, [each])).vectors for each in asked]
+    alone = [next(features(model, tokenizer, [request])).vectors for request in asked]
     for rows, tokens in ((40, 2048), (3, 50), (11, 100)):
         order = random.permutation(40)
         forward = Forward(tokens_per_batch=tokens)
         got = features(model, tokenizer, [asked[n] for n in order], rows=rows, forward=forward)
-        for number, each in zip(order, got, strict=True):
-            close_when_regrouped(each.vectors, alone[number])
+        for number, item in zip(order, got, strict=True):
+            close_when_regrouped(item.vectors, alone[number])
 
 
 def test_vectors_can_be_brought_to_length_one(model: Model, tokenizer: Tokenizer) -> None:
@@ -272,10 +272,10 @@ def test_the_last_four_layers(tokenizer: Tokenizer, model: Model, tmp_path: Path
         ("concat-last-4", lambda rows: np.concatenate(rows, axis=1)),
     ):
         config = FeatureConfig(layer=layer, pool="token")
-        for number, each in enumerate(found(deep, tokenizer, asked, config)):
+        for number, result in enumerate(found(deep, tokenizer, asked, config)):
             rows = [single[n][number].vectors.astype(np.float64) for n in range(3, 7)]
-            close_when_regrouped(each.vectors, join(rows))
-            assert each.vectors.shape[1] == width(deep, config)
+            close_when_regrouped(result.vectors, join(rows))
+            assert result.vectors.shape[1] == width(deep, config)
 
 
 def test_places_are_those_of_the_text_as_given_where_the_folder_lowers_it(

@@ -52,10 +52,10 @@ def test_a_stream_keeps_its_order_and_each_text_its_masks(
     found = list(
         fill_masks(model, tokenizer, asked, top=2, rows=10, forward=Forward(tokens_per_batch=50))
     )
-    for text, each in zip(texts, found, strict=True):
+    for text, result in zip(texts, found, strict=True):
         alone = fill_mask(model, tokenizer, text, top=2)
-        assert len(each) == text.count("[MASK]") == len(alone)
-        for ours, expected in zip(each, alone, strict=True):
+        assert len(result) == text.count("[MASK]") == len(alone)
+        for ours, expected in zip(result, alone, strict=True):
             assert [f.piece for f in ours] == [f.piece for f in expected]
             close_unit_vectors([f.probability for f in ours], [f.probability for f in expected])
 

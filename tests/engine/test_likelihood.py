@@ -72,7 +72,7 @@ def loop(folder: Path, ids: list[int], size: int, ends: list[int]) -> list[float
     model = transformers.BertForMaskedLM.from_pretrained(folder).eval()
     found = []
     for place, end in enumerate(ends, 1):
-        masked = [MASK if place <= number < end else each for number, each in enumerate(ids)]
+        masked = [MASK if place <= number < end else id_ for number, id_ in enumerate(ids)]
         shares = model(torch.tensor([masked])).logits[0, place, :size].log_softmax(-1)
         found.append(float(shares[ids[place]]))
     return found
@@ -109,8 +109,8 @@ def test_scores_are_those_of_a_loop_over_single_masks(
 def test_a_pair_is_two_texts_each_by_itself(folder: Path) -> None:
     alone = scores(folder, [example(text) for text in TEXTS])
     pairs = scores(folder, [example(TEXTS[n], TEXTS[n + 1]) for n in (0, 2, 4)])
-    flat = [each.total for pair in pairs for each in pair]
-    assert flat == pytest.approx([each.total for (each,) in alone], abs=1e-5)
+    flat = [item.total for pair in pairs for item in pair]
+    assert flat == pytest.approx([item.total for (item,) in alone], abs=1e-5)
 
 
 def test_batches_of_any_size_give_the_same(
@@ -122,7 +122,7 @@ def test_batches_of_any_size_give_the_same(
     def totals(forward: Forward) -> list[float]:
         answering = TextScoring(model, tokenizer)
         found = Predictor(model=model, answering=answering, forward=forward)(texts, rows=4)
-        return [each.total for (each,) in found]
+        return [result.total for (result,) in found]
 
     whole = totals(Forward())
     monkeypatch.setattr("bertsmith.engine.likelihood._TOKENS", 60)

@@ -25,7 +25,7 @@ from bertsmith.engine.config import EngineConfig
 from bertsmith.engine.native import (
     KernelPrecision,
     NativeEncoder,
-    cannot,
+    unsupported_reason,
 )
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.config import EncoderConfig
@@ -115,7 +115,7 @@ def batch_of(lengths: tuple[int, ...], config: EncoderConfig, seed: int = 3) -> 
 def native(
     encoder: Encoder, precision: KernelPrecision, threads: int = 1, instructions: str | None = None
 ) -> NativeEncoder:
-    reason = cannot(encoder.config, precision, instructions)
+    reason = unsupported_reason(encoder.config, precision, instructions)
     if reason is not None:
         pytest.skip(reason)
     return NativeEncoder(encoder, precision=precision, threads=threads, instructions=instructions)

@@ -32,7 +32,7 @@ def test_a_request_knows_its_tokens(predictor: Predictor[Example, object]) -> No
     assert request.number == 7
     assert not request.long
     held = [*request.encoded.ids, *request.encoded.segments, request.encoded.starts]
-    assert not any(isinstance(each, torch.Tensor) for each in held)
+    assert not any(isinstance(item, torch.Tensor) for item in held)
 
 
 def test_requests_are_answered_as_a_stream_is(predictor: Predictor[Example, object]) -> None:

@@ -26,7 +26,7 @@ from bertsmith.engine.answers import (
 from bertsmith.engine.config import EngineConfig, FeatureConfig, Number
 from bertsmith.engine.features import Features
 from bertsmith.engine.fill_mask import MaskFilling
-from bertsmith.engine.native import cannot
+from bertsmith.engine.native import unsupported_reason
 from bertsmith.engine.prepared import Backend, Prepared, prepare_model
 from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
 from bertsmith.network.encoded import Taps
@@ -116,7 +116,7 @@ WAYS = [
 def way(request: pytest.FixtureRequest) -> Way:
     """A backend with a precision that this machine has."""
     backend, precision = request.param
-    reason = cannot(EncoderConfig(**SIZES), precision) if backend == "native" else None
+    reason = unsupported_reason(EncoderConfig(**SIZES), precision) if backend == "native" else None
     if reason:
         pytest.skip(reason)
     return backend, precision
@@ -195,7 +195,7 @@ def test_pretraining_heads_answer_as_on_the_network(tokenizer: Tokenizer, way: W
     def shares(engine: Prepared) -> list[list[float]]:
         filling = MaskFilling(engine.model, tokenizer, top=3, among=range(6, 30))
         filled = engine.predictor(filling)(asked)
-        return [[each.probability for each in mask] for own in filled for mask in own.masks]
+        return [[item.probability for item in mask] for own in filled for mask in own.masks]
 
     network, pairs = of_network(model), outputs_of(None)
     engine = prepared(model, way)
@@ -220,7 +220,7 @@ def test_vectors_are_those_of_the_network(pool: str, tokenizer: Tokenizer, way: 
 
     def vectors(engine: Prepared) -> list[NDArray[np.float32]]:
         extraction = Features(engine.model, tokenizer, FeatureConfig(pool=pool), ())
-        return [each.vectors for each in engine.predictor(extraction)(asked)]
+        return [item.vectors for item in engine.predictor(extraction)(asked)]
 
     close(vectors(prepared(model, way)), vectors(of_network(model)), way[1])
 
@@ -233,9 +233,9 @@ def test_reproducible_answers_have_the_same_bits_among_others(
     engine = prepared(model, way, reproducible=True)
     extraction = Features(engine.model, tokenizer, FeatureConfig(pool=pool), ())
     predictor, asked = engine.predictor(extraction), texts(17)
-    alone = [next(predictor([each])).vectors for each in asked]
-    for each, expected in zip(predictor(asked), alone, strict=True):
-        assert np.array_equal(each.vectors, expected)
+    alone = [next(predictor([request])).vectors for request in asked]
+    for item, expected in zip(predictor(asked), alone, strict=True):
+        assert np.array_equal(item.vectors, expected)
 
 
 def test_the_blocks_are_held_once(model: Model, way: Way) -> None:
@@ -254,7 +254,9 @@ def test_precision_threads_and_backend_are_told(model: Model) -> None:
 
 
 def test_int8_without_kernels_is_refused(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertsmith.engine.prepared.cannot", lambda *_: "there are none here")
+    monkeypatch.setattr(
+        "bertsmith.engine.prepared.unsupported_reason", lambda *_: "there are none here"
+    )
     with pytest.raises(ConfigError, match="no int8 products: there are none here"):
         prepare_model(model, EngineConfig(precision="int8"))
     assert prepare_model(copy.deepcopy(model), EngineConfig()).backend == "torch"

@@ -93,13 +93,13 @@ def test_choices_of_any_length_are_scored_piece_by_piece(
         for word in [tokenizer.encode([choice])[0].tolist()]
     }
     (mask,) = found.masks
-    assert {len(each.ids) for each in mask} == {1, 2, 3}
-    for each in mask:
-        total, pieces = expected[each.piece]
-        close_unit_vectors([each.probability], [torch.tensor(total).exp()])
-        assert each.score == pytest.approx(total / pieces, abs=1e-4)
+    assert {len(filling.ids) for filling in mask} == {1, 2, 3}
+    for filling in mask:
+        total, pieces = expected[filling.piece]
+        close_unit_vectors([filling.probability], [torch.tensor(total).exp()])
+        assert filling.score == pytest.approx(total / pieces, abs=1e-4)
     ranked = sorted(choices, key=lambda choice: -expected[choice][0] / expected[choice][1])
-    assert [each.piece for each in mask] == ranked
+    assert [filling.piece for filling in mask] == ranked
 
 
 def test_words_of_two_pieces_are_those_of_an_exhaustive_search(
@@ -108,14 +108,14 @@ def test_words_of_two_pieces_are_those_of_an_exhaustive_search(
     found = ask(model, tokenizer, "tea [MASK]", FillingConfig(most_pieces=2))
     ids = [CLS, 7, MASK, SEP]
     first, later = range(5, 10), range(10, 13)
-    words = [[each] for each in first] + [list(each) for each in itertools.product(first, later)]
+    words = [[item] for item in first] + [list(item) for item in itertools.product(first, later)]
     expected = {
         tokenizer.decode(word): (word_score(reference, ids, 2, word, tokenizer.size) / len(word))
         for word in words
     }
     (mask,) = found.masks
-    assert [each.piece for each in mask] == sorted(expected, key=lambda word: -expected[word])
-    close_unit_vectors([each.score for each in mask], sorted(expected.values(), reverse=True))
+    assert [filling.piece for filling in mask] == sorted(expected, key=lambda word: -expected[word])
+    close_unit_vectors([filling.score for filling in mask], sorted(expected.values(), reverse=True))
 
 
 @pytest.mark.parametrize("choices", [(), ("tea", "played", "run", "worker")])
@@ -126,13 +126,13 @@ def test_masks_are_filled_together_the_most_confident_first(
     found = ask(model, tokenizer, "[MASK] tea [MASK] cold [MASK]", config).joint
     assert found is not None
     ids, open_ones = [CLS, MASK, 7, MASK, 9, MASK, SEP], [0, 1, 2]
-    spelled = [tokenizer.encode([each])[0].tolist() for each in choices]
+    spelled = [tokenizer.encode([choice])[0].tolist() for choice in choices]
     filled: dict[int, list[int]] = {}
     size = tokenizer.size
     total = 0.0
     while open_ones:
         best = (-float("inf"), -1, 0, [0])
-        places = [place for place, each in enumerate(ids) if each == MASK]
+        places = [place for place, id_ in enumerate(ids) if id_ == MASK]
         for mask, place in zip(open_ones, places, strict=True):
             every = spelled or [[piece] for piece in range(size)]
             for word in every:
@@ -144,7 +144,7 @@ def test_masks_are_filled_together_the_most_confident_first(
         filled[mask] = word
         open_ones.remove(mask)
     assert list(found.order) == list(filled)
-    assert [list(each.ids) for each in found.words] == [filled[mask] for mask in range(3)]
+    assert [list(item.ids) for item in found.words] == [filled[mask] for mask in range(3)]
     assert found.probability == pytest.approx(float(torch.tensor(total).exp()), rel=1e-4)
 
 
@@ -191,4 +191,4 @@ def test_long_words_are_compared_by_what_no_float_holds() -> None:
     """The product of 100 probabilities of 1e-4 is 0 to a float, their mean logarithm is not."""
     long = Filling("long", 0.0, tuple(range(100)), -921.0)
     short = Filling("short", 1e-3, (1,), -6.9)
-    assert [each.piece for each in best_first([long, short])] == ["short", "long"]
+    assert [item.piece for item in best_first([long, short])] == ["short", "long"]

@@ -36,6 +36,6 @@ def test_a_thousand_cases_equal_the_definition_and_the_curve_of_scikit_learn() -
         found = calibration(probabilities, right, bins)
         assert found.error == metric(by_definition(probabilities, right, bins))
         accuracies, confidences = calibration_curve(right, probabilities, n_bins=bins)
-        assert [each.accuracy for each in found.bins] == pytest.approx(accuracies.tolist())
-        assert [each.confidence for each in found.bins] == pytest.approx(confidences.tolist())
-        assert sum(each.count for each in found.bins) == size
+        assert [item.accuracy for item in found.bins] == pytest.approx(accuracies.tolist())
+        assert [item.confidence for item in found.bins] == pytest.approx(confidences.tolist())
+        assert sum(item.count for item in found.bins) == size

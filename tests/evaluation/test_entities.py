@@ -29,7 +29,7 @@ def sentences(number: int, prefixes: str) -> tuple[list[list[str]], list[list[st
     lengths = [int(random.integers(1, 12)) for _ in range(int(random.integers(1, 5)))]
     true = [[tag() for _ in range(length)] for length in lengths]
     same = random.choice([0.0, 0.5, 0.9, 1.0])
-    predicted = [[each if random.random() < same else tag() for each in row] for row in true]
+    predicted = [[item if random.random() < same else tag() for item in row] for row in true]
     if number % 10 == 0:
         predicted = [["O"] * len(row) for row in true]
     if number % 15 == 0:
@@ -135,9 +135,9 @@ def _equal(found: dict[str, EntityScores], counted: Callable[..., Columns]) -> N
     assert every.true == micro[3]
     assert macro_f1(found) == metric(float(np.mean(columns[2])))
     assert list(found) == sorted(found)
-    for each, *expected, support in zip(found.values(), *columns, strict=True):
-        assert shares(each) == metric(tuple(map(float, expected)))
-        assert each.true == support
+    for result, *expected, support in zip(found.values(), *columns, strict=True):
+        assert shares(result) == metric(tuple(map(float, expected)))
+        assert result.true == support
 
 
 def test_an_entity_belongs_to_its_text() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from bertsmith.cli import main as cli
 from bertsmith.core import files as disk
-from bertsmith.core.files import write_whole
+from bertsmith.core.files import write_all
 from bertsmith.store import duplicates, preparing, unfinished, writing
 from bertsmith.text.corpus import sections
 
@@ -48,12 +48,12 @@ class Moments:
 
         return dying
 
-    def write_whole(self, file: FileIO, data: bytes | memoryview) -> None:
+    def write_all(self, file: FileIO, data: bytes | memoryview) -> None:
         """Write it whole, or half of it and no more of anything."""
         if self.pass_one():
-            write_whole(file, data[: len(data) // 2])
+            write_all(file, data[: len(data) // 2])
             os.kill(os.getpid(), signal.SIGKILL)
-        write_whole(file, data)
+        write_all(file, data)
 
 
 def main() -> None:
@@ -66,7 +66,7 @@ def main() -> None:
     assert defaults is not None
     defaults["shard_bytes"] = 20_000
     for module in (disk, duplicates, unfinished):
-        module.write_whole = moments.write_whole  # type: ignore[attr-defined]
+        module.write_all = moments.write_all  # type: ignore[attr-defined]
     disk.flush_to_disk = unfinished.flush_to_disk = moments.before(disk.flush_to_disk)  # type: ignore[attr-defined]
     Path.replace = moments.before(Path.replace)  # type: ignore[method-assign]
     unfinished.shutil.rmtree = moments.before(unfinished.shutil.rmtree)  # type: ignore[attr-defined]

@@ -43,7 +43,7 @@ def hold() -> None:
 
 def main() -> None:
     """Run the command."""
-    draw, left = Feed.draw, [int(sys.argv[1])]
+    draw, left = Feed.next_batches, [int(sys.argv[1])]
 
     def held(feed: Feed, place: DataPosition, count: int) -> tuple[list[Batch], DataPosition]:
         left[0] -= 1
@@ -51,7 +51,7 @@ def main() -> None:
             hold()
         return draw(feed, place, count)
 
-    Feed.draw = held  # type: ignore[assignment,method-assign]
+    Feed.next_batches = held  # type: ignore[assignment,method-assign]
     sys.exit(cli.main(sys.argv[2:]))
 
 

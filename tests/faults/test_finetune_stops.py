@@ -47,9 +47,9 @@ def told(run: Path) -> dict[str, Any]:
     """Return the figures of a run but for times, and for the hash that covers them."""
     results: dict[str, Any] = json.loads((run / "results.json").read_text(encoding="utf-8"))
     del results["sha256"]
-    for each in (*results["seeds"], *results["grid"]):
-        for time in {"seconds", "elapsed"} & each.keys():
-            del each[time]
+    for item in (*results["seeds"], *results["grid"]):
+        for time in {"seconds", "elapsed"} & item.keys():
+            del item[time]
     for rival in results["rivals"]:
         del rival["seconds"]
     return results
@@ -76,7 +76,7 @@ def test_it_goes_on_where_it_was_to_the_same_end(shared: dict[str, str], tmp_pat
     assert live(here, 2, signal.SIGKILL) == -signal.SIGKILL
     assert live(here) == 0
     assert told(run) == told(whole)
-    weights = [(each / "model" / "model.safetensors").read_bytes() for each in (run, whole)]
+    weights = [(item / "model" / "model.safetensors").read_bytes() for item in (run, whole)]
     assert weights[0] == weights[1]
     # nothing of the trainings is left but what they came to
     assert not list(run.rglob("checkpoints"))

@@ -20,6 +20,6 @@ def test_sst_2(data_folder: Path) -> None:
 
 def test_conll_2003(data_folder: Path) -> None:
     found = list(read_tagged(data_folder / "conll2003" / "train.txt", need_tags=True))
-    assert (len(found), sum(len(each.words) for each in found)) == (14_041, 203_621)
-    assert sum(len(each.entities or ()) for each in found) == 23_499
-    assert len({each.document for each in found}) == 946
+    assert (len(found), sum(len(result.words) for result in found)) == (14_041, 203_621)
+    assert sum(len(result.entities or ()) for result in found) == 23_499
+    assert len({result.document for result in found}) == 946

@@ -40,7 +40,7 @@ def test_bounds_hold(settings: str, order: str, tmp_path: Path) -> None:
         [sys.executable, "-m", "pytest", "-q", f"--basetemp={tmp_path / 'run'}", *plugin, *places],
         env=os.environ
         | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        | dict(each.split("=") for each in settings.split()),
+        | dict(part.split("=") for part in settings.split()),
         capture_output=True,
         text=True,
         check=False,

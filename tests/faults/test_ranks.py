@@ -42,7 +42,7 @@ def lines_of(run: Path) -> list[dict[str, float]]:
 
 def wait_for_step(launched: Launched, run: Path, step: int) -> None:
     while not (run / "log.jsonl").exists() or len(lines_of(run)) < step:
-        assert launched.process.poll() is None, launched.told
+        assert launched.process.poll() is None, launched.output
         time.sleep(0.02)
 
 
@@ -50,9 +50,11 @@ def ranks_of(launched: Launched) -> dict[int, int]:
     """The processes of a command by rank."""
     children = Path(f"/proc/{launched.process.pid}/task").glob("*/children")
     ranks = {}
-    for pid in " ".join(each.read_text() for each in children).split():
+    for pid in " ".join(item.read_text() for item in children).split():
         variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
-        ranks[int(dict(each.split("=", 1) for each in variables if each)["RANK"])] = int(pid)
+        ranks[int(dict(variable.split("=", 1) for variable in variables if variable)["RANK"])] = (
+            int(pid)
+        )
     return ranks
 
 
@@ -72,7 +74,7 @@ def alone(command: str) -> None:
 
 def stopped_alone(command: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command in this process, interrupted while it draws the batches of some step."""
-    draw, left = Feed.draw, [step]
+    draw, left = Feed.next_batches, [step]
 
     def stopping(feed: Feed, place: DataPosition, count: int) -> tuple[list[Batch], DataPosition]:
         left[0] -= 1
@@ -81,7 +83,7 @@ def stopped_alone(command: str, step: int, monkeypatch: pytest.MonkeyPatch) -> N
         return draw(feed, place, count)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Feed, "draw", stopping)
+        patch.setattr(Feed, "next_batches", stopping)
         assert main(["pretrain", *command.split()]) == 143
 
 
@@ -97,9 +99,9 @@ def test_two_are_as_one_and_come_and_go(
     before = len(lines_of(tmp_path / "run"))
     assert 0 < before <= 4
     held = ("-m", "faults.holding", str(steps // 2))
-    with torchrun(*held, "pretrain", "--out", "run", place=tmp_path) as launched:
+    with torchrun(*held, "pretrain", "--out", "run", folder=tmp_path) as launched:
         while not all((tmp_path / f"held-{rank}").exists() for rank in (0, 1)):
-            assert launched.process.poll() is None, launched.told
+            assert launched.process.poll() is None, launched.output
             time.sleep(0.02)
         launched.process.terminate()
         told = launched.ended()
@@ -112,7 +114,7 @@ def test_two_are_as_one_and_come_and_go(
 
 def test_a_killed_rank_is_named(shared: dict[str, str], tmp_path: Path) -> None:
     command = f"{shared['store']} --out run {SETTINGS} --steps 100000"
-    with torchrun("-m", "bertsmith", "pretrain", *command.split(), place=tmp_path) as launched:
+    with torchrun("-m", "bertsmith", "pretrain", *command.split(), folder=tmp_path) as launched:
         wait_for_step(launched, tmp_path / "run", 2)
         pid = ranks_of(launched)[1]
         os.kill(pid, signal.SIGKILL)
@@ -121,8 +123,8 @@ def test_a_killed_rank_is_named(shared: dict[str, str], tmp_path: Path) -> None:
     (line,) = ours(told)
     # the check before the run counted both
     found = {
-        each["name"]: each["found"]
-        for each in read_record(tmp_path / "run" / PREFLIGHT)["findings"]
+        item["name"]: item["found"]
+        for item in read_record(tmp_path / "run" / PREFLIGHT)["findings"]
     }
     assert " in 2 processes" in found["memory needed"]
     tokens = re.match(r"([\d.]+)M tokens in 100,000 steps", found["budget"])
@@ -137,7 +139,7 @@ def test_a_killed_rank_is_named(shared: dict[str, str], tmp_path: Path) -> None:
 @pytest.mark.faults
 def test_a_stopped_rank_is_told_and_goes_on(shared: dict[str, str], tmp_path: Path) -> None:
     command = f"pretrain {shared['store']} --out run {SETTINGS} --steps 300"
-    with torchrun("-m", "bertsmith", *command.split(), place=tmp_path) as launched:
+    with torchrun("-m", "bertsmith", *command.split(), folder=tmp_path) as launched:
         wait_for_step(launched, tmp_path / "run", 3)
         pid = ranks_of(launched)[1]
         os.kill(pid, signal.SIGSTOP)
@@ -145,8 +147,8 @@ def test_a_stopped_rank_is_told_and_goes_on(shared: dict[str, str], tmp_path: Pa
             f"rank 1 (pid {pid} on {socket.gethostname()}) has sent no heartbeat for 10 seconds"
         )
         began = time.monotonic()
-        while silent not in " ".join(launched.told.split()):
-            assert time.monotonic() < began + 20, launched.told
+        while silent not in " ".join(launched.output.split()):
+            assert time.monotonic() < began + 20, launched.output
             time.sleep(0.1)
         os.kill(pid, signal.SIGCONT)
         told = " ".join(launched.ended().split())
@@ -165,8 +167,8 @@ def test_two_machines(shared: dict[str, str], tmp_path: Path) -> None:
     command = ["-m", "bertsmith", "pretrain", shared["store"], *f"--out run {SETTINGS}".split()]
     options = f"{options} --rdzv-endpoint {address}"
     with (
-        torchrun(*command, "--steps", "100000", place=tmp_path, options=options) as one,
-        torchrun(*command, "--steps", "100000", place=tmp_path, options=options) as two,
+        torchrun(*command, "--steps", "100000", folder=tmp_path, options=options) as one,
+        torchrun(*command, "--steps", "100000", folder=tmp_path, options=options) as two,
     ):
         wait_for_step(one, tmp_path / "run", 2)
         (pid,) = ranks_of(two).values()

@@ -61,5 +61,5 @@ def test_they_end_with_their_parent(shared: dict[str, str], tmp_path: Path) -> N
     assert live(here, dies=False) == 0
     for name in ("model/model.safetensors", "seeds/seed-1/dev.json"):
         assert (run / name).read_bytes() == (whole / name).read_bytes()
-    scores = [json.loads((each / "results.json").read_text())["scores"] for each in (run, whole)]
+    scores = [json.loads((item / "results.json").read_text())["scores"] for item in (run, whole)]
     assert scores[0] == scores[1]

@@ -71,7 +71,7 @@ def trap(moment: str, number: int, violence: int) -> Callable[[str], None]:
 
 def set_traps(passing: Callable[[str], None]) -> None:
     """Have the moments of saving, pruning and logging told to `passing`, before they happen."""
-    fsync, write = os.fsync, files.write_whole
+    fsync, write = os.fsync, files.write_all
 
     def audit(event: str, arguments: tuple[Any, ...]) -> None:
         if event in AUDITED:
@@ -83,13 +83,13 @@ def set_traps(passing: Callable[[str], None]) -> None:
         passing("fsync")
         fsync(handle)
 
-    def write_whole(file: FileIO, data: bytes | memoryview) -> None:
+    def write_all(file: FileIO, data: bytes | memoryview) -> None:
         passing("write")
         write(file, data)
 
     sys.addaudithook(audit)
     setattr(os, "fsync", flushing)  # noqa: B010
-    setattr(files, "write_whole", write_whole)  # noqa: B010
+    setattr(files, "write_all", write_all)  # noqa: B010
     files._BLOCK = 5000
 
 

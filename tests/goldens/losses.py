@@ -105,7 +105,9 @@ class Laboratory:
 
     def vocabulary(self, kind: str, *options: str) -> Path:
         """Return the folder of a learned vocabulary."""
-        out = self.folder / "-".join(["vocabulary", kind, *(each.strip("-") for each in options)])
+        out = self.folder / "-".join(
+            ["vocabulary", kind, *(option.strip("-") for option in options)]
+        )
         if not out.exists():
             given = ("--kind", kind, "--size", "400", *options)
             bertsmith("vocab", "learn", self.folder / "corpus.txt", "--out", out, *given)
@@ -126,7 +128,7 @@ def bertsmith(*arguments: str | Path) -> str:
 
     printed, complaints = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(complaints):
-        status = main([str(each) for each in arguments])
+        status = main([str(argument) for argument in arguments])
     if status:
         raise RuntimeError(f"{' '.join(map(str, arguments))}: {complaints.getvalue()[-2000:]}")
     return printed.getvalue()
@@ -136,9 +138,9 @@ def read_log(file: Path) -> Rows:
     """Return losses and gradient norms, a row a step."""
     lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
     return [
-        {key: each[key] for key in sorted(each) if key.endswith("_loss") or key == "gradient_norm"}
-        for each in lines
-        if "gradient_norm" in each
+        {key: line[key] for key in sorted(line) if key.endswith("_loss") or key == "gradient_norm"}
+        for line in lines
+        if "gradient_norm" in line
     ]
 
 

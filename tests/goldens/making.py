@@ -41,7 +41,7 @@ def token_ids(laboratory: Laboratory) -> dict[str, list[list[int]]]:
     ids = {}
     for name, (_, kind, *options) in KINDS.items():
         tokenizer = Tokenizer.load(laboratory.vocabulary(kind, *options))
-        ids[name] = [list(map(int, each)) for each in tokenizer.encode(list(HARD_PAGE))]
+        ids[name] = [list(map(int, item)) for item in tokenizer.encode(list(HARD_PAGE))]
     return ids
 
 
@@ -129,7 +129,7 @@ def json_forms(laboratory: Laboratory) -> dict[str, Any]:
 def form(value: Any) -> Any:  # noqa: ANN401
     """Return a JSON value with the names of types in place of values."""
     if isinstance(value, dict):
-        return {key: form(each) for key, each in value.items()}
+        return {key: form(item) for key, item in value.items()}
     if isinstance(value, list):
         return [form(value[0])] if value else []
     return (
@@ -168,8 +168,8 @@ def _lines(value: Any, indent: str) -> Iterator[str]:  # noqa: ANN401
         named = isinstance(value, dict)
         yield "{" if named else "["
         items = list(value.items() if isinstance(value, dict) else enumerate(value))
-        for number, (key, each) in enumerate(items, 1):
-            inner = list(_lines(each, indent + " "))
+        for number, (key, item) in enumerate(items, 1):
+            inner = list(_lines(item, indent + " "))
             start = f"{indent} {json.dumps(key)}: " if named else f"{indent} "
             end = "," if number < len(items) else ""
             inner[0] = start + inner[0]
@@ -181,4 +181,4 @@ def _lines(value: Any, indent: str) -> Iterator[str]:  # noqa: ANN401
 
 
 def _nested(value: list[Any]) -> bool:
-    return any(isinstance(each, dict | list | str) for each in value) and len(value) > 2
+    return any(isinstance(item, dict | list | str) for item in value) and len(value) > 2

@@ -98,23 +98,23 @@ class Campaign:
         honest = self._files["sentence" if kind == "sentence" else chance.choice(self._names)]
         files = dict(honest)
         if kind == "sentence":
-            name = chance.choice([each for each in files if _is_of_sentences(each)])
+            name = chance.choice([file for file in files if _is_of_sentences(file)])
             files[name] = self._mutated(chance, name, files[name])
         elif kind == "header":
-            name = chance.choice([each for each in files if ".safetensors" in each])
+            name = chance.choice([file for file in files if ".safetensors" in file])
             files[name] = self._mutated(chance, name, files[name])
         elif kind == "config":
             data = json.loads(files["config.json"])
             files["config.json"] = mutated_json(chance, data, self._words)
         else:
             names = [
-                each
-                for each in files
-                if "token" in each or "merges" in each or each.startswith(("vocab", "spiece"))
+                file
+                for file in files
+                if "token" in file or "merges" in file or file.startswith(("vocab", "spiece"))
             ]
             # the compiled file is read where there is no other
             if chance.random() < 0.3 and "tokenizer.json" in names:
-                for name in [each for each in names if each in _OTHERS]:
+                for name in [item for item in names if item in _OTHERS]:
                     del files[name]
                     names.remove(name)
             name = chance.choice(names)
@@ -173,7 +173,7 @@ def _opened(folder: Path) -> BaseException | None:
             raise
         except BaseException as error:
             errors.append(error)
-    crashes = [each for each in errors if not isinstance(each, UserError)]
+    crashes = [item for item in errors if not isinstance(item, UserError)]
     return next(iter(crashes + errors), None)
 
 

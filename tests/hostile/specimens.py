@@ -31,7 +31,7 @@ _HEADS = ("class", "tags", "span", "choice", "classes", "number")
 def specimens(place: Path) -> dict[str, Path]:
     """The folders by name, made in `place`."""
     heads = cycle(_HEADS)
-    chosen = [name for each in ENCODERS for name in (f"{each}-masked_lm", f"{each}-{next(heads)}")]
+    chosen = [name for item in ENCODERS for name in (f"{item}-masked_lm", f"{item}-{next(heads)}")]
     for name in chosen:
         model = build_model(MODELS[name], seed=1)
         save_model(place / name, model, TOKENIZERS[model.config.encoder.family])

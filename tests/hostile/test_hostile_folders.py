@@ -26,8 +26,8 @@ from hostile.files import (
     with_header,
 )
 
-MOST_MEMORY = 48 * 2**20  # of which a header of the largest size that is read takes most
-MOST_SECONDS = 1.0  # of the processor
+MAX_MEMORY = 48 * 2**20  # of which a header of the largest size that is read takes most
+MAX_SECONDS = 1.0  # of the processor
 CONFIG, WEIGHTS, WORDS = "config.json", "model.safetensors", "vocab.txt"
 TOKENIZER = ("tokenizer_config.json", "special_tokens_map.json", "tokenizer.json", WORDS)
 SIZES = (
@@ -40,8 +40,8 @@ def harmless(answer: dict[str, Any]) -> None:
     """Whatever came of it, it took no time and no memory, and touched nothing."""
     assert answer["error"] is None or answer["told"], answer.get("trace", answer)
     assert answer["seen"] == []
-    assert answer["seconds"] < MOST_SECONDS
-    assert answer["grown"] < MOST_MEMORY
+    assert answer["seconds"] < MAX_SECONDS
+    assert answer["grown"] < MAX_MEMORY
 
 
 def refused(answer: dict[str, Any]) -> str:
@@ -312,6 +312,6 @@ def test_the_watch_sees_what_reaches_out(honest: Path, opened: Opened) -> None:
     for event in ("socket.", "subprocess.Popen", "pickle.find_class", "open /etc/hostname"):
         assert event in seen
     answer = opened(honest, "waste")
-    assert answer["grown"] > MOST_MEMORY
-    assert answer["seconds"] > MOST_SECONDS
+    assert answer["grown"] > MAX_MEMORY
+    assert answer["seconds"] > MAX_SECONDS
     assert opened(honest, "ask for everything")["error"] == "MemoryError"

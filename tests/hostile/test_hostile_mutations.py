@@ -14,16 +14,16 @@ import pytest
 from hostile.campaign import KINDS, Tally, in_processes
 from hostile.mutations import mutated_bytes, mutated_json, mutated_lines
 
-MOST_MEMORY = 2**30
-MOST_SECONDS = 2.0  # of the processor, for one folder
+MAX_MEMORY = 2**30
+MAX_SECONDS = 2.0  # of the processor, for one folder
 FEW, MANY = 50, {"config": 33_334, "tokenizer": 33_334, "header": 33_334, "sentence": 10_000}
 
 
 def check(tally: Tally, cases: int) -> None:
     assert tally.crashes == []
     assert tally.cases == cases
-    assert tally.grown < MOST_MEMORY
-    assert tally.slowest < MOST_SECONDS, tally.slowest_case
+    assert tally.grown < MAX_MEMORY
+    assert tally.slowest < MAX_SECONDS, tally.slowest_case
     # were all refused at the door, little would have been tried
     assert tally.loaded > 0.01 * cases
     assert sum(tally.refused.values()) > 0.1 * cases
@@ -91,4 +91,4 @@ def test_what_crashes_is_counted(tmp_path: Path) -> None:
         check=True,
     )
     crashes = json.loads(done.stdout.splitlines()[-1])["crashes"]
-    assert len([each for each in crashes if "KeyError: 'crash'" in each]) > 3
+    assert len([crash for crash in crashes if "KeyError: 'crash'" in crash]) > 3

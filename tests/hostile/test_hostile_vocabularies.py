@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ModelFolderError, VocabularyError
-from bertsmith.tokens.folder.files import LARGEST_FILE, read_json, read_lines
+from bertsmith.tokens.folder.files import MAX_FILE_BYTES, read_json, read_lines
 from bertsmith.tokens.normalisation import CharsMap
 from hostile.worker import peak
 
-MOST_MEMORY = 2**30
+MAX_MEMORY = 2**30
 
 
 def circle(units: int) -> bytes:
@@ -38,12 +38,12 @@ def test_rules_that_lead_in_a_circle_end() -> None:
 @pytest.mark.parametrize("line", [b"\n", b"a\n", b"a b\r\n"])
 def test_more_lines_than_pieces_can_be_are_not_parted(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "vocab.txt"
-    path.write_bytes(line * (LARGEST_FILE // len(line)))
+    path.write_bytes(line * (MAX_FILE_BYTES // len(line)))
     before = peak()
     with pytest.raises(VocabularyError, match="more than 1,000,000 pieces"):
         read_lines(path, VocabularyError)
-    assert peak() - before < MOST_MEMORY / 4
-    path.write_bytes(b"x" * (LARGEST_FILE + 1))
+    assert peak() - before < MAX_MEMORY / 4
+    path.write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     with pytest.raises(VocabularyError, match="24 MiB"):
         read_lines(path, VocabularyError)
 
@@ -53,7 +53,7 @@ def test_the_worst_json_of_the_largest_size_keeps_below_a_gigabyte(tmp_path: Pat
     path = tmp_path / "tokenizer.json"
     keys, size = [], 2
     number = 0
-    while size < LARGEST_FILE - 20:
+    while size < MAX_FILE_BYTES - 20:
         keys.append(f'"{number:x}":0')
         size += len(keys[-1]) + 1
         number += 1
@@ -61,10 +61,10 @@ def test_the_worst_json_of_the_largest_size_keeps_below_a_gigabyte(tmp_path: Pat
     keys.clear()
     before = peak()
     assert len(read_json(path)) == number
-    assert peak() - before < MOST_MEMORY
-    path.write_text('{"a":[' + "[]," * ((LARGEST_FILE - 20) // 3) + "[]]}")
+    assert peak() - before < MAX_MEMORY
+    path.write_text('{"a":[' + "[]," * ((MAX_FILE_BYTES - 20) // 3) + "[]]}")
     assert len(read_json(path)["a"]) > 10**6
-    assert peak() - before < MOST_MEMORY
-    path.write_bytes(b" " * (LARGEST_FILE + 1))
+    assert peak() - before < MAX_MEMORY
+    path.write_bytes(b" " * (MAX_FILE_BYTES + 1))
     with pytest.raises(ModelFolderError):
         read_json(path)

@@ -122,7 +122,7 @@ class Endless(io.RawIOBase):
 @pytest.mark.parametrize(("encoding", "unit"), [("auto", "bytes"), ("utf-16-le", "characters")])
 def test_a_line_without_an_end(encoding: str, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     endless = Endless()
-    monkeypatch.setattr(rows, "LONGEST_LINE", 100_000)
+    monkeypatch.setattr(rows, "MAX_LINE_LENGTH", 100_000)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(endless)))
     with pytest.raises(ExampleError, match=f"standard input:1: a line of over 100,000 {unit}; "):
         next(rows.standard_input(encoding))

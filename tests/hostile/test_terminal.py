@@ -98,7 +98,7 @@ def test_labels_and_texts(honest: Path, trained: Path, capsys: Capture) -> None:
     )  # fmt: skip
     assert status == 0, told
     labels = json.loads((out / "model" / "config.json").read_text("utf-8"))["id2label"].values()
-    assert any("\x1b" in each for each in labels)
+    assert any("\x1b" in item for item in labels)
 
     page = Page()
     page.feed((out / "report.html").read_text(encoding="utf-8"))
@@ -123,10 +123,10 @@ def test_labels_and_texts(honest: Path, trained: Path, capsys: Capture) -> None:
     status, lines, _ = run(capsys, "predict", str(out / "model"), str(rows), "--format", "jsonl")
     assert_clean(lines)
     answers = [json.loads(line) for line in lines.splitlines()]
-    assert [each["text"] for each in answers] == [
+    assert [answer["text"] for answer in answers] == [
         json.loads(line)["text"] for line in rows.read_text("utf-8").splitlines()
     ]
-    assert {each["predicted_label"] for each in answers} <= set(labels)
+    assert {answer["predicted_label"] for answer in answers} <= set(labels)
     # a table for a program keeps what it was given
     status, text, _ = run(capsys, "predict", str(out / "model"), str(rows), "--format", "csv")
     assert next(csv.DictReader(io.StringIO(text, newline="")))["text"] == answers[0]["text"]
@@ -277,7 +277,7 @@ def test_names_of_tensors(folder: Path, tmp_path: Path, capsys: Capture) -> None
     save_file({**weights, EVIL + FORGED: weights[names[3]]}, path)
     status, _, told = run(capsys, "predict", str(folder), str(tmp_path / "a.txt"))
     assert "FORGED" in told, (status, told)
-    save_file({f"{EVIL}{FORGED}{n}": each for n, each in enumerate(weights.values())}, path)
+    save_file({f"{EVIL}{FORGED}{n}": weight for n, weight in enumerate(weights.values())}, path)
     refused(capsys, "predict", str(folder), str(tmp_path / "a.txt"))
 
 

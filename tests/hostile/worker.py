@@ -35,7 +35,7 @@ from bertsmith.weights.conversion.google import find_checkpoint
 from bertsmith.weights.conversion.pickled import find_pickled
 from bertsmith.weights.folder import load_model, read_config, start_from
 
-LONGEST = 30  # seconds until a child that hangs is ended
+MAX_LENGTH = 30  # seconds until a child that hangs is ended
 ROOM = 2**30  # bytes that a child may ask for besides what it has
 _STRANGE = (
     "socket.", "subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.fork", "pickle.",
@@ -155,7 +155,7 @@ def main() -> None:
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            signal.alarm(LONGEST)
+            signal.alarm(MAX_LENGTH)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             told = json.dumps(outcome(case["folder"], case["how"])).encode()
             os.write(writing, told[:60_000])

@@ -316,13 +316,13 @@ class _Answers(BaseHTTPRequestHandler):
         if self._repository(name, write=True) is None:
             return
         rows = []
-        for each in json.loads(self.body)["objects"]:
+        for item in json.loads(self.body)["objects"]:
             actions = {
-                "upload": {"href": f"{self.state.other_host}/upload/{each['oid']}"},
+                "upload": {"href": f"{self.state.other_host}/upload/{item['oid']}"},
                 "verify": {"href": f"{self.state.address}/verify"},
             }
-            there = each["oid"] in self.state.uploads
-            rows.append(each | ({} if there else {"actions": actions}))
+            there = item["oid"] in self.state.uploads
+            rows.append(item | ({} if there else {"actions": actions}))
         self._send(200, {"objects": rows, "transfer": "basic"})
 
     def upload(self, oid: str) -> None:

@@ -33,7 +33,7 @@ def batch(lengths: tuple[int, ...] = LENGTHS, at: tuple[int, ...] = MASKED) -> B
     masked = Target(at=torch.tensor(at), labels=torch.arange(7, 7 + len(at)))
     paired = Target(at=torch.tensor([0, 1, 2, 3]), labels=torch.tensor([0, 1, 1, 0]))
     targets = {"masked_lm": masked, "next_sentence": paired}
-    return replace(pack(ids, [np.zeros_like(each) for each in ids]), targets=targets)
+    return replace(pack(ids, [np.zeros_like(id_) for id_ in ids]), targets=targets)
 
 
 class Everywhere(MaskedLM):
@@ -106,8 +106,8 @@ def test_layers_with_a_window_are_counted_by_what_their_tokens_see() -> None:
     # of five layers the first and the fourth see all
     five = replace(MODERN, layers=5, global_every=3)
     local, everywhere = (
-        forward_flops(ModelConfig(encoder=each, pooler=False), work)
-        for each in (five, replace(five, global_every=1))
+        forward_flops(ModelConfig(encoder=item, pooler=False), work)
+        for item in (five, replace(five, global_every=1))
     )
     saved = 2 * (work.pairs - work.near_pairs) + work.last_pairs - work.last_near_pairs
     assert everywhere - local == 4 * 24 * saved

@@ -30,17 +30,17 @@ def check(found: Grouping, sizes: list[int], asked: list[int]) -> None:
         assert sorted(tokens[tokens >= 0].tolist()) == list(range(sum(counts)))
     asking, owner = owners(asked), owners(sizes)
     first_query = first_key = 0
-    for each in found.groups:
-        assert (each.first_query, each.first_key) == (first_query, first_key)
-        first_query += each.count * each.queries
-        first_key += each.count * each.keys
-        hidden = torch.zeros(1) if each.hidden is None else each.hidden
-        shape = (each.count, 1, each.queries, each.keys)
+    for item in found.groups:
+        assert (item.first_query, item.first_key) == (first_query, first_key)
+        first_query += item.count * item.queries
+        first_key += item.count * item.keys
+        hidden = torch.zeros(1) if item.hidden is None else item.hidden
+        shape = (item.count, 1, item.queries, item.keys)
         for number, sees in enumerate(hidden.expand(shape)[:, 0] == 0):
-            row = each.first_query + number * each.queries
-            column = each.first_key + number * each.keys
-            seen_by_all = keys[column : column + each.keys]
-            for query, seen in zip(queries[row : row + each.queries], sees, strict=True):
+            row = item.first_query + number * item.queries
+            column = item.first_key + number * item.keys
+            seen_by_all = keys[column : column + item.keys]
+            for query, seen in zip(queries[row : row + item.queries], sees, strict=True):
                 # what softmax makes of nothing is no number
                 assert seen.any()
                 if query >= 0:
@@ -56,7 +56,7 @@ def test_every_token_sees_its_own_sequence(sizes: list[int], heads: int) -> None
     check(found, sizes, sizes)
     tokens = torch.arange(1, sum(sizes) + 1)
     assert torch.equal(found.keys.scatter(found.keys.gather(tokens)), tokens)
-    assert all(each.queries == each.keys for each in found.groups)
+    assert all(item.queries == item.keys for item in found.groups)
 
 
 @settings(max_examples=30)
@@ -73,25 +73,25 @@ def test_queries_may_be_fewer_than_keys(sizes: list[int], data: st.DataObject) -
 def test_sequences_of_one_length_stay_where_they_are() -> None:
     found = group([128] * 40, 12)
     assert found.keys.take is found.keys.back is found.keys.spare is None
-    assert all(each.hidden is None for each in found.groups)
+    assert all(item.hidden is None for item in found.groups)
     tokens = torch.arange(40 * 128)
     assert found.keys.gather(tokens) is tokens
     # no more than two million weights at once
-    assert [each.count for each in found.groups] == [10, 10, 10, 10]
+    assert [item.count for item in found.groups] == [10, 10, 10, 10]
 
 
 def test_little_is_filled_up() -> None:
     long = [384, 390, 400, 448, 512, 509]
     found = group(long, 12)
-    assert sorted(each.keys for each in found.groups) == [384, 448, 448, 448, 512, 512]
+    assert sorted(item.keys for item in found.groups) == [384, 448, 448, 448, 512, 512]
     # one at a time: two of them would be more than two million weights
-    assert {each.count for each in found.groups} == {1}
+    assert {item.count for item in found.groups} == {1}
 
 
 def test_short_sequences_share_rows() -> None:
     found = group([18] * 28 + [40] * 4, 12)
     # four bins with a long one and a short one, eight with three short ones
-    assert [(each.count, each.keys) for each in found.groups] == [(12, 64)]
+    assert [(item.count, item.keys) for item in found.groups] == [(12, 64)]
     # what is full is not put beside anything
     full = group([32] * 28 + [64] * 4, 12)
-    assert sorted((each.count, each.keys) for each in full.groups) == [(4, 64), (28, 32)]
+    assert sorted((item.count, item.keys) for item in full.groups) == [(4, 64), (28, 32)]

@@ -14,7 +14,7 @@ from torch import Tensor
 from bertsmith.network import dropout as dropout_module
 from bertsmith.network.attention import cpu, layout
 from bertsmith.network.attention.cpu import Grouping, fused_attention
-from bertsmith.network.attention.layout import Spans, group_local
+from bertsmith.network.attention.layout import SequenceLayout, group_blocks
 from bertsmith.network.dropout import kept_scale
 from bounds import close_gradients, close_to_float64
 
@@ -36,8 +36,8 @@ def inputs(kind: torch.dtype = torch.float32, *, grad: bool = False) -> Inputs:
     return query.requires_grad_(grad), key.requires_grad_(grad), value.requires_grad_(grad)
 
 
-def spans(window: int | None = WINDOW, lengths: tuple[int, ...] = LENGTHS) -> Spans:
-    return Spans(torch.tensor([0, *lengths]).cumsum(0), lengths, window=window)
+def spans(window: int | None = WINDOW, lengths: tuple[int, ...] = LENGTHS) -> SequenceLayout:
+    return SequenceLayout(torch.tensor([0, *lengths]).cumsum(0), lengths, window=window)
 
 
 def visible(lengths: tuple[int, ...], window: int) -> Tensor:
@@ -62,7 +62,7 @@ def attend(each: Inputs, at: Tensor | None) -> Tensor:
 
 
 def fused(each: Inputs, at: Tensor | None) -> Tensor:
-    return fused_attention(*each, group_local(LENGTHS, HEADS, WINDOW, at), 0.0)
+    return fused_attention(*each, group_blocks(LENGTHS, HEADS, WINDOW, at), 0.0)
 
 
 Way = Callable[[Inputs, Tensor | None], Tensor]
@@ -107,7 +107,7 @@ def test_every_way_has_the_gradients_of_the_plain_formula(
 def test_the_backward_pass_is_the_derivative_of_the_forward_pass(
     dropout: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout, "_SHORTEST", 4)
+    monkeypatch.setattr(layout, "_MIN_LENGTH", 4)
     lengths = (9, 1, 5)
     generator = torch.Generator().manual_seed(2)
     query, key, value = (
@@ -135,7 +135,7 @@ def test_dropped_weights_are_left_out_of_the_plain_formula(
     monkeypatch.setattr(cpu, "kept_bits", remembered)
     found = spans().attend(*inputs(grad=True), 0.25)
     masks = torch.zeros(HEADS, TOKENS, TOKENS, dtype=torch.float64)
-    grouping = group_local(LENGTHS, HEADS, WINDOW)
+    grouping = group_blocks(LENGTHS, HEADS, WINDOW)
     for kept, (queries, keys, seen) in zip(made, pairs(grouping), strict=True):
         for head in range(HEADS):
             share = (kept[:, head] != 0).double() * kept_scale(0.25)
@@ -152,14 +152,14 @@ def pairs(found: Grouping) -> list[tuple[Tensor, Tensor, Tensor]]:
     if found.queries.spare is not None:
         real[found.queries.spare] = False
     out = []
-    for each in found.groups:
-        a = slice(each.first_query, each.first_query + each.count * each.queries)
-        b = slice(each.first_key, each.first_key + each.count * each.keys)
-        seen = real[a].view(each.count, each.queries, 1).expand(-1, -1, each.keys)
-        if each.hidden is not None:
-            seen = seen & (each.hidden[:, 0] == 0)
-        queries = found.queries.take[a].view(each.count, each.queries, 1).expand_as(seen)
-        keys = found.keys.take[b].view(each.count, 1, each.keys).expand_as(seen)
+    for group in found.groups:
+        a = slice(group.first_query, group.first_query + group.count * group.queries)
+        b = slice(group.first_key, group.first_key + group.count * group.keys)
+        seen = real[a].view(group.count, group.queries, 1).expand(-1, -1, group.keys)
+        if group.hidden is not None:
+            seen = seen & (group.hidden[:, 0] == 0)
+        queries = found.queries.take[a].view(group.count, group.queries, 1).expand_as(seen)
+        keys = found.keys.take[b].view(group.count, 1, group.keys).expand_as(seen)
         out.append((queries, keys, seen))
     return out
 
@@ -172,7 +172,7 @@ def test_every_pair_within_the_window_is_computed_once(
     sizes: list[int], window: int, heads: int
 ) -> None:
     counted = torch.zeros(sum(sizes), sum(sizes), dtype=torch.int64)
-    found = group_local(sizes, heads, window)
+    found = group_blocks(sizes, heads, window)
     for queries, keys, seen in pairs(found):
         ones = torch.ones(int(seen.sum()), dtype=torch.int64)
         counted.index_put_((queries[seen], keys[seen]), ones, accumulate=True)
@@ -187,8 +187,8 @@ def test_every_pair_within_the_window_is_computed_once(
 
 def test_the_work_grows_with_the_length_and_not_with_its_square() -> None:
     def entries(length: int) -> int:
-        found = group_local((length,), 12, 64)
-        return sum(each.count * each.queries * each.keys for each in found.groups)
+        found = group_blocks((length,), 12, 64)
+        return sum(group.count * group.queries * group.keys for group in found.groups)
 
     # 128 queries, each block with 256 keys, those at the ends with 64 fewer
     assert [entries(n) for n in (512, 8192)] == [512 * 256 - 128 * 128, 8192 * 256 - 128 * 128]
@@ -196,7 +196,7 @@ def test_the_work_grows_with_the_length_and_not_with_its_square() -> None:
 
 def test_sequences_within_the_window_take_the_way_of_all_others() -> None:
     lengths = (13, 7, 21)
-    query, key, value = (each[:41] for each in inputs())
+    query, key, value = (item[:41] for item in inputs())
     for grad in (False, True):
         mine = query.clone().requires_grad_(grad)
         near = spans(20, lengths).attend(mine, key, value)
@@ -213,8 +213,8 @@ def test_sequences_within_the_window_take_the_way_of_all_others() -> None:
 def test_cuda_gives_the_plain_formula(
     kind: torch.dtype, dropout: float, bound: float, places: tuple[int, ...] | None
 ) -> None:
-    on_cuda = Spans(spans().offsets.cuda(), LENGTHS, window=WINDOW)
-    query, key, value = (each.cuda() for each in inputs(kind))
+    on_cuda = SequenceLayout(spans().offsets.cuda(), LENGTHS, window=WINDOW)
+    query, key, value = (item.cuda() for item in inputs(kind))
     at = None if places is None else torch.tensor(places).cuda()
     expected = plain(*inputs(torch.float64))[slice(None) if places is None else list(places)]
     found = on_cuda.attend(query if at is None else query[at], key, value, dropout, at).cpu()

@@ -26,7 +26,7 @@ def test_a_scalar_mix_is_equation_1_of_peters() -> None:
         mix.scale.fill_(1.7)
     scores = np.exp(np.array([0.3, -2.0, 1.5, 0.0]))
     expected = 1.7 * np.einsum(
-        "l,lth->th", scores / scores.sum(), np.stack([each.double().numpy() for each in given])
+        "l,lth->th", scores / scores.sum(), np.stack([value.double().numpy() for value in given])
     )
     close_to_float64(mix(given), expected)
     learned = mix.learned([0, 2, 3, 5])

@@ -29,7 +29,7 @@ CONFIG = ModelConfig(
 def batch(*lengths: int) -> Batch:
     generator = np.random.default_rng(1)
     ids = [generator.integers(0, 499, length) for length in lengths]
-    return pack(ids, [each % 2 for each in ids])
+    return pack(ids, [id_ % 2 for id_ in ids])
 
 
 @torch.no_grad()
@@ -56,7 +56,7 @@ def test_weights_start_from_a_truncated_normal(std: float) -> None:
 def test_weights_may_start_from_zero() -> None:
     encoder = dataclasses.replace(ENCODER, initial_std=0.0)
     model = build_model(dataclasses.replace(CONFIG, encoder=encoder), seed=1)
-    assert not any(each.any() for each in model.parameters() if each.dim() > 1)
+    assert not any(parameter.any() for parameter in model.parameters() if parameter.dim() > 1)
 
 
 def test_the_seed_decides_the_weights_and_nothing_else() -> None:

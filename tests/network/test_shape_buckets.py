@@ -11,7 +11,7 @@ from bertsmith.network.batch import Batch, pack
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import build_model
-from bertsmith.network.shape_buckets import bucket
+from bertsmith.network.shape_buckets import round_up
 from bounds import close_gradients, close_when_regrouped
 
 ENCODER = EncoderConfig(
@@ -23,7 +23,7 @@ ENCODER = EncoderConfig(
 def batch(*lengths: int) -> Batch:
     generator = np.random.default_rng(1)
     ids = [generator.integers(0, 99, length) for length in lengths]
-    return pack(ids, [each % 2 for each in ids])
+    return pack(ids, [id_ % 2 for id_ in ids])
 
 
 @pytest.mark.parametrize("partial", [False, True])
@@ -55,7 +55,7 @@ def test_padding_changes_nothing(partial: bool) -> None:
 
 def test_taps_have_no_padding_rows() -> None:
     packed = batch(23, 19, 23, 7)
-    assert bucket(packed.tokens, 64) == 80
+    assert round_up(packed.tokens, 64) == 80
     model = build_model(ModelConfig(encoder=ENCODER), seed=1).train()
     taps = Taps(states=frozenset({0, 2}), qkv=frozenset({1}), weights=frozenset({3}))
     padded = shape_buckets.encode(model.encoder, packed, taps=taps)
@@ -72,5 +72,5 @@ def test_taps_have_no_padding_rows() -> None:
 
 def test_rows_are_rounded_where_it_pays() -> None:
     rows = (0, 5, 511, 512, 513, 1025, 8170)
-    assert [bucket(each) for each in rows] == [0, 5, 511, 512, 528, 1088, 8192]
-    assert [bucket(each, 64) for each in (63, 64, 65, 511, 513)] == [63, 64, 80, 512, 528]
+    assert [round_up(row) for row in rows] == [0, 5, 511, 512, 528, 1088, 8192]
+    assert [round_up(item, 64) for item in (63, 64, 65, 511, 513)] == [63, 64, 80, 512, 528]

@@ -102,7 +102,7 @@ def test_presets_have_the_published_counts(name: str) -> None:
         return
     low, high = PUBLISHED[name]
     assert low - 0.05 <= found / 1e6 <= high + 0.05
-    told = [float(each) for each in presets()[name][1].published.split("-")]
+    told = [float(part) for part in presets()[name][1].published.split("-")]
     assert found / 1e6 == pytest.approx(
         min(told, key=lambda each: abs(each - found / 1e6)), rel=0.035
     )

@@ -12,7 +12,7 @@ from torch import Tensor
 from bertsmith.network import dropout as dropout_module
 from bertsmith.network.attention import cpu
 from bertsmith.network.attention.cpu import group
-from bertsmith.network.attention.layout import Spans
+from bertsmith.network.attention.layout import SequenceLayout
 from bertsmith.network.dropout import kept_scale
 from bounds import close_gradients, close_to_float64
 
@@ -30,8 +30,8 @@ def inputs(kind: torch.dtype = torch.float32, *, grad: bool = False) -> Inputs:
     return query.requires_grad_(grad), key.requires_grad_(grad), value.requires_grad_(grad)
 
 
-def spans(lengths: tuple[int, ...] = LENGTHS, *, causal: bool = False) -> Spans:
-    return Spans(torch.tensor([0, *lengths]).cumsum(0), lengths, causal)
+def spans(lengths: tuple[int, ...] = LENGTHS, *, causal: bool = False) -> SequenceLayout:
+    return SequenceLayout(torch.tensor([0, *lengths]).cumsum(0), lengths, causal)
 
 
 def plain(
@@ -59,18 +59,18 @@ def plain(
     return torch.cat(out)
 
 
-Way = Callable[[Inputs, Spans], Tensor]
+Way = Callable[[Inputs, SequenceLayout], Tensor]
 
 
-def attend(each: Inputs, spans: Spans) -> Tensor:
+def attend(each: Inputs, spans: SequenceLayout) -> Tensor:
     return spans.attend(*each)
 
 
-def padded(each: Inputs, spans: Spans) -> Tensor:
+def padded(each: Inputs, spans: SequenceLayout) -> Tensor:
     return spans._padded(*each, 0.0)
 
 
-def one_by_one(each: Inputs, spans: Spans) -> Tensor:
+def one_by_one(each: Inputs, spans: SequenceLayout) -> Tensor:
     return spans._one_by_one(*each, spans.lengths)
 
 
@@ -156,7 +156,7 @@ def test_dropped_weights_have_the_gradients_of_the_plain_formula(
     rough, exact = inputs(grad=True), inputs(torch.float64, grad=True)
     found = spans(causal=causal).attend(*rough, 0.25)
     # all five sequences are shorter than 32, and so computed at once, in two rows of 32
-    assert [each.shape for each in made] == [(2, HEADS, 32, 32)]
+    assert [item.shape for item in made] == [(2, HEADS, 32, 32)]
     kept = (made[0] != 0).double() * kept_scale(0.25)
     rows = group(LENGTHS, HEADS).keys.back
     assert rows is not None
@@ -221,8 +221,8 @@ def test_bf16_training_is_close_to_float32() -> None:
 def test_cuda_gives_the_plain_formula(
     kind: torch.dtype, dropout: float, bound: float, causal: bool
 ) -> None:
-    on_cuda = Spans(spans().offsets.cuda(), LENGTHS, causal)
-    query, key, value = (each.cuda() for each in inputs(kind))
+    on_cuda = SequenceLayout(spans().offsets.cuda(), LENGTHS, causal)
+    query, key, value = (item.cuda() for item in inputs(kind))
     expected = plain(*inputs(torch.float64), causal=causal)
     found = on_cuda.attend(query, key, value, dropout).cpu()
     assert float((found - expected).norm() / expected.norm()) < bound

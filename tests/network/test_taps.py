@@ -30,7 +30,7 @@ BERT = dataclasses.replace(ENCODERS["bert"], dropout=0.0, attention_dropout=0.0,
 def batch() -> Batch:
     generator = np.random.default_rng(1)
     ids = [generator.integers(0, 99, length) for length in (13, 1, 23, 7)]
-    return pack(ids, [each % 2 for each in ids])
+    return pack(ids, [id_ % 2 for id_ in ids])
 
 
 def built(**changes: object) -> Model:
@@ -60,7 +60,7 @@ def test_layers_above_the_highest_tap_do_not_run_where_nothing_is_read() -> None
 def test_nothing_is_kept_that_was_not_asked_for() -> None:
     model, packed = built(), batch()
     plain = model.encoder(packed)
-    assert [len(each) for each in (plain.states, plain.qkv, plain.weights)] == [0, 0, 0]
+    assert [len(item) for item in (plain.states, plain.qkv, plain.weights)] == [0, 0, 0]
     some = model.encoder(packed, taps=Taps(states=frozenset({1}), qkv=frozenset({2})))
     assert list(some.states) == [1]
     assert list(some.qkv) == [2]
@@ -93,9 +93,9 @@ def test_reference_attention_has_the_output_and_the_gradients_of_the_others(
         found.append((encoded, gradients))
     (plain, expected), (tapped, gradients) = found
     close_when_regrouped(tapped.last, plain.last)
-    scale = max(float(each.abs().max()) for each in expected.values())
-    for name, each in expected.items():
-        close_gradients(gradients[name] / scale, each / scale, name)
+    scale = max(float(value.abs().max()) for value in expected.values())
+    for name, value in expected.items():
+        close_gradients(gradients[name] / scale, value / scale, name)
 
 
 def test_weights_are_those_before_dropout() -> None:

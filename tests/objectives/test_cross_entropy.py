@@ -86,7 +86,7 @@ def test_with_the_last_layer_it_is_that_of_its_logits(
     table = torch.randn(CLASSES, 13, generator=generator).requires_grad_()
     bias = torch.randn(CLASSES, generator=generator).requires_grad_()
     labels = torch.randint(CLASSES, (ROWS,), generator=generator)
-    exact = [each.detach().double().requires_grad_() for each in (features, table, bias)]
+    exact = [item.detach().double().requires_grad_() for item in (features, table, bias)]
     with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
         losses = [linear_cross_entropy(features, table, bias, labels) for _ in range(2)]
     logits = F.linear(exact[0][:ROWS], exact[1], exact[2])
@@ -134,7 +134,7 @@ def test_any_number_of_classes(kind: torch.dtype, classes: int) -> None:
 @pytest.mark.usefixtures("way")
 def test_logits_that_are_infinite() -> None:
     logits = torch.tensor([[1.0, -torch.inf, 2.0], [-torch.inf] * 3, [torch.inf, 0.0, 1.0]])
-    found = [cross_entropy(each[None], torch.tensor([0])).sum.item() for each in logits]
+    found = [cross_entropy(logit[None], torch.tensor([0])).sum.item() for logit in logits]
     assert found[0] == pytest.approx(1.3132617)
     assert found[1] != found[1]
     assert found[2] != found[2]

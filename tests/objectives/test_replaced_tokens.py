@@ -33,7 +33,7 @@ CONFIG = ModelConfig(
 def batch(seed: int = 5) -> Batch:
     drawn = np.random.default_rng(seed)
     ids = [drawn.integers(5, 99, length) for length in (13, 7, 22)]
-    packed = pack(ids, [each * 0 for each in ids])
+    packed = pack(ids, [id_ * 0 for id_ in ids])
     at = torch.tensor([2, 3, 9, 15, 18, 30, 41])
     masked = packed.ids.clone()
     masked[at] = 4
@@ -129,7 +129,7 @@ def test_the_discriminator_teaches_the_generator_nothing() -> None:
     # the generator's loss reaches the tables alone
     blocks = build_model(CONFIG, seed=1)
     objective(blocks, batch()).parts["masked_lm"].sum.backward()
-    learned = {name for name, each in blocks.named_parameters() if each.grad is not None}
+    learned = {name for name, item in blocks.named_parameters() if item.grad is not None}
     tables = {"tokens.weight", "segments.weight", "positions.weight", "norm.weight", "norm.bias"}
     assert learned == {f"encoder.embeddings.{name}" for name in tables}
 
@@ -151,7 +151,7 @@ def test_other_models_have_the_usual_objective() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_weights_of_the_generator_are_a_pure_function_of_the_seed(seed: int) -> None:
-    states = [pair(each)[2].own.state_dict() for each in (seed, seed, seed + 1)]
+    states = [pair(item)[2].own.state_dict() for item in (seed, seed, seed + 1)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert any(not torch.equal(states[0][name], states[2][name]) for name in states[0])
 
@@ -160,7 +160,7 @@ def repeated(step: int, rows: int = 16, length: int = 12) -> Batch:
     """Sequences of one word each, so that the others give away the masked and the replaced ones."""
     drawn = np.random.default_rng(step)
     ids = [np.full(length, word) for word in drawn.integers(5, 25, rows)]
-    packed = pack(ids, [each * 0 for each in ids])
+    packed = pack(ids, [id_ * 0 for id_ in ids])
     tokens = rows * length
     at = torch.from_numpy(np.sort(drawn.choice(tokens, tokens * 3 // 20, replace=False)))
     masked = packed.ids.clone()
@@ -183,7 +183,7 @@ def test_both_learn_what_the_neighbours_give_away() -> None:
     rows = []
     for step in range(160):
         losses = objective(model, repeated(step))
-        rows.append({name: each.sum.item() / each.count for name, each in losses.parts.items()})
+        rows.append({name: loss.sum.item() / loss.count for name, loss in losses.parts.items()})
         optimiser.zero_grad()
         losses.total().backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

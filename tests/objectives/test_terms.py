@@ -27,7 +27,7 @@ class Kept(Term):
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         self.given.append(encoded)
-        total = torch.stack([each.sum() for each in encoded.states.values()]).sum()
+        total = torch.stack([state.sum() for state in encoded.states.values()]).sum()
         return Loss(sum=total, count=len(target), correct=torch.tensor(0))
 
 

@@ -55,7 +55,7 @@ def compare(ours: Model, theirs: Any, close: Close = close_to_transformers) -> N
     packed, padded = sequences(ours.config.encoder.vocabulary)
     compare_batch(ours, theirs, packed, padded, close)
     for number, length in enumerate(LENGTHS):
-        one = {name: each[number : number + 1, :length] for name, each in padded.items()}
+        one = {name: value[number : number + 1, :length] for name, value in padded.items()}
         alone = pack([one["input_ids"][0].numpy()], [one["token_type_ids"][0].numpy()])
         compare_batch(ours, theirs, alone, one, close)
 
@@ -78,9 +78,9 @@ def compare_batch(
     if ours.config.predicts == "choice":
         # two questions of three options, or one of one
         shape = (max(1, packed.sequences // 3), -1, real.shape[1])
-        padded = {name: each.unflatten(0, shape[:2]) for name, each in padded.items()}
+        padded = {name: value.unflatten(0, shape[:2]) for name, value in padded.items()}
     if not ours.config.encoder.segments and "token_type_ids" not in _taken(theirs):
-        padded = {name: each for name, each in padded.items() if name != "token_type_ids"}
+        padded = {name: value for name, value in padded.items() if name != "token_type_ids"}
     elif ours.config.encoder.segments == 1:
         # whatever ours are told
         padded = padded | {"token_type_ids": torch.zeros_like(padded["token_type_ids"])}

@@ -97,12 +97,12 @@ class RemoteModel:
         self.labels: list[str] = told["labels"]
         self.problem_type: str | None = told["problem_type"]
         self.taken: list[str] = told["taken"]
-        self._given, self._results = (folder / f"{each}.tensors" for each in ("given", "results"))
+        self._given, self._results = (folder / f"{item}.tensors" for item in ("given", "results"))
 
     def __call__(self, *, output_hidden_states: bool, **given: Tensor) -> Outputs:
         """Return the outputs for some inputs."""
         assert output_hidden_states
-        save_file({name: each.contiguous() for name, each in given.items()}, self._given)
+        save_file({name: value.contiguous() for name, value in given.items()}, self._given)
         files = {"given": str(self._given), "results": str(self._results)}
         layers = self._asked.ask("run_model", **self._where, **files)
         found = Outputs(load_file(self._results))

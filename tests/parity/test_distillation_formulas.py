@@ -85,8 +85,8 @@ class Inside:
         for hook in hooks:
             hook.remove()
         self.logits = out.logits[0]
-        self.states = [each[0] for each in out.hidden_states]
-        self.qkv = [[each[0] for each in own] for own in read]
+        self.states = [hidden_state[0] for hidden_state in out.hidden_states]
+        self.qkv = [[item[0] for item in own] for own in read]
         self.heads = model.config.num_attention_heads
 
     def scores(self, layer: int) -> Tensor:
@@ -163,7 +163,7 @@ def theirs(which: str, own: list[Inside], taught: list[Inside], projection: Any)
     }  # fmt: skip
     if which == "soft words":
         at = HELD["masked"].at
-        one, other = (torch.cat([each.logits for each in side])[at] for side in (own, taught))
+        one, other = (torch.cat([item.logits for item in side])[at] for side in (own, taught))
         return soft_targets(one, other, 2.0) / len(at)
     return torch.stack([rows[which](s, t) for s, t in zip(own, taught, strict=True)]).sum()
 
@@ -188,7 +188,7 @@ def test_losses_and_gradients_are_those_of_the_papers(which: str, tmp_path: Path
     objective.own.double()
     loss = objective(student, batch).total()
     loss.backward()
-    projection = {name: gradient(each) for name, each in objective.own.named_parameters()}
+    projection = {name: gradient(item) for name, item in objective.own.named_parameters()}
 
     own = [Inside(their_student, *row) for row in zip(ids, kinds, strict=True)]
     expected = theirs(which, own, taught, term.own)
@@ -196,8 +196,8 @@ def test_losses_and_gradients_are_those_of_the_papers(which: str, tmp_path: Path
     expected.backward()
     assert expected > 0.01
     close_in_float64(loss, expected)
-    for name, each in objective.own.named_parameters():
-        close_in_float64(projection[name], gradient(each), name)
+    for name, item in objective.own.named_parameters():
+        close_in_float64(projection[name], gradient(item), name)
     mine = dict(student.named_parameters())
     other = dict(their_student.named_parameters())
     compared = 0

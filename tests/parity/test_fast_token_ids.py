@@ -73,7 +73,7 @@ def test_decomposed_unicode_as_the_fast_tokenizers_have_it(
     # whole documents go another way
     plain = [text for text in TEXTS if "[" not in text]
     documents = DocumentEncoder(ours).encode([text.encode() for text in plain])
-    assert documents.ids.tolist() == [n for each in ours.encode(plain) for n in each.tolist()]
+    assert documents.ids.tolist() == [n for item in ours.encode(plain) for n in item.tolist()]
     # and the setting lasts
     ours.save(tmp_path / "again")
     again = Tokenizer.load(tmp_path / "again")

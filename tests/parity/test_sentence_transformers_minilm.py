@@ -77,8 +77,8 @@ def test_every_layer_is_that_of_transformers(
     for layer in range(7):
         config = FeatureConfig(layer=str(layer), pool="token", max_length=128)
         found = features(embedder.engine.model, embedder.tokenizer, asked, config)
-        for each, states in zip(found, expected, strict=True):
-            close_to_transformers(each.vectors, states[layer][0])
+        for result, states in zip(found, expected, strict=True):
+            close_to_transformers(result.vectors, states[layer][0])
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(1000, marks=pytest.mark.faults)])
@@ -98,7 +98,7 @@ def test_vectors_do_not_depend_on_the_batch(
             embedder.engine.model, embedder.tokenizer, asked, embedder.config,
             after=embedder.after, rows=rows, forward=Forward(tokens_per_batch=tokens),
         )  # fmt: skip
-        got = np.stack([each.vectors for each in found])
+        got = np.stack([result.vectors for result in found])
         close_unit_vectors(got, expected[order])
 
 

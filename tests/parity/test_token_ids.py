@@ -49,8 +49,8 @@ HARD_PAGE = (
 def by_category() -> dict[str, list[str]]:
     """All characters by their category, looked up once for all lines."""
     found: dict[str, list[str]] = {}
-    for each in map(chr, range(0x110000)):
-        found.setdefault(unicodedata.category(each), []).append(each)
+    for item in map(chr, range(0x110000)):
+        found.setdefault(unicodedata.category(item), []).append(item)
     return found
 
 
@@ -142,7 +142,7 @@ def assert_equal_documents(ours: Tokenizer, theirs: BertTokenizer, texts: Sequen
     paragraphs = [paragraph for paragraph in map(tidy, texts) if paragraph]
     encoder = DocumentEncoder(ours)
     # a line by itself, then all at once when nothing is new
-    together = encoder.encode([text.encode() for text in paragraphs])
+    fused_linear = encoder.encode([text.encode() for text in paragraphs])
     every: list[int] = []
     for text in paragraphs:
         split = [plain_pieces(theirs, sentence) for sentence in split_sentences(text)]
@@ -151,7 +151,7 @@ def assert_equal_documents(ours: Tokenizer, theirs: BertTokenizer, texts: Sequen
         assert encoded.sentences.tolist() == list(map(len, expected)), repr(text)
         assert encoded.ids.tolist() == list(chain.from_iterable(expected)), repr(text)
         every += encoded.ids.tolist()
-    assert together.ids.tolist() == every
+    assert fused_linear.ids.tolist() == every
 
 
 ALL_RULES = tuple(

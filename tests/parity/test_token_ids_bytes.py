@@ -35,7 +35,7 @@ def known(text: str) -> str:
 
     Letters that came with a later Unicode are marks to us; half characters are refused there.
     """
-    return "".join(each for each in text if unicodedata.category(each) not in ("Cn", "Cs"))
+    return "".join(part for part in text if unicodedata.category(part) not in ("Cn", "Cs"))
 
 
 LINES = tuple(map(known, (*HOSTILE_LINES, *MARKED)))

@@ -49,9 +49,9 @@ MARKED = (
 
 
 def added() -> list[AddedToken]:
-    special = [AddedToken(each, special=True, **APART) for each in VALUES[:-1]]
+    special = [AddedToken(item, special=True, **APART) for item in VALUES[:-1]]
     return [
-        *(AddedToken(each, **NORMAL) for each in BLANKS),
+        *(AddedToken(item, **NORMAL) for item in BLANKS),
         *(AddedToken(f"|||{name}|||", **NORMAL) for name in ("EMAIL_ADDRESS", "PHONE_NUMBER")),
         AddedToken("<|endoftext|>", special=True, **APART),
         *special,
@@ -83,7 +83,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(each, made.token_to_id(each)) for each in ("[CLS]", "[SEP]")],
+        special_tokens=[(item, made.token_to_id(item)) for item in ("[CLS]", "[SEP]")],
     )
     folder = tmp_path_factory.mktemp("modern")
     PreTrainedTokenizerFast(
@@ -189,12 +189,12 @@ def test_save_load_save(published: Path, tmp_path: Path) -> None:
     for text in MARKED:
         ids, second = ours.encode([text, "of [MASK] the"])
         one = [ours.cls_id, *ids.tolist(), ours.sep_id]
-        for each in (theirs, saved):
-            assert each(text)["input_ids"] == one
-            pair = each(text, "of [MASK] the", return_token_type_ids=True)
+        for item in (theirs, saved):
+            assert item(text)["input_ids"] == one
+            pair = item(text, "of [MASK] the", return_token_type_ids=True)
             assert pair["input_ids"] == [*one, *second.tolist(), ours.sep_id]
             assert pair["token_type_ids"] == [0] * len(one) + [1] * (len(second) + 1)
-            shown = each.decode(ids.tolist(), clean_up_tokenization_spaces=False)
+            shown = item.decode(ids.tolist(), clean_up_tokenization_spaces=False)
             assert ours.decode(ids.tolist()) == shown
 
 

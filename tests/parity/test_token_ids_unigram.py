@@ -128,7 +128,7 @@ def test_hostile_lines(name: str, settings: dict[str, bool], tmp_path: Path) -> 
 
 def blank(text: str) -> bool:
     """Whether the normaliser makes nothing but blanks of a text."""
-    return all(each.isspace() or unicodedata.category(each)[0] in "CZM" for each in text)
+    return all(part.isspace() or unicodedata.category(part)[0] in "CZM" for part in text)
 
 
 def assert_equal_places(ours: Tokenizer, fast: Any, texts: Sequence[str]) -> int:  # noqa: ANN401

@@ -60,7 +60,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    return [list(map(int, each)) for each in tokenizer.encode(texts)]
+    return [list(map(int, item)) for item in tokenizer.encode(texts)]
 
 
 def theirs(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:  # noqa: ANN401
@@ -76,7 +76,7 @@ def test_what_is_learned_here_is_read_by_all(learned: Path, name: str) -> None:
         assert theirs(other, [text]) == ids(ours, [text]), text
     assert other.convert_tokens_to_ids(["<s>", "<pad>", "</s>", "<unk>"]) == [0, 1, 2, 3]
     assert other.mask_token_id == ours.mask_id == 399
-    one, second = (each.tolist() for each in ours.encode(["bada ke", "lo mi"]))
+    one, second = (item.tolist() for item in ours.encode(["bada ke", "lo mi"]))
     assert other("bada ke", "lo mi")["input_ids"] == [0, *one, 2, 2, *second, 2]
     assert (ours.separators, ours.segments, ours.lowercase) == (2, False, False)
 
@@ -197,8 +197,8 @@ def test_every_form_of_a_compiled_tokenizer(
         ours.save(tmp_path / "again")
         assert Tokenizer.load(tmp_path / "again").fingerprint == ours.fingerprint
         again = CompiledTokenizer.from_file(str(tmp_path / "again" / "tokenizer.json"))
-        assert [each.ids for each in again.encode_batch(texts)] == [
-            each.ids for each in reference.encode_batch(texts)
+        assert [item.ids for item in again.encode_batch(texts)] == [
+            item.ids for item in reference.encode_batch(texts)
         ]
 
 

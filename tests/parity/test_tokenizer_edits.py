@@ -303,7 +303,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def with_ends(tokenizer: Tokenizer) -> tuple[list[list[int]], list[int]]:
     """The ids of the texts, and those of the first in a pair, with special tokens around them."""
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
-    ids = [[cls, *each.tolist(), sep] for each in tokenizer.encode(TEXTS)]
+    ids = [[cls, *item.tolist(), sep] for item in tokenizer.encode(TEXTS)]
     (second,) = tokenizer.encode([SECOND])
     return ids, [*ids[0], *[sep] * (tokenizer.separators - 1), *second.tolist(), sep]
 
@@ -312,9 +312,9 @@ def theirs(asked: Transformers, folder: Path) -> tuple[list[list[int]], list[int
     """What transformers makes of a folder; None where it cannot open it."""
     options: list[dict[str, bool]] = [{"use_fast": False}, {}] if asked.version < "5" else [{}]
     given = {"folder": str(folder), "kind": "AutoTokenizer", "texts": TEXTS, "pair": SECOND}
-    for each in options:
+    for option in options:
         try:
-            found = asked.ask("encode", **given, **each)
+            found = asked.ask("encode", **given, **option)
         except TheirError:
             continue
         return found["ids"], found["pair"]

@@ -109,7 +109,7 @@ def test_what_we_saved_gives_our_results_in_transformers(
     compare(ours, theirs.eval())
     back, _ = load_model(tmp_path / "model")
     assert back.config == ours.config
-    assert all(torch.equal(back.state_dict()[n], each) for n, each in ours.state_dict().items())
+    assert all(torch.equal(back.state_dict()[n], value) for n, value in ours.state_dict().items())
 
 
 def test_its_tokenizer_loads_in_transformers(tmp_path: Path) -> None:
@@ -135,10 +135,10 @@ def test_the_table_has_the_tensors_of_transformers() -> None:
     rows = names.rows(config)
     assert len({row.hub for row in rows}) == len({row.ours for row in rows}) == len(rows)
     assert {row.ours: names.shape(row, config) for row in rows} == {
-        name: tuple(each.shape) for name, each in ours.items()
+        name: tuple(our.shape) for name, our in ours.items()
     }
     assert {row.hub: names.shape(row, config) for row in rows} == {
-        name: tuple(each.shape) for name, each in theirs.items()
+        name: tuple(their.shape) for name, their in theirs.items()
     }
 
 
@@ -171,7 +171,7 @@ def test_losses_and_gradients_are_those_of_transformers(tmp_path: Path) -> None:
     found = PRETRAINING(ours, packed).total()
     found.backward()
     close_losses(found, expected)
-    gradients = {name: each.grad for name, each in theirs.named_parameters()}
+    gradients = {name: item.grad for name, item in theirs.named_parameters()}
     for row in names.rows(ours.config):
         mine, other = ours.get_parameter(row.ours).grad, gradients[row.hub]
         assert mine is not None
@@ -243,5 +243,5 @@ def test_the_real_weights_of_rxnmapper(tmp_path: Path) -> None:
     back = AutoModelForMaskedLM.from_pretrained(tmp_path / "again").eval()
     # on this nonsense float32 itself is off by more than the bound
     ours = ours.double()
-    for each in (theirs, back):
-        compare(ours, each.double(), lambda mine, other: check(mine, other, 1e-10))
+    for item in (theirs, back):
+        compare(ours, item.double(), lambda mine, other: check(mine, other, 1e-10))

@@ -114,8 +114,8 @@ def test_what_transformers_saved_gives_its_results_here(
     again = their_class(case).from_pretrained(tmp_path / "ours")
     state = theirs.state_dict()
     assert again.state_dict().keys() == state.keys()
-    for name, each in again.state_dict().items():
-        assert torch.equal(each, state[name]), name
+    for name, value in again.state_dict().items():
+        assert torch.equal(value, state[name]), name
 
 
 @pytest.mark.parametrize("case", MODELS)
@@ -150,10 +150,10 @@ def test_the_table_has_the_tensors_of_transformers(case: str) -> None:
     assert len({(row.hub, row.place) for row in rows}) == len({row.ours for row in rows})
     assert sum(1 / row.place[1] for row in rows) == pytest.approx(len({row.hub for row in rows}))
     assert {row.ours: names.shape(row, config) for row in rows} == {
-        name: tuple(each.shape) for name, each in ours.items()
+        name: tuple(our.shape) for name, our in ours.items()
     }
     # a bare encoder has no prefix there
     prefix = layout.prefix if case.endswith("-none") else ""
     assert {row.hub.removeprefix(prefix): names.shape_in_file(row, config) for row in rows} == {
-        name: tuple(each.shape) for name, each in theirs.items() if name not in layout.tied
+        name: tuple(their.shape) for name, their in theirs.items() if name not in layout.tied
     }

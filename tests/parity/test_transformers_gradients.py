@@ -76,8 +76,8 @@ def test_gradients_of_both_losses_agree(theirs: BertForPreTraining, ours: Model)
     objective = Objective({"masked_lm": MaskedLM(), "next_sentence": NextSentence()})
     objective(ours, dataclasses.replace(batch, targets=targets)).total().backward()
 
-    expected = {name: each.grad for name, each in theirs.named_parameters()}
-    mine = {name: each.grad for name, each in ours.named_parameters()}
+    expected = {name: item.grad for name, item in theirs.named_parameters()}
+    mine = {name: item.grad for name, item in ours.named_parameters()}
     rows = names.rows(ours.config)
     assert {row.ours for row in rows} == mine.keys()
     assert {row.hub for row in rows} == expected.keys()

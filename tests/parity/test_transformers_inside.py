@@ -46,7 +46,7 @@ def test_what_is_tapped_is_what_transformers_gives(family: FamilyName, tmp_path:
             close_to_transformers(weights, other[:, :length, :length])
     seen = attended(ours, packed)
     for layer in layers:
-        query, key, value = (each.split(LENGTHS) for each in tapped.qkv[layer])
+        query, key, value = (item.split(LENGTHS) for item in tapped.qkv[layer])
         size = query[0].shape[-1]
         for q, k, other, length in zip(query, key, out.attentions[layer - 1], LENGTHS, strict=True):
             score = q.transpose(0, 1) @ k.permute(1, 2, 0) / size**0.5
@@ -55,7 +55,7 @@ def test_what_is_tapped_is_what_transformers_gives(family: FamilyName, tmp_path:
                 score.masked_fill(unseen, -torch.inf).softmax(-1), other[:, :length, :length]
             )
         sums = [w @ v.transpose(0, 1) for w, v in zip(tapped.weights[layer], value, strict=True)]
-        mine = torch.cat([each.transpose(0, 1).flatten(1) for each in sums])
+        mine = torch.cat([item.transpose(0, 1).flatten(1) for item in sums])
         close_when_regrouped(mine, seen[layer - 1])
 
 

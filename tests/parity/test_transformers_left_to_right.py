@@ -89,7 +89,7 @@ def test_hidden_states_loss_and_gradients(both: tuple[Model, BertLMHeadModel]) -
     }  # fmt: skip
     for name, their_name in pairs.items():
         found, expected = (
-            model.get_parameter(each).grad for model, each in ((ours, name), (theirs, their_name))
+            model.get_parameter(item).grad for model, item in ((ours, name), (theirs, their_name))
         )
         assert found is not None
         assert expected is not None

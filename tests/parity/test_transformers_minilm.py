@@ -21,7 +21,7 @@ from bounds import close_to_transformers, close_when_regrouped
 from parity.comparing import every_state
 
 TEXTS = 100
-LONGEST = 96
+MAX_LENGTH = 96
 AT_ONCE = 25
 
 
@@ -35,8 +35,10 @@ def texts() -> tuple[str, ...]:
         found = [line.split("\t")[1] for line in lines]
     else:
         functions = inspect.getmembers(np, callable) + inspect.getmembers(torch, callable)
-        documents = [inspect.getdoc(each) or "" for _, each in functions]
-        found = [part for each in documents for part in each.split("\n\n") if len(part) > 10]
+        documents = [inspect.getdoc(item) or "" for _, item in functions]
+        found = [
+            part for document in documents for part in document.split("\n\n") if len(part) > 10
+        ]
     return tuple(random.Random(4).sample(sorted(set(found)), TEXTS))
 
 
@@ -47,7 +49,7 @@ def ours(minilm_folder: Path) -> tuple[Model, Tokenizer]:
 
 def batches(tokenizer: Tokenizer) -> list[Batch]:
     found = tokenizer.encode(list(texts()))
-    rows = [np.array([tokenizer.cls_id, *ids[: LONGEST - 2], tokenizer.sep_id]) for ids in found]
+    rows = [np.array([tokenizer.cls_id, *ids[: MAX_LENGTH - 2], tokenizer.sep_id]) for ids in found]
     groups = [rows[begin : begin + AT_ONCE] for begin in range(0, TEXTS, AT_ONCE)]
     return [pack(group, [np.zeros_like(ids) for ids in group]) for group in groups]
 
@@ -63,7 +65,7 @@ def test_every_hidden_state_is_that_of_transformers(
     for number, batch in enumerate(batches(tokenizer)):
         group = list(texts()[number * AT_ONCE : (number + 1) * AT_ONCE])
         padded = reference(
-            group, truncation=True, max_length=LONGEST, padding=True, return_tensors="pt"
+            group, truncation=True, max_length=MAX_LENGTH, padding=True, return_tensors="pt"
         )
         real = padded["attention_mask"].bool()
         assert torch.equal(padded["input_ids"][real], batch.ids)
@@ -112,8 +114,8 @@ def test_saving_real_weights_again_changes_no_bit(
     assert read.fingerprint == tokenizer.fingerprint
     assert back.config == model.config
     state = back.state_dict()
-    assert all(torch.equal(state[name], each) for name, each in model.state_dict().items())
+    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
     theirs = BertModel.from_pretrained(minilm_folder).state_dict()
     again, told = BertModel.from_pretrained(tmp_path / "model", output_loading_info=True)
     assert not any(told.values())
-    assert all(torch.equal(theirs[name], each) for name, each in again.state_dict().items())
+    assert all(torch.equal(theirs[name], value) for name, value in again.state_dict().items())

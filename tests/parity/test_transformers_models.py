@@ -122,7 +122,7 @@ def test_what_transformers_saves_of_ours_is_ours_again(tmp_path: Path) -> None:
     back, _ = load_model(tmp_path / "theirs")
     assert back.config == config
     assert all(
-        torch.equal(back.state_dict()[name], each) for name, each in ours.state_dict().items()
+        torch.equal(back.state_dict()[name], value) for name, value in ours.state_dict().items()
     )
 
 

@@ -88,7 +88,7 @@ def test_a_masked_lm_step_has_the_gradients_of_transformers(tmp_path: Path) -> N
     found = PRETRAINING(ours, packed).total()
     found.backward()
     close_losses(found, expected)
-    gradients = {name: each.grad for name, each in theirs.named_parameters()}
+    gradients = {name: item.grad for name, item in theirs.named_parameters()}
     rows = names.rows(ours.config)
     assert {row.hub for row in rows} == gradients.keys()
     for row in rows:
@@ -135,8 +135,8 @@ def test_a_new_head_begins_with_the_layer_of_masked_lm_as_in_transformers(tmp_pa
     again = ModernBertForSequenceClassification.from_pretrained(tmp_path, num_labels=5)
     assert ours.pooler is not None
     state = again.state_dict()
-    for name, each in ours.pooler.state_dict().items():
-        assert torch.equal(each, state[f"head.{name}"])
+    for name, value in ours.pooler.state_dict().items():
+        assert torch.equal(value, state[f"head.{name}"])
     found = ours.state_dict()["encoder.final_norm.weight"]
     assert torch.equal(found, state["model.final_norm.weight"])
 

@@ -45,7 +45,7 @@ def loaded(source: Path, folder: Path) -> tuple[Model, Tokenizer]:
     for name in ("config.json", "vocab.txt"):
         shutil.copy(source / name, folder)
     state = torch.load(source / "pytorch_model.bin", map_location="cpu", weights_only=True)
-    save_file({name: each.clone().contiguous() for name, each in state.items()},
+    save_file({name: value.clone().contiguous() for name, value in state.items()},
               folder / "model.safetensors")  # fmt: skip
     return load_model(folder)
 
@@ -73,7 +73,7 @@ def recovered(ours: Model, theirs: Any, ids: list[int], mask_id: int) -> tuple[i
     other = (out.prediction_logits if "prediction_logits" in out else out.logits)[at, at + 1]
     close_to_transformers(mine, other)
     right = torch.tensor(ids[1:-1])
-    return tuple(int((each.argmax(-1) == right).sum()) for each in (mine, other))  # type: ignore[return-value]
+    return tuple(int((item.argmax(-1) == right).sum()) for item in (mine, other))  # type: ignore[return-value]
 
 
 def whole(out: Any, ours: Model, ids: list[int]) -> list[tuple[Tensor, Tensor]]:  # noqa: ANN401
@@ -99,7 +99,7 @@ def test_rxnfp_recovers_what_is_masked(tmp_path: Path) -> None:
     close_to_transformers(pairs, out.seq_relationship_logits)
     save_model(tmp_path / "again", ours, tokenizer)
     again = BertForPreTraining.from_pretrained(tmp_path / "again").state_dict()
-    assert all(torch.equal(each, again[name]) for name, each in theirs.state_dict().items())
+    assert all(torch.equal(value, again[name]) for name, value in theirs.state_dict().items())
 
 
 @torch.no_grad()
@@ -120,7 +120,7 @@ def test_the_classes_of_rxnfp(tmp_path: Path) -> None:
     close_to_transformers(mine, other)
     save_model(tmp_path / "again", ours, tokenizer)
     again = BertForSequenceClassification.from_pretrained(tmp_path / "again").state_dict()
-    assert all(torch.equal(each, again[name]) for name, each in theirs.state_dict().items())
+    assert all(torch.equal(value, again[name]) for name, value in theirs.state_dict().items())
 
 
 @torch.no_grad()
@@ -136,4 +136,4 @@ def test_rxnmapper_recovers_what_is_masked(tmp_path: Path) -> None:
         close_to_transformers(mine, other)
     save_model(tmp_path / "again", ours, tokenizer)
     again = AlbertForMaskedLM.from_pretrained(tmp_path / "again").state_dict()
-    assert all(torch.equal(each, again[name]) for name, each in theirs.state_dict().items())
+    assert all(torch.equal(value, again[name]) for name, value in theirs.state_dict().items())

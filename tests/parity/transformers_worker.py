@@ -45,7 +45,7 @@ def spans(folder: str, kind: str, texts: list[str]) -> Any:  # noqa: ANN401
     """The ids of texts without special tokens around them, and where each stands."""
     theirs = _class(kind).from_pretrained(folder)
     found = [theirs(text, add_special_tokens=False, return_offsets_mapping=True) for text in texts]
-    return [[each["input_ids"], each["offset_mapping"]] for each in found]
+    return [[result["input_ids"], result["offset_mapping"]] for result in found]
 
 
 def save_tokenizer(
@@ -90,7 +90,7 @@ def open_model(folder: str, kind: str, attention: str) -> dict[str, Any]:
     model, loading = _model(folder, kind, attention)
     labels = model.config.id2label
     return {
-        "loading": {name: sorted(map(str, each)) for name, each in loading.items()},
+        "loading": {name: sorted(map(str, value)) for name, value in loading.items()},
         "labels": [labels[number] for number in sorted(labels)],
         "problem_type": getattr(model.config, "problem_type", None),
         "taken": sorted(inspect.signature(model.forward).parameters),
@@ -111,8 +111,8 @@ def run_model(folder: str, kind: str, attention: str, given: str, results: str) 
         if hasattr(model.base_model, "final_norm") and version() < "5":
             states[-1] = model.base_model.final_norm(states[-1])
     found = {f"hidden_states.{place}": state for place, state in enumerate(states)}
-    found |= {name: each for name, each in out.items() if isinstance(each, torch.Tensor)}
-    save_file({name: each.contiguous().clone() for name, each in found.items()}, results)
+    found |= {name: value for name, value in out.items() if isinstance(value, torch.Tensor)}
+    save_file({name: result.contiguous().clone() for name, result in found.items()}, results)
     return len(states)
 
 
@@ -124,8 +124,8 @@ def same_weights(kind: str, one: str, other: str) -> list[str]:
 
 
 ANSWERS: dict[str, Callable[..., Any]] = {
-    each.__name__: each
-    for each in (
+    item.__name__: item
+    for item in (
         version,
         encode,
         spans,

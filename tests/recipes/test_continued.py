@@ -187,7 +187,7 @@ def test_a_stopped_run_goes_on_to_the_very_same_model(
     stopping.undo()
     resumed = pretrain(PretrainConfig(store=None, out=tmp_path / "run"))
     assert resumed.held_out == whole.held_out
-    weights = [each.folder / "model" / "model.safetensors" for each in (whole, resumed)]
+    weights = [item.folder / "model" / "model.safetensors" for item in (whole, resumed)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
@@ -239,7 +239,7 @@ def test_a_store_of_another_vocabulary_is_refused(
                 store=tmp_path / "store", out=tmp_path / "run", from_=parents["whole"], steps=2
             )
         )
-    assert "was prepared with another vocabulary" in refused.value.what
+    assert "was prepared with another vocabulary" in refused.value.problem
     assert f"bertsmith prepare CORPUS --vocab {parents['whole']}" in refused.value.remedy
     assert not (tmp_path / "run").exists()
 

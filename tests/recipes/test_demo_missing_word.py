@@ -217,12 +217,12 @@ def outcome(task: GapTask, model: list[int], near: list[int]) -> GapOutcome:
     ],
 )  # fmt: skip
 def test_what_is_said_follows_from_the_figures(
-    task: GapTask, model: list[int], near: list[int], verdict: str, moral: str
+    task: GapTask, model: list[int], near: list[int], verdict: str, conclusion: str
 ) -> None:
     found = outcome(task, model, near)
     assert [f"which {what}: the model {verdict}" in line for what, line in zip(
         ("word", "place"), found.verdicts(), strict=True)] == [True, True]  # fmt: skip
-    assert moral in found.moral()
+    assert conclusion in found.conclusion()
     figures = found.to_dict()
     assert figures[MODEL] == {WORD: np.mean(model), PLACE: np.mean(model)}
 

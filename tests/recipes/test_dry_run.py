@@ -27,7 +27,7 @@ from bertsmith.recipes.finetune import recipe as finetuning
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.pretrain import recipe as pretraining
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings
-from bertsmith.recipes.pretrain.recipe import look
+from bertsmith.recipes.pretrain.recipe import dry_run
 from bertsmith.store.preparing import prepare_corpus, prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RUN_FORMAT
@@ -99,13 +99,13 @@ def test_the_check_before_pretraining_alone(
     config = PretrainConfig(
         store=tmp_path / "store", out=out, model="tiny", steps=2, settings=settings, force=True
     )
-    found = look(config)
+    found = dry_run(config)
     told = capsys.readouterr().err
     assert all(finding.name in told for finding in found.findings)
     assert told.rstrip().endswith("dry run: nothing was trained, nothing was written")
     assert not out.exists()
     with pytest.raises(ConfigError, match="no store to check; name the folder made by prepare"):
-        look(PretrainConfig(store=None, out=tmp_path / "other"))
+        dry_run(PretrainConfig(store=None, out=tmp_path / "other"))
 
 
 # what a run refuses before it trains or encodes, its dry run refuses in the same words
@@ -254,14 +254,14 @@ def test_what_pretrain_refuses_its_dry_run_refuses(
         force=True,
     )  # fmt: skip
     if "other settings" in message:
-        after = "bertsmith.recipes.pretrain.recipe.carry_out"
+        after = "bertsmith.recipes.pretrain.recipe.run_training"
         _begin(pretraining.pretrain, plain, monkeypatch, after)
     changes = change(plain.out)
     if "model" in changes:
         pieces = tokenizer.vocabulary
         other = (*pieces[:5], *reversed(pieces[5:])) if "vocabulary" in message else pieces
         changes |= {"from_": _parent(plain.out, tokenizer, other)}
-    said = _both_refuse(plain.override(**changes), pretraining.pretrain, look, tmp_path)
+    said = _both_refuse(plain.override(**changes), pretraining.pretrain, dry_run, tmp_path)
     assert re.search(message, said)
 
 

@@ -45,7 +45,7 @@ def expected(folder: Path, config: FeatureConfig) -> list[TextFeatures]:
     asked = [
         Example(text=text, text_pair=None, label=None, source="memory", line=1) for text in TEXTS
     ]
-    return [next(features(model, tokenizer, [each], config)) for each in asked]
+    return [next(features(model, tokenizer, [request], config)) for request in asked]
 
 
 def read_npy(path: Path) -> list[NDArray[np.float32]]:
@@ -98,13 +98,13 @@ def test_what_is_beside_the_vectors(base_folder: Path, lines: Path, tmp_path: Pa
         embed(EmbedConfig(model=base_folder, file=str(lines), out=tmp_path / name, features=config))
     wanted = expected(base_folder, config)
     spans = np.load(tmp_path / "v.spans.npy")
-    assert np.array_equal(spans, np.concatenate([each.spans for each in wanted]))
+    assert np.array_equal(spans, np.concatenate([item.spans for item in wanted]))
     table = parquet.read_table(tmp_path / "v.parquet").to_pylist()
     objects = list(map(json.loads, (tmp_path / "v.jsonl").read_text("utf-8").splitlines()))
-    for row, said, text, each in zip(table, objects, TEXTS, wanted, strict=True):
+    for row, said, text, item in zip(table, objects, TEXTS, wanted, strict=True):
         assert row["text"] == said["text"] == text
-        assert row["words"] == said["words"] == list(each.names)
-        assert said["spans"] == each.spans.tolist()
+        assert row["words"] == said["words"] == list(item.names)
+        assert said["spans"] == item.spans.tolist()
         assert [list(pair) for pair in zip(row["starts"], row["ends"], strict=True)] == (
             said["spans"]
         )
@@ -179,7 +179,7 @@ def test_a_sentence_folder_pools_as_it_says(
     out = tmp_path / "v.npy"
     embed(EmbedConfig(model=folder, file=str(lines), out=out, engine=FULL_PRECISION))
     plain = expected(base_folder, FeatureConfig(pool="cls", max_length=7))
-    wanted = np.stack([each.vectors[:9] for each in plain]).astype(np.float64)
+    wanted = np.stack([item.vectors[:9] for item in plain]).astype(np.float64)
     wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
     close_unit_vectors(np.load(tmp_path / "v.npy"), wanted)
     told = capsys.readouterr().err
@@ -196,7 +196,7 @@ def test_a_sentence_folder_pools_as_it_says(
         )
     )
     other = expected(base_folder, FeatureConfig(pool="max", max_length=7))
-    close_when_regrouped(np.load(tmp_path / "v.npy"), [each.vectors for each in other])
+    close_when_regrouped(np.load(tmp_path / "v.npy"), [item.vectors for item in other])
     with pytest.raises(ConfigError, match="there is no prompt 'x'; the folder has query"):
         open_embedder(folder, prompt="x")
     with pytest.raises(ConfigError, match="vectors are 48 wide, and the folder's Dense takes 24"):

@@ -53,13 +53,13 @@ def test_answers_are_explained_tested_and_shown(
     assert (first["text"], second["text"]) == (0, 2)
     assert first["words"] == ["word1", "good", "<", "script", ">", "word2"]
     assert second["words"] == ["word3", "bad", "word4", "word5"]
-    for each in (first, second):
-        own = each["methods"]["integrated-gradients"]
+    for item in (first, second):
+        own = item["methods"]["integrated-gradients"]
         # special tokens have no share, so the words' add up
         assert sum(own["shares"]) == pytest.approx(own["difference"], abs=1e-3 + 1e-4)
         assert own["gap"] <= 1e-3
-        assert set(each["methods"]) == set(METHODS)
-        assert all(len(found["shares"]) == len(each["words"]) for found in each["methods"].values())
+        assert set(item["methods"]) == set(METHODS)
+        assert all(len(found["shares"]) == len(item["words"]) for found in item["methods"].values())
     assert set(figures["deletion"]) == set(METHODS)
     assert "shares add up to the logit's difference within" in printed.err
     page = (tmp_path / "why.html").read_text(encoding="utf-8")
@@ -151,10 +151,10 @@ def test_python_explains_as_the_command_does(
     model = bertsmith.load(classifier, device="cpu")
     found = model.explain(texts, methods=list(METHODS), deletion=True, seed=3)
     assert found == told
-    assert [each["text"] for each in found["explanations"]] == [0, 2]
+    assert [item["text"] for item in found["explanations"]] == [0, 2]
     (alone,) = model.explain([{"text": texts[2]}])["explanations"]
     own, again = (
-        each["methods"]["integrated-gradients"] for each in (found["explanations"][1], alone)
+        item["methods"]["integrated-gradients"] for item in (found["explanations"][1], alone)
     )
     assert own["shares"] == pytest.approx(again["shares"], abs=1e-5)
     # what was opened to answer still does

@@ -54,7 +54,11 @@ def paragraphs(seed: int, count: int) -> list[str]:
     random = np.random.default_rng(0)
     words = ["".join(random.choice(SYLLABLES, 2 + number % 2)) for number in range(12)]
     random = np.random.default_rng(seed)
-    texts = [text for each in invented_documents(count, seed) for text in each.paragraphs]
+    texts = [
+        text
+        for invented_document in invented_documents(count, seed)
+        for text in invented_document.paragraphs
+    ]
     return [f"{text} {' '.join(random.choice(words, 5))}." for text in texts]
 
 
@@ -94,9 +98,9 @@ def test_new_rows_and_biases_are_means_and_old_ones_stay(
             inside = old_tokenizer.pieces(piece.removeprefix("##"))
             if piece.startswith("##"):
                 inside[0] = f"##{inside[0]}"
-            ids = [old_tokenizer.vocabulary.index(each) for each in inside]
+            ids = [old_tokenizer.vocabulary.index(item) for item in inside]
             assert len(ids) > 1
-            mean = torch.stack([before[name][each] for each in ids]).mean(0)
+            mean = torch.stack([before[name][id_] for id_ in ids]).mean(0)
             close_to_float64(after[name][number], mean, piece)
 
 
@@ -126,7 +130,7 @@ def test_what_is_measured_is_text_that_was_not_mined(
     assert extended.held_out == "documents"
     documents = list(Corpus([str(corpus)]))
     assert len(documents) > 60
-    apart = [text for each in documents[19::20] for text in each.paragraphs]
+    apart = [text for document in documents[19::20] for text in document.paragraphs]
     assert extended.before == measure_fit(Tokenizer.load(parent), apart)
     assert extended.after == measure_fit(Tokenizer.load(extended.folder), apart)
     assert extended.after.pieces < extended.before.pieces

@@ -92,19 +92,23 @@ def test_a_treebank_has_relations_examples_and_a_control(base_folder: Path, tmp_
     trees.write_text("\n".join([*lines, "", *lines, ""]) + "\n", encoding="utf-8")
     out = tmp_path / "page.html"
     found = inspect(base_folder, str(trees), out=out, max_words=4)
-    assert [each["name"] for each in found["relations"]] == ["all", "det", "nsubj", "obj"]
-    assert [each["name"] for each in found["control_relations"]] == ["all", "det", "nsubj", "obj"]
+    assert [item["name"] for item in found["relations"]] == ["all", "det", "nsubj", "obj"]
+    assert [item["name"] for item in found["control_relations"]] == ["all", "det", "nsubj", "obj"]
     assert found["relations"][0]["count"] == 6
     det = found["relations"][1]
     assert (det["count"], det["offset"], det["offset_accuracy"]) == (2, 1, 1.0)
     best = np.array([det["heads"]["to head"], det["heads"]["to dependent"]])
     assert det["accuracy"] == best.max()
     examples = data_of(out)["examples"]
-    assert {name: len(each) for name, each in examples.items()} == {"det": 2, "nsubj": 2, "obj": 2}
-    for each in examples["det"]:
-        wanted = (each["dependent"], each["head"])
+    assert {name: len(example) for name, example in examples.items()} == {
+        "det": 2,
+        "nsubj": 2,
+        "obj": 2,
+    }
+    for item in examples["det"]:
+        wanted = (item["dependent"], item["head"])
         asked = wanted[1] if det["direction"] == "to head" else wanted[0]
-        assert each["right"] == (each["found"] == asked)
+        assert item["right"] == (item["found"] == asked)
     assert found["probes"] is None
     trees.write_text("\n".join(6 * [*lines, "", *lines, ""]) + "\n", encoding="utf-8")
     probed = inspect(base_folder, str(trees), out=out, control=False, probes=10)["probes"]
@@ -126,14 +130,14 @@ def test_words_with_tags_have_pairs_and_entities(
     file, out = tmp_path / name, tmp_path / "page.html"
     file.write_text("\n".join(["-DOCSTART- O", "", *sentence, "", *sentence, ""]) + "\n", "utf-8")
     found = inspect(base_folder, str(file), out=out)
-    pairs = {(each["from"], each["to"]): each for each in found["tag_pairs"]}
+    pairs = {(item["from"], item["to"]): item for item in found["tag_pairs"]}
     first = pairs["B-PER", "I-PER"]
     # of the five other words one is right, always the next
     assert (first["count"], first["chance"]) == (2, 0.2)
     assert (first["offset"], first["offset_accuracy"]) == (1, 1.0)
     assert np.shape(first["heads"]) == (2, 3)
     assert first["accuracy"] == np.max(first["heads"])
-    assert [each["from"] for each in found["same_entity"]] == ["all", "<b>", "PER"]
+    assert [item["from"] for item in found["same_entity"]] == ["all", "<b>", "PER"]
     assert found["same_entity"][0]["count"] == 10
     assert len(found["control_tag_pairs"]) == len(pairs)
     assert not found["relations"]
@@ -165,8 +169,8 @@ def test_documents_with_mentions_have_coreference(
     assert (whole["name"], whole["count"], whole["candidates"]) == ("all", 1, 2.0)
     assert (whole["nearest"], whole["same_word"]) == (0.0, 1.0)
     assert pronouns["name"] == "pronoun"
-    assert [each["name"] for each in found["control_coreference"]] == ["all", "pronoun"]
-    assert {(each["from"], each["to"]) for each in found["tag_pairs"]} >= {("NNP", "JJ")}
+    assert [item["name"] for item in found["control_coreference"]] == ["all", "pronoun"]
+    assert {(item["from"], item["to"]) for item in found["tag_pairs"]} >= {("NNP", "JJ")}
     assert "Coreference" in out.read_text(encoding="utf-8")
     assert "same word" in capsys.readouterr().out
     # one sentence has no anaphoric mention
@@ -178,7 +182,7 @@ def test_documents_with_mentions_have_coreference(
     written = "\n".join(lines).replace("word2", "caf\u00e9").encode("latin-1")
     file.write_bytes(written)
     named = inspect(base_folder, str(file), out=out, encoding="latin-1")["coreference"]
-    assert [(each["name"], each["count"]) for each in named] == [("all", 1), ("pronoun", 1)]
+    assert [(item["name"], item["count"]) for item in named] == [("all", 1), ("pronoun", 1)]
     with pytest.raises(ExampleError, match=r"made\.conll:4"):
         inspect(base_folder, str(file), out=out, encoding="utf-8")
     file.write_text("#begin document (made)\n\n#end document\n", encoding="utf-8")
@@ -224,10 +228,10 @@ class Watcher:
     def bar(self, description: str, total: float | None, unit: str) -> Bar:
         del unit
         self.bars.append((description, total, []))
-        return Moves(self.bars[-1][2])
+        return TensorChanges(self.bars[-1][2])
 
 
-class Moves:
+class TensorChanges:
     def __init__(self, moves: list[float]) -> None:
         self._moves = moves
 
@@ -294,9 +298,9 @@ def test_drawings_take_the_colours_of_the_page() -> None:
         ),
         "b": drawing.grouped_bars("b", ["det", "$nsubj"], {"x": [0.1, 0.5]}, "share"),
     }
-    for name, each in drawn.items():
-        assert each.png.startswith(b"\x89PNG")
-        assert each.svg.startswith("<svg")
-        assert "var(--ink)" in each.svg
-        assert set(re.findall(r' id="([^"-]+)', each.svg)) == {name}
+    for name, batch in drawn.items():
+        assert batch.png.startswith(b"\x89PNG")
+        assert batch.svg.startswith("<svg")
+        assert "var(--ink)" in batch.svg
+        assert set(re.findall(r' id="([^"-]+)', batch.svg)) == {name}
     assert drawing.heat_map("c", values, "A grid", as_svg=False).svg == ""

@@ -127,7 +127,7 @@ def test_integers_for_names_are_refused_and_integers_for_integers_are_not(
     # the same numbers as JSON's own, and written with a fraction of nothing
     for kind in (str, int, float):
         as_json = tmp_path / f"{kind.__name__}.jsonl"
-        written = [{"text": each["text"], "label": kind(each["label"])} for each in texts]
+        written = [{"text": text["text"], "label": kind(text["label"])} for text in texts]
         as_json.write_text("\n".join(map(json.dumps, written)) + "\n", encoding="utf-8")
         scores.add(score(trained.model, as_json))
     assert scores == {trained.best.score}

@@ -101,7 +101,7 @@ def test_its_folder_says_how_it_is_pooled_and_loads_again(
     again, _ = load_model(tmp_path / "again")
     assert again.config == model.config
     state = again.state_dict()
-    assert all(torch.equal(each, state[name]) for name, each in model.state_dict().items())
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
 
 
 def test_transformers_refuses_it_however_it_is_asked(

@@ -56,15 +56,15 @@ def test_every_preset_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["tokens_per_batch"] == TOKENS
-    facts = {each["name"]: ModelFacts(**each) for each in told["models"]}
+    facts = {item["name"]: ModelFacts(**item) for item in told["models"]}
     assert list(facts) == list(presets())
     base = facts["bert-base-uncased"]
     assert (base.layers, base.hidden, base.heads, base.vocabulary) == (12, 768, 12, 30_522)
     assert base.parameters == parameters(preset_config("bert-base-uncased")) == 109_482_240
-    for each in facts.values():
-        assert 2 * each.parameters < each.inference_bf16 < each.inference_fp32 < each.training_fp32
+    for fact in facts.values():
+        assert 2 * fact.parameters < fact.inference_bf16 < fact.inference_fp32 < fact.training_fp32
         # weights, gradients, two moments, and weights and moments once more while they are saved
-        assert each.training_fp32 > 28 * each.parameters
+        assert fact.training_fp32 > 28 * fact.parameters
     assert facts["albert-base"].training_fp32 < base.training_fp32
 
 

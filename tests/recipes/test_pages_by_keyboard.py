@@ -90,7 +90,7 @@ def test_heads_texts_and_relations_are_reached_by_keys(
         "[...document.querySelectorAll('.sentence')].map((each) => each.textContent)"
     )
     assert len(sentences) == 3
-    assert all("word1 (dependent) word2 (its head)" in each for each in sentences)
+    assert all("word1 (dependent) word2 (its head)" in sentence for sentence in sentences)
     assert page.complaints() == []
 
 

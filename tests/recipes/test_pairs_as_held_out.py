@@ -30,7 +30,7 @@ def documents() -> Iterator[Document]:
     """Forty documents, each of a few words of its own, so that pairs can be told apart."""
     random = np.random.default_rng(3)
     for number in range(40):
-        own = [f"word{each}" for each in random.choice(30, 4, replace=False)]
+        own = [f"word{item}" for item in random.choice(30, 4, replace=False)]
         sentences = [" ".join(random.choice(own, 5)) for _ in range(12)]
         yield Document(source="made", line=number + 1, paragraphs=tuple(sentences))
 
@@ -77,12 +77,12 @@ def test_accuracy_by_predict_is_the_held_out_figure_of_pretraining(
         )
     )
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    right = [each["is_next"] == (label == 0) for each, label in zip(found, labels, strict=True)]
+    right = [result["is_next"] == (label == 0) for result, label in zip(found, labels, strict=True)]
     assert np.mean(right) == figures["next_sentence_accuracy"]
-    shares = [each["probability"] for each in found]
+    shares = [result["probability"] for result in found]
     losses = [
         -math.log(share if label == 0 else 1 - share)
         for share, label in zip(shares, labels, strict=True)
     ]
     assert np.mean(losses) == pytest.approx(figures["next_sentence_loss"], abs=1e-4)
-    assert len({each["is_next"] for each in found}) == 2
+    assert len({result["is_next"] for result in found}) == 2

@@ -51,17 +51,17 @@ def test_lines_of_standard_input_are_classified_in_order(
     told = capsys.readouterr()
     assert "reading standard input: each line is a text\n" in told.err
     found = [json.loads(line) for line in told.out.splitlines()]
-    assert [each["text"] for each in found] == ["word1 good", "", "WORD2  bad", "été [SEP] 中"]
+    assert [result["text"] for result in found] == ["word1 good", "", "WORD2  bad", "été [SEP] 中"]
     assert found.pop(1) == {
         "text": "", "label": None, "probability": None, "probabilities": None
     }  # fmt: skip
-    for each in found:
-        shares = each["probabilities"]
+    for result in found:
+        shares = result["probabilities"]
         assert isinstance(shares, dict)
         assert set(shares) == {"ham", "spam", "long name"}
         assert sum(shares.values()) == pytest.approx(1, abs=1e-4)
-        assert each["label"] == max(shares, key=shares.__getitem__)
-        assert each["probability"] == max(shares.values())
+        assert result["label"] == max(shares, key=shares.__getitem__)
+        assert result["probability"] == max(shares.values())
 
 
 def test_tables_are_read_by_their_columns_and_long_texts_are_told(
@@ -119,8 +119,10 @@ def test_blank_questions_have_blank_answers(
         file.write_text("\n".join(map(json.dumps, asked)), encoding="utf-8")
         predict(PredictConfig(model=reader, file=str(file), format="jsonl"))
         found = objects(capsys)
-        assert [each["question"] for each in found] == [each["question"] for each in asked]
-    assert [each["answer"] for each in found] == [None, None, "word2"]
+        assert [result["question"] for result in found] == [
+            request["question"] for request in asked
+        ]
+    assert [result["answer"] for result in found] == [None, None, "word2"]
 
 
 def test_blank_texts_have_blank_tags(
@@ -134,7 +136,7 @@ def test_blank_texts_have_blank_tags(
     file = tmp_path / "asked.jsonl"
     file.write_text('{"text": " "}\n{"text": "word1"}\n', encoding="utf-8")
     predict(PredictConfig(model=tmp_path / "tags", file=str(file), format="jsonl"))
-    assert [each["entities"] is None for each in objects(capsys)] == [True, False]
+    assert [item["entities"] is None for item in objects(capsys)] == [True, False]
 
 
 def test_who_asks_a_reader_with_plain_text_is_told_what_it_reads(
@@ -162,8 +164,8 @@ def test_masks_are_filled_by_a_folder_without_classes(
     printed = capsys.readouterr()
     found = [json.loads(line) for line in printed.out.splitlines()]
     assert found.pop(1) == {"text": "", "masks": None}
-    assert [len(each["masks"]) for each in found] == [2, 1]
-    assert all(len(fillings) == 3 for each in found for fillings in each["masks"])
+    assert [len(result["masks"]) for result in found] == [2, 1]
+    assert all(len(fillings) == 3 for result in found for fillings in result["masks"])
     assert "1 blank row: a blank answer for each" in printed.err
     predict(PredictConfig(model=base_folder, file=str(asked), answering=AnsweringConfig(top=3)))
     lines = capsys.readouterr().out.splitlines()
@@ -273,10 +275,10 @@ def test_columns_of_the_input_are_kept_and_blank_rows_answered_blank(
     assert table[1]["predicted_label"] == table[1]["probability"] == ""
     predict(PredictConfig(model=classifier, file=str(asked), format="jsonl"))
     found = objects(capsys)
-    assert [each["predicted_label"] for each in found] == [
+    assert [result["predicted_label"] for result in found] == [
         row["predicted_label"] or None for row in table
     ]
-    assert [each["note"] for each in found] == ["a, b", "", 'x "y"']
+    assert [result["note"] for result in found] == ["a, b", "", 'x "y"']
 
 
 def test_json_lines_keep_values_and_keys_of_their_own(
@@ -288,8 +290,10 @@ def test_json_lines_keep_values_and_keys_of_their_own(
     asked.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     predict(PredictConfig(model=classifier, file=str(asked), format="jsonl"))
     found = objects(capsys)
-    assert [{key: each[key] for key in row} for each, row in zip(found, rows, strict=True)] == rows
-    assert [each["label"] is None for each in found] == [False, True, False]
+    assert [
+        {key: result[key] for key in row} for result, row in zip(found, rows, strict=True)
+    ] == rows
+    assert [result["label"] is None for result in found] == [False, True, False]
     with pytest.raises(ExampleError, match="'z', which the first one lacks"):
         predict(PredictConfig(model=classifier, file=str(asked), format="csv"))
 
@@ -307,7 +311,7 @@ def test_a_table_without_header_is_answered_row_by_row(
             reading=Reading(columns=Columns(text="1", header="no")),
         )
     )
-    assert [(each["0"], each["1"]) for each in objects(capsys)] == [("a", "word1"), ("b", "word2")]
+    assert [(item["0"], item["1"]) for item in objects(capsys)] == [("a", "word1"), ("b", "word2")]
 
 
 @pytest.mark.parametrize(
@@ -343,10 +347,10 @@ def test_labels_before_a_tab_are_no_text(
     plain = tmp_path / "plain.txt"
     plain.write_text("\n".join("\t".join(row) for row in texts), encoding="utf-8")
     predict(PredictConfig(model=tmp_path / "model", file=str(plain), format="jsonl"))
-    expected = [each["probabilities"] for each in objects(capsys)]
-    assert [each["probabilities"] for each in found] == expected
+    expected = [item["probabilities"] for item in objects(capsys)]
+    assert [result["probabilities"] for result in found] == expected
     if answered:
-        kept_cells = [[each["0"], each["1"]] for each in found]
+        kept_cells = [[result["0"], result["1"]] for result in found]
         assert kept_cells == [line.split("\t") for line in lines]
 
 
@@ -375,7 +379,7 @@ def test_a_folder_of_classes_is_answered_with_its_files(
         (tmp_path / "asked" / name / "1.txt").write_text(f"word1 {name}", encoding="utf-8")
     predict(PredictConfig(model=classifier, file=str(tmp_path / "asked"), format="jsonl"))
     found = objects(capsys)
-    assert [(Path(str(each["file"])).parent.name, each["text"]) for each in found] == [
+    assert [(Path(str(result["file"])).parent.name, result["text"]) for result in found] == [
         ("ham", "word1 ham"),
         ("spam", "word1 spam"),
     ]
@@ -388,7 +392,7 @@ def test_nothing_is_answered_below_the_least_confidence(
     asked.write_text("\n".join(f"word{n} word{n + 1}" for n in range(20)), encoding="utf-8")
     predict(PredictConfig(model=classifier, file=str(asked), format="jsonl"))
     always = objects(capsys)
-    shares = sorted(float(str(each["probability"])) for each in always)
+    shares = sorted(float(str(item["probability"])) for item in always)
     least = (shares[9] + shares[10]) / 2
     predict(
         PredictConfig(
@@ -439,20 +443,20 @@ def test_a_pair_is_told_to_follow_as_transformers_tells_it(
     predict(PredictConfig(model=folder, format="jsonl", engine=FULL_PRECISION))
     found = objects(capsys)
     assert found.pop(1) == {"text": "", name: None, "probability": None}
-    (filled,) = [each for each in found if "masks" in each]
+    (filled,) = [result for result in found if "masks" in result]
     assert filled["text"] == "bad [MASK]"
-    pairs = [each for each in found if name in each]
+    pairs = [result for result in found if name in result]
     model = reference.from_pretrained(folder).eval()
-    for each in pairs:
-        first, second = tiny_tokenizer.encode([str(each["text"]), str(each["text_pair"])])
+    for pair in pairs:
+        first, second = tiny_tokenizer.encode([str(pair["text"]), str(pair["text_pair"])])
         ids = [tiny_tokenizer.cls_id, *first, tiny_tokenizer.sep_id, *second, tiny_tokenizer.sep_id]
         segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
         with torch.no_grad():
             out = model(input_ids=torch.tensor([ids]), token_type_ids=torch.tensor([segments]))
         logits = out.seq_relationship_logits if family == "bert" else out.sop_logits
         expected = float(logits.softmax(-1)[0, 0])
-        assert each["probability"] == pytest.approx(expected, abs=2e-6)
-        assert each[name] == (expected >= 0.5)
+        assert pair["probability"] == pytest.approx(expected, abs=2e-6)
+        assert pair[name] == (expected >= 0.5)
 
 
 def test_pairs_and_single_texts_are_not_taken_for_each_other(

@@ -15,8 +15,8 @@ from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.network.model import build_model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain.config import PretrainRun, PretrainSettings
-from bertsmith.recipes.pretrain.preflight import check, check_room, look_at_vocabulary
-from bertsmith.recipes.pretrain.speed import Pace, Trial, look_at_budget
+from bertsmith.recipes.pretrain.preflight import check, check_resources, check_vocabulary
+from bertsmith.recipes.pretrain.speed import PhaseTiming, StepCosts, check_budget
 from bertsmith.recipes.resources import Findings
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
@@ -80,11 +80,11 @@ def test_a_good_corpus_passes(
 ) -> None:
     preflight = checked(good, tokenizer, Budget(steps=1000))
     assert set(verdicts(preflight).values()) == {"fine"}
-    preflight.stop(good.folder)
+    preflight.raise_if_stopped(good.folder)
     found = {finding.name: finding.found for finding in preflight.findings}
     assert f"ln {tokenizer.size} = {math.log(tokenizer.size):.2f}" in found["initial loss"]
     assert "1,000 steps" in found["budget"]
-    preflight.tell()
+    preflight.print()
     assert "unigram loss" in capsys.readouterr().err
 
 
@@ -112,7 +112,7 @@ def test_repeated_lines_stop_the_run(tokenizer: Tokenizer, tmp_path: Path) -> No
     with pytest.raises(
         StoreError, match=r"repeated sentences.*[89]\d\d times.*boilerplate.*--force"
     ):
-        preflight.stop(store.folder)
+        preflight.raise_if_stopped(store.folder)
 
 
 def test_near_duplicates_are_found(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_one_line_in_every_document_stops(tokenizer: Tokenizer, tmp_path: Path) 
     assert verdicts(found)["repeated sentences"] == "fine"
     assert verdicts(found)["most frequent sentence"] == "stop"
     with pytest.raises(StoreError, match=r"most frequent sentence: 2\d\d times.*bade kifo.*remove"):
-        found.stop(store.folder)
+        found.raise_if_stopped(store.folder)
 
 
 def test_a_vocabulary_that_is_hardly_used_is_worth_a_look(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_model_of_fewer_rows_than_the_store_has_pieces_stops(
     good: TokenStore, tokenizer: Tokenizer
 ) -> None:
     seen = survey(good, tokenizer.size)
-    vocabulary, *_ = look_at_vocabulary(good, tokenizer, seen, 100, inherited=True)
+    vocabulary, *_ = check_vocabulary(good, tokenizer, seen, 100, inherited=True)
     assert vocabulary.verdict == "stop"
     assert vocabulary.found == f"100 in the model, {tokenizer.size} in the store"
 
@@ -211,29 +211,29 @@ def test_every_length_is_measured_by_itself(good: TokenStore, tokenizer: Tokeniz
 def test_what_a_budget_comes_to() -> None:
     same = {"update_seconds": 0.5, "flops": 1e9, "first_loss": 5.0}
     trials = (
-        Trial(longest=16, share=0.75, tokens=100, batch_seconds=0.25, **same),
-        Trial(longest=64, share=0.25, tokens=200, batch_seconds=1.0, **same),
+        PhaseTiming(longest=16, share=0.75, tokens=100, batch_seconds=0.25, **same),
+        PhaseTiming(longest=64, share=0.25, tokens=200, batch_seconds=1.0, **same),
     )
-    pace = Pace(trials=trials, accumulate=2, processes=3, peak=PEAK)
-    assert [pace.seconds_a_step(trial) for trial in trials] == [1.0, 2.5]
+    costs = StepCosts(trials=trials, accumulate=2, processes=3, peak=PEAK)
+    assert [costs.seconds_a_step(trial) for trial in trials] == [1.0, 2.5]
     # 300 steps of 3 x 2 x 100 tokens, and 100 of 3 x 2 x 200
-    assert pace.outcome(Budget(steps=400)) == (400, 300 + 250, 300_000)
+    assert costs.outcome(Budget(steps=400)) == (400, 300 + 250, 300_000)
     # 45 seconds of steps of 1 second, and 15 of steps of 2.5
-    assert pace.outcome(Budget(minutes=1)) == (45 + 6, 60, 45 * 600 + 6 * 1200)
-    assert pace.utilisation(trials[0]) == pytest.approx(2e9 / 1.0 / 1e12)
+    assert costs.outcome(Budget(minutes=1)) == (45 + 6, 60, 45 * 600 + 6 * 1200)
+    assert costs.utilisation(trials[0]) == pytest.approx(2e9 / 1.0 / 1e12)
 
 
 def test_minutes_that_come_to_a_few_steps_stop(good: TokenStore) -> None:
-    trial = Trial(
+    trial = PhaseTiming(
         longest=64, share=1.0, tokens=8000, batch_seconds=11, update_seconds=1, flops=1e12,
         first_loss=9.0,
     )  # fmt: skip
-    pace = Pace(trials=(trial,), accumulate=1, processes=1, peak=PEAK)
+    costs = StepCosts(trials=(trial,), accumulate=1, processes=1, peak=PEAK)
     for budget, verdict in (
         (Budget(minutes=2), "stop"), (Budget(minutes=15), "look"), (Budget(minutes=30), "fine"),
         (Budget(steps=3), "look"),
     ):  # fmt: skip
-        assert look_at_budget(good, pace, budget, 10**8)[1].verdict == verdict, budget
+        assert check_budget(good, costs, budget, 10**8)[1].verdict == verdict, budget
 
 
 def test_too_little_memory_stops_before_anything_is_allocated(
@@ -248,6 +248,6 @@ def test_too_little_memory_stops_before_anything_is_allocated(
     config = ModelConfig(encoder=encoder_of("bert", "large", tokenizer.size), masked_lm=True)
     cpu = torch.device("cpu")
     with pytest.raises(StoreError, match=r"memory needed: about [\d.]+ GB .* smaller --model.*"):
-        check_room(run, config, batches.parts, tmp_path, cpu)
+        check_resources(run, config, batches.parts, tmp_path, cpu)
     assert "memory needed" in capsys.readouterr().err
-    assert len(check_room(run, config, batches.parts, tmp_path, cpu, force=True).findings) == 2
+    assert len(check_resources(run, config, batches.parts, tmp_path, cpu, force=True).findings) == 2

@@ -16,10 +16,10 @@ from bertsmith.network.config import ModelConfig, Precision, encoder_of
 from bertsmith.network.model import build_model
 from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes import resources
-from bertsmith.recipes.resources import Need, free_memory, look_at_room, need
+from bertsmith.recipes.resources import MemoryNeed, check_memory_and_disk, free_memory, memory_need
 from bertsmith.training.config import OptimiserConfig
 from bertsmith.training.optimisers import Optimiser
-from bertsmith.training.replicas import Trained
+from bertsmith.training.replicas import TrainedParameters
 from native_precision import NATIVE, OTHER
 
 CPU = torch.device("cpu")
@@ -66,7 +66,7 @@ def test_the_estimate_is_about_what_training_takes(precision: Precision) -> None
     )
     encoder = encoder_of("bert", "mini", 20_000, longest=64, dropout=0.0, attention_dropout=0.0)
     config = ModelConfig(encoder=encoder, masked_lm=True)
-    wanted = need(config, SAMPLES, OptimiserConfig(), precision)
+    wanted = memory_need(config, SAMPLES, OptimiserConfig(), precision)
     taken = int(done.stdout)
     # nothing is saved there
     assert 0.6 * taken < wanted.memory - wanted.checkpoint < 1.8 * taken
@@ -77,7 +77,7 @@ def test_layers_with_a_window_keep_scores_of_neighbours_only() -> None:
 
     def activations(**changes: Any) -> int:  # noqa: ANN401
         config = ModelConfig(encoder=encoder_of("modernbert", "tiny", 99, **changes), pooler=False)
-        return need(config, samples, OptimiserConfig(), "fp32").activations
+        return memory_need(config, samples, OptimiserConfig(), "fp32").activations
 
     # two layers of three, two heads: 256 keys a query in place of 4,096
     saved = 2 * 2 * (4096 - 256) * 4096 * 4
@@ -102,14 +102,14 @@ def test_layers_with_a_window_keep_scores_of_neighbours_only() -> None:
 )
 def test_weights_and_moments_are_counted(config: ModelConfig, optimiser: OptimiserConfig) -> None:
     model = build_model(config, seed=1)
-    wanted = need(config, SAMPLES, optimiser, "fp32")
-    trained = Trained(model, objective_of(config, seed=1).own)
+    wanted = memory_need(config, SAMPLES, optimiser, "fp32")
+    trained = TrainedParameters(model, objective_of(config, seed=1).own)
     assert wanted.weights == 4 * sum(p.numel() for p in trained.parameters())
     stepper = Optimiser(trained, optimiser)
     for parameter in trained.parameters():
         parameter.grad = torch.zeros_like(parameter)
     stepper.step(0.0)
-    moments = sum(each.nbytes for each in stepper.tensors().values() if each.dim())
+    moments = sum(tensor.nbytes for tensor in stepper.tensors().values() if tensor.dim())
     assert wanted.moments == moments
 
 
@@ -120,8 +120,8 @@ def test_a_longer_batch_and_dropout_want_more() -> None:
     dropped = replace(config, encoder=encoder_of("bert", "tiny", 997))
     large = replace(SAMPLES, tokens_per_batch=8192)
     small, batch, drop = (
-        need(each, samples, OptimiserConfig(), "bf16").activations
-        for each, samples in ((config, SAMPLES), (config, large), (dropped, SAMPLES))
+        memory_need(item, samples, OptimiserConfig(), "bf16").activations
+        for item, samples in ((config, SAMPLES), (config, large), (dropped, SAMPLES))
     )
     assert batch == pytest.approx(2 * small, rel=1e-6)
     assert drop > 1.1 * small
@@ -130,15 +130,15 @@ def test_a_longer_batch_and_dropout_want_more() -> None:
 def test_too_little_room_is_said_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = Need(weights=4, moments=8, passing=4, activations=10**9)
+    wanted = MemoryNeed(weights=4, moments=8, passing=4, activations=10**9)
     monkeypatch.setattr(resources, "free_memory", lambda device: 2 * 10**9)
-    memory, disk = look_at_room(wanted, tmp_path / "not" / "there", CPU, checkpoints=4)
+    memory, disk = check_memory_and_disk(wanted, tmp_path / "not" / "there", CPU, checkpoints=4)
     assert (memory.verdict, disk.verdict) == ("fine", "fine")
-    memory, _ = look_at_room(wanted, tmp_path, CPU, checkpoints=4, processes=2)
+    memory, _ = check_memory_and_disk(wanted, tmp_path, CPU, checkpoints=4, processes=2)
     assert memory.verdict == "stop"
     assert memory.found == "about 2.5 GB in 2 processes (1.0 GB of it for a batch), 2.0 GB free"
     assert "--tokens-per-batch" in memory.remedy
-    _, disk = look_at_room(replace(wanted, moments=10**15), tmp_path, CPU, checkpoints=4)
+    _, disk = check_memory_and_disk(replace(wanted, moments=10**15), tmp_path, CPU, checkpoints=4)
     assert disk.verdict == "stop"
 
 
@@ -166,4 +166,4 @@ def test_limits_of_control_groups_count(tmp_path: Path, version: int) -> None:
         (folder / limit).write_text(f"{most}\n")
         (folder / used).write_text(f"{now}\n")
     (outer / "memory.stat").write_text("anon 7\ninactive_file 500\n")
-    assert resources._of_the_groups(root, own) == [2500]
+    assert resources._free_group_memory(root, own) == [2500]

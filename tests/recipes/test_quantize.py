@@ -16,7 +16,7 @@ import bertsmith
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.kernels import instruction_set
-from bertsmith.engine.prepared import packs_bf16
+from bertsmith.engine.prepared import multiplies_packed_bf16
 from bertsmith.network.config import EncoderConfig, ModelConfig, Preprocessing
 from bertsmith.network.model import build_model
 from bertsmith.recipes import quantize as quantizing
@@ -44,8 +44,8 @@ def inputs(tiny_tokenizer: Tokenizer, tmp_path: Path) -> list[str]:
     ]
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     answers = bertsmith.load(tmp_path / "model", precision="fp32").predict(texts)
-    rows = [f"{text},{each['label']}" for text, each in zip(texts, answers, strict=True)]
-    assert len({each["label"] for each in answers}) == 2
+    rows = [f"{text},{answer['label']}" for text, answer in zip(texts, answers, strict=True)]
+    assert len({answer["label"] for answer in answers}) == 2
     (tmp_path / "dev.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
     paths = {"--calibrate": "texts.txt", "--dev": "dev.csv", "--out": "out"}
     options = [part for name, path in paths.items() for part in (name, str(tmp_path / path))]
@@ -59,14 +59,14 @@ def timed(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], lost: floa
     def instead(*values: Any) -> list[Measurement]:  # noqa: ANN401
         return [
             Measurement(
-                precision=each.precision,
-                seconds=seconds[each.precision],
+                precision=measurement.precision,
+                seconds=seconds[measurement.precision],
                 scores={
-                    name: score - (lost / 100 if each.precision == "int8" else 0)
-                    for name, score in each.scores.items()
+                    name: score - (lost / 100 if measurement.precision == "int8" else 0)
+                    for name, score in measurement.scores.items()
                 },
             )
-            for each in measured(*values)
+            for measurement in measured(*values)
         ]
 
     monkeypatch.setattr(quantizing, "measure_precisions", instead)
@@ -107,7 +107,11 @@ def test_a_slower_or_worse_one_is_refused_with_the_table(
         timed(patched, {"fp32": 1.25, "bf16": 1.0, "int8": 1.5})
         assert main(inputs) == 2
         said = capsys.readouterr().err
-        fastest = "1.50 times the time of bf16" if packs_bf16() else "1.20 times the time of fp32"
+        fastest = (
+            "1.50 times the time of bf16"
+            if multiplies_packed_bf16()
+            else "1.20 times the time of fp32"
+        )
         assert f"int8 is not faster here: {fastest}" in said
         assert "1500" in said
     with monkeypatch.context() as patched:

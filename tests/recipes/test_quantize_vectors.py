@@ -52,7 +52,7 @@ def command(
 
     def timed(*values: Any) -> list[Measurement]:  # noqa: ANN401
         found = measure(*values)
-        return [replace(each, seconds=3.0 - place) for place, each in enumerate(found)]
+        return [replace(result, seconds=3.0 - place) for place, result in enumerate(found)]
 
     monkeypatch.setattr(quantizing, "measure_precisions", timed)
     monkeypatch.chdir(tmp_path)
@@ -91,7 +91,7 @@ def pairs_file(numbers: Any) -> None:  # noqa: ANN401
 def near(folder: str, precision: Any) -> Any:  # noqa: ANN401
     loaded = bertsmith.load(folder, precision=precision)
     sides = (loaded.embed([pair[side] for pair in PAIRS]) for side in (0, 1))
-    return cosines(*(each.astype(np.float64) for each in sides))
+    return cosines(*(side.astype(np.float64) for side in sides))
 
 
 @needs_kernels
@@ -107,7 +107,7 @@ def test_vectors_near_those_of_fp32_are_given_in_int8(
     assert "cosine with the vectors of fp32, 15 texts" in said.err
     # of the texts that were not timed
     exact, small = (
-        bertsmith.load("model", precision=each).embed(TEXTS[1::2]) for each in ("fp32", "int8")
+        bertsmith.load("model", precision=item).embed(TEXTS[1::2]) for item in ("fp32", "int8")
     )
     expected = (exact.astype(np.float64) * small).sum(1)
     scores = measured["precisions"]["int8"]["scores"]

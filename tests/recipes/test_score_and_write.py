@@ -34,14 +34,14 @@ def test_texts_and_pairs_of_a_file_are_scored_and_summed_up(
 ) -> None:
     expected = loaded.score([*TEXTS, "", *PAIRS])
     assert expected[3] == dict.fromkeys(expected[0])
-    totals = [each["score"] for each in expected[:3]]
-    for text, each in zip(TEXTS, expected, strict=False):
-        assert [piece for piece, _ in each["token_scores"]] == text.split()
-        assert sum(value for _, value in each["token_scores"]) == pytest.approx(each["score"])
+    totals = [item["score"] for item in expected[:3]]
+    for text, item in zip(TEXTS, expected, strict=False):
+        assert [piece for piece, _ in item["token_scores"]] == text.split()
+        assert sum(value for _, value in item["token_scores"]) == pytest.approx(item["score"])
     alone = [loaded.score(list(pair)) for pair in PAIRS]
-    for each, (one, other) in zip(expected[4:], alone, strict=True):
-        assert each["scores"] == pytest.approx([one["score"], other["score"]], abs=1e-5)
-        assert each["better"] == ("first" if one["score"] > other["score"] else "second")
+    for item, (one, other) in zip(expected[4:], alone, strict=True):
+        assert item["scores"] == pytest.approx([one["score"], other["score"]], abs=1e-5)
+        assert item["better"] == ("first" if one["score"] > other["score"] else "second")
     file = tmp_path / "texts.txt"
     lines = [*TEXTS, "", *("\t".join(pair) for pair in PAIRS)]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -51,7 +51,7 @@ def test_texts_and_pairs_of_a_file_are_scored_and_summed_up(
     assert figures["texts"] == 3
     assert figures["mean_score"] == pytest.approx(sum(totals) / 3, abs=1e-5)
     assert figures["perplexity"] == pytest.approx(math.exp(-sum(totals) / 6), rel=1e-5)
-    right = sum(each["better"] == "first" for each in expected[4:])
+    right = sum(item["better"] == "first" for item in expected[4:])
     assert figures["accuracy"]["value"] == right / 3
     assert figures["accuracy"]["low"] <= right / 3 <= figures["accuracy"]["high"]
     score(ScoreConfig(model=base_folder, file=str(file)))
@@ -65,7 +65,7 @@ def test_texts_and_pairs_of_a_file_are_scored_and_summed_up(
     score(ScoreConfig(model=base_folder, file=str(table), format="csv"))
     header, *found = capsys.readouterr().out.splitlines()
     assert header.startswith("text,text_pair,better,difference,scores")
-    assert [line.split(",")[2] for line in found] == [each["better"] for each in expected[4:]]
+    assert [line.split(",")[2] for line in found] == [item["better"] for item in expected[4:]]
 
 
 def test_text_is_written_and_passes_are_counted(

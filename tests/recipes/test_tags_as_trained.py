@@ -62,7 +62,7 @@ def test_a_model_is_asked_as_it_was_trained(
 ) -> None:
     outcome, dev = learned(tmp_path, base_folder, name)
     scores = evaluate(EvaluateConfig(model=outcome.model, file=dev))["scores"]
-    assert {key: each["value"] for key, each in scores.items()} == outcome.best.scores
+    assert {key: score["value"] for key, score in scores.items()} == outcome.best.scores
     capsys.readouterr()
     predict(PredictConfig(model=outcome.model, file=str(dev), format="jsonl"))
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -73,7 +73,7 @@ def test_a_model_is_asked_as_it_was_trained(
     raw.write_text("word1 word2 good bad\nbad word1\n", encoding="utf-8")
     predict(PredictConfig(model=outcome.model, file=str(raw), format="jsonl"))
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [each["text"] for each in said] == raw.read_text(encoding="utf-8").splitlines()
+    assert [item["text"] for item in said] == raw.read_text(encoding="utf-8").splitlines()
 
 
 def test_columns_that_are_named_count_and_other_files_are_read_as_usual(

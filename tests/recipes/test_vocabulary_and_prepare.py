@@ -35,7 +35,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
     documents = invented_documents(39)
     for name, part in (("a", documents[:20]), ("b", [*documents[20:], documents[7]])):
-        text = "\n\n".join("\n".join((*each.paragraphs, "Gu.")) for each in part)
+        text = "\n\n".join("\n".join((*item.paragraphs, "Gu.")) for item in part)
         (folder / f"{name}.txt").write_text(text, encoding="utf-8")
     return folder
 
@@ -232,7 +232,7 @@ def test_a_corpus_that_shrinks_leaves_nothing(
     }
     with pytest.raises(CorpusError, match=r"a\.txt: changed while it was read"):
         make[verb]()
-    assert [each.name for each in tmp_path.iterdir()] == ["a.txt"]
+    assert [item.name for item in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_bytes_keep_every_character() -> None:

@@ -79,13 +79,13 @@ def compared(config: ModelConfig, answer: dict[str, Any], record: dict[str, Any]
     """Check an answer of the server against that of Python."""
     match config.predicts:
         case "class":
-            shares = {each["label"]: each["score"] for each in answer["scores"]}
+            shares = {score["label"]: score["score"] for score in answer["scores"]}
             assert answer["label"] == record["label"]
             assert list(shares) == list(record["probabilities"])
             check(list(shares.values()), list(record["probabilities"].values()), 2e-6)
         case "classes":
             assert answer["labels"] == record["labels"]
-            shares = {each["label"]: each["score"] for each in answer["scores"]}
+            shares = {score["label"]: score["score"] for score in answer["scores"]}
             assert shares == pytest.approx(record["probabilities"], abs=2e-6)
         case "number" if config.labels == ("relevance",):
             check(answer["scores"][0], record["relevance"], 2e-6)
@@ -95,10 +95,10 @@ def compared(config: ModelConfig, answer: dict[str, Any], record: dict[str, Any]
             check(answer["value"], record["number"], 2e-6)
         case "tags":
             # these tags name no entities: each word has one
-            found = [(each["text"], each["label"]) for each in answer["entities"]]
-            assert found == [(each["word"], each["tag"]) for each in record["words"]]
-            assert all(TEXT[each["start"] : each["end"]] == each["text"]
-                       for each in answer["entities"])  # fmt: skip
+            found = [(item["text"], item["label"]) for item in answer["entities"]]
+            assert found == [(word["word"], word["tag"]) for word in record["words"]]
+            assert all(TEXT[item["start"] : item["end"]] == item["text"]
+                       for item in answer["entities"])  # fmt: skip
         case "span":
             assert answer["answer"] == record["answer"]
             assert TEXT[answer["start"] : answer["end"]] == answer["answer"]
@@ -107,13 +107,13 @@ def compared(config: ModelConfig, answer: dict[str, Any], record: dict[str, Any]
             assert answer["choice"] == record["choice"]
             check(answer["scores"], record["probabilities"], 2e-6)
         case None:
-            assert [(each["start"], each["end"]) for each in answer["masks"]] == [(6, 12), (20, 26)]
+            assert [(item["start"], item["end"]) for item in answer["masks"]] == [(6, 12), (20, 26)]
             for mine, other in zip(answer["masks"], record["masks"], strict=True):
-                assert [each["token"] for each in mine["candidates"]] == [
-                    each["piece"] for each in other
+                assert [item["token"] for item in mine["candidates"]] == [
+                    item["piece"] for item in other
                 ]
-                check([each["score"] for each in mine["candidates"]],
-                      [each["probability"] for each in other], 2e-6)  # fmt: skip
+                check([item["score"] for item in mine["candidates"]],
+                      [item["probability"] for item in other], 2e-6)  # fmt: skip
 
 
 # every head of one family and every family with one head; all of them among the faults
@@ -186,7 +186,7 @@ def test_vectors_are_those_of_python(family: str, tmp_path: Path) -> None:
     async def run() -> None:
         async with serving(folder) as rig:
             answers = (await rig.post("/answer", {"inputs": texts, "task": "vectors"})).json()
-            check([each["vector"] for each in answers["answers"]], expected, 2e-6)
+            check([item["vector"] for item in answers["answers"]], expected, 2e-6)
             plain = await rig.post("/embed", {"inputs": texts, "normalize": False})
             check(plain.json(), expected, 2e-6)
             close_unit_vectors((await rig.post("/embed", {"inputs": texts})).json(), units)
@@ -195,9 +195,9 @@ def test_vectors_are_those_of_python(family: str, tmp_path: Path) -> None:
             for form in ("float", "base64"):
                 body = {"input": texts, "encoding_format": form, "model": "it"}
                 found = (await rig.post("/v1/embeddings", body)).json()
-                vectors = [each["embedding"] for each in found["data"]]
+                vectors = [item["embedding"] for item in found["data"]]
                 if form == "base64":
-                    vectors = [np.frombuffer(base64.b64decode(each), "<f4") for each in vectors]
+                    vectors = [np.frombuffer(base64.b64decode(vector), "<f4") for vector in vectors]
                 close_unit_vectors(np.array(vectors), units)
             tokens = (await rig.post("/embed_all", {"inputs": [TEXT]})).json()
             assert np.array(tokens).shape == (1, 7, 32)
@@ -206,7 +206,7 @@ def test_vectors_are_those_of_python(family: str, tmp_path: Path) -> None:
             check(near, units @ units[0], 2e-6)
             assert max(near) <= 1
             pieces = (await rig.post("/tokenize", {"inputs": TEXT})).json()[0]
-            assert [TEXT[each["start"] : each["stop"]] for each in pieces[1:-1]] == TEXT.split()
+            assert [TEXT[piece["start"] : piece["stop"]] for piece in pieces[1:-1]] == TEXT.split()
 
     asyncio.run(run())
 
@@ -255,7 +255,7 @@ def test_places_of_masks_are_unknown_where_both_texts_have_some() -> None:
         example = Example(text=text, text_pair=second, label=None, source="request", line=1)
         asked = Input(text, second, truncate=True)
         masks = present_fillings(TOKENIZERS["bert"], example, answer, asked)["masks"]
-        assert [(each["start"], each["end"]) for each in masks] == places
+        assert [(mask["start"], mask["end"]) for mask in masks] == places
 
 
 def test_next_sentence_is_that_of_python(tmp_path: Path) -> None:
@@ -280,9 +280,9 @@ def test_predict_and_rerank_have_the_shapes_of_text_embeddings_inference(tmp_pat
     async def run() -> None:
         async with serving(classes, ranks) as rig:
             one = (await rig.post("/predict", {"inputs": TEXT})).json()
-            assert {each["label"] for each in one} == set(LABELS)
-            assert [each["score"] for each in one] == sorted(
-                (each["score"] for each in one), reverse=True
+            assert {item["label"] for item in one} == set(LABELS)
+            assert [item["score"] for item in one] == sorted(
+                (item["score"] for item in one), reverse=True
             )
             several = (await rig.post("/predict", {"inputs": [[TEXT], [TEXT, SECOND]]})).json()
             assert several[0] == one
@@ -294,12 +294,12 @@ def test_predict_and_rerank_have_the_shapes_of_text_embeddings_inference(tmp_pat
                 "return_text": True,
             }
             ranked = (await rig.post("/rerank", body)).json()
-            scores = [each["score"] for each in ranked]
+            scores = [item["score"] for item in ranked]
             assert scores == sorted(scores, reverse=True)
             assert all(map(written_short, scores))
-            assert all(body["texts"][each["index"]] == each["text"] for each in ranked)
+            assert all(body["texts"][item["index"]] == item["text"] for item in ranked)
             raw = (await rig.post("/rerank", body | {"raw_scores": True})).json()
-            logits = np.array([each["score"] for each in raw])
+            logits = np.array([item["score"] for item in raw])
             check(1 / (1 + np.exp(-logits)), scores, 2e-6)
 
     asyncio.run(run())
@@ -319,9 +319,9 @@ def test_raw_scores_are_the_logits_of_transformers(head: str, tmp_path: Path) ->
         async with serving(folder) as rig:
             asked = {"inputs": TEXT, "raw_scores": True}
             found = (await rig.post("/predict", asked)).json()
-            scores = [each["score"] for each in found]
+            scores = [result["score"] for result in found]
             assert scores == sorted(scores, reverse=True)
-            by_label = {each["label"]: each["score"] for each in found}
+            by_label = {result["label"]: result["score"] for result in found}
             logits = dict(zip(config.labels, expected, strict=True))
             assert by_label == pytest.approx(logits, abs=1e-5)
             # a list of one text is that text there
@@ -329,11 +329,11 @@ def test_raw_scores_are_the_logits_of_transformers(head: str, tmp_path: Path) ->
             (row,) = (await rig.post("/predict", asked | {"inputs": [[TEXT]]})).json()
             assert row == found
             shares = (await rig.post("/predict", {"inputs": TEXT})).json()
-            assert [each["label"] for each in shares] == list(by_label)
-            sigmoid = [1 / (1 + math.exp(-each)) for each in scores]
+            assert [share["label"] for share in shares] == list(by_label)
+            sigmoid = [1 / (1 + math.exp(-score)) for score in scores]
             softmax = np.exp(scores) / np.exp(scores).sum()
             known = {"class": softmax, "classes": sigmoid, "number": scores}
-            check([each["score"] for each in shares], list(known[head]), 2e-6)
+            check([share["score"] for share in shares], list(known[head]), 2e-6)
 
     asyncio.run(run())
 
@@ -388,7 +388,7 @@ def test_what_is_too_long_is_refused_or_truncated_and_marked(tmp_path: Path) -> 
                 assert cut.status_code == 200, cut.text
                 assert cut.headers["x-truncated"] == "1"
                 if path == "/answer":
-                    marks = [each["truncated"] for each in cut.json()["answers"]]
+                    marks = [item["truncated"] for item in cut.json()["answers"]]
                     assert marks == [False, True]
 
     asyncio.run(run())

@@ -58,7 +58,7 @@ def test_answers_come_in_the_order_of_the_inputs() -> None:
             texts = [letter * (1 + n % 7) for n, letter in enumerate("abcdefghij" * 5)]
             asked = [rig.post("/answer", {"inputs": texts[n : n + 9]}) for n in range(40)]
             for number, response in enumerate(await asyncio.gather(*asked)):
-                labels = [each["label"] for each in response.json()["answers"]]
+                labels = [item["label"] for item in response.json()["answers"]]
                 assert labels == texts[number : number + 9]
 
     run(test)
@@ -385,11 +385,11 @@ def test_bodies_of_any_size_that_was_read_are_refused_unread() -> None:
             link.held = True
             many = [asyncio.create_task(rig.post("/answer", {"inputs": ["x" * 60]}))
                     for _ in range(200)]  # fmt: skip
-            await until(lambda: any(each.done() for each in many))
+            await until(lambda: any(item.done() for item in many))
             for size in sizes:
                 assert (await rig.post("/answer", {"wrong": ["x" * size]})).status_code == 429
             link.held = False
-            while not all(each.done() for each in many):
+            while not all(item.done() for item in many):
                 link.release()
                 await asyncio.sleep(0)
             for size in sizes:
@@ -415,10 +415,10 @@ def test_what_fits_is_not_refused_by_the_size_of_its_body() -> None:
                 asked.append(asyncio.create_task(rig.post("/predict", sparse)))
                 await until(lambda: rig.gateway.waiting == len(asked) or asked[-1].done())
             link.held = False
-            while not all(each.done() for each in asked):
+            while not all(request.done() for request in asked):
                 link.release()
                 await asyncio.sleep(0)
-            assert {(await each).status_code for each in asked} == {200}
+            assert {(await request).status_code for request in asked} == {200}
 
     run(test)
 
@@ -446,10 +446,10 @@ def test_a_small_request_overtakes_what_is_not_computed_yet() -> None:
             link.release()
             assert (await small).status_code == 200
             link.held = False
-            while not all(each.done() for each in many):
+            while not all(item.done() for item in many):
                 link.release()
                 await asyncio.sleep(0)
-            assert {(await each).status_code for each in many} == {200}
+            assert {(await item).status_code for item in many} == {200}
 
     run(test)
 
@@ -475,7 +475,7 @@ def test_small_requests_have_workers_of_their_own_that_compute_nothing_else() ->
             await until(lambda: len(rig.links) == 3 and rig.links[2].batches)
             assert rig.links[2].lane == "large"
             assert not own.batches
-            statuses = {(await each).status_code for each in many}
+            statuses = {(await item).status_code for item in many}
             assert 503 in statuses
             assert statuses <= {200, 503}
 
@@ -491,7 +491,7 @@ def test_a_long_text_that_is_computed_holds_up_no_small_request() -> None:
             _, others = rig.links
             others.held = True
             asked = [{"inputs": ["x" * 30_000]}, large("x", 60), large("x", 60)]
-            many = [asyncio.create_task(rig.post("/answer", each)) for each in asked]
+            many = [asyncio.create_task(rig.post("/answer", request)) for request in asked]
             await until(lambda: rig.gateway.waiting == 3)
             assert [len(batch.entries) for batch in others.batches] == [1]
             # more tokens than the long text has
@@ -502,7 +502,7 @@ def test_a_long_text_that_is_computed_holds_up_no_small_request() -> None:
                 assert small.done()
             others.held = False
             others.release()
-            assert {(await each).status_code for each in many} == {200}
+            assert {(await item).status_code for item in many} == {200}
 
     run(test)
 
@@ -515,19 +515,19 @@ def test_small_requests_are_not_refused_because_of_large_ones() -> None:
             link = rig.links[0]
             link.held = True
             many = [asyncio.create_task(rig.post("/answer", large("x", 60))) for _ in range(5)]
-            await until(lambda: any(each.done() for each in many))
-            refused = next(each for each in many if each.done())
+            await until(lambda: any(item.done() for item in many))
+            refused = next(item for item in many if item.done())
             assert (await refused).status_code == 429
             small = [asyncio.create_task(rig.post("/answer", {"inputs": ["x" * 3200]}))
                      for _ in range(4)]  # fmt: skip
             asked = [*many, *small]
             await until(lambda: rig.gateway.waiting + sum(map(Task.done, asked)) == len(asked))
-            assert not any(each.done() for each in small)
+            assert not any(item.done() for item in small)
             link.held = False
-            while not all(each.done() for each in asked):
+            while not all(request.done() for request in asked):
                 link.release()
                 await asyncio.sleep(0)
-            assert {(await each).status_code for each in small} == {200}
+            assert {(await item).status_code for item in small} == {200}
 
     run(test)
 
@@ -544,10 +544,10 @@ def test_a_small_body_is_read_between_large_ones() -> None:
             await until(lambda: any(batch.urgent for batch in link.batches))
             assert rig.gateway.waiting < 25
             link.held = False
-            while not all(each.done() for each in (*many, small)):
+            while not all(item.done() for item in (*many, small)):
                 link.release()
                 await asyncio.sleep(0)
-            assert {(await each).status_code for each in (*many, small)} == {200}
+            assert {(await item).status_code for item in (*many, small)} == {200}
 
     run(test)
 
@@ -584,7 +584,7 @@ def unasked() -> Service:
 def test_a_long_answer_is_written_in_pieces_between_which_others_go_on() -> None:
     numbers = np.arange(300, dtype=np.float32).reshape(100, 3)
     contents: list[object] = [
-        {"answers": [{"vector": each} for each in numbers], "tokens": 7, "none": []},
+        {"answers": [{"vector": number} for number in numbers], "tokens": 7, "none": []},
         numbers,
         [],
         [{"a": None}] * 33,
@@ -620,13 +620,13 @@ def test_of_long_answers_a_piece_is_written_at_a_time(monkeypatch: pytest.Monkey
         answers = unasked()
         many = [asyncio.create_task(answers.reply_in_pieces(vectors)) for _ in range(20)]
         shorter = asyncio.create_task(answers.reply_in_pieces(vectors[:40]))
-        while not all(each.done() for each in many):
+        while not all(item.done() for item in many):
             before = written
             await asyncio.sleep(0)
             assert written - before <= 1
             # it takes turns with the others, and does not wait for them
-            assert shorter.done() or not any(each.done() for each in many)
-        assert {bytes((await each).body) for each in many} == {bytes(reply(vectors).body)}
+            assert shorter.done() or not any(item.done() for item in many)
+        assert {bytes((await item).body) for item in many} == {bytes(reply(vectors).body)}
 
     run(test)
     assert written >= 20 * 200 / 32
@@ -663,18 +663,18 @@ def test_what_could_not_be_answered_in_time_is_refused_at_once() -> None:
                 assert (await rig.post("/answer", text)).status_code == 200
             link.held = True
             asked = [asyncio.create_task(rig.post("/answer", text)) for _ in range(300)]
-            await until(lambda: any(each.done() for each in asked))
+            await until(lambda: any(request.done() for request in asked))
             # the others are refused, or wait
             await until(lambda: rig.gateway.waiting + sum(map(Task.done, asked)) == len(asked))
-            accepted = [each for each in asked if not each.done()]
-            refused = next(each for each in asked if each.done()).result()
+            accepted = [request for request in asked if not request.done()]
+            refused = next(request for request in asked if request.done()).result()
             assert refused.status_code == 429
             assert 15 < int(refused.headers["retry-after"]) < 25
             link.held = False
-            while not all(each.done() for each in accepted):
+            while not all(item.done() for item in accepted):
                 link.release()
                 await asyncio.sleep(0)
-            assert {each.result().status_code for each in accepted} == {200}
+            assert {item.result().status_code for item in accepted} == {200}
 
     run(test)
 
@@ -699,7 +699,7 @@ def test_a_worker_is_kept_for_short_texts() -> None:
             for link in rig.links:
                 link.held = False
             busy.release()
-            assert [(await each).status_code for each in long] == [200] * 5
+            assert [(await item).status_code for item in long] == [200] * 5
 
     run(test)
 
@@ -869,7 +869,7 @@ def test_at_the_end_what_was_asked_is_answered() -> None:
             while not draining.done():
                 link.release()
                 await asyncio.sleep(0)
-            assert {(await each).status_code for each in waiting} == {200, 429}
+            assert {(await features).status_code for features in waiting} == {200, 429}
 
     run(test)
 
@@ -895,7 +895,7 @@ def test_the_openapi_document_and_the_figures_name_every_endpoint() -> None:
             assert 'bertsmith_requests_total{path="/answer",status="200"} 1.0' in figures
             assert "attacker" not in figures
             models = (await rig.client.get("/v1/models")).json()["data"]
-            assert [each["id"] for each in models] == ["one", "two"]
+            assert [model["id"] for model in models] == ["one", "two"]
             info = (await rig.client.get("/info")).json()
             assert (info["model_id"], info["max_input_length"]) == ("one", 64)
 
@@ -925,9 +925,9 @@ def test_why_models_cannot_be_opened_is_told_once(capsys: pytest.CaptureFixture[
         server = gateway.Gateway(LimitsConfig(), start, 2)
         server.start()
         for link in links:
-            server.heard(link, Refused("a folder: no such folder"))
+            server.on_message(link, Refused("a folder: no such folder"))
         for link in links[:]:
-            server.lost(link)
+            server.on_exit(link)
         with pytest.raises(UserError, match="no such folder"):
             await server.opened
         server.stop()

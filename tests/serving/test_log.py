@@ -14,12 +14,12 @@ from typing import TextIO
 import pytest
 
 from bertsmith.core.log import say
-from bertsmith.serving.log import MOST_KEPT, BufferedLog, buffered_log
+from bertsmith.serving.log import MAX_KEPT_LINES, BufferedLog, buffered_log
 
 # characters of a pipe
 PIPE = 64 * 1024
 # more lines of 4,000 characters than fit into a pipe, the buffer, and what is just being written
-LINES = 2 * (PIPE + 2 * MOST_KEPT) // 4000
+LINES = 2 * (PIPE + 2 * MAX_KEPT_LINES) // 4000
 _LOST = re.compile(
     rf"([\d,]+) lines? of process {os.getpid()} could not be written here and (is|are) lost"
 )
@@ -28,7 +28,7 @@ _LOST = re.compile(
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end waits for the thread that writes, however busy the machine is."""
-    monkeypatch.setattr("bertsmith.serving.log._MOST_PAUSES", 1_000_000)
+    monkeypatch.setattr("bertsmith.serving.log._MAX_PAUSES", 1_000_000)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_what_was_said_is_written_at_the_end(pipe: tuple[TextIO, TextIO]) -> Non
     reader, writer = pipe
     log = BufferedLog(writer)
     # as much as is kept, which is more than fits into the pipe
-    texts = [line(number) + "\n" for number in range(MOST_KEPT // 4000)]
+    texts = [line(number) + "\n" for number in range(MAX_KEPT_LINES // 4000)]
     found: list[str] = []
     reading = threading.Thread(target=lambda: found.extend(reader))
     reading.start()

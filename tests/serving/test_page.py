@@ -64,9 +64,11 @@ def page(tab: Page, fake: Fake) -> Iterator[Page]:
     tab.look(width=1100, height=800)
     tab.open(fake.address)
     yield tab
-    wrong = [each for each in tab.complaints() if "the server responded with" not in each]
+    wrong = [
+        complaint for complaint in tab.complaints() if "the server responded with" not in complaint
+    ]
     assert wrong == []
-    assert all(each.startswith(fake.address) for each in tab.requested())
+    assert all(item.startswith(fake.address) for item in tab.requested())
 
 
 def pick(page: Page, model: str, task: str | None = None) -> None:
@@ -397,16 +399,16 @@ def test_a_screen_reader_finds_its_way(page: Page, fake: Fake) -> None:
     write(page, "text", "[MASK]")
     ask(page)
     found = page.accessible()
-    for each in (
+    for item in (
         ("combobox", "Model"), ("combobox", "Task"),
         ("checkbox", "Cut off texts that are too long"),
         ("textbox", "Text with [MASK] for each missing word"), ("group", "Examples"),
         ("button", "Answer"), ("heading", "Answer"), ("form", "Question"), ("main", ""),
         ("region", "Answer"), ("link", "Skip to the text"), ("status", ""), ("list", ""),
     ):  # fmt: skip
-        assert each in found, each
+        assert item in found, item
     controls = {"combobox", "textbox", "checkbox", "button", "link"}
-    assert [each for each in found if each[0] in controls and not each[1]] == []
+    assert [result for result in found if result[0] in controls and not result[1]] == []
 
 
 @pytest.mark.parametrize("dark", [False, True])

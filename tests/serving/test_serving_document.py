@@ -47,7 +47,7 @@ SHOWN = "['problem', 'summary'].map((each) => document.getElementById(each).text
 def models(folder: Path) -> None:
     """Write the model folders that the page names, of the smallest size, with random weights."""
     letters = string.ascii_lowercase
-    pieces = (*SPECIALS, *string.punctuation, *letters, *(f"##{each}" for each in letters))
+    pieces = (*SPECIALS, *string.punctuation, *letters, *(f"##{letter}" for letter in letters))
     tokenizer = Tokenizer(pieces, BasicRules(lowercase=True))
     encoder = EncoderConfig(
         vocabulary=tokenizer.size, hidden=16, layers=1, heads=2, feed_forward=24, longest=128,
@@ -85,9 +85,9 @@ def promised(block: Block) -> object:
 def form(value: object) -> object:
     """Return the form of a value: keys and types, of lists that of their first item."""
     if isinstance(value, dict):
-        return {key: form(each) for key, each in value.items()}
+        return {key: form(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [form(each) for each in value[:1]]
+        return [form(item) for item in value[:1]]
     return type(value)
 
 
@@ -146,7 +146,9 @@ def test_a_person_asks_every_model_on_the_page(server: RunningServer, browser: P
                 asked += 1
                 tab.evaluate("document.body.dataset.state = 'ready'")
     assert asked > 10
-    assert [each for each in tab.complaints() if "the server responded" not in each] == []
+    assert [
+        complaint for complaint in tab.complaints() if "the server responded" not in complaint
+    ] == []
 
 
 def _pick(tab: Page, name: str, number: int) -> None:
@@ -171,7 +173,7 @@ def test_every_metric_is_on_the_page_and_every_one_there_exists(server: RunningS
     names = set(re.findall(r"^# TYPE (bertsmith_\w+) (?!histogram)", text, re.MULTILINE))
     names |= set(re.findall(r"^# TYPE (bertsmith_\w+) histogram", text, re.MULTILINE))
     told = set(re.findall(r"`(bertsmith_\w+)`", page(SERVING)))
-    created = {each for each in names if each.endswith("_created")}
+    created = {name for name in names if name.endswith("_created")}
     assert told == names - created
 
 

@@ -69,12 +69,12 @@ def test_the_client_of_openai_gets_vectors(server: Started, folder: Path) -> Non
     texts = ["word1 word2", "word3"]
     expected = load(folder, precision="fp32", threads=1, device="cpu").embed(texts, normalize=True)
     with openai.OpenAI(api_key="none", base_url=f"{server.url}/v1", max_retries=0) as client:
-        assert [each.id for each in client.models.list()] == ["mine"]
+        assert [item.id for item in client.models.list()] == ["mine"]
         # by itself it asks for base64
         handlers: tuple[dict[str, str], ...] = ({}, {"encoding_format": "float"})
         for how in handlers:
             found = client.embeddings.create(model="mine", input=texts, **how)
-            close_unit_vectors(np.array([each.embedding for each in found.data]), expected)
+            close_unit_vectors(np.array([item.embedding for item in found.data]), expected)
         with pytest.raises(openai.BadRequestError, match="42 tokens, and the model reads 23"):
             client.embeddings.create(model="mine", input=" ".join(["word1"] * 40))
         with pytest.raises(openai.NotFoundError, match="there is no model"):

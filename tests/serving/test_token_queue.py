@@ -17,7 +17,7 @@ from bertsmith.serving.dispatch.queue import (
     PATIENCE,
     Entry,
     QueueFull,
-    Taken,
+    TakenBatch,
     TokenQueue,
     TooLarge,
 )
@@ -30,12 +30,12 @@ def add(queue: TokenQueue[str, str], text: str, tokens: int, group: str = "a") -
     return entry
 
 
-def batch(queue: TokenQueue[str, str], budget: int = 1) -> Taken[str, str]:
+def batch(queue: TokenQueue[str, str], budget: int = 1) -> TakenBatch[str, str]:
     return queue.take(lambda group: budget, 0.0)
 
 
 def taken(queue: TokenQueue[str, str], budget: int = 1) -> list[str]:
-    return [each.content for each in batch(queue, budget).batch]
+    return [item.content for item in batch(queue, budget).batch]
 
 
 def test_equals_come_out_in_the_order_in_which_they_came() -> None:
@@ -80,7 +80,7 @@ def test_long_texts_wait_where_only_short_ones_are_taken() -> None:
     for name, tokens in (("a", 50), ("b", 8), ("c", 60), ("d", 60)):
         queue.add(name, [(name, tokens)], deadline=NEVER, large=True)
     short = [queue.take(lambda group: 1, 0.0, longest=20).batch for _ in range(2)]
-    assert [[entry.content for entry in each] for each in short] == [["b"], []]
+    assert [[entry.content for entry in item] for item in short] == [["b"], []]
     assert [taken(queue) for _ in range(3)] == [["a"], ["c"], ["d"]]
 
 
@@ -148,13 +148,13 @@ class Simulated:
 
     def next(self, longest: float) -> list[Waiting]:
         """The texts that may be taken, in their order."""
-        found = (each for each in self.texts if each.tokens <= longest)
+        found = (text for text in self.texts if text.tokens <= longest)
         return sorted(found, key=lambda each: each.due)
 
     def pace(self) -> float:
         """What virtual time goes on by for each token."""
-        requests = [each.request for each in self.texts]
-        several = {each for each in requests if requests.count(each) > 1}
+        requests = [text.request for text in self.texts]
+        several = {request for request in requests if requests.count(request) > 1}
         return PATIENCE / max(PATIENCE, len(several) + 1)
 
 
@@ -171,7 +171,7 @@ class Queues(RuleBasedStateMachine):
         self.last = self.number = 0
 
     def tokens(self) -> int:
-        return sum(each.tokens for flow in (self.small, self.large) for each in flow.texts)
+        return sum(text.tokens for flow in (self.small, self.large) for text in flow.texts)
 
     @rule(
         group=st.integers(0, 2),
@@ -181,7 +181,7 @@ class Queues(RuleBasedStateMachine):
     def add(self, group: int, sizes: list[int], large: bool) -> None:
         flow = self.large if large else self.small
         numbered = [(self.number + place, size) for place, size in enumerate(sizes)]
-        total, own = sum(sizes), sum(each.tokens for each in flow.texts)
+        total, own = sum(sizes), sum(text.tokens for text in flow.texts)
         fits = self.tokens() + total <= self.most or (not large and 4 * (own + total) <= self.most)
         try:
             entries = self.queue.add(group, numbered, deadline=NEVER, large=large)
@@ -204,7 +204,7 @@ class Queues(RuleBasedStateMachine):
             number = data.draw(st.sampled_from(sorted(self.entries)))
             assert self.queue.cancel(self.entries.pop(number))
             for flow in (self.small, self.large):
-                flow.texts = [each for each in flow.texts if each.name != number]
+                flow.texts = [text for text in flow.texts if text.name != number]
 
     @rule(
         budget=st.integers(1, 120),
@@ -231,16 +231,16 @@ class Queues(RuleBasedStateMachine):
         if not (small or large) or not free[flow is self.large]:
             return []
         order = large if flow is self.large else small
-        same = [each for each in order if each.group == order[0].group]
-        sums = [sum(each.tokens for each in same[: n + 1]) for n in range(len(same))]
+        same = [item for item in order if item.group == order[0].group]
+        sums = [sum(item.tokens for item in same[: n + 1]) for n in range(len(same))]
         count = max(1, len(list(takewhile(lambda total: total <= budget, sums))))
         flow.clock += flow.pace() * sums[count - 1]
         if not (small and large):
             other = self.small if flow is self.large else self.large
             other.start = max(other.start, flow.start)
         flow.start += sums[count - 1]
-        names = [each.name for each in same[:count]]
-        flow.texts = [each for each in flow.texts if each.name not in names]
+        names = [item.name for item in same[:count]]
+        flow.texts = [text for text in flow.texts if text.name not in names]
         return names
 
     @invariant()

@@ -106,7 +106,7 @@ def test_likeness_is_that_of_jaccard(tokenizer: Tokenizer, tmp_path: Path) -> No
     likeness = Likeness(store)
     likeness.add(starts[:-1])
     share, (begin, length) = likeness.found()
-    certain, possible = (sum(each > limit for each in alike) for limit in (0.75, 0.3))
+    certain, possible = (sum(item > limit for item in alike) for limit in (0.75, 0.3))
     assert certain / 50 <= share <= possible / 50
     assert 5 < certain < possible < 45
     assert begin in starts

@@ -41,9 +41,9 @@ def test_thresholds_are_corrected_quantiles(examples: int) -> None:
         level = np.ceil(round((examples + 1) * coverage, 6)) / examples
         score = np.quantile(1 - right, level - 1e-9, method="inverted_cdf")
         assert 1 - score - 1.01e-6 <= threshold <= 1 - score + 1e-12
-    left_out = [each for each in (0.5, 0.9, 0.95, 0.99, 0.999) if each not in found.coverages]
+    left_out = [item for item in (0.5, 0.9, 0.95, 0.99, 0.999) if item not in found.coverages]
     assert left_out == [
-        each for each in (0.5, 0.9, 0.95, 0.99, 0.999) if round((examples + 1) * each, 6) > examples
+        item for item in (0.5, 0.9, 0.95, 0.99, 0.999) if round((examples + 1) * item, 6) > examples
     ]
 
 

@@ -33,7 +33,7 @@ from bertsmith.tasks.span import (
 )
 from bertsmith.tasks.span import Answer as SpanPlace
 from bertsmith.tasks.tag import TAG, TagAnswer, encode_words
-from bertsmith.tasks.task import UNTUNED, Room, interval_of
+from bertsmith.tasks.task import UNTUNED, ReadingLimits, interval_of
 from bertsmith.text.examples.formats.squad import Answer, Question
 from bertsmith.text.examples.glue import TASKS as GLUE_TASKS
 from bertsmith.text.examples.reading import Example
@@ -57,7 +57,7 @@ def test_answers_without_words_count_as_in_the_official_scripts(impossible: bool
     ):
         if not golds and not impossible:
             continue
-        places = tuple(Answer(each, context.index(each)) for each in golds)
+        places = tuple(Answer(gold, context.index(gold)) for gold in golds)
         rows.append(
             Question(
                 id=f"q{number}", question="q", context=context, answers=places,
@@ -66,7 +66,7 @@ def test_answers_without_words_count_as_in_the_official_scripts(impossible: bool
         )  # fmt: skip
         said[f"q{number}"] = found
         answers.append(SpanAnswer((SpanPlace(found, 0, len(found), 1.0),), -1.0))
-    right = {row.id: [each.text for each in row.answers] for row in rows}
+    right = {row.id: [answer.text for answer in row.answers] for row in rows}
     exact, f1 = SPAN.measuring.evidence(rows, answers, ())[:, :2].mean(0) * 100
     official = squad_v2(right, said) if impossible else squad_v1(right, said)
     assert exact == pytest.approx(official["exact" if impossible else "exact_match"])
@@ -132,17 +132,17 @@ def test_windows_too_small_for_a_question_are_refused(longest: int, least: int) 
         plausible=(), title="", source="m", line=1,
     )  # fmt: skip
     with pytest.raises(ConfigError, match=f"longest is {longest}; .* at least {least} tokens"):
-        encode_questions(TOKENIZER, [row], Room(longest=longest))
-    whole = encode_questions(TOKENIZER, [row], Room(longest=least))
+        encode_questions(TOKENIZER, [row], ReadingLimits(longest=longest))
+    whole = encode_questions(TOKENIZER, [row], ReadingLimits(longest=least))
     assert all(len(ids) <= least for ids in whole.ids)
 
 
 @pytest.mark.parametrize("room", [{"longest": 7}, {"longest": 20, "stride": -1}])
 def test_no_room_and_windows_that_share_less_than_nothing_are_refused(
-    room: dict[str, int],
+    limits: dict[str, int],
 ) -> None:
     with pytest.raises(ConfigError, match="it must be at least"):
-        Room.from_dict(room)
+        ReadingLimits.from_dict(limits)
 
 
 def test_texts_in_several_windows_are_counted_once() -> None:
@@ -153,7 +153,7 @@ def test_texts_in_several_windows_are_counted_once() -> None:
         rows.append(
             Tagged(text=text, words=spans, tags=tags, entities=(), document=0, source="m", line=1)
         )
-    encoded = encode_words(TOKENIZER, rows, Room(longest=20))
+    encoded = encode_words(TOKENIZER, rows, ReadingLimits(longest=20))
     assert len(encoded) > 6
     assert (encoded.texts, encoded.long_texts, encoded.cut_texts) == (3, 1, 0)
     question = Question(
@@ -164,7 +164,7 @@ def test_texts_in_several_windows_are_counted_once() -> None:
     data = LabelledData(
         task=SPAN, labels=(), train=[question, brief], dev=[brief, brief], dev_is_cut=False
     )
-    prepared = prepare(data, TOKENIZER, Room(longest=128))
+    prepared = prepare(data, TOKENIZER, ReadingLimits(longest=128))
     assert truncation_note(prepared) == (
         "1 of 4 texts (25.0 %) was longer than 128 tokens: they were read in windows; "
         "of 1 question itself only the beginning was read"
@@ -198,10 +198,10 @@ def test_words_of_which_nothing_is_read_do_not_count() -> None:
         row = Tagged(
             text=text, words=spans, tags=None, entities=None, document=0, source="m", line=1
         )
-        encoded = encode_words(TOKENIZER, [row], Room(longest=20))
+        encoded = encode_words(TOKENIZER, [row], ReadingLimits(longest=20))
         assert encoded.places is not None
         outputs = [np.array([[0.75, 0.0, 0.25], [0.1, 0.4, 0.5], [0.0, 0.125, 0.875]])]
-        asked = [each[: len(encoded.places[0])] for each in outputs]
+        asked = [output[: len(encoded.places[0])] for output in outputs]
         answer = TAG.answers.decode(row, encoded.sidecar[0], asked, labels)
         return TAG.answers.record(answer, labels, 1, UNTUNED)
 
@@ -223,7 +223,7 @@ def test_tags_that_are_read_as_they_are_have_entities_to_score() -> None:
     assert evidence.tolist() == [[2, 2, 2, 3, 3], [2, 2, 1, 3, 2]]
     assert TAG.measuring.scores(evidence, labels, UNTUNED)["f1"] == pytest.approx(6 / 8)
     entities = TAG.answers.record(answers[0], labels, 1, UNTUNED)["entities"]
-    assert [each["text"] for each in entities] == ["word1 word2", "word3"]
+    assert [entity["text"] for entity in entities] == ["word1 word2", "word3"]
 
 
 def test_a_label_of_all_rows_is_learned_too() -> None:
@@ -324,9 +324,9 @@ def test_an_interval_has_a_width_where_no_example_is_right_or_every_one_is(right
 
 
 def test_windows_share_fewer_tokens_than_they_have() -> None:
-    assert Room(longest=24, stride=23).overlap == 23
+    assert ReadingLimits(longest=24, stride=23).overlap == 23
     with pytest.raises(ConfigError, match=r"stride is 24; .* below the 24 tokens of a window"):
-        Room(longest=24, stride=24)
+        ReadingLimits(longest=24, stride=24)
 
 
 def test_glue_asks_no_accuracy_of_numbers() -> None:
@@ -354,7 +354,7 @@ def test_every_word_is_asked_once_at_its_first_piece() -> None:
     tags = tuple(f"T{number}" for number in range(36))
     text, spans = joined(words)
     row = Tagged(text=text, words=spans, tags=tags, entities=(), document=0, source="m", line=1)
-    encoded = encode_words(TOKENIZER, [row, row], Room(longest=20))
+    encoded = encode_words(TOKENIZER, [row, row], ReadingLimits(longest=20))
     words_in = [window for windows in encoded.sidecar for window in windows.words]
     assert encoded.long.all()
     assert encoded.owners is not None
@@ -389,7 +389,7 @@ def test_an_answer_is_found_again_from_its_tokens() -> None:
             ("none", ()),
         )
     ]  # fmt: skip
-    encoded = encode_questions(TOKENIZER, rows, Room(longest=24))
+    encoded = encode_questions(TOKENIZER, rows, ReadingLimits(longest=24))
     labels = np.split(
         np.asarray(SPAN.learning.targets(rows, (), encoded).labels),
         np.cumsum([len(windows.begins) for windows in encoded.sidecar])[:-1],

@@ -45,7 +45,7 @@ def test_a_bad_file(tmp_path: Path, bad: Bad) -> None:
     with pytest.raises(ExampleError) as caught:
         list(read(path, BadRows("fail")))
     error = caught.value
-    assert bad.message in error.what
+    assert bad.message in error.problem
     assert (error.where, error.line) == (path, bad.line)
     assert error.remedy
     assert "\n" not in str(error)
@@ -58,7 +58,7 @@ def test_a_bad_file(tmp_path: Path, bad: Bad) -> None:
         assert len(list(read(path, rows))) == bad.kept
         assert rows.count == bad.refused
         assert str(rows.first) == str(error)
-        told = rows.told()
+        told = rows.message()
         assert told is not None
         assert told.startswith(f"{bad.refused:,} bad row")
     if bad.kept is not None:

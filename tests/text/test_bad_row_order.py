@@ -9,8 +9,8 @@ import pytest
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.text.bad_rows import BadRows
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.reading import read_examples
-from bertsmith.text.examples.recognising import recognise
 
 ROWS = [f"text number {n},{n / 8}" for n in range(40)]
 
@@ -50,7 +50,7 @@ def test_bad_rows_come_in_the_order_of_the_file(tmp_path: Path) -> None:
     bad = BadRows("quarantine")
     list(read_examples(path, need_label=True, kind="number", bad=bad))
     kept = (tmp_path / "a.csv.bad.jsonl").read_text(encoding="utf-8").splitlines()
-    lines = [json.loads(each)["line"] for each in kept]
+    lines = [json.loads(item)["line"] for item in kept]
     assert lines == sorted(lines)
     assert lines[:2] == [7, 8]
     assert len(lines) > 2

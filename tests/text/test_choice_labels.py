@@ -8,8 +8,8 @@ import pytest
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.text.config import Columns
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.formats.choices import describe_choices, read_choices
-from bertsmith.text.examples.recognising import recognise
 
 HEAD = "question\tA\tB\tC\tlabel\n"
 
@@ -46,7 +46,7 @@ def test_what_labels_count_from(
         columns = Columns(label_start="1")
         assert next(read_choices(path, columns, need_label=True)).label == 0
         return
-    assert [each.label for each in read_choices(path, need_label=True)] == expected
+    assert [read_choice.label for read_choice in read_choices(path, need_label=True)] == expected
     assert ("labels count from 1" in capsys.readouterr().err) == ("3" in labels)
     assert ("labels count from 1" in describe_choices(path, Columns())) == ("3" in labels)
 
@@ -61,7 +61,7 @@ def test_texts_and_names_of_options_say_nothing_of_numbers(tmp_path: Path) -> No
     path = tmp_path / "a.jsonl"
     named = '{"question": "q", "choices": {"text": ["x", "y"], "label": ["1", "2"]}, "label": "2"}'
     path.write_text(f'{named}\n{{"question": "r", "choices": ["7", "9"], "label": 9}}\n')
-    assert [each.label for each in read_choices(path, need_label=True)] == [1, 1]
+    assert [read_choice.label for read_choice in read_choices(path, need_label=True)] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,6 @@ def test_names_of_options(tmp_path: Path, names: str, labels: str) -> None:
 def test_labels_that_are_not_needed_are_no_fault(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "1", "2", "3")
     found = read_choices(path, need_label=False)
-    assert [each.label for each in found] == [0, 1, 2]
+    assert [result.label for result in found] == [0, 1, 2]
     path = write(tmp_path / "a.tsv", "1", "2")
     assert len(list(read_choices(path, need_label=False))) == 2

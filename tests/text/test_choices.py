@@ -111,11 +111,15 @@ def test_options_differ_in_number_and_labels_may_be_unknown(tmp_path: Path) -> N
     rows = [{"question": "q", "choices": ["x"] * n, "label": None} for n in (2, 5, 40)]
     path.write_text("\n".join(map(json.dumps, rows)))
     found = list(read_choices(path, need_label=False))
-    assert [(len(each.choices), each.label) for each in found] == [(2, None), (5, None), (40, None)]
+    assert [(len(result.choices), result.label) for result in found] == [
+        (2, None),
+        (5, None),
+        (40, None),
+    ]
 
 
 def test_items_within_items(tmp_path: Path) -> None:
     path = tmp_path / "copa.xml"
     item = '<item most-plausible-alternative="1"><p>x</p><a1>y</a1><a2>z</a2></item>'
     path.write_text(f"<copa>\n<item><p>It\n{item}rains.</p></item>\n{item}</copa>\n")
-    assert [each.line for each in read(path)] == [3, 4]
+    assert [entry.line for entry in read(path)] == [3, 4]

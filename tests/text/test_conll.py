@@ -53,7 +53,7 @@ def test_every_scheme_is_recognised_and_turned_into_bio2(
     assert (first.line, first.document, second.document) == (3, 1, 2)
     assert second.line == 14
     named = TagColumns(word=0, tag=-1, scheme=scheme)
-    assert [each.tags for each in read_tagged(path, named, need_tags=True)] == [first.tags] * 2
+    assert [item.tags for item in read_tagged(path, named, need_tags=True)] == [first.tags] * 2
 
 
 def test_bilou_is_bioes() -> None:
@@ -130,7 +130,7 @@ def test_a_word_without_its_tag_is_no_comment(tmp_path: Path, line: str) -> None
 def test_words_without_tags(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("Ann\nruns\n\nBob\n")
-    assert [each.text for each in read_tagged(path, need_tags=False)] == ["Ann runs", "Bob"]
+    assert [item.text for item in read_tagged(path, need_tags=False)] == ["Ann runs", "Bob"]
     with pytest.raises(ExampleError, match="one column only, so no tags"):
         list(read_tagged(path, need_tags=True))
 

@@ -12,7 +12,7 @@ import zstandard
 from pyarrow import parquet
 
 from bertsmith.core.errors import CorpusError
-from bertsmith.text.corpus.documents import LONGEST_DOCUMENT
+from bertsmith.text.corpus.documents import MAX_DOCUMENT_LENGTH
 from bertsmith.text.corpus.files import Corpus
 
 Pack = Callable[[bytes], bytes]
@@ -109,11 +109,11 @@ def test_bytes_read_grows_and_starts_again(tmp_path: Path) -> None:
 def test_a_long_document_comes_in_parts(tmp_path: Path) -> None:
     sentence = "Seventeen letters. "
     path = tmp_path / "a.txt"
-    path.write_text(sentence * (2 * LONGEST_DOCUMENT // len(sentence)), encoding="utf-8")
+    path.write_text(sentence * (2 * MAX_DOCUMENT_LENGTH // len(sentence)), encoding="utf-8")
     found = paragraphs(path)
     assert len(found) == 2
     words = [word for parts in found for part in parts for word in part.split()]
-    assert words == sentence.split() * (2 * LONGEST_DOCUMENT // len(sentence))
+    assert words == sentence.split() * (2 * MAX_DOCUMENT_LENGTH // len(sentence))
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text": "x" * 9_500_000}), encoding="utf-8")
     assert [sum(map(len, parts)) for parts in paragraphs(path)] == [4_000_000, 4_000_000, 1_500_000]
@@ -282,8 +282,8 @@ def test_kinds_of_files_in_a_folder(tmp_path: Path) -> None:
     assert corpus.skipped == {".py": 2, ".pdf": 1, "without extension": 1, "hidden": 1, ".org": 1}
     corpus = Corpus([tmp_path], text_files=("*.py", "l.*"))
     assert [file.name for file in corpus.files][-4:] == ["h.py", "l.org", "m.py", "g.txt"]
-    assert [each.paragraphs for each in Corpus([tmp_path / "h.py"])] == [("Text of h.py.",)]
-    assert [each.paragraphs for each in Corpus([tmp_path / "e.html"], text_files=["*.html"])]
+    assert [item.paragraphs for item in Corpus([tmp_path / "h.py"])] == [("Text of h.py.",)]
+    assert [item.paragraphs for item in Corpus([tmp_path / "e.html"], text_files=["*.html"])]
 
 
 def test_code_keeps_its_lines_as_paragraphs(tmp_path: Path) -> None:

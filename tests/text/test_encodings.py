@@ -201,8 +201,8 @@ def test_reading_goes_on_at_a_place_in_another_encoding(tmp_path: Path) -> None:
     sections = list(corpus.sections())
     assert len(sections) > 1
     again = list(corpus.sections(sections[0].end))
-    assert [list(each.documents()) for each in again] == [
-        list(each.documents()) for each in sections[1:]
+    assert [list(item.documents()) for item in again] == [
+        list(section.documents()) for section in sections[1:]
     ]
     assert sections[0].end.line > 1000
 
@@ -226,7 +226,7 @@ def test_tables_of_examples(tmp_path: Path, name: str, encoding: str) -> None:
     table = f"{row}\n" if name.endswith("jsonl") else f"text{sign}label\n{cells}{sign}a\n"
     path.write_bytes(table.encode("cp1252"))
     found = list(read_examples(path, Columns(encoding=encoding), need_label=True))
-    assert [(each.text, each.label) for each in found] == [(FRENCH, "a")]
+    assert [(result.text, result.label) for result in found] == [(FRENCH, "a")]
 
 
 def test_a_row_that_is_not_in_the_encoding_is_a_bad_row(tmp_path: Path) -> None:

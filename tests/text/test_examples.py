@@ -14,8 +14,8 @@ from pyarrow import parquet
 from bertsmith.core.errors import ExampleError
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import Columns
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.reading import Example, Kind, read_examples
-from bertsmith.text.examples.recognising import recognise
 
 Read = list[tuple[str, str | None, str | None]]
 
@@ -60,7 +60,9 @@ def test_keys_that_the_first_record_lacks_are_columns(tmp_path: Path) -> None:
     rows = [{"id": 1, "sentence1": "x"}, {"sentence1": "y", "sentence2": "z", "label": "pos"}]
     path = write(tmp_path, "a.jsonl", "\n".join(map(json.dumps, rows)))
     found = list(read_examples(path, need_label=True, bad=BadRows("skip")))
-    assert [(each.text, each.text_pair, each.label) for each in found] == [("y", "z", "pos")]
+    assert [(result.text, result.text_pair, result.label) for result in found] == [
+        ("y", "z", "pos")
+    ]
     with pytest.raises(ExampleError, match="no label; give every row a label") as caught:
         read(write(tmp_path, "b.jsonl", '{"text": "x"}\n{"text": "y", "label": "a"}\n'))
     assert caught.value.line == 1

@@ -16,11 +16,11 @@ from bertsmith.tasks.tag import TAG
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import Columns, TagColumns
 from bertsmith.text.corpus.files import Corpus
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.formats.choices import read_choices
 from bertsmith.text.examples.formats.conll import joining_sign, read_tagged
 from bertsmith.text.examples.formats.squad import read_questions
 from bertsmith.text.examples.reading import read_examples
-from bertsmith.text.examples.recognising import recognise
 from bertsmith.text.structured import literal
 
 ROWS = [{"text": "Good film", "label": "pos"}, {"text": "Bad film", "label": "neg"}]
@@ -42,11 +42,11 @@ def test_a_list_of_records(tmp_path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     assert recognise(path).task == "classify"
     found = list(read_examples(path, need_label=True))
-    assert [(each.text, each.label) for each in found] == [
+    assert [(result.text, result.label) for result in found] == [
         ("Good film", "pos"),
         ("Bad film", "neg"),
     ]
-    assert [each.paragraphs for each in Corpus([path])] == [("Good film",), ("Bad film",)]
+    assert [item.paragraphs for item in Corpus([path])] == [("Good film",), ("Bad film",)]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_bad_list_of_records(tmp_path: Path, text: str, what: str, line: int) 
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ExampleError) as caught:
         list(read_examples(path, need_label=True))
-    assert what in caught.value.what
+    assert what in caught.value.problem
     assert (caught.value.line, caught.value.where) == (line, path)
     assert caught.value.remedy
 
@@ -74,15 +74,15 @@ def test_fasttext(tmp_path: Path) -> None:
     path.write_text("__label__2 Great sound\n\n__label__1\tBroken, sadly\n", encoding="utf-8")
     assert recognise(path).task == "classify"
     found = list(read_examples(path, need_label=True))
-    assert [(each.label, each.text, each.line) for each in found] == [
+    assert [(result.label, result.text, result.line) for result in found] == [
         ("2", "Great sound", 1),
         ("1", "Broken, sadly", 3),
     ]
-    assert [each.text for each in Texts(str(path), Columns())] == ["Great sound", "Broken, sadly"]
+    assert [Text.text for Text in Texts(str(path), Columns())] == ["Great sound", "Broken, sadly"]
     path.write_text("__label__a __label__b-c both\n__label__a one\n", encoding="utf-8")
     assert recognise(path).task == "multi-label"
     several = list(read_examples(path, need_label=True, kind="classes"))
-    assert [each.labels for each in several] == [("a", "b-c"), ("a",)]
+    assert [item.labels for item in several] == [("a", "b-c"), ("a",)]
     with pytest.raises(ExampleError, match=r"txt:1: 2 labels instead of one; .*multi-label"):
         list(read_examples(path, need_label=True))
     path.write_text("__label__a one\nx __label__b two\n__label__c\n", encoding="utf-8")
@@ -90,7 +90,7 @@ def test_fasttext(tmp_path: Path) -> None:
     assert len(list(read_examples(path, need_label=True, bad=bad))) == 1
     assert bad.count == 2
     assert bad.first is not None
-    assert bad.first.what == "a label within the text"
+    assert bad.first.problem == "a label within the text"
 
 
 RTE = (
@@ -105,7 +105,9 @@ def test_pairs_in_xml(tmp_path: Path) -> None:
     path.write_text(RTE, encoding="utf-8")
     assert recognise(path).task == "pair"
     found = list(read_examples(path, need_label=True))
-    assert [(each.text, each.text_pair, each.label, each.id, each.line) for each in found] == [
+    assert [
+        (result.text, result.text_pair, result.label, result.id, result.line) for result in found
+    ] == [
         ("Ann & Bob met.", "They met.", "TRUE", "1", 3),
         ("Ann left.", "She came.", "NO", "2", 6),
     ]
@@ -142,7 +144,7 @@ def test_questions_in_a_csv(tmp_path: Path, answers: str) -> None:
     assert recognise(path).task == "span"
     first, second = read_questions(path, need_answers=True)
     assert (first.id, first.context, first.question) == ("q1", CONTEXT, "Where is Ann?")
-    assert [tuple(each) for each in first.answers] == [("Rome", 10)]
+    assert [tuple(answer) for answer in first.answers] == [("Rome", 10)]
     assert (second.answers, second.impossible) == ((), True)
 
 
@@ -155,7 +157,7 @@ def test_questions_with_columns_of_texts_and_starts(tmp_path: Path, names: tuple
     rows = [("question", "context", *names), ("Where is Ann?", CONTEXT, *cells)]
     path.write_text(_csv(*rows), encoding="utf-8")
     (found,) = read_questions(path, need_answers=True)
-    assert [tuple(each) for each in found.answers] == [("Rome", 10)]
+    assert [tuple(answer) for answer in found.answers] == [("Rome", 10)]
     assert found.id == "2"
     path = tmp_path / "a.json"
     record = {
@@ -168,7 +170,7 @@ def test_questions_with_columns_of_texts_and_starts(tmp_path: Path, names: tuple
     path.write_text(json.dumps([record]), encoding="utf-8")
     assert recognise(path).task == "span"
     (found,) = read_questions(path, need_answers=True)
-    assert [tuple(each) for each in found.answers] == [("Oslo", 26)]
+    assert [tuple(answer) for answer in found.answers] == [("Oslo", 26)]
 
 
 BARE = [
@@ -196,7 +198,7 @@ def test_answers_without_positions(tmp_path: Path, name: str, suffix: str, answe
         path.write_text(json.dumps(rows) if suffix == ".json" else "\n".join(map(json.dumps, rows)))
     assert recognise(path).task == "span"
     first, second = read_questions(path, need_answers=True)
-    assert [tuple(each) for each in first.answers] == [("Rome", 12)]
+    assert [tuple(item) for item in first.answers] == [("Rome", 12)]
     assert (second.answers, second.impossible) == ((), True)
 
 
@@ -211,13 +213,13 @@ def test_an_answer_that_does_not_occur_once_is_a_bad_row(tmp_path: Path) -> None
         list(read_questions(path, need_answers=True))
     bad = BadRows("quarantine")
     found = list(read_questions(path, need_answers=True, bad=bad))
-    assert [each.answers[0].text for each in found] == ["Oslo", "Rome"]
+    assert [result.answers[0].text for result in found] == ["Oslo", "Rome"]
     told = (tmp_path / "a.csv.bad.jsonl").read_text(encoding="utf-8")
     assert "the answer 'is in' occurs 2 times in the context, and has no answer_start" in told
     assert "the answer '1945' is not in the context" in told
     # scores compare texts, so that the first of several serves
     measured = list(read_questions(path, need_answers=True, need_positions=False, bad=bad))
-    assert [each.answers[0].text for each in measured] == ["Oslo", "is in", "Rome"]
+    assert [measurement.answers[0].text for measurement in measured] == ["Oslo", "is in", "Rome"]
     # nothing is learned from what is only to be answered
     assert len(list(read_questions(path, need_answers=False))) == len(answers)
 
@@ -276,7 +278,10 @@ def test_source_code_a_folder_a_class(tmp_path: Path) -> None:
     for name, text in (("py/a.py", "def f():\n    return 1\n"), ("c/a.c", "int f() {\n}\n")):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text, encoding="utf-8")
-    found = {each.label: each.text for each in read_examples(tmp_path, need_label=True)}
+    found = {
+        read_example.label: read_example.text
+        for read_example in read_examples(tmp_path, need_label=True)
+    }
     assert found == {"c": "int f() { }", "py": "def f(): return 1"}
 
 
@@ -291,7 +296,7 @@ def test_words_joined_to_their_tags(tmp_path: Path, sign: str) -> None:
     assert first.text == "The dog of Ann ."
     assert first.tags == ("DT", "NN", "IN", "NN", ".")
     assert second.text == ("A half , 1/2 ." if sign == "/" else "A half , 1~2 .")
-    assert [each.line for each in (first, second, third)] == [1, 3, 4]
+    assert [item.line for item in (first, second, third)] == [1, 3, 4]
     path.write_text(path.read_text() * 20 + "The dog\n")
     with pytest.raises(
         ExampleError, match=rf"txt:81: the word 'The' has no tag; write word{sign}TAG"
@@ -316,7 +321,7 @@ def test_a_stated_layout_of_joined_tags(tmp_path: Path) -> None:
     assert recognise(path, Columns(), joined).task == "tag"
     for columns in (joined, TagColumns(sign="|")):
         rows = list(read_tagged(path, columns, need_tags=True))
-        assert [(each.text, each.tags) for each in rows] == [
+        assert [(item.text, item.tags) for item in rows] == [
             ("Ann", ("N",)),
             ("Bob ran", ("N", "V")),
         ]

@@ -9,12 +9,12 @@ from bertsmith.core.errors import ExampleError
 from bertsmith.evaluation.metrics import CLASS_SCORES
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import Columns
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.formats.choices import read_choices
 from bertsmith.text.examples.formats.conll import read_tagged
 from bertsmith.text.examples.formats.squad import read_questions
 from bertsmith.text.examples.glue import TASKS, find_glue, read_glue, task_of
 from bertsmith.text.examples.reading import read_examples
-from bertsmith.text.examples.recognising import recognise
 
 MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
 MNLI = "index\tsentence1\tsentence2\tlabel1\tlabel2\tgold_label\n"
@@ -77,9 +77,9 @@ def test_microsofts_own_files_of_mrpc(tmp_path: Path) -> None:
     files = find_glue(tmp_path)["MRPC"]
     assert list(files) == ["train", "test"]
     train = list(read_glue(files["train"], TASKS["MRPC"], "train"))
-    assert [each.label for each in train] == ["1", "0"]
+    assert [sentence.label for sentence in train] == ["1", "0"]
     test = list(read_glue(files["test"], TASKS["MRPC"], "test"))
-    assert [(each.text, each.label, each.id) for each in test] == [
+    assert [(sentence.text, sentence.label, sentence.id) for sentence in test] == [
         ("x", None, "0"),
         ("z", None, "1"),
     ]
@@ -125,9 +125,11 @@ def test_real_glue_has_the_published_sizes(data_folder: Path) -> None:
             examples = list(read_glue(path, task, split, bad=bad))
             assert (len(examples), bad.count) == (task.sizes[split], 0), (name, split)
             if split in task.test:
-                assert [each.id for each in examples] == [str(n) for n in range(len(examples))]
+                assert [example.id for example in examples] == [
+                    str(n) for n in range(len(examples))
+                ]
             elif task.labels:
-                assert {each.label for each in examples} == set(task.labels)
+                assert {example.label for example in examples} == set(task.labels)
 
 
 def test_other_real_files_have_the_published_sizes(data_folder: Path) -> None:
@@ -137,7 +139,7 @@ def test_other_real_files_have_the_published_sizes(data_folder: Path) -> None:
         path = data_folder / "conll2003" / f"{split}.txt"
         tagged = list(read_tagged(path, need_tags=True))
         assert len(tagged) == count
-        assert sum(len(each.entities or ()) for each in tagged) == entities[split]
+        assert sum(len(item.entities or ()) for item in tagged) == entities[split]
         assert recognise(path).task == "tag"
     for name, count in (("train-v1.1-subset4330", 4_330), ("dev-v1.1-firstanswer", 10_268)):
         path = data_folder / "squad" / f"{name}.json"
@@ -148,15 +150,15 @@ def test_other_real_files_have_the_published_sizes(data_folder: Path) -> None:
             for paragraph in article["paragraphs"]
             for asked in paragraph["qas"]
         ]
-        assert [each.id for each in questions] == ids
+        assert [question.id for question in questions] == ids
         assert len(ids) == count
     for split in ("dev", "test"):
         choices = list(read_choices(data_folder / "copa" / f"copa-{split}.xml", need_label=True))
-        assert (len(choices), sum(each.label or 0 for each in choices)) == (500, 250)
+        assert (len(choices), sum(choice.label or 0 for choice in choices)) == (500, 250)
     latin = Columns(layout="label-first", label_until=":", encoding="iso-8859-1")
     for name, count in (("train_5500", 5_452), ("TREC_10", 500)):
         path = data_folder / "trec" / f"{name}.label"
         examples = list(read_examples(path, latin, need_label=True))
-        assert (len(examples), len({each.label for each in examples})) == (count, 6)
+        assert (len(examples), len({example.label for example in examples})) == (count, 6)
     films = list(read_examples(data_folder / "rt-polarity", need_label=True))
-    assert [sum(each.label == label for each in films) for label in ("neg", "pos")] == [5_331] * 2
+    assert [sum(film.label == label for film in films) for label in ("neg", "pos")] == [5_331] * 2

@@ -12,8 +12,8 @@ from bertsmith.core.errors import CorpusError, ExampleError
 from bertsmith.text.config import Columns
 from bertsmith.text.corpus.files import Corpus
 from bertsmith.text.examples.columns import USUAL_NAMES
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.reading import Kind, read_examples, without_header
-from bertsmith.text.examples.recognising import recognise
 from bertsmith.text.headers import detect_header
 
 NEWS = [f"{n % 4 + 1},item {n} of the news of the day" for n in range(40)]

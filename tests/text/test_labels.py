@@ -24,20 +24,20 @@ def test_several_labels(tmp_path: Path) -> None:
     path.write_text("text\tlabels\n" + "".join(f"x\t{cell}\n" for cell in cells))
     found = read(path, "classes")
     expected = [("a", "b"), ("b", "a"), (), ("a", "b c"), (), ("a",), ("1", "0")]
-    assert [each.labels for each in found] == expected
-    assert all(each.label is None for each in found)
+    assert [result.labels for result in found] == expected
+    assert all(result.label is None for result in found)
     lines = tmp_path / "a.jsonl"
     values: list[object] = [["a", 1], [], "a|b", 3, True]
     lines.write_text("\n".join(json.dumps({"text": "x", "labels": value}) for value in values))
     found = read(lines, "classes")
-    assert [each.labels for each in found] == [("a", "1"), (), ("a", "b"), ("3",), ("true",)]
+    assert [result.labels for result in found] == [("a", "1"), (), ("a", "b"), ("3",), ("true",)]
 
 
 def test_a_column_a_label(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id,comment,rude,loud\n1,x,0,1\n2,y,0,0\n3,z,1.0,TRUE\n")
     found = read(path, "classes", labels=["rude", "Loud"])
-    assert [each.labels for each in found] == [("Loud",), (), ("rude", "Loud")]
+    assert [result.labels for result in found] == [("Loud",), (), ("rude", "Loud")]
     with pytest.raises(ExampleError, match="no column 'kind'; name one of its columns: 'id', 'com"):
         read(path, "classes", labels=["rude", "kind"])
     with pytest.raises(ConfigError, match="columns of 0 and 1 are for examples with several"):
@@ -50,17 +50,21 @@ def test_numbers(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text,score\nx,3\ny, -0.5 \nz,1e-3\n")
     found = read(path, "number")
-    assert [each.number for each in found] == [3.0, -0.5, 0.001]
-    assert [each.label for each in found] == ["3", "-0.5", "1e-3"]
+    assert [result.number for result in found] == [3.0, -0.5, 0.001]
+    assert [result.label for result in found] == ["3", "-0.5", "1e-3"]
 
 
 def test_pairs_to_rank(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("qid\tquery\tpassage\trelevance\n1\tq\ta\t2\n1\tq\tb\t0\n2\tq\tc\t1\n")
     found = read(path, "rank")
-    assert [(each.group, each.number) for each in found] == [("1", 2.0), ("1", 0.0), ("2", 1.0)]
+    assert [(result.group, result.number) for result in found] == [
+        ("1", 2.0),
+        ("1", 0.0),
+        ("2", 1.0),
+    ]
     path.write_text("query\tdocument\tlabel\nq\ta\t1\nr\tb\t0\n")
-    assert [each.group for each in read(path, "rank")] == ["q", "r"]
+    assert [item.group for item in read(path, "rank")] == ["q", "r"]
     path.write_text("text\tlabel\nq\t1\n")
     with pytest.raises(ExampleError, match="holds single texts, but ranking needs pairs"):
         read(path, "rank")
@@ -70,12 +74,12 @@ def test_a_label_before_the_text(tmp_path: Path) -> None:
     path = tmp_path / "train.label"
     path.write_bytes("LOC:city Where is K\u00f6ln ?\n\nHUM:ind\tWho ?\r\n".encode("iso-8859-1"))
     found = read(path, "class", encoding="iso-8859-1")
-    assert [(each.label, each.text, each.line) for each in found] == [
+    assert [(result.label, result.text, result.line) for result in found] == [
         ("LOC:city", "Where is K\u00f6ln ?", 1),
         ("HUM:ind", "Who ?", 3),
     ]
     found = read(path, "class", label_until=":", encoding="iso-8859-1")
-    assert [each.label for each in found] == ["LOC", "HUM"]
+    assert [result.label for result in found] == ["LOC", "HUM"]
     with pytest.raises(ExampleError, match=r"train\.label:1: is not UTF-8: byte 0xF6"):
         read(path, "class")
     path = path.rename(tmp_path / "train.txt")
@@ -89,7 +93,7 @@ def test_a_file_a_class(tmp_path: Path) -> None:
     (tmp_path / "rt-polarity.pos").write_text("good .\n")
     (tmp_path / "README.txt").write_text("about")
     found = read(tmp_path, "class")
-    assert [(each.label, each.text, each.line) for each in found] == [
+    assert [(result.label, result.text, result.line) for result in found] == [
         ("neg", "bad .", 1),
         ("neg", "worse .", 3),
         ("pos", "good .", 1),
@@ -103,7 +107,7 @@ def test_a_folder_a_class(tmp_path: Path) -> None:
         (tmp_path / label / "0_9.txt").write_text(text)
         (tmp_path / label / "1_7.txt").write_text(f"{text} !")
     found = read(tmp_path, "class")
-    assert [(each.label, each.text) for each in found] == [
+    assert [(result.label, result.text) for result in found] == [
         *(("neg", "bad film"), ("neg", "bad film !")),
         *(("pos", "good film"), ("pos", "good film !")),
     ]

@@ -123,6 +123,6 @@ def test_reading_goes_on_at_a_document(tmp_path: Path) -> None:
     corpus = Corpus([path])
     sections = list(corpus.sections())
     assert len(sections) == 3
-    again = [list(each.documents()) for each in corpus.sections(sections[0].end)]
-    assert again == [list(each.documents()) for each in sections[1:]]
+    again = [list(section.documents()) for section in corpus.sections(sections[0].end)]
+    assert again == [list(section.documents()) for section in sections[1:]]
     assert sections[-1].end.offset == 250

@@ -9,8 +9,8 @@ import pytest
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import Columns
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.formats.choices import read_choices
-from bertsmith.text.examples.recognising import recognise
 
 
 def story(number: int) -> str:
@@ -23,9 +23,9 @@ def story(number: int) -> str:
 
 def write(folder: Path, stories: list[str], answers: list[str] | None) -> Path:
     path = folder / "mc160.dev.tsv"
-    path.write_text("".join(f"{each}\n" for each in stories))
+    path.write_text("".join(f"{item}\n" for item in stories))
     if answers is not None:
-        (folder / "mc160.dev.ans").write_text("".join(f"{each}\n" for each in answers))
+        (folder / "mc160.dev.ans").write_text("".join(f"{answer}\n" for answer in answers))
     return path
 
 

@@ -11,11 +11,11 @@ import pytest
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.recipes.predict.rows import Texts
 from bertsmith.text.config import Columns
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.formats.choices import read_choices
 from bertsmith.text.examples.formats.conll import read_tagged
 from bertsmith.text.examples.formats.squad import read_questions
 from bertsmith.text.examples.reading import read_examples
-from bertsmith.text.examples.recognising import recognise
 
 QUIZ = "nr,body,question,A,B,C,right,answer\n1,Ann is in Rome.,Where?,Oslo,Rome,Bonn,B,A\n"
 ANSWER = json.dumps({"text": ["Rome"], "answer_start": [10]}).replace('"', '""')
@@ -45,7 +45,7 @@ def test_columns_of_questions(tmp_path: Path) -> None:
     columns = Columns(text="body", text_pair="asked", label="found", id="0")
     (found,) = read_questions(path, need_answers=True, columns=columns)
     assert (found.id, found.question, found.context) == ("7", "Where is Ann?", "Ann is in Rome.")
-    assert [tuple(each) for each in found.answers] == [("Rome", 10)]
+    assert [tuple(answer) for answer in found.answers] == [("Rome", 10)]
 
 
 def test_a_named_context_tells_the_task(tmp_path: Path) -> None:

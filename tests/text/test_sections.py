@@ -24,7 +24,7 @@ ENDS = ["\n", "\r\n", "\r"]
 @pytest.fixture(autouse=True)
 def small_sections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertsmith.text.corpus.sections.SECTION_BYTES", 3_000)
-    monkeypatch.setattr("bertsmith.text.corpus.sections.LONGEST_DOCUMENT", 12_000)
+    monkeypatch.setattr("bertsmith.text.corpus.sections.MAX_DOCUMENT_LENGTH", 12_000)
 
 
 def text(seed: int, end: str, *, documents: int = 60) -> str:
@@ -114,7 +114,7 @@ def test_reading_goes_on_from_the_end_of_any_section(tmp_path: Path) -> None:
         position = Position.from_dict(section.end.to_dict())
         rest = list(corpus.sections(position))
         assert all_of(iter(rest)) == all_of(iter(whole[number + 1 :]))
-        assert [each.end for each in rest] == [each.end for each in whole[number + 1 :]]
+        assert [item.end for item in rest] == [item.end for item in whole[number + 1 :]]
 
 
 def test_a_fault_is_named_with_its_line_wherever_its_section_begins(tmp_path: Path) -> None:

@@ -100,4 +100,4 @@ def test_lines_are_those_of_the_file_however_it_is_laid_out(tmp_path: Path) -> N
     text = f'\r\n{{"data":\r[{{"paragraphs":[{{"context":"x\\n","qas":{asked}}}]}}]}}'
     path = tmp_path / "a.json"
     path.write_bytes(text.encode())
-    assert [each.line for each in read(path)] == [3, 5]
+    assert [item.line for item in read(path)] == [3, 5]

@@ -13,8 +13,8 @@ from bertsmith.tasks.config import Reading
 from bertsmith.tasks.tag import TAG
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import USUAL_TAGS, Columns, TagColumns
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.formats.conll import read_tagged
-from bertsmith.text.examples.recognising import recognise
 
 SENTENCES = [
     [("Anna", "B-PER"), ("visits", "O"), ("New", "B-LOC"), ("York", "I-LOC"), (".", "O")],
@@ -156,7 +156,7 @@ def test_columns_by_position_and_by_name(tmp_path: Path) -> None:
 def test_other_tables_are_not_taken_for_words(tmp_path: Path) -> None:
     news = [[f"{n % 4 + 1}", f"item {n} of the news"] for n in range(40)]
     assert recognise(write(tmp_path / "a.csv", news)).task == "classify"
-    parted_news = [each for row in news for each in (row, [])]
+    parted_news = [item for row in news for item in (row, [])]
     assert recognise(write(tmp_path / "b.csv", parted_news)).task == "classify"
     words = [["text", "label"], *([f"word{n}", "ab"[n % 2]] for n in range(40))]
     assert recognise(write(tmp_path / "c.tsv", words)).task == "classify"

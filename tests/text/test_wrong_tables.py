@@ -9,8 +9,8 @@ import pytest
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.text.config import Columns
+from bertsmith.text.examples.detection import label_separator, recognise
 from bertsmith.text.examples.reading import read_examples
-from bertsmith.text.examples.recognising import label_separator, recognise
 
 TEXTS = [f"text number {n} about it all" for n in range(20)]
 TWO = ["pos", "neg"] * 10

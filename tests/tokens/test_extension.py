@@ -59,7 +59,7 @@ def invented_words(seed: int) -> tuple[dict[str, int], list[str]]:
     # in every other case a letter cannot be told, so some words are [UNK]
     letters = "ab" if seed % 2 else "abc"
     some = random.choice(every_stretch(words, 1), 12).tolist()
-    return words, sorted({*letters, *("##" + each for each in letters), *some})
+    return words, sorted({*letters, *("##" + letter for letter in letters), *some})
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -71,12 +71,12 @@ def test_each_piece_is_the_best_of_all_and_saves_what_is_told(seed: int, rarest:
     before = total(words, vocabulary)
     mined = list(PieceMiner(words, vocabulary, rarest=rarest).mine(8))
     assert mined
-    for each in mined:
+    for item in mined:
         others = [piece for piece in candidates if piece not in vocabulary]
         best = max(before - total(words, [*vocabulary, piece]) for piece in others)
-        vocabulary.append(each.piece)
+        vocabulary.append(item.piece)
         after = total(words, vocabulary)
-        assert each.saved == before - after == best > 0
+        assert item.saved == before - after == best > 0
         before = after
     if len(mined) < 8:
         assert all(total(words, [*vocabulary, piece]) >= before for piece in candidates)
@@ -85,17 +85,17 @@ def test_each_piece_is_the_best_of_all_and_saves_what_is_told(seed: int, rarest:
 def test_a_piece_beyond_those_a_word_is_cut_into_changes_what_others_save() -> None:
     # adef is a ##de ##f; ad saves nothing but with ##ef, which adef does not meet by itself
     words = {"adef": 9, "xyef": 20, "ef": 1}
-    pieces = [*"axe", *(f"##{each}" for each in "ydef"), "##de"]
+    pieces = [*"axe", *(f"##{item}" for item in "ydef"), "##de"]
     mined = list(PieceMiner(words, pieces, rarest=1).mine(9))
-    for each in mined:
+    for item in mined:
         before = total(words, pieces)
-        pieces.append(each.piece)
-        assert each.saved == before - total(words, pieces)
+        pieces.append(item.piece)
+        assert item.saved == before - total(words, pieces)
 
 
 def test_a_piece_that_spoils_other_words_is_charged_for_it() -> None:
     # "ab" would cut abc... as ab ##c ... where it was a ##bcd
-    pieces = [*"abcd", *(f"##{each}" for each in "abcd"), "##bcd"]
+    pieces = [*"abcd", *(f"##{item}" for item in "abcd"), "##bcd"]
     assert PieceTable(pieces).savings("abcd", bytes([2, 0, 0, 0])) == {"ab": -1}
     words = {"abcd": 10, "ab": 9}
     (mined,) = PieceMiner(words, pieces, rarest=1).mine(1)
@@ -112,28 +112,28 @@ def test_stretches_are_counted_by_where_they_stand() -> None:
 
 def test_rare_candidates_are_left_out_by_what_whole_words_save() -> None:
     words = {"abcd": 400, "dcba": 320, "bbbb": 2, "cccc": 1}
-    letters = [*"abcd", *(f"##{each}" for each in "abcd")]
+    letters = [*"abcd", *(f"##{item}" for item in "abcd")]
     assert rarest_worth_adding(words, letters, count=2, rarest=5) == 320 * 3 // 8
     assert rarest_worth_adding(words, letters, count=3, rarest=5) == 5
     assert rarest_worth_adding(words, letters, count=4, rarest=3) == 3
 
 
 def base_tokenizer() -> Tokenizer:
-    pieces = ["[unused0]", "[unused1]", *"abcdefgh", *(f"##{each}" for each in "abcdefgh"), "##gh"]
+    pieces = ["[unused0]", "[unused1]", *"abcdefgh", *(f"##{item}" for item in "abcdefgh"), "##gh"]
     return Tokenizer((*SPECIALS, *pieces), RULES)
 
 
 def test_new_pieces_go_behind_the_old_ones_and_know_what_they_replace() -> None:
     old = base_tokenizer()
     words = {"abcgh": 50, "dcgh": 6, "ecgh": 6, "fcgh": 6, "łh": 30, "rare": 4}
-    words |= {f"{each}bł": 2 for each in "acdf"}
+    words |= {f"{item}bł": 2 for item in "acdf"}
     made = extend_vocabulary(old, words, count=4)
     assert made.tokenizer.vocabulary[: old.size] == old.vocabulary
-    assert [each.piece for each in made.added] == ["abcgh", "łh", "##cgh", "##bł"]
+    assert [item.piece for item in made.added] == ["abcgh", "łh", "##cgh", "##bł"]
     assert made.tokenizer.vocabulary[old.size :] == ("abcgh", "łh", "##cgh", "##bł")
     ids = {piece: number for number, piece in enumerate(old.vocabulary)}
     expected = (("a", "##b", "##c", "##gh"), ("[UNK]",), ("##c", "##gh"), ("[UNK]",))
-    assert made.replaced == tuple(tuple(ids[each] for each in pieces) for pieces in expected)
+    assert made.replaced == tuple(tuple(ids[piece] for piece in pieces) for pieces in expected)
     assert made.tokenizer.pieces("abcgh dcgh łh") == ["abcgh", "d", "##cgh", "łh"]
     # fewer than were requested: nothing else occurs five times and saves anything
     assert len(extend_vocabulary(old, words, count=40).added) < 10
@@ -185,9 +185,9 @@ def test_better_than_the_most_frequent_unknown_words_on_held_out_novels(data_fol
     made = extend_vocabulary(tokenizer, mined, count=500)
     assert len(made.added) == len(naive) == 500
     before, theirs, ours = (
-        measure_words(each, held_out).pieces for each in (tokenizer, rival, made.tokenizer)
+        measure_words(item, held_out).pieces for item in (tokenizer, rival, made.tokenizer)
     )
     assert before > theirs > ours
-    cuts = [PieceTable(each.vocabulary) for each in (tokenizer, made.tokenizer)]
+    cuts = [PieceTable(item.vocabulary) for item in (tokenizer, made.tokenizer)]
     spent = [sum(number * cut.cost(word) for word, number in mined.items()) for cut in cuts]
-    assert spent[0] - spent[1] == sum(each.saved for each in made.added)
+    assert spent[0] - spent[1] == sum(item.saved for item in made.added)

@@ -40,7 +40,7 @@ def test_what_nothing_useful_can_replace_stays() -> None:
 
 
 def test_only_the_commonest_words_count_in_large_corpora(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wordpiece, "_MOST_WORDS", 3)
+    monkeypatch.setattr(wordpiece, "_MAX_WORDS", 3)
     words = {"abcab": 9, "cc": 5, "ba": 3, "cb": 2}
     joined = [*LETTERS, "ab", "abc", "abcab", "cc"]
     assert refine(joined, words, fixed=LETTERS, rarest=2) == [*LETTERS, "abcab", "cc", "ba", "abc"]
@@ -59,7 +59,7 @@ def test_fewer_pieces_in_novels_than_by_joining_alone(
     joined = learn_wordpiece(texts[2:], size=2000)
     assert ours.size == joined.size == 2000
     assert ours.vocabulary[:5] == SPECIALS
-    fits = [measure_words(each, held_out) for each in (ours, joined)]
+    fits = [measure_words(item, held_out) for item in (ours, joined)]
     beyond = [fit.pieces_per_unit - 1 for fit in fits]
     assert beyond[0] < 0.97 * beyond[1]
     assert fits[0].unknown == fits[1].unknown

@@ -159,10 +159,10 @@ def test_words_and_characters_of_text_without_blanks(monkeypatch: pytest.MonkeyP
     text = "春天的港口a1很安静，船\U0002ceafx也\u0301安静。"
     rules = BasicRules(lowercase=True, strip_accents=False)
     assert count_words([text, "a b"], rules) == Counter([*rules.words(text), "a", "b"])
-    monkeypatch.setattr(counting, "_MOST_CHUNKS", 5)
+    monkeypatch.setattr(counting, "_MAX_CHUNKS", 5)
     counter = WordCounter()
     texts = [f"ab{number} cd{number}" for number in range(50)]
-    for each in texts:
-        counter.add(each)
+    for item in texts:
+        counter.add(item)
     assert len(counter.stretches) <= 5
     assert counter.characters() == Counter("".join(texts).replace(" ", ""))

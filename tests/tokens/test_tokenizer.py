@@ -72,7 +72,7 @@ def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"the{mark} hands{mark} un{mark}" for mark in ("", ",", ",,", "é")] * 3
     expected = [ids.tolist() for ids in tokenizer().encode(texts)]
     monkeypatch.setattr(vocabulary, "_CACHE_SIZE", 2)
-    monkeypatch.setattr(vocabulary, "_LONGEST_CACHED", 4)
+    monkeypatch.setattr(vocabulary, "_MAX_CACHED_LENGTH", 4)
     assert [ids.tolist() for ids in tokenizer().encode(texts)] == expected
 
 

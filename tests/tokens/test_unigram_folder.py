@@ -17,7 +17,13 @@ import scipy.special
 from transformers import AlbertTokenizerFast, AutoTokenizer
 
 from bertsmith.core.errors import ModelFolderError, VocabularyError
-from bertsmith.core.protocol_buffers import Damaged, bytes_field, fields, float_field, number_field
+from bertsmith.core.protocol_buffers import (
+    DamagedMessage,
+    bytes_field,
+    fields,
+    float_field,
+    number_field,
+)
 from bertsmith.tokens.learning import elementary
 from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.normalisation import CharsMap, UnigramRules
@@ -201,7 +207,7 @@ def test_hostile_models(case: str, tmp_path: Path) -> None:
 def test_fields_of_messages() -> None:
     data = number_field(3, -1) + bytes_field(40, b"text") + float_field(2, 0.5)
     assert list(fields(data)) == [(3, 2**64 - 1), (40, b"text"), (2, struct.pack("<f", 0.5))]
-    with pytest.raises(Damaged, match="kind 3"):
+    with pytest.raises(DamagedMessage, match="kind 3"):
         list(fields(b"\x0b"))
 
 

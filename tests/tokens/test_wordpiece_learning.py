@@ -94,7 +94,7 @@ def test_a_stream_is_read_once() -> None:
 
 
 def test_counting_forgets_the_rarest_when_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "_MOST_CHUNKS", 3)
+    monkeypatch.setattr(counting, "_MAX_CHUNKS", 3)
     counts = count_words(["a a a b b c", "d", "a e"], BasicRules(lowercase=True))
     assert counts["a"] == 4
     assert len(counts) <= 3

@@ -25,9 +25,9 @@ from bertsmith.network.model import Model, build_model, forward_only
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.store.store import TokenStore
 from bertsmith.training.config import Budget, FitConfig, OptimiserConfig
-from bertsmith.training.distribution import ALONE, World, joined
+from bertsmith.training.distribution import ALONE, World, join_world
 from bertsmith.training.loop import Session, fit
-from bertsmith.training.replicas import complete
+from bertsmith.training.replicas import gather_model
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.tensors import write_tensors
 
@@ -121,7 +121,7 @@ def train(case: Case, store: TokenStore, folder: Path, world: World = ALONE) -> 
         config, model, PRETRAINING, batches,
         measure=measure, folder=RunFolder(folder), session=Session(world=world),
     )  # fmt: skip
-    return complete(model, world)
+    return gather_model(model, world)
 
 
 def talk(world: World) -> dict[str, object]:
@@ -130,8 +130,8 @@ def talk(world: World) -> dict[str, object]:
     return {
         "sum": world.sum([world.rank + 1.0, 0.1, 2.0**60]),
         "any": [world.any(world.rank == 1), world.any(False)],
-        "of_first": world.of_first(0.1 + world.rank),
-        "told": [world.told(lambda: {"rank": world.rank}), world.told(lambda: None)],
+        "of_first": world.broadcast_number(0.1 + world.rank),
+        "told": [world.broadcast(lambda: {"rank": world.rank}), world.broadcast(lambda: None)],
         "pids": [peer["pid"] for peer in world.watch.peers.values()],
         "pid": os.getpid(),
     }
@@ -164,7 +164,7 @@ CHECKS = {"learn": learn, "fail": fail}
 
 def main(check: str, folder: Path) -> int:
     try:
-        with joined() as world:
+        with join_world() as world:
             found = CHECKS[check](world, folder)
             (folder / f"rank-{world.rank}.json").write_text(json.dumps(found), encoding="utf-8")
     except UserError as error:

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_with_tor
 from bertsmith.core.errors import ConfigError
 from bertsmith.store.store import TokenStore
 from bertsmith.training.checkpoints import Checkpoints
-from bertsmith.training.distribution import ALONE, World, joined
+from bertsmith.training.distribution import ALONE, World, join_world
 from bertsmith.training.run_folder import RunFolder
 from bounds import check, close_losses
 from launching import ours, ran, torchrun
@@ -32,7 +32,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory, store: TokenStore) -> Path
     """The folder in which two ranks have carried out all cases."""
     folder = tmp_path_factory.mktemp("learned")
     shutil.copytree(store.folder, folder / "store")
-    told = ran("-m", "training.ranks", "learn", str(folder), place=folder)
+    told = ran("-m", "training.ranks", "learn", str(folder), folder=folder)
     (folder / "told").write_text(told, encoding="utf-8")
     return folder
 
@@ -138,7 +138,7 @@ def test_ranks_talk(learned: Path) -> None:
 
 
 def test_what_one_rank_cannot_do_ends_all_and_is_told_once(tmp_path: Path) -> None:
-    with torchrun("-m", "training.ranks", "fail", str(tmp_path), place=tmp_path) as launched:
+    with torchrun("-m", "training.ranks", "fail", str(tmp_path), folder=tmp_path) as launched:
         told = launched.ended()
         assert launched.process.returncode
     assert ours(told) == ["bertsmith: the dog ate it; feed the dog"]
@@ -146,15 +146,15 @@ def test_what_one_rank_cannot_do_ends_all_and_is_told_once(tmp_path: Path) -> No
 
 
 def test_one_process_is_a_world_too() -> None:
-    with joined() as world:
+    with join_world() as world:
         assert world is ALONE
     assert world.first
     assert world.sum([1.5, 2.5]) == [1.5, 2.5]
-    assert world.told(lambda: [1]) == [1]
+    assert world.broadcast(lambda: [1]) == [1]
     world.wait()
     with (
         pytest.raises(ConfigError, match="one process cannot shard a model"),
-        joined(shard=True),
+        join_world(shard=True),
     ):
         raise AssertionError
 

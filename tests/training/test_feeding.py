@@ -15,7 +15,8 @@ from bertsmith.core.errors import StoreError, WorkerDied
 from bertsmith.network.batch import Batch
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.loading import feeding
+from bertsmith.training.distribution import World
+from bertsmith.training.loading import open_feed
 
 
 @pytest.fixture
@@ -70,11 +71,11 @@ def test_seeking_reads_no_more_than_going_on(
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.faults), 2])
 def test_the_same_batches_in_the_same_order(batches: PhasedBatches, workers: int) -> None:
     place = DataPosition(index=1600)
-    with feeding(batches, 0) as here, feeding(batches, workers, ahead=2) as there:
+    with open_feed(batches, 0) as here, open_feed(batches, workers, ahead=2) as there:
         for step, count in enumerate([1, 4, 2, 3, 5, 1, 2, 80, 3]):
             entered = batches.enter(place, step / 10)  # from step 5 on in another phase
-            ours, after = here.draw(entered, count)
-            theirs, place = there.draw(entered, count)
+            ours, after = here.next_batches(entered, count)
+            theirs, place = there.next_batches(entered, count)
             assert place == after
             assert all(map(same, ours, theirs))
             assert theirs[0].ids.is_contiguous()
@@ -86,25 +87,25 @@ def test_the_same_batches_in_the_same_order(batches: PhasedBatches, workers: int
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.faults)])
 def test_ranks_share_the_batches_of_one(batches: PhasedBatches, workers: int) -> None:
     place = start = DataPosition(index=1650)
-    with feeding(batches, 0) as alone:
-        whole, after_all = alone.draw(start, 18)
+    with open_feed(batches, 0) as alone:
+        whole, after_all = alone.next_batches(start, 18)
     for rank in range(3):
-        with feeding(batches, workers, rank=rank, ranks=3) as feed:
-            first, place = feed.draw(start, 2)
-            last, place = feed.draw(place, 4)
+        with open_feed(batches, workers, World(rank=rank, size=3)) as feed:
+            first, place = feed.next_batches(start, 2)
+            last, place = feed.next_batches(place, 4)
         assert place == after_all
         assert all(map(same, [*first, *last], whole[rank::3]))
 
 
 def test_another_place_drops_what_was_drawn(batches: PhasedBatches) -> None:
-    with feeding(batches, 2, ahead=3) as feed:
+    with open_feed(batches, 2, ahead=3) as feed:
         for place in (
             DataPosition(),
             DataPosition(index=900),
             DataPosition(epoch=3),
             DataPosition(index=900),
         ):
-            (found,), after = feed.draw(place, 1)
+            (found,), after = feed.next_batches(place, 1)
             expected, expected_after = batches.next_batch(place)
             assert same(found, expected)
             assert after == expected_after
@@ -115,14 +116,14 @@ def test_what_goes_wrong_elsewhere_is_raised_here(
 ) -> None:
     store.folder, folder = tmp_path / "nowhere", store.folder
     try:
-        with pytest.raises(StoreError) as error, feeding(batches, 2):
+        with pytest.raises(StoreError) as error, open_feed(batches, 2):
             pass
     finally:
         store.folder = folder
     assert "nowhere: holds no store.json" in str(error.value)
     assert str(error.value).count("make one with") == 1
-    with feeding(batches, 1) as feed, pytest.raises(RuntimeError, match=r"IndexError"):
-        feed.draw(DataPosition(phase=7), 1)
+    with open_feed(batches, 1) as feed, pytest.raises(RuntimeError, match=r"IndexError"):
+        feed.next_batches(DataPosition(phase=7), 1)
 
 
 def children() -> list[int]:
@@ -134,8 +135,8 @@ def children() -> list[int]:
 
 def test_a_process_that_dies_is_told_and_none_is_left(batches: PhasedBatches) -> None:
     before = set(children())
-    with feeding(batches, 2) as feed, pytest.raises(WorkerDied) as died:  # noqa: PT012
-        feed.draw(DataPosition(), 1)
+    with open_feed(batches, 2) as feed, pytest.raises(WorkerDied) as died:  # noqa: PT012
+        feed.next_batches(DataPosition(), 1)
         working = set(children()) - before
         if not working:
             pytest.skip("this system does not tell the children of a process")
@@ -143,10 +144,10 @@ def test_a_process_that_dies_is_told_and_none_is_left(batches: PhasedBatches) ->
         for number in working:
             os.kill(number, signal.SIGTERM)  # is for the parent to answer
             os.kill(number, signal.SIGINT)
-        _, place = feed.draw(DataPosition(index=500), 9)
+        _, place = feed.next_batches(DataPosition(index=500), 9)
         os.kill(max(working), signal.SIGKILL)
         for _ in range(50):
-            _, place = feed.draw(place, 1)
+            _, place = feed.next_batches(place, 1)
     assert "has died (status -9)" in str(died.value)
     assert "fewer --workers: it continues" in str(died.value)
     assert set(children()) == before

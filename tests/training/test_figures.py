@@ -14,7 +14,7 @@ from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.network.flops import training_flops, work_of
 from bertsmith.objectives.objective import Loss, Losses
 from bertsmith.training.checkpoints import State
-from bertsmith.training.state import Figures
+from bertsmith.training.state import MetricSums
 
 CONFIG = ModelConfig(encoder=encoder_of("bert", "tiny", 97, longest=41), masked_lm=True)
 
@@ -25,12 +25,12 @@ def batch(*lengths: int) -> Batch:
     return replace(packed, targets={"masked_lm": target})
 
 
-def line_after(figures: Figures, state: State) -> dict[str, float]:
+def line_after(figures: MetricSums, state: State) -> dict[str, float]:
     return figures.line(state, rate=1e-3, peak=1e9)
 
 
 def test_speed_padding_and_utilisation_stand_in_every_line() -> None:
-    figures = Figures()
+    figures = MetricSums()
     drawn = [batch(7, 9), batch(5)]
     figures.add_work(CONFIG, drawn)
     figures.add_step(21, 0.5, norm=2.0)
@@ -38,7 +38,7 @@ def test_speed_padding_and_utilisation_stand_in_every_line() -> None:
     figures.add_step(21, 1.5, norm=4.0)
     state = State(step=2, seconds=2.0, tokens=42, place=DataPosition(epoch=1, index=3, phase=1))
     line = line_after(figures, state)
-    flops = 2 * sum(training_flops(CONFIG, work_of(each, last_needed=True)) for each in drawn)
+    flops = 2 * sum(training_flops(CONFIG, work_of(item, last_needed=True)) for item in drawn)
     assert line["tokens_per_second"] == 21
     assert line["padding"] == 0.0
     assert line["mfu"] == pytest.approx(flops / 2.0 / 1e9, abs=1e-4)
@@ -50,7 +50,7 @@ def test_speed_padding_and_utilisation_stand_in_every_line() -> None:
 def test_tokens_of_no_sequence_are_padding() -> None:
     whole = batch(7, 9)
     padded = replace(whole, offsets=torch.tensor([0, 7, 12]), lengths=(7, 5))
-    figures = Figures()
+    figures = MetricSums()
     figures.add_work(CONFIG, [padded])
     figures.add_step(16, 1.0, norm=1.0)
     line = line_after(figures, State(step=1, seconds=1.0, tokens=16))
@@ -59,7 +59,7 @@ def test_tokens_of_no_sequence_are_padding() -> None:
 
 
 def test_a_skipped_step_counts_for_its_time_alone() -> None:
-    figures = Figures()
+    figures = MetricSums()
     figures.add_losses(
         Losses(parts={"masked_lm": Loss(sum=torch.tensor(6.0), count=2, correct=torch.tensor(1))})
     )
@@ -73,7 +73,7 @@ def test_a_skipped_step_counts_for_its_time_alone() -> None:
 
 
 def test_steps_that_were_all_skipped_have_no_norm() -> None:
-    figures = Figures()
+    figures = MetricSums()
     figures.add_work(CONFIG, [batch(8)])
     figures.add_step(8, 1.0, norm=None)
     line = line_after(figures, State(step=1, seconds=1.0, tokens=8, skipped=1))

@@ -34,7 +34,7 @@ from bertsmith.training import loop
 from bertsmith.training.checkpoints import State
 from bertsmith.training.config import Budget, FitConfig
 from bertsmith.training.loading import BatchSource
-from bertsmith.training.local import DropoutKey, _Parts, local_replicas
+from bertsmith.training.local import DropoutKey, _PartComputer, local_replicas
 from bertsmith.training.loop import fit
 from bertsmith.training.run_folder import RunFolder
 from bounds import close_after_training
@@ -107,11 +107,11 @@ def test_parts_are_the_batch(store: Path, tokenizer: Tokenizer, text: Text, coun
         assert abs(part.tokens - whole.tokens / len(parts)) <= 24 or count == 40
     for name, target in whole.targets.items():
         of_parts = [part.targets[name] for part in parts]
-        assert torch.equal(torch.cat([each.labels for each in of_parts]), target.labels)
+        assert torch.equal(torch.cat([of_part.labels for of_part in of_parts]), target.labels)
         begins = [0, *torch.tensor([part.tokens for part in parts]).cumsum(0).tolist()]
         found = [
-            (part.starts[each.at] if each.by_sequence else each.at) + begin
-            for part, each, begin in zip(parts, of_parts, begins, strict=False)
+            (part.starts[of_part.at] if of_part.by_sequence else of_part.at) + begin
+            for part, of_part, begin in zip(parts, of_parts, begins, strict=False)
         ]
         read = whole.starts[target.at] if name == "next_sentence" else target.at
         assert torch.equal(torch.cat(found), read)
@@ -266,7 +266,7 @@ def test_a_killed_process_ends_the_run_in_a_line(
 def test_no_part_is_left_where_nobody_hands_them_out() -> None:
     """The process that did was killed: the end of the pipe is no part 0, again and again."""
     queue, entry = os.pipe2(os.O_NONBLOCK)
-    parts = _Parts.__new__(_Parts)
+    parts = _PartComputer.__new__(_PartComputer)
     parts._queue = queue
     os.write(entry, b"\x05\x01")
     os.close(entry)

@@ -70,7 +70,7 @@ def config_of(steps: int, method: Method = "muon", **changes: Any) -> FitConfig:
     return replace(config, **changes)
 
 
-def losses_of(folder: RunFolder) -> list[tuple[float, float]]:
+def to_losses(folder: RunFolder) -> list[tuple[float, float]]:
     return [(line["masked_lm_loss"], line["next_sentence_loss"]) for line in folder.log()]
 
 
@@ -110,8 +110,8 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
     torch.rand(7)  # whatever else the process drew must not matter
     resumed = small_model(tokenizer.size, seed=77)
     assert fit(config, resumed, OBJECTIVE, batches, folder=parts).step == 13
-    assert losses_of(parts) == losses_of(whole)
-    assert len(losses_of(parts)) == 13
+    assert to_losses(parts) == to_losses(whole)
+    assert len(to_losses(parts)) == 13
     for name, tensor in straight.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name
 
@@ -227,14 +227,14 @@ def test_damaged_checkpoints_are_passed_over(
     fit(config, small_model(tokenizer.size), OBJECTIVE, batches, folder=folder)
     kept = sorted(folder.checkpoints.iterdir())
     assert [path.name for path in kept] == ["step-00000008", "step-00000009"]
-    before = losses_of(folder)
+    before = to_losses(folder)
     weights = kept[1] / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"?")
     resumed = small_model(tokenizer.size, seed=0)
     state = fit(config, resumed, OBJECTIVE, batches, folder=folder)
     assert state.step == 9
     assert [line["step"] for line in folder.log()] == [*range(1, 10)]
-    assert losses_of(folder) == before
+    assert to_losses(folder) == before
     assert "weights.safetensors: is damaged; skipped" in " ".join(capsys.readouterr().err.split())
     for path in folder.checkpoints.glob("*/manifest.json"):
         # as versions wrote it whose random numbers were others: sound, but without a format

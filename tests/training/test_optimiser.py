@@ -33,10 +33,10 @@ def gradients(model: nn.Module, step: int, *, without: str = "nothing") -> dict[
     """Gradients of very different sizes, the same for the same step."""
     generator = torch.Generator().manual_seed(100 + step)
     drawn = {
-        name: torch.randn(each.shape, generator=generator) * 10.0 ** (number % 5 - 4)
-        for number, (name, each) in enumerate(model.named_parameters())
+        name: torch.randn(item.shape, generator=generator) * 10.0 ** (number % 5 - 4)
+        for number, (name, item) in enumerate(model.named_parameters())
     }
-    return {name: each for name, each in drawn.items() if without not in name or step % 3}
+    return {name: batch for name, batch in drawn.items() if without not in name or step % 3}
 
 
 def lamb_of_the_paper(
@@ -59,7 +59,7 @@ def lamb_of_the_paper(
 
 def test_lamb_is_the_papers_but_for_norms_and_biases() -> None:
     model = small()
-    before = {name: each.detach().double().numpy() for name, each in model.named_parameters()}
+    before = {name: item.detach().double().numpy() for name, item in model.named_parameters()}
     config = OptimiserConfig(
         algorithm="lamb",
         learning_rate=RATE,
@@ -122,11 +122,11 @@ def test_adamw_is_torchs_in_the_groups_of_transformers() -> None:
         )
     )
     to_theirs = {row.ours: row.hub for row in names.rows(ours.config)}
-    copy = {name: each.detach().double().requires_grad_() for name, each in ours.named_parameters()}
+    copy = {name: item.detach().double().requires_grad_() for name, item in ours.named_parameters()}
     reference = torch.optim.AdamW(
         [
-            {"params": [each], "weight_decay": DECAY if to_theirs[name] in decayed else 0.0}
-            for name, each in copy.items()
+            {"params": [value], "weight_decay": DECAY if to_theirs[name] in decayed else 0.0}
+            for name, value in copy.items()
         ],
         lr=RATE, betas=BETAS, eps=EPSILON, foreach=False, fused=False,
     )  # fmt: skip
@@ -135,38 +135,38 @@ def test_adamw_is_torchs_in_the_groups_of_transformers() -> None:
     )
     optimiser = Optimiser(ours, config)
     for step, factor in enumerate((0.5, 1.0, 0.25)):
-        for name, each in gradients(ours, step).items():
-            ours.get_parameter(name).grad = each.clone()
-            copy[name].grad = each.double()
+        for name, gradient in gradients(ours, step).items():
+            ours.get_parameter(name).grad = gradient.clone()
+            copy[name].grad = gradient.double()
         for group in reference.param_groups:
             group["lr"] = RATE * factor
         reference.step()
         optimiser.step(factor)
     assert encoder.vocabulary == 53
-    for name, each in ours.named_parameters():
-        close_to_float64(each, copy[name], name)
+    for name, item in ours.named_parameters():
+        close_to_float64(item, copy[name], name)
 
 
 def test_every_layer_has_its_share_of_the_rate() -> None:
     """ELECTRA's rule (Clark et al. 2020, appendix B) by hand, for two layers and a decay of 0.5."""
     model = small()
-    before = {name: each.detach().clone() for name, each in model.named_parameters()}
+    before = {name: item.detach().clone() for name, item in model.named_parameters()}
     optimiser = Optimiser(
         model, OptimiserConfig(learning_rate=0.01, weight_decay=0.1, layer_decay=0.5)
     )
-    for _, each in model.named_parameters():
-        each.grad = torch.ones_like(each)
+    for _, item in model.named_parameters():
+        item.grad = torch.ones_like(item)
     optimiser.step(0.75)
     shares = {
         "encoder.embeddings.": 0.125, "encoder.blocks.0.": 0.25, "encoder.blocks.1.": 0.5,
         "pooler.": 1.0, "heads.": 1.0,
     }  # fmt: skip
-    for name, each in model.named_parameters():
+    for name, item in model.named_parameters():
         (share,) = (share for place, share in shares.items() if name.startswith(place))
         rate = 0.01 * 0.75 * share
         # Adam's first step is the rate itself, whatever the gradient's size
-        kept = before[name] * (1 - rate * 0.1) if each.dim() > 1 else before[name]
-        close_to_float64(each, kept - rate, name)
+        kept = before[name] * (1 - rate * 0.1) if item.dim() > 1 else before[name]
+        close_to_float64(item, kept - rate, name)
 
 
 def test_what_is_restored_goes_on_the_same() -> None:
@@ -176,12 +176,12 @@ def test_what_is_restored_goes_on_the_same() -> None:
         whole, part = Optimiser(straight, config), Optimiser(halves, config)
         for step in range(4):
             if step == 2:
-                memory = {name: each.clone() for name, each in part.tensors().items()}
+                memory = {name: tensor.clone() for name, tensor in part.tensors().items()}
                 part = Optimiser(halves, config)
                 part.restore(memory)
             for model, optimiser in ((straight, whole), (halves, part)):
-                for name, each in gradients(model, step, without="next_sentence").items():
-                    model.get_parameter(name).grad = each.clone()
+                for name, gradient in gradients(model, step, without="next_sentence").items():
+                    model.get_parameter(name).grad = gradient.clone()
                 optimiser.step(1.0)
         for one, other in zip(straight.parameters(), halves.parameters(), strict=True):
             assert torch.equal(one, other)

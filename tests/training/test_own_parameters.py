@@ -22,13 +22,13 @@ from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import Checkpoints
 from bertsmith.training.distribution import ALONE
+from bertsmith.training.gradients import compute_gradient
 from bertsmith.training.loop import fit
-from bertsmith.training.replicas import Replica, of_model
+from bertsmith.training.replicas import Replica, model_weights
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.stepping import gradient_of
 from bertsmith.weights.folder import load_model, save_model
 from bounds import close_gradients
-from training.test_loop import Method, Stopping, config_of, losses_of, small_batches, small_model
+from training.test_loop import Method, Stopping, config_of, small_batches, small_model, to_losses
 
 NAME = "objective.masked_lm.weight"
 
@@ -70,7 +70,7 @@ def test_a_projection_is_trained_and_resumed_bit_for_bit(
         fit(config, small_model(tokenizer.size), objective(1), stopping, folder=parts)
     resumed, other = small_model(tokenizer.size, seed=77), objective(2)
     assert fit(config, resumed, other, batches, folder=parts).step == 7
-    assert losses_of(parts) == losses_of(whole)
+    assert to_losses(parts) == to_losses(whole)
     assert torch.equal(own_of(other), own_of(one))
     for name, tensor in straight.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name
@@ -78,7 +78,7 @@ def test_a_projection_is_trained_and_resumed_bit_for_bit(
     assert checkpoint is not None
     assert torch.equal(checkpoint.weights[NAME], own_of(one))
     assert f"{NAME}/exp_avg" in checkpoint.optimiser
-    assert of_model(checkpoint.weights).keys() == straight.state_dict().keys()
+    assert model_weights(checkpoint.weights).keys() == straight.state_dict().keys()
     save_model(tmp_path / "model", straight, tokenizer)
     back, _ = load_model(tmp_path / "model")
     assert back.state_dict().keys() == straight.state_dict().keys()
@@ -88,14 +88,14 @@ def test_its_gradient_is_clipped_with_the_rest(store: TokenStore, tokenizer: Tok
     batch, _ = small_batches(store, tokenizer).next_batch(DataPosition())
     one = objective(1)
     replica = Replica(small_model(tokenizer.size), one, "fp32", ALONE)
-    free = gradient_of(replica, [batch], 1, 0, clip=0.0)
+    free = compute_gradient(replica, [batch], 1, 0, clip=0.0)
     assert free is not None
     parameters = [*replica.model.parameters(), *one.own.parameters()]
-    gradients = [each.grad.clone() for each in parameters if each.grad is not None]
-    total = torch.stack([each.double().square().sum() for each in gradients]).sum().sqrt()
+    gradients = [parameter.grad.clone() for parameter in parameters if parameter.grad is not None]
+    total = torch.stack([gradient.double().square().sum() for gradient in gradients]).sum().sqrt()
     assert free.norm == pytest.approx(float(total), rel=1e-5)
     replica.trained.zero_grad()
-    gradient_of(replica, [batch], 1, 0, clip=free.norm / 4)
+    compute_gradient(replica, [batch], 1, 0, clip=free.norm / 4)
     clipped = one.own.get_parameter("masked_lm.weight").grad
     assert clipped is not None
     close_gradients(clipped, gradients[-1] / 4)

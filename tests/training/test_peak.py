@@ -85,8 +85,8 @@ def test_the_highest_measurement_stays(tmp_path: Path) -> None:
         return known_peak(folder, MACHINE, measure, now=lambda: seconds)
 
     found = [at(1e9 + 3600 * hour) for hour in range(3)]
-    assert [each.flops for each in found] == [3e11, 5e11, 5e11]
-    assert [str(each) for each in found] == [
+    assert [result.flops for result in found] == [3e11, 5e11, 5e11]
+    assert [str(result) for result in found] == [
         "300 GFLOP/s (measured once)",
         "500 GFLOP/s (best of 2 measurements)",
         "500 GFLOP/s (best of 3 measurements)",
@@ -187,11 +187,11 @@ def test_the_cache_follows_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for name in ("BERTSMITH_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(home))
-    for system, below in (
+    for system, random_integers in (
         ("Linux", ".cache"), ("Darwin", "Library/Caches"), ("Windows", "AppData/Local"),
     ):  # fmt: skip
         monkeypatch.setattr(platform, "system", partial(str, system))
-        assert files.user_cache() == home / below / "bertsmith"
+        assert files.user_cache() == home / random_integers / "bertsmith"
     monkeypatch.setattr(platform, "system", partial(str, "Linux"))
     for value, place in ((str(tmp_path), tmp_path), ("relative", home / ".cache")):
         monkeypatch.setenv("XDG_CACHE_HOME", value)

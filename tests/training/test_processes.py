@@ -11,7 +11,7 @@ import pytest
 
 from bertsmith.core.errors import DiskError, StoreError, WorkerDied
 from bertsmith.training import processes
-from bertsmith.training.processes import Failed, Worker, failure, receive
+from bertsmith.training.processes import Worker, WorkerFailure, describe_failure, receive
 
 
 class Repeating(Worker):
@@ -35,15 +35,15 @@ def test_messages_of_another_version_are_refused_by_name(
     monkeypatch.setattr(processes, "MESSAGES", processes.MESSAGES + ahead)
     worker = Repeating()
     try:
-        worker.tell("to be said again")
+        worker.send("to be said again")
         if version:
             with pytest.raises(
                 WorkerDied,
                 match=rf"this process is of {version} version of bertsmith; give the same",
             ):
-                worker.hear()
+                worker.receive()
         else:
-            assert worker.hear() == "to be said again"
+            assert worker.receive() == "to be said again"
     finally:
         worker.close()
 
@@ -53,9 +53,9 @@ def sent(error: Exception) -> Exception:
     try:
         raise error
     except Exception as raised:
-        told = pickle.loads(pickle.dumps(failure(raised)))
-    assert isinstance(told, Failed)
-    return told.again()
+        told = pickle.loads(pickle.dumps(describe_failure(raised)))
+    assert isinstance(told, WorkerFailure)
+    return told.to_exception()
 
 
 def test_a_mistake_of_the_user_keeps_all_it_says() -> None:

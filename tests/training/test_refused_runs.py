@@ -27,7 +27,7 @@ def refused(out: Path, *, trained: bool = False) -> None:
     folder = RunFolder(out)
     with suppress(StoreError), folder.owned():
         folder.claim("pretrain", Settings())
-        folder.note_verified({"tokens.bin": [1, 2]})
+        folder.record_verified({"tokens.bin": [1, 2]})
         write_json(out / HELD_OUT_PLAN, {"measurements": 1})
         write_json(out / PREFLIGHT, {"findings": []})
         if trained:

@@ -131,7 +131,7 @@ def test_runs_have_identities_and_copies_keep_them(tmp_path: Path) -> None:
     shutil.copytree(one.path, tmp_path / "copy")
     assert RunFolder(tmp_path / "copy").identity == one.identity
     seeds = [RunFolder(one.path / "seeds" / f"seed-{seed}", part_of=one) for seed in (0, 1)]
-    assert [each.identity for each in seeds] == [f"{one.identity}/seeds/seed-{n}" for n in (0, 1)]
+    assert [seed.identity for seed in seeds] == [f"{one.identity}/seeds/seed-{n}" for n in (0, 1)]
     one.claim("pretrain", ScheduleConfig(warmup=0.2))
     assert one.identity == RunFolder(tmp_path / "copy").identity
 

@@ -142,5 +142,5 @@ def test_what_goes_wrong_is_raised_by_the_next_call(tmp_path: Path) -> None:
             saver.save(checkpoint(1))
             with pytest.raises(DiskError, match="No space left"):
                 ask()
-            saver.saved(0)
+            saver.mark_saved(0)
         saver.check()

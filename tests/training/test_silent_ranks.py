@@ -56,7 +56,7 @@ def test_silence_is_told_once_and_so_is_its_end(
     # polls are those of the test: its thread would make some while the test is kept waiting
     monkeypatch.setattr(RankWatch, "_run", lambda watch: None)
     store, other = DictStore(), 1 - rank
-    store.set(f"rank/{other}", json.dumps(distribution._me() | {"pid": peer.pid}))
+    store.set(f"rank/{other}", json.dumps(distribution._this_peer() | {"pid": peer.pid}))
     store.set(f"beat/{other}", "1")
     if stopped:
         peer.send_signal(signal.SIGSTOP)

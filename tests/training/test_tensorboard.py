@@ -9,7 +9,7 @@ import pytest
 
 from bertsmith.core.errors import MissingExtra
 from bertsmith.training import run_folder
-from bertsmith.training.run_folder import RunFolder, events, tag
+from bertsmith.training.run_folder import RunFolder, tag, tensorboard_events
 
 installed = pytest.mark.skipif(
     importlib.util.find_spec("tensorboard") is None, reason="tensorboard is not installed"
@@ -32,7 +32,7 @@ def scalars(place: Path) -> dict[str, list[tuple[int, float, float]]]:
 @installed
 def test_events_are_the_lines_of_the_log(tmp_path: Path) -> None:
     folder, place = RunFolder(tmp_path), tmp_path / "tensorboard"
-    with events(folder, place):
+    with tensorboard_events(folder, place):
         assert not place.exists()
         folder.record(line(1))
         folder.record(line(2))
@@ -51,13 +51,13 @@ def test_events_are_the_lines_of_the_log(tmp_path: Path) -> None:
 @installed
 def test_a_resumed_run_shows_each_step_once(tmp_path: Path) -> None:
     folder, place = RunFolder(tmp_path), tmp_path / "tensorboard"
-    with events(folder, place):
+    with tensorboard_events(folder, place):
         for step in (1, 2, 3):
             folder.record(line(step))
             if step == 2:
                 size = folder.log_bytes
-    folder.cut_log(size)
-    with events(folder, place):
+    folder.truncate_log(size)
+    with tensorboard_events(folder, place):
         for step in (3, 4):
             folder.record(line(step))
     steps = [step for step, _, _ in scalars(place)["loss/masked_lm"]]
@@ -76,6 +76,6 @@ def test_a_missing_package_is_named_with_its_command(
     monkeypatch.setattr(run_folder, "find_spec", lambda name: None)
     with (
         pytest.raises(MissingExtra, match=r"pip install 'bertsmith\[tensorboard\]'"),
-        events(RunFolder(tmp_path), tmp_path / "tensorboard"),
+        tensorboard_events(RunFolder(tmp_path), tmp_path / "tensorboard"),
     ):
         pass

@@ -115,7 +115,7 @@ def test_a_pooler_beside_a_classifier_is_told_and_not_used(
     path = folder / "model.safetensors"
     pooler = {f"roberta.pooler.dense.{part}": torch.ones(32, 32)[0] for part in ("bias",)}
     pooler["roberta.pooler.dense.weight"] = torch.ones(32, 32)
-    save_file(load_file(path) | {n: each.clone() for n, each in pooler.items()}, path)
+    save_file(load_file(path) | {n: value.clone() for n, value in pooler.items()}, path)
     ours, _ = load_model(folder)
     compare(ours, theirs)
     told = capsys.readouterr().err
@@ -156,8 +156,8 @@ def test_sinusoids_of_distilbert(tmp_path: Path) -> None:
     save_model(tmp_path / "ours", ours, tokenizer)
     back = DistilBertForMaskedLM.from_pretrained(tmp_path / "ours", attn_implementation="eager")
     assert back.config.sinusoidal_pos_embds
-    for name, each in back.state_dict().items():
-        assert torch.equal(each, theirs.state_dict()[name]), name
+    for name, value in back.state_dict().items():
+        assert torch.equal(value, theirs.state_dict()[name]), name
 
 
 def test_impossible_wirings_are_refused() -> None:

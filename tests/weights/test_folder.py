@@ -31,7 +31,7 @@ FILES = {
 def batch() -> Batch:
     generator = torch.Generator().manual_seed(1)
     ids = [torch.randint(99, (n,), generator=generator).numpy() for n in (13, 1, 7)]
-    return pack(ids, [each % 2 for each in ids])
+    return pack(ids, [id_ % 2 for id_ in ids])
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -41,7 +41,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 def rewrite(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     tensors = change(load_file(folder / "model.safetensors"))
     save_file(
-        {name: each.contiguous() for name, each in tensors.items()}, folder / "model.safetensors"
+        {name: tensor.contiguous() for name, tensor in tensors.items()},
+        folder / "model.safetensors",
     )
 
 
@@ -141,7 +142,7 @@ def test_start_from_keeps_the_encoder_and_draws_the_head(saved: Path, model: Mod
     first, _ = start_from(saved, labels=("a", "b", "c"), seed=1)
     again, _ = start_from(saved, labels=("a", "b", "c"), seed=1)
     other, _ = start_from(saved, labels=("a", "b", "c"), seed=2)
-    old, states = model.state_dict(), [each.state_dict() for each in (first, again, other)]
+    old, states = model.state_dict(), [item.state_dict() for item in (first, again, other)]
     assert first.config.labels == ("a", "b", "c")
     assert set(first.heads) == {"classify"}
     for name in states[0]:
@@ -180,7 +181,7 @@ def test_a_model_folder_is_replaced_whole(saved: Path, model: Model, tokenizer: 
     assert set(contents(saved)) == FILES - {"README.md"}
     assert {path.name for path in saved.parent.iterdir()} == {"model"}
     back = load_model(saved)[0]
-    assert torch.equal(*(each.get_parameter("heads.classify.bias") for each in (back, model)))
+    assert torch.equal(*(item.get_parameter("heads.classify.bias") for item in (back, model)))
 
 
 def test_through_a_link_the_folder_it_leads_to_is_replaced(

@@ -25,7 +25,7 @@ WORDS = "bert.embeddings.word_embeddings.weight"
 
 def rewrite(folder: Path, change: Callable[[Tensors], Tensors]) -> None:
     tensors = change(load_file(folder / "model.safetensors"))
-    copies = {name: each.clone().contiguous() for name, each in tensors.items()}
+    copies = {name: tensor.clone().contiguous() for name, tensor in tensors.items()}
     save_file(copies, folder / "model.safetensors")
 
 
@@ -39,12 +39,12 @@ def without(*prefixes: str) -> Callable[[Tensors], Tensors]:
 
 
 def renamed(old: str, new: str) -> Callable[[Tensors], Tensors]:
-    return lambda tensors: {name.replace(old, new): each for name, each in tensors.items()}
+    return lambda tensors: {name.replace(old, new): tensor for name, tensor in tensors.items()}
 
 
 def same_weights(folder: Path, model: Model) -> bool:
     state = load_model(folder)[0].state_dict()
-    return all(torch.equal(state[name], each) for name, each in model.state_dict().items())
+    return all(torch.equal(state[name], value) for name, value in model.state_dict().items())
 
 
 def test_names_of_old_versions_are_read(saved: Path, model: Model) -> None:
@@ -79,10 +79,10 @@ def test_an_untied_decoder_is_refused(saved: Path, name: str) -> None:
 
 
 def test_half_precision_is_read(saved: Path, model: Model) -> None:
-    rewrite(saved, lambda tensors: {name: each.bfloat16() for name, each in tensors.items()})
+    rewrite(saved, lambda tensors: {name: tensor.bfloat16() for name, tensor in tensors.items()})
     state = load_model(saved)[0].state_dict()
-    for name, each in model.state_dict().items():
-        assert torch.equal(state[name], each.bfloat16().float())
+    for name, value in model.state_dict().items():
+        assert torch.equal(state[name], value.bfloat16().float())
 
 
 def test_heads_of_other_kinds_are_told_and_left_out(
@@ -236,8 +236,8 @@ def test_a_huge_padding_id_asks_for_no_table_of_positions(saved: Path) -> None:
     """The rows before the first position are made with the others where the file has none."""
     tensors = load_file(saved / "model.safetensors")
     encoder = {
-        name.replace("bert.", "roberta.", 1): each
-        for name, each in tensors.items()
+        name.replace("bert.", "roberta.", 1): tensor
+        for name, tensor in tensors.items()
         if name.startswith(("bert.embeddings.", "bert.encoder."))
         and not name.endswith("position_embeddings.weight")
     }
@@ -344,8 +344,8 @@ def test_a_folder_in_the_place_of_a_file_is_told(saved: Path) -> None:
 def test_a_file_with_holes_that_is_larger_than_memory_costs_nothing(saved: Path) -> None:
     """Config and header agree on its sizes, and nearly all of it is nothing."""
     hidden, end, header = 2**17, 0, {}
-    for name, each in load_file(saved / "model.safetensors").items():
-        shape = [hidden if size == 32 else size for size in each.shape]
+    for name, value in load_file(saved / "model.safetensors").items():
+        shape = [hidden if size == 32 else size for size in value.shape]
         begin, end = end, end + 4 * math.prod(shape)
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
     text = json.dumps(header).encode()

@@ -64,7 +64,7 @@ WIRINGS: dict[str, tuple[EncoderConfig, str]] = {
 
 def batch(encoder: EncoderConfig) -> Batch:
     ids = [np.random.default_rng(n).integers(5, 99, n) for n in (13, 1, 22, 7)]
-    packed = pack(ids, [each % 2 for each in ids])
+    packed = pack(ids, [id_ % 2 for id_ in ids])
     at = torch.tensor([2, 5, 14, 20, 40])
     name = "left_to_right" if encoder.causal else "masked_lm"
     return dataclasses.replace(packed, targets={name: Target(at=at, labels=packed.ids[at])})
@@ -98,11 +98,11 @@ def test_it_is_trained_saved_loaded_and_refused_by_transformers(name: str, tmp_p
     assert said["model_type"] == "bertsmith"
     back, _ = load_model(folder)
     assert back.config == config
-    states: list[dict[str, Tensor]] = [each.state_dict() for each in (model, back)]
+    states: list[dict[str, Tensor]] = [item.state_dict() for item in (model, back)]
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
     with torch.no_grad():
-        one, other = (each.encoder(batch(encoder)).last for each in (model, back))
+        one, other = (item.encoder(batch(encoder)).last for item in (model, back))
     assert torch.equal(one, other)
     save_model(tmp_path / "again", back, TOKENIZERS[encoder.family])
     for path in folder.iterdir():

@@ -117,7 +117,7 @@ def test_what_is_written_is_read_there_and_here(
     assert list(map(type, read.after)) == list(map(type, settings.after))
     for one, other in zip(read.after, settings.after, strict=True):
         state = one.state_dict()
-        assert all(torch.equal(state[name], each) for name, each in other.state_dict().items())
+        assert all(torch.equal(state[name], value) for name, value in other.state_dict().items())
 
 
 def test_a_folder_that_the_library_wrote_is_read(

@@ -46,8 +46,8 @@ def rewrite(folder: Path, change: Callable[[Index], object]) -> None:
 def test_several_files_hold_one_model(sharded: Path, model: Model) -> None:
     back, _ = load_model(sharded)
     assert back.config == model.config
-    for name, each in model.state_dict().items():
-        assert torch.equal(back.state_dict()[name], each)
+    for name, value in model.state_dict().items():
+        assert torch.equal(back.state_dict()[name], value)
 
 
 def test_what_transformers_sharded_is_read(tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -101,12 +101,12 @@ def test_all_tensors_are_read_whatever_lies_between_them(
     tensors = {f"{n:04}": torch.arange(n % 7 + n % 3).to(kinds[n % 5]) for n in range(1300)}
     save_file(tensors | {"bool": torch.ones(3, dtype=torch.bool)}, tmp_path / "x")
     file = TensorFile(tmp_path / "x")
-    wanted = [name for name, each in tensors.items() if each.dtype != torch.int64]
+    wanted = [name for name, tensor in tensors.items() if tensor.dtype != torch.int64]
     for _ in range(2):
         found = dict(file.read_many(wanted))
         assert list(found) == sorted(found, key=lambda name: file.entries[name].begin)
         assert sorted(found) == wanted
-        assert all(torch.equal(each, tensors[name].float()) for name, each in found.items())
+        assert all(torch.equal(result, tensors[name].float()) for name, result in found.items())
         # as where the system has no such call
         monkeypatch.delattr(os, "preadv", raising=False)
 
@@ -121,7 +121,7 @@ def test_a_read_that_stops_early_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "preadv", some)
     found = dict(TensorFile(tmp_path / "x").read_many(tensors))
-    assert all(torch.equal(found[name], each) for name, each in tensors.items())
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
 
 
 def test_a_file_that_becomes_shorter_is_told(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_the_tensor_that_is_not_finite_is_named_and_the_largest_numbers_are_read
     wrong = torch.tensor([1.0, -torch.inf])
     save_file({"a": largest, "b": largest.clone(), "c": wrong}, tmp_path / "x")
     file = TensorFile(tmp_path / "x")
-    assert all(torch.equal(each, largest) for _, each in file.read_many(["a", "b"]))
+    assert all(torch.equal(item, largest) for _, item in file.read_many(["a", "b"]))
     with pytest.raises(ModelFolderError, match="tensor c contains values that are not finite"):
         dict(file.read_many("abc"))
 

@@ -38,7 +38,7 @@ from bertsmith.analysis.layers.probes import ProbeFigures, probe, probed_sentenc
 from bertsmith.analysis.layers.similarity import Similarity
 from bertsmith.analysis.sampling import Sample
 from bertsmith.batches.examples import EncodedExamples
-from bertsmith.batches.fitting import Ids, Segments
+from bertsmith.batches.truncation import Ids, Segments
 from bertsmith.core.log import Bar, progress
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -48,7 +48,7 @@ _TEXTS = 1024
 _DRAWN_BYTES = 3_000_000
 _DRAWN_TOKENS = 48
 _EXAMPLES = 6
-_FEWEST_PROBED = 10
+_MIN_PROBED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,9 +163,9 @@ def inspect_attention(
                 kept.add(item)
                 read.add(item)
     chosen = kept.items
-    closer = _Closer(model, tokenizer, chosen)
+    closer = _SampleInspection(model, tokenizer, chosen)
     points, share = classical_map(closer.distances)
-    found = annotations.figures()
+    result = annotations.figures()
     return Inspection(
         layers=config.layers,
         heads=config.heads,
@@ -178,17 +178,17 @@ def inspect_attention(
         map_share=share,
         gradients=attention_gradients(model, tokenizer, encoded_items(chosen)),
         sample=closer.texts,
-        annotated=found,
-        examples={each.name: closer.examples(each) for each in found.relations[1:]},
+        annotated=result,
+        examples={relation.name: closer.examples(relation) for relation in result.relations[1:]},
         probes=_probes(model, read.items),
     )
 
 
 def _probes(model: Model, items: Sequence[Item]) -> ProbeFigures | None:
     """Return what probes score; None without enough sentences."""
-    parsed = [each.parsed for each in items if each.parsed is not None]
+    parsed = [item.parsed for item in items if item.parsed is not None]
     sentences = probed_sentences(model, parsed) if parsed else []
-    return probe(sentences) if len(sentences) >= _FEWEST_PROBED else None
+    return probe(sentences) if len(sentences) >= _MIN_PROBED else None
 
 
 class _Annotations:
@@ -223,7 +223,7 @@ def _windows(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 def encoded_items(items: Sequence[Item]) -> EncodedExamples:
     """Return the sequences of items."""
-    return EncodedExamples.of([each.ids for each in items], [each.segments for each in items])
+    return EncodedExamples.of([item.ids for item in items], [item.segments for item in items])
 
 
 def _count(
@@ -240,7 +240,7 @@ def _count(
     assert len(parsed) in (0, block.sequences), "sentences of a treebank, or other texts"
     assert len(tagged) in (0, block.sequences), "sentences with tags, or other texts"
     roles = None if statistics is None else statistics.block(batch, block)
-    splits = [each.split for each in parsed or tagged]
+    splits = [item.split for item in parsed or tagged]
     sums = word_sums(block, splits, batch.ids.device) if splits else None
     arcs_of_block = annotations.relations.block(parsed) if parsed else None
     tags_of_block = annotations.tags.block(tagged) if tagged else None
@@ -256,7 +256,7 @@ def _count(
             annotations.tags.add(tags_of_block, layer.layer, best)
 
 
-class _Closer:
+class _SampleInspection:
     """A closer look at a sample."""
 
     def __init__(self, model: Model, tokenizer: Tokenizer, items: Sequence[Item]) -> None:
@@ -287,7 +287,7 @@ class _Closer:
             self._add(scanned, layers)
             for row, unit in enumerate(scanned.units.tolist()):
                 length = len(self._items[unit].ids)
-                weights = torch.stack([each.weights[row, :, :length, :length] for each in layers])
+                weights = torch.stack([layer.weights[row, :, :length, :length] for layer in layers])
                 if length <= _DRAWN_TOKENS and weights.numel() <= self._room:
                     self._room -= weights.numel()
                     self._weights[unit] = (weights * 255).round().byte().cpu().numpy()
@@ -300,12 +300,12 @@ class _Closer:
         for layer in layers:
             sums = layer_sums(layer, roles)
             for name in Sums._fields:
-                found = getattr(sums, name).double().cpu().numpy()
-                getattr(self._sums, name)[scanned.units, layer.layer - 1] += found
+                result = getattr(sums, name).double().cpu().numpy()
+                getattr(self._sums, name)[scanned.units, layer.layer - 1] += result
         parsed = [each for unit in scanned.units.tolist() if (each := self._items[unit].parsed)]
         if not parsed:
             return
-        words = word_sums(scanned.block, [each.split for each in parsed], scanned.batch.ids.device)
+        words = word_sums(scanned.block, [tree.split for tree in parsed], scanned.batch.ids.device)
         best = np.stack([best_words(layer.weights, words) for layer in layers], 1)
         self._best |= dict(zip(scanned.units.tolist(), best, strict=True))
 
@@ -321,10 +321,12 @@ class _Closer:
             for dependent, governor, name in arcs(item.parsed):
                 if name != relation.name:
                     continue
-                asked, wanted = (dependent, governor) if not direction else (governor, dependent)
+                attending, wanted = (
+                    (dependent, governor) if not direction else (governor, dependent)
+                )
                 example = RelationExample(
                     words=tree.words, line=tree.line, dependent=dependent, head=governor,
-                    found=int(best[asked]), right=bool(best[asked] == wanted),
+                    found=int(best[attending]), right=bool(best[attending] == wanted),
                 )  # fmt: skip
                 (right if example.right else wrong).append(example)
         return right[:_EXAMPLES] + wrong[:_EXAMPLES]

@@ -13,7 +13,7 @@ Text = Literal["next_sentence", "sentence_order", "within_documents", "across_do
 PAIRED: tuple[Text, ...] = ("next_sentence", "sentence_order")
 """The kinds of text with two segments and a label."""
 
-_SHORTEST = 8
+_MIN_LENGTH = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class SampleConfig(Config):
     """The choice of the tokens that are masked."""
 
     def __post_init__(self) -> None:
-        check_least(self, {"max_length": _SHORTEST, "copies": 0})
+        check_least(self, {"max_length": _MIN_LENGTH, "copies": 0})
         check_range(self, ["short_sequences"], "[0, 1)")
         if self.tokens_per_batch < self.max_length:
             raise ConfigError(
@@ -111,10 +111,10 @@ class Phase(Config):
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
             raise ConfigError(f"a phase's share is {self.share}", remedy="it must be in (0, 1)")
-        if self.max_length < _SHORTEST:
+        if self.max_length < _MIN_LENGTH:
             raise ConfigError(
                 f"a phase has sequences of {self.max_length} tokens",
-                remedy=f"give it at least {_SHORTEST}",
+                remedy=f"give it at least {_MIN_LENGTH}",
             )
         if self.tokens_per_batch is not None and self.tokens_per_batch < self.max_length:
             raise ConfigError(

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.fitting import Ids, Segments, fitted
+from bertsmith.batches.truncation import Ids, Segments, fitted
 from bertsmith.core.printable import counted
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.batch import Batch, Target, offsets_of, pack
@@ -63,9 +63,9 @@ class EncodedExamples:
     @classmethod
     def of(cls, ids: list[Ids], segments: list[Segments]) -> EncodedExamples:
         """Return sequences as units of one sequence, none of them truncated."""
-        whole = np.zeros(len(ids), bool)
+        not_cut = np.zeros(len(ids), bool)
         return EncodedExamples(
-            ids=ids, segments=segments, starts=np.arange(len(ids) + 1), cut=whole, long=whole
+            ids=ids, segments=segments, starts=np.arange(len(ids) + 1), cut=not_cut, long=not_cut
         )
 
     @classmethod
@@ -93,14 +93,14 @@ class EncodedExamples:
     @classmethod
     def joined(cls, parts: Sequence[EncodedExamples]) -> EncodedExamples:
         """Return the units of several, one after another, without labels and sidecars."""
-        whole = parts[0].places is None
+        without_places = parts[0].places is None
         return EncodedExamples(
             ids=[ids for part in parts for ids in part.ids],
             segments=[segments for part in parts for segments in part.segments],
             starts=offsets_of(np.concatenate([np.diff(part.starts) for part in parts])),
             cut=np.concatenate([part.cut for part in parts]),
             long=np.concatenate([part.long for part in parts]),
-            places=None if whole else [at for part in parts for at in part.places or ()],
+            places=None if without_places else [at for part in parts for at in part.places or ()],
         )
 
     @property
@@ -191,11 +191,11 @@ def encode_examples(
     cut, long = np.zeros(len(texts), bool), np.zeros(len(texts), bool)
     for number, (text, pair) in enumerate(zip(texts, seconds, strict=True)):
         first, *rest = tokenizer.encode([text] if pair is None else [text, pair])
-        one = fitted(tokenizer, first, rest[0] if rest else None, longest=longest, fit=fit)
-        ids += [sequence for sequence, _ in one.sequences]
-        segments += [segment for _, segment in one.sequences]
-        sizes.append(len(one.sequences))
-        cut[number], long[number] = one.cut, one.long
+        fitted_text = fitted(tokenizer, first, rest[0] if rest else None, longest=longest, fit=fit)
+        ids += [sequence for sequence, _ in fitted_text.sequences]
+        segments += [segment for _, segment in fitted_text.sequences]
+        sizes.append(len(fitted_text.sequences))
+        cut[number], long[number] = fitted_text.cut, fitted_text.long
     return EncodedExamples(ids=ids, segments=segments, starts=offsets_of(sizes), cut=cut, long=long)
 
 
@@ -215,8 +215,12 @@ def _targets(
 ) -> Mapping[str, Target]:
     if examples.labels is None:
         return {}
-    given = examples.labels
-    labels = given[units] if isinstance(given, np.ndarray) else [given[unit] for unit in units]
+    all_labels = examples.labels
+    labels = (
+        all_labels[units]
+        if isinstance(all_labels, np.ndarray)
+        else [all_labels[unit] for unit in units]
+    )
     if examples.places is None:
         at = offsets_of(np.diff(examples.starts)[units])[:-1]
     else:
@@ -251,22 +255,22 @@ class ExampleBatches:
         """Number of batches per epoch."""
         return -(-len(self._examples) // self._units)
 
-    def units(self, place: DataPosition) -> NDArray[np.int64]:
+    def units(self, position: DataPosition) -> NDArray[np.int64]:
         """Return the units of the batch at a position in the data."""
         size = len(self._examples)
-        positions = np.arange(place.index, min(place.index + self._units, size))
-        key = stream(Purpose.EXAMPLE_ORDER, self._seed, place.epoch)
+        positions = np.arange(position.index, min(position.index + self._units, size))
+        key = stream(Purpose.EXAMPLE_ORDER, self._seed, position.epoch)
         return permuted(positions, size, key)
 
-    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+    def next_batch(self, position: DataPosition) -> tuple[Batch, DataPosition]:
         """Return the batch at a position in the data, and the position after it."""
-        units = self.units(place)
-        after = place.index + len(units)
+        units = self.units(position)
+        after = position.index + len(units)
         ended = after >= len(self._examples)
         return pack_examples(self._examples, units), (
-            DataPosition(epoch=place.epoch + 1)
+            DataPosition(epoch=position.epoch + 1)
             if ended
-            else DataPosition(epoch=place.epoch, index=after)
+            else DataPosition(epoch=position.epoch, index=after)
         )
 
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from bertsmith.batches import DataPosition
 from bertsmith.batches.config import MaskingConfig, Phase, SampleConfig
-from bertsmith.batches.fitting import encode_pair
 from bertsmith.batches.segments import Cuts, Sample, Segments
+from bertsmith.batches.truncation import encode_pair
 from bertsmith.core.errors import ConfigError, StoreError
-from bertsmith.core.streams import Bits, Purpose, below, bits, permuted, stream, uniform
+from bertsmith.core.streams import Bits, Purpose, bits, permuted, random_integers, stream, uniform
 from bertsmith.network.batch import Batch, Target, pack
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.vocabulary import TokenInventory
@@ -25,7 +25,7 @@ from bertsmith.tokens.vocabulary import TokenInventory
 Numbers = NDArray[np.int64]
 
 # Joshi et al. 2019, section 3.1; Lan et al. 2019, section 4.1
-_LONGEST_SPAN, _LONGEST_NGRAM = 10, 3
+_MAX_SPAN_LENGTH, _MAX_NGRAM_LENGTH = 10, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Masking:
         # a span is masked, replaced or kept as a whole (Joshi et al. 2019, section 3.1)
         together = column[candidates][first][unit[selected]]
         drawn_at = together if self.config.unit == "span" else column[at]
-        return self._hide(ids, at, keys[sequence[at]], column[at], drawn_at)
+        return self._replace(ids, at, keys[sequence[at]], column[at], drawn_at)
 
     def _unit_starts(
         self, ids: Numbers, at: Numbers, owner: Numbers, keys: Bits, column: Numbers
@@ -93,14 +93,14 @@ class Masking:
         """Mark the candidates (candidates,), in sequence order, that begin a unit."""
         if self.config.unit == "token":
             return np.ones(len(ids), bool)
-        beside = np.r_[False, (np.diff(at) == 1) & (np.diff(owner) == 0)]
-        word: NDArray[np.bool_] = ~self._continues[ids] | ~beside
+        adjacent = np.r_[False, (np.diff(at) == 1) & (np.diff(owner) == 0)]
+        word: NDArray[np.bool_] = ~self._continues[ids] | ~adjacent
         if self.config.unit == "word":
             return word
-        drawn = uniform(bits(keys[owner], -4), column)[word]
+        draws = uniform(bits(keys[owner], -4), column)[word]
         start = word.copy()
         start[word] = _unit_begins(
-            ~beside[word], 1 + np.searchsorted(self._lengths, drawn, "right")
+            ~adjacent[word], 1 + np.searchsorted(self._lengths, draws, "right")
         )
         return start
 
@@ -121,17 +121,17 @@ class Masking:
         order = np.lexsort((drawn, owner))
         tokens = np.bincount(owner, size, sequences)
         sizes, owners = size[order], owner[order]
-        before = np.cumsum(sizes) - sizes - (np.cumsum(tokens) - tokens)[owners]
-        missing = tokens[owners] * self.config.probability - before
+        tokens_before = np.cumsum(sizes) - sizes - (np.cumsum(tokens) - tokens)[owners]
+        missing = tokens[owners] * self.config.probability - tokens_before
         selected = np.empty(len(size), bool)
         selected[order] = uniform(keys, -1)[owners] * sizes < missing
         return selected
 
-    def _hide(
+    def _replace(
         self, ids: Numbers, at: Numbers, keys: Bits, column: Numbers, drawn_at: Numbers
     ) -> Masked:
         action = uniform(bits(keys, -2), drawn_at)
-        random = self._ordinary[below(len(self._ordinary), bits(keys, -3), column)]
+        random = self._ordinary[random_integers(len(self._ordinary), bits(keys, -3), column)]
         config = self.config
         hidden = ids.copy()
         shown = np.where(action < config.as_mask + config.as_random, random, ids[at])
@@ -141,7 +141,7 @@ class Masking:
 
 def _cumulated_lengths(config: MaskingConfig) -> NDArray[np.float64]:
     """Return the probability that a unit has at most 1, 2, ... words."""
-    words = np.arange(1, 1 + (_LONGEST_NGRAM if config.unit == "ngram" else _LONGEST_SPAN))
+    words = np.arange(1, 1 + (_MAX_NGRAM_LENGTH if config.unit == "ngram" else _MAX_SPAN_LENGTH))
     weights = 1 / words if config.unit == "ngram" else (1 - 1 / config.span) ** (words - 1)
     # without the last, so that any remaining draw is of the longest length
     return np.asarray(np.cumsum(weights / weights.sum())[:-1])
@@ -197,31 +197,32 @@ class PhasedBatches:
         self._ends = list(accumulate(phase.share for phase in phases))
         if self._ends and self._ends[-1] >= 1:
             raise ConfigError("the phases' shares leave nothing for the rest of the run")
-        configs = [_in_phase(config, phase) for phase in phases]
+        configs = [_config_of_phase(config, phase) for phase in phases]
         self.parts = [
-            PretrainingBatches(store, inventory, each, seed) for each in (*configs, config)
+            PretrainingBatches(store, inventory, phase_config, seed)
+            for phase_config in (*configs, config)
         ]
 
-    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+    def next_batch(self, position: DataPosition) -> tuple[Batch, DataPosition]:
         """Return the batch at a position, and the position after it."""
-        return self.parts[place.phase].next_batch(place)
+        return self.parts[position.phase].next_batch(position)
 
-    def after(self, place: DataPosition) -> DataPosition:
+    def after(self, position: DataPosition) -> DataPosition:
         """Return the position after the batch at a position, at a quarter of the batch's cost."""
-        return self.parts[place.phase].after(place)
+        return self.parts[position.phase].after(position)
 
-    def enter(self, place: DataPosition, progress: float) -> DataPosition:
+    def enter(self, position: DataPosition, progress: float) -> DataPosition:
         """Return the position to continue from when a share `progress` of the budget is spent.
 
         It is the same position, or the beginning of an epoch in the phase that is due.
         """
         phase = bisect_right(self._ends, progress)
-        if phase <= place.phase:
-            return place
-        return replace(place, phase=phase, epoch=place.epoch + (place.index > 0), index=0)
+        if phase <= position.phase:
+            return position
+        return replace(position, phase=phase, epoch=position.epoch + (position.index > 0), index=0)
 
 
-def _in_phase(config: SampleConfig, phase: Phase) -> SampleConfig:
+def _config_of_phase(config: SampleConfig, phase: Phase) -> SampleConfig:
     if phase.max_length > config.max_length:
         raise ConfigError(
             f"a phase has sequences of {phase.max_length} tokens, more than --max-length "
@@ -274,37 +275,37 @@ class PretrainingBatches:
         """Number of sequences per epoch."""
         return self._segments.count
 
-    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+    def next_batch(self, position: DataPosition) -> tuple[Batch, DataPosition]:
         """Return the batch at a position, and the position after it."""
-        index, copy, cuts = self._filling(place)
-        return self._batch(index, copy, cuts), self._advanced(place, len(index))
+        index, copy, cuts = self._filling(position)
+        return self._batch(index, copy, cuts), self._advanced(position, len(index))
 
-    def after(self, place: DataPosition) -> DataPosition:
+    def after(self, position: DataPosition) -> DataPosition:
         """Return the position after the batch at a position, at a quarter of the batch's cost."""
-        index, _, _ = self._filling(place)
-        return self._advanced(place, len(index))
+        index, _, _ = self._filling(position)
+        return self._advanced(position, len(index))
 
     def samples(self, index: NDArray[np.int64], epoch: int) -> Batch:
         """Return the given sequences of an epoch as one batch."""
         index, copy = self._in_copy(index, epoch)
         return self._batch(index, copy, self._segments.cut(index, copy))
 
-    def _advanced(self, place: DataPosition, sequences: int) -> DataPosition:
-        after = place.index + sequences
+    def _advanced(self, position: DataPosition, sequences: int) -> DataPosition:
+        after = position.index + sequences
         if after < self.sequences:
-            return replace(place, index=after)
-        return replace(place, epoch=place.epoch + 1, index=0)
+            return replace(position, index=after)
+        return replace(position, epoch=position.epoch + 1, index=0)
 
-    def _filling(self, place: DataPosition) -> tuple[NDArray[np.int64], int, Cuts]:
+    def _filling(self, position: DataPosition) -> tuple[NDArray[np.int64], int, Cuts]:
         """Return the sequences that fill the token budget: their indices, copy and cuts."""
         budget, specials = self.config.tokens_per_batch, self._segments.specials
         guess = 8 + budget * 5 // (4 * self.config.max_length)
         while True:
-            index = np.arange(place.index, min(place.index + guess, self.sequences))
-            index, copy = self._in_copy(index, place.epoch)
+            index = np.arange(position.index, min(position.index + guess, self.sequences))
+            index, copy = self._in_copy(index, position.epoch)
             cuts = self._segments.cut(index, copy)
             sizes = np.cumsum(cuts.lengths + specials)
-            if sizes[-1] >= budget or place.index + guess >= self.sequences:
+            if sizes[-1] >= budget or position.index + guess >= self.sequences:
                 count = int(np.searchsorted(sizes, budget, side="right"))
                 return index[:count], copy, cuts.first(count)
             guess *= 2
@@ -316,8 +317,8 @@ class PretrainingBatches:
         order = stream(Purpose.COPY_ORDER, self._seed, epoch)
         return permuted(index, self.sequences, order), epoch % self.config.copies
 
-    def _batch(self, index: NDArray[np.int64], copy: int, own: Cuts) -> Batch:
-        samples = self._segments.read(index, copy, own)
+    def _batch(self, index: NDArray[np.int64], copy: int, cuts: Cuts) -> Batch:
+        samples = self._segments.read(index, copy, cuts)
         ids, segments = zip(*(self._with_specials(sample) for sample in samples), strict=True)
         batch = pack(ids, segments)
         targets = {}
@@ -328,12 +329,12 @@ class PretrainingBatches:
             masked = self._masking(batch.ids.numpy(), np.asarray(batch.lengths), keys)
             batch = replace(batch, ids=torch.from_numpy(masked.ids))
             targets["masked_lm"] = _target(masked.at, masked.labels)
-        given = {}
+        extras = {}
         if self.config.replaced_tokens:
             keys = bits(stream(Purpose.REPLACEMENTS, self._seed, copy), index)
             owner = np.repeat(np.arange(len(index)), batch.lengths)[masked.at]
-            drawn = uniform(keys[owner], batch.positions.numpy()[masked.at])
-            given["draws"] = torch.from_numpy(drawn)
+            draws = uniform(keys[owner], batch.positions.numpy()[masked.at])
+            extras["draws"] = torch.from_numpy(draws)
             # the labels are known when the generator has drawn
             every = np.arange(batch.tokens)
             targets["replaced_tokens"] = _target(every, np.zeros_like(every))
@@ -341,7 +342,7 @@ class PretrainingBatches:
             labels = [(i, item.label) for i, item in enumerate(samples) if item.label is not None]
             pairs = _target(*np.array(labels, np.int64).reshape(-1, 2).T)
             targets[self.config.text] = replace(pairs, by_sequence=True)
-        return replace(batch, targets=targets, given=given)
+        return replace(batch, targets=targets, given=extras)
 
     def _with_specials(self, sample: Sample) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
         inventory = self._inventory

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.batches.config import Text
-from bertsmith.core.streams import Purpose, below, bits, permuted, stream, uniform
+from bertsmith.core.streams import Purpose, bits, permuted, random_integers, stream, uniform
 from bertsmith.store.store import TokenStore
 
 Numbers = NDArray[np.int64]
@@ -229,14 +229,14 @@ class Segments:
         chosen = (uniform(key, 2 * index) < self._short) & (ends > 0)
         return self._windows.ending(cuts, np.where(chosen, ends, cuts.ends))
 
-    def read(self, index: Numbers, epoch: int, own: Cuts) -> list[Sample]:
-        """Return the given sequences of an epoch; `own` are their windows."""
+    def read(self, index: Numbers, epoch: int, cuts: Cuts) -> list[Sample]:
+        """Return the given sequences of an epoch; `cuts` are their windows."""
         if self._text == "next_sentence":
-            return self._next_sentence(index, epoch, own)
+            return self._next_sentence(index, epoch, cuts)
         if self._text == "sentence_order":
-            return self._sentence_order(index, epoch, own)
+            return self._sentence_order(index, epoch, cuts)
         read = self._store.read
-        ranges = zip(own.starts.tolist(), own.ends.tolist(), own.joints.tolist(), strict=True)
+        ranges = zip(cuts.starts.tolist(), cuts.ends.tolist(), cuts.joints.tolist(), strict=True)
         return [
             Sample(tuple(read(*part) for part in self._windows.by_document(start, end)))
             if joints
@@ -244,17 +244,17 @@ class Segments:
             for start, end, joints in ranges
         ]
 
-    def _next_sentence(self, index: Numbers, epoch: int, own: Cuts) -> list[Sample]:
+    def _next_sentence(self, index: Numbers, epoch: int, cuts: Cuts) -> list[Sample]:
         partner = np.where((index ^ 1) < self.count, index ^ 1, index)
-        other = self.cut(partner, epoch)
+        partner_cuts = self.cut(partner, epoch)
         key = stream(Purpose.PAIRS, self._seed, epoch)
         share = 0.1 + 0.8 * uniform(key, index // 2)
         random = bits(key, index // 2) & np.uint64(1) == 1
-        own_split = self._splits(own, share)
-        other_split = self._splits(other, share)
+        own_split = self._splits(cuts, share)
+        other_split = self._splits(partner_cuts, share)
         samples = []
         for i, split in enumerate(own_split.tolist()):
-            start, end = int(own.starts[i]), int(own.ends[i])
+            start, end = int(cuts.starts[i]), int(cuts.ends[i])
             if split < 0:
                 samples.append(Sample((self._store.read(start, end),)))
                 continue
@@ -262,21 +262,23 @@ class Segments:
             if not random[i]:
                 samples.append(Sample((first, self._store.read(split, end)), IS_NEXT))
                 continue
-            document = int(other.documents[i])
+            document = int(partner_cuts.documents[i])
             begin = int(other_split[i])
-            if document == own.documents[i] or begin < 0:
-                document, begin = self._elsewhere(int(index[i]), int(own.documents[i]), epoch)
+            if document == cuts.documents[i] or begin < 0:
+                document, begin = self._random_sentence_elsewhere(
+                    int(index[i]), int(cuts.documents[i]), epoch
+                )
             stop = min(begin + end - split, self._windows.document_end(document))
             samples.append(Sample((first, self._store.read(begin, stop)), IS_RANDOM))
         return samples
 
-    def _sentence_order(self, index: Numbers, epoch: int, own: Cuts) -> list[Sample]:
+    def _sentence_order(self, index: Numbers, epoch: int, cuts: Cuts) -> list[Sample]:
         key = stream(Purpose.PAIRS, self._seed, epoch)
         exchanged = bits(key, index) & np.uint64(1) == 1
-        splits = self._splits(own, 0.1 + 0.8 * uniform(key, index))
-        splits[~(self._begins_sentence(own.starts) & self._begins_sentence(own.ends))] = -1
+        splits = self._splits(cuts, 0.1 + 0.8 * uniform(key, index))
+        splits[~(self._begins_sentence(cuts.starts) & self._begins_sentence(cuts.ends))] = -1
         read, samples = self._store.read, []
-        ranges = zip(own.starts.tolist(), splits.tolist(), own.ends.tolist(), strict=True)
+        ranges = zip(cuts.starts.tolist(), splits.tolist(), cuts.ends.tolist(), strict=True)
         for i, (start, split, end) in enumerate(ranges):
             if split < 0:
                 samples.append(Sample((read(start, end),)))
@@ -294,18 +296,26 @@ class Segments:
     def _splits(self, cuts: Cuts, share: NDArray[np.float64]) -> Numbers:
         """Return the sentence start inside each window nearest to a share of it, -1 if none."""
         sentences, starts, ends = self._store.sentences, cuts.starts, cuts.ends
-        wanted = starts + (ends - starts) * share
-        after = np.minimum(np.searchsorted(sentences, wanted), len(sentences) - 1)
-        up, down = np.asarray(sentences[after]), np.asarray(sentences[np.maximum(after - 1, 0)])
-        up_inside, down_inside = (starts < up) & (up < ends), (starts < down) & (down < ends)
-        nearer_up = up_inside & (~down_inside | (up - wanted <= wanted - down))
-        return np.where(nearer_up, up, np.where(down_inside, down, -1))
+        targets = starts + (ends - starts) * share
+        after = np.minimum(np.searchsorted(sentences, targets), len(sentences) - 1)
+        distance_after, distance_before = (
+            np.asarray(sentences[after]),
+            np.asarray(sentences[np.maximum(after - 1, 0)]),
+        )
+        up_inside, down_inside = (
+            (starts < distance_after) & (distance_after < ends),
+            (starts < distance_before) & (distance_before < ends),
+        )
+        nearer_up = up_inside & (
+            ~down_inside | (distance_after - targets <= targets - distance_before)
+        )
+        return np.where(nearer_up, distance_after, np.where(down_inside, distance_before, -1))
 
-    def _elsewhere(self, index: int, document: int, epoch: int) -> tuple[int, int]:
+    def _random_sentence_elsewhere(self, index: int, document: int, epoch: int) -> tuple[int, int]:
         """Return a random document other than the given one, and the start of a sentence in it."""
         key = stream(Purpose.RANDOM_DOCUMENT, self._seed, epoch, index)
-        drawn = int(below(self._store.index.documents - 1, key, 0))
-        drawn += drawn >= document
-        first, last = self._store.documents[drawn : drawn + 2].tolist()
-        sentence = first + int(below(last - first, key, 1))
-        return drawn, int(self._store.sentences[sentence])
+        other = int(random_integers(self._store.index.documents - 1, key, 0))
+        other += other >= document
+        first, last = self._store.documents[other : other + 2].tolist()
+        sentence = first + int(random_integers(last - first, key, 1))
+        return other, int(self._store.sentences[sentence])

@@ -127,20 +127,22 @@ def read_arguments(name: str, command: Command, arguments: Sequence[str]) -> Con
     if not {"-h", "--help"}.isdisjoint(arguments):
         _print_help(name, command, arguments)
         raise SystemExit(0)
-    given = _given(name, command, arguments)
-    missing = missing_options(command.config, given.values)
-    if given.print_config and missing:
-        data = nested_values(command.config, given.values)
+    parsed = _parse_arguments(name, command, arguments)
+    missing = missing_options(command.config, parsed.values)
+    if parsed.print_config and missing:
+        data = nested_values(command.config, parsed.values)
     elif missing:
         shown = ", ".join(option.shown for option in missing)
         raise ConfigError(f"missing: {shown}", remedy=f"see: bertsmith {name} --help")
     else:
         try:
-            config = configured(command.config, given.values, defaults=command.defaults)
+            config = configured(command.config, parsed.values, defaults=command.defaults)
         except ConfigError as error:
-            raise error if given.file is None else locate(error, given.file, given.typed) from None
+            raise (
+                error if parsed.file is None else locate(error, parsed.file, parsed.typed)
+            ) from None
         data = config.to_dict()
-    if not given.print_config:
+    if not parsed.print_config:
         return config
     values = effective_values(command.config, data, command.defaults)
     for line in config_lines(missing, values).split("\n"):
@@ -149,7 +151,7 @@ def read_arguments(name: str, command: Command, arguments: Sequence[str]) -> Con
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Given:
+class _ParsedArguments:
     """The values that arguments and their config file give."""
 
     values: Mapping[str, Any]
@@ -160,28 +162,30 @@ class _Given:
     print_config: bool
 
 
-def _given(name: str, command: Command, arguments: Sequence[str]) -> _Given:
+def _parse_arguments(name: str, command: Command, arguments: Sequence[str]) -> _ParsedArguments:
     """Return the values that arguments give; raises `ConfigError`."""
     options = options_of(command.config)
     parser = _new_parser(prog=f"bertsmith {name}")
-    actions = _add_options(parser, (each for each in options.values() if not each.positional))
+    actions = _add_options(parser, (option for option in options.values() if not option.positional))
     end = arguments.index("--") if "--" in arguments else len(arguments)
     try:
         # positional arguments may stand between options: the parser leaves them over
-        found, places = parser.parse_known_args(arguments[:end])
+        result, positional = parser.parse_known_args(arguments[:end])
     except argparse.ArgumentError as error:
         raise _misuse(name, error, actions, arguments) from error
-    for flag in places:
+    for flag in positional:
         if re.match(r"--?[A-Za-z]", flag):
-            raise unknown_option(flag.partition("=")[0], {each: f"--{each}" for each in actions})
-    texts = vars(found)
+            raise unknown_option(
+                flag.partition("=")[0], {action: f"--{action}" for action in actions}
+            )
+    texts = vars(result)
     file, print_config = texts.pop(_CONFIG, None), texts.pop(_PRINT_CONFIG, False)
-    texts = _placed(name, options, [*places, *arguments[end + 1 :]]) | texts
-    values = {each: _typed(text, options[each]) for each, text in texts.items()}
+    texts = _positional_values(name, options, [*positional, *arguments[end + 1 :]]) | texts
+    values = {option: _parse_texts(text, options[option]) for option, text in texts.items()}
     if file is not None:
         file = Path(file)
         values = read_config(file, command.config) | values
-    return _Given(values=values, typed=texts.keys(), file=file, print_config=print_config)
+    return _ParsedArguments(values=values, typed=texts.keys(), file=file, print_config=print_config)
 
 
 def _misuse(
@@ -192,38 +196,40 @@ def _misuse(
 ) -> ConfigError:
     """Return the error for an option that has no value, or one that it does not take."""
     flags = str(error.argument_name).split("/")
-    flag = next((each for each in flags if f"{each}=" in " ".join(arguments)), flags[0])
+    flag = next(
+        (candidate for candidate in flags if f"{candidate}=" in " ".join(arguments)), flags[0]
+    )
     action = actions.get(flag.removeprefix("--"))
     if action is None or action.nargs == 0:
         return ConfigError(f"{flag} takes no value", remedy=f"see: bertsmith {name} --help")
     return ConfigError(f"{flag} has no value", remedy="give one, after = if it begins with a dash")
 
 
-def _placed(
-    name: str, options: Mapping[str, Option], places: list[str]
+def _positional_values(
+    name: str, options: Mapping[str, Option], texts: list[str]
 ) -> dict[str, str | list[str] | bool]:
     """Return the texts of positional options; one that is a list takes all that are left."""
-    found: dict[str, str | list[str] | bool] = {}
+    results: dict[str, str | list[str] | bool] = {}
     for option in options.values():
-        if option.positional and places:
+        if option.positional and texts:
             several = typing.get_origin(option.hint) is tuple
-            found[option.name] = places[:] if several else places[0]
-            places = [] if several else places[1:]
-    if places:
-        what = f"unexpected argument {places[0]!r}"
-        raise ConfigError(what, remedy=f"see: bertsmith {name} --help")
-    return found
+            results[option.name] = texts[:] if several else texts[0]
+            texts = [] if several else texts[1:]
+    if texts:
+        problem = f"unexpected argument {texts[0]!r}"
+        raise ConfigError(problem, remedy=f"see: bertsmith {name} --help")
+    return results
 
 
-def _typed(text: str | list[str] | bool, option: Option) -> Any:  # noqa: ANN401
+def _parse_texts(text: str | list[str] | bool, option: Option) -> Any:  # noqa: ANN401
     """Return the value of an option that texts stand for; raises `ConfigError`."""
     if isinstance(text, bool):
         return text
     if isinstance(text, str):
         return _value(text, option.hint, option)
     if option.positional:
-        return tuple(_item(each, option) for each in text)
-    return tuple(item for each in text for item in _items(each, option))
+        return tuple(_item(part, option) for part in text)
+    return tuple(item for part in text for item in _items(part, option))
 
 
 def _items(text: str, option: Option) -> Iterable[Any]:
@@ -236,7 +242,7 @@ def _items(text: str, option: Option) -> Iterable[Any]:
         return items
     items = _parsed(text, option)
     if not isinstance(items, list):
-        raise _wrong(text, option)
+        raise _type_error(text, option)
     return items
 
 
@@ -257,19 +263,19 @@ def _value(text: str, hint: Any, option: Option) -> Any:  # noqa: ANN401
     if value is not None or null:
         with suppress(ConfigError):
             return typed_value(value, hint, option.shown, None)
-    raise _wrong(text, option)
+    raise _type_error(text, option)
 
 
 def _parsed(text: str, option: Option) -> Any:  # noqa: ANN401
     try:
         return parse_yaml(text)
     except (ConfigError, ValueError, RecursionError):
-        raise _wrong(text, option) from None
+        raise _type_error(text, option) from None
 
 
-def _wrong(text: str, option: Option) -> ConfigError:
-    what = f"{option.shown} is {text!r}"
-    return ConfigError(what, remedy=f"it must be {described_type(option.hint)}")
+def _type_error(text: str, option: Option) -> ConfigError:
+    problem = f"{option.shown} is {text!r}"
+    return ConfigError(problem, remedy=f"it must be {described_type(option.hint)}")
 
 
 def _print_help(name: str, command: Command, arguments: Sequence[str]) -> None:
@@ -277,14 +283,14 @@ def _print_help(name: str, command: Command, arguments: Sequence[str]) -> None:
     defaults: dict[str, Any] = {}
     # help is shown whatever else is wrong
     with suppress(UserError):
-        others = [each for each in arguments if each not in ("-h", "--help")]
-        given = _given(name, command, others).values
-        data = nested_values(command.config, given)
+        other_arguments = [argument for argument in arguments if argument not in ("-h", "--help")]
+        values = _parse_arguments(name, command, other_arguments).values
+        data = nested_values(command.config, values)
         defaults = effective_values(command.config, data, command.defaults)
-        for each in given:
-            defaults.pop(each, None)
+        for value in values:
+            defaults.pop(value, None)
     options = options_of(command.config).values()
-    examples = (f"  bertsmith {name} {each}".rstrip() for each in command.examples)
+    examples = (f"  bertsmith {name} {example}".rstrip() for example in command.examples)
     parser = _new_parser(
         prog=f"bertsmith {name}",
         usage=" ".join(_usage(name, options)),
@@ -338,18 +344,18 @@ def completion_script(shell: Shell, commands: Mapping[str, Command]) -> str:
         first, *second = name.split()
         if second and first not in groups:
             groups[first] = verbs.add_parser(first, help=f"{first} ...").add_subparsers()
-        place = groups[first] if second else verbs
-        parser = place.add_parser(name.split()[-1], help=command.summary, prog=f"bertsmith {name}")
+        group = groups[first] if second else verbs
+        parser = group.add_parser(name.split()[-1], help=command.summary, prog=f"bertsmith {name}")
         options = options_of(command.config)
         actions = _add_options(parser, options.values())
-        for each, option in options.items():
+        for option_name, option in options.items():
             # fish takes signs for syntax
             words = [word for word in option.choices if re.fullmatch(r"[\w+-]+", word)]
-            actions[each].choices = words or None
+            actions[option_name].choices = words or None
             # one sentence has room beside an option
-            actions[each].help = option.explanation.partition(". ")[0].removesuffix(".")
+            actions[option_name].help = option.explanation.partition(". ")[0].removesuffix(".")
             if Path in (option.hint, *typing.get_args(option.hint)):
-                actions[each].complete = shtab.FILE  # type: ignore[attr-defined]
+                actions[option_name].complete = shtab.FILE  # type: ignore[attr-defined]
         actions[_CONFIG].complete = shtab.FILE  # type: ignore[attr-defined]
     script: str = shtab.complete(program, shell)
     return script
@@ -362,7 +368,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
-class _Once(argparse.Action):
+class _SingleUseAction(argparse.Action):
     """An option that may stand there once."""
 
     def __call__(
@@ -374,11 +380,11 @@ class _Once(argparse.Action):
     ) -> None:
         """Keep the value; raises `ConfigError` where there is one already."""
         if hasattr(namespace, self.dest):
-            raise _there_twice(str(option_string), str(option_string))
+            raise _repeated_option(str(option_string), str(option_string))
         setattr(namespace, self.dest, values)
 
 
-class _Switch(argparse.BooleanOptionalAction):
+class _SwitchAction(argparse.BooleanOptionalAction):
     """A switch that is turned on or off once."""
 
     def __call__(
@@ -392,13 +398,13 @@ class _Switch(argparse.BooleanOptionalAction):
         if hasattr(namespace, self.dest):
             on, off = self.option_strings
             before = on if getattr(namespace, self.dest) else off
-            raise _there_twice(before, str(option_string))
+            raise _repeated_option(before, str(option_string))
         super().__call__(parser, namespace, values, option_string)
 
 
-def _there_twice(one: str, other: str) -> ConfigError:
-    what = f"{one} is given twice" if one == other else f"{one} and {other} are both given"
-    return ConfigError(what, remedy="leave one of them out")
+def _repeated_option(one: str, other: str) -> ConfigError:
+    problem = f"{one} is given twice" if one == other else f"{one} and {other} are both given"
+    return ConfigError(problem, remedy="leave one of them out")
 
 
 def _new_parser(**texts: str) -> argparse.ArgumentParser:
@@ -422,25 +428,25 @@ def _add_options(
     added: dict[str, argparse.Action] = {}
     groups: dict[type[Config], argparse._ArgumentGroup] = {}
     for option in options:
-        place: argparse._ActionsContainer = parser
+        group: argparse._ActionsContainer = parser
         if len(option.path) > 1 and not option.positional:
             if option.group not in groups:
                 title = (option.group.__doc__ or "").partition("\n")[0].rstrip(".")
                 groups[option.group] = parser.add_argument_group(title)
-            place = groups[option.group]
+            group = groups[option.group]
         several = typing.get_origin(option.hint) is tuple
         settings: dict[str, Any] = {"dest": option.name, "metavar": _metavar(option)}
-        settings["action"] = "append" if several else _Once
+        settings["action"] = "append" if several else _SingleUseAction
         if option.positional:
             settings = {"metavar": option.shown, "nargs": "+" if several else "?"}
         elif option.hint is bool:
-            settings = {"dest": option.name, "action": _Switch}
+            settings = {"dest": option.name, "action": _SwitchAction}
         flag = option.name if option.positional else option.shown
-        added[option.name] = place.add_argument(flag, **settings)
+        added[option.name] = group.add_argument(flag, **settings)
     added[_CONFIG] = parser.add_argument(
         f"--{_CONFIG}",
         metavar="FILE",
-        action=_Once,
+        action=_SingleUseAction,
         help="file with options, in YAML, TOML or JSON",
     )
     about = "print all options in YAML, for --config, and stop"
@@ -470,14 +476,14 @@ def _note(option: Option, default: Any) -> str:  # noqa: ANN401
         return "" if option.positional else " (required)"
     if option.positional or default is False or default in (None, "", (), []):
         return ""
-    return f" (default: {_shown(default)})"
+    return f" (default: {_format_default(default)})"
 
 
-def _shown(value: Any) -> str:  # noqa: ANN401
+def _format_default(value: Any) -> str:  # noqa: ANN401
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
-        return ",".join(map(_shown, value))
+        return ",".join(map(_format_default, value))
     # a group, as YAML
     return str(value).replace("'", "") if isinstance(value, dict) else str(value)
 

@@ -20,7 +20,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.files import parse_json, reading_remedy
 from bertsmith.core.options import Option, flat, groups_of, nested_values
 
-_LARGEST = 2**20
+_MAX_BYTES = 2**20
 _REMEDY = "write YAML (epochs: 2), or TOML in a .toml file, JSON in a .json file"
 
 
@@ -31,51 +31,53 @@ def read_config(file: Path, config: type[Config]) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError("contains no options by name", where=file, remedy=_REMEDY)
     try:
-        found = flat(values, groups_of(config))
+        result = flat(values, groups_of(config))
     except ConfigError as error:
-        raise ConfigError(error.what, where=file, remedy=error.remedy) from error
-    for name, value in found.items():
+        raise ConfigError(error.problem, where=file, remedy=error.remedy) from error
+    for name, value in result.items():
         try:
             nested_values(config, {name: value}, spelled=lambda option: option.name)
         except ConfigError as error:
-            raise _located(error, file, text, name) from error
-    return found
+            raise _with_location(error, file, text, name) from error
+    return result
 
 
-def _located(error: ConfigError, file: Path, text: str, name: str) -> ConfigError:
+def _with_location(error: ConfigError, file: Path, text: str, name: str) -> ConfigError:
     """Return an error with the file and the line of an option."""
     line = _line_of(name, text)
-    return ConfigError(error.what, where=file, line=line, remedy=error.remedy)
+    return ConfigError(error.problem, where=file, line=line, remedy=error.remedy)
 
 
 def locate(error: ConfigError, file: Path, typed: Collection[str]) -> ConfigError:
     """Return an error about an option that stands in a file, and was not typed, with its line."""
     if error.where is not None:
         return error
-    named = re.match(r"--([\w.-]+)", error.what)
+    named = re.match(r"--([\w.-]+)", error.problem)
     if named is None or named[1] in typed:
         return error
     text = _text(file)
-    return error if _line_of(named[1], text) is None else _located(error, file, text, named[1])
+    return (
+        error if _line_of(named[1], text) is None else _with_location(error, file, text, named[1])
+    )
 
 
 def _line_of(name: str, text: str) -> int | None:
     """Return the number of the line with an option's key, from 1; None where none looks so."""
     key = re.escape(name.rpartition(".")[2]).replace("\\-", "[-_]")
-    found = re.search(rf"(?m)(?:^|[\s\"'{{,.[])({key})[\"']?\s*[]:=]", text)
-    return None if found is None else text.count("\n", 0, found.start(1)) + 1
+    match = re.search(rf"(?m)(?:^|[\s\"'{{,.[])({key})[\"']?\s*[]:=]", text)
+    return None if match is None else text.count("\n", 0, match.start(1)) + 1
 
 
 def _text(file: Path) -> str:
     try:
         with file.open("rb") as stream:
             # a pipe is welcome, a device without an end is not
-            content = stream.read(_LARGEST + 1)
+            content = stream.read(_MAX_BYTES + 1)
     except OSError as error:
-        what = f"cannot be read: {error.strerror}"
+        problem = f"cannot be read: {error.strerror}"
         remedy = reading_remedy(error, "check the path")
-        raise ConfigError(what, where=file, remedy=remedy) from error
-    if len(content) > _LARGEST:
+        raise ConfigError(problem, where=file, remedy=remedy) from error
+    if len(content) > _MAX_BYTES:
         raise ConfigError("is over 1 MiB", where=file, remedy="name a file of options")
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n")
@@ -91,13 +93,13 @@ def _parsed(text: str, file: Path) -> Any:  # noqa: ANN401
         }  # fmt: skip
         return parsers[kind](text)
     except tomllib.TOMLDecodeError as error:
-        at = re.search(r" \(at line (\d+).*\)$", str(error))
-        what = "not TOML: " + str(error).removesuffix(at[0] if at else "")
-        line = int(at[1]) if at else None
-        raise ConfigError(what, where=file, line=line, remedy=_REMEDY) from error
+        position = re.search(r" \(at line (\d+).*\)$", str(error))
+        problem = "not TOML: " + str(error).removesuffix(position[0] if position else "")
+        line = int(position[1]) if position else None
+        raise ConfigError(problem, where=file, line=line, remedy=_REMEDY) from error
     except json.JSONDecodeError as error:
-        what = f"not JSON: {error.msg}"
-        raise ConfigError(what, where=file, line=error.lineno, remedy=_REMEDY) from error
+        problem = f"not JSON: {error.msg}"
+        raise ConfigError(problem, where=file, line=error.lineno, remedy=_REMEDY) from error
     except ConfigError as error:
         error.where = file
         raise
@@ -167,8 +169,8 @@ def _loader() -> Any:  # noqa: ANN401
 
 def _add_types(reader: Any) -> None:  # noqa: ANN401
     for kind, (expression, first) in _TYPES.items():
-        tag, whole = f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{expression})\Z")
-        reader.add_implicit_resolver(tag, whole, list(first))
+        tag, resolvers = f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{expression})\Z")
+        reader.add_implicit_resolver(tag, resolvers, list(first))
 
 
 def config_lines(missing: Sequence[Option], values: Mapping[str, Any]) -> str:
@@ -183,11 +185,11 @@ def config_lines(missing: Sequence[Option], values: Mapping[str, Any]) -> str:
     _add_types(Dumper)
     nested: dict[str, Any] = {}
     for name, value in values.items():
-        place = nested
+        level = nested
         *groups, last = name.split(".")
         for group in groups:
-            place = place.setdefault(group, {})
-        place[last] = value
+            level = level.setdefault(group, {})
+        level[last] = value
     absent = [f"# {option.name}: (required)" for option in missing]
     written = yaml.dump(nested, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
     return "\n".join([*absent, written.removesuffix("\n")])

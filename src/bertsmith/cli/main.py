@@ -27,8 +27,8 @@ from bertsmith.core import VERSION
 from bertsmith.core.clock import command_from, process_start
 from bertsmith.core.errors import ConfigError, DiskError, UserError, out_of_memory
 from bertsmith.core.files import disk_error, refused_by_disk
-from bertsmith.core.log import complain, say
-from bertsmith.core.output import flush, give_up_lost_streams, open_closed_streams, print_line
+from bertsmith.core.log import print_error, say
+from bertsmith.core.output import discard_lost_streams, flush, open_closed_streams, print_line
 from bertsmith.core.signals import ending_status, termination_as_interrupt
 
 _REPORT = (
@@ -43,19 +43,19 @@ def main(arguments: Sequence[str] | None = None, commands: Mapping[str, Command]
     Raises only what is a bug of ours.
     """
     # called with arguments of its own, the process may have done other things before
-    began = process_start() if arguments is None else time.monotonic()
+    started = process_start() if arguments is None else time.monotonic()
     if arguments is None:
         open_closed_streams()
         sys.excepthook = _show_bug
         arguments = sys.argv[1:]
     try:
-        with termination_as_interrupt(), command_from(began):
-            return _ended(list(arguments), commands)
+        with termination_as_interrupt(), command_from(started):
+            return _run_to_status(list(arguments), commands)
     finally:
-        give_up_lost_streams()
+        discard_lost_streams()
 
 
-def _ended(arguments: list[str], commands: Mapping[str, Command]) -> int:
+def _run_to_status(arguments: list[str], commands: Mapping[str, Command]) -> int:
     """Run a verb; whatever ends it that is no bug becomes a line and a status."""
     try:
         try:
@@ -66,20 +66,22 @@ def _ended(arguments: list[str], commands: Mapping[str, Command]) -> int:
             raise
         flush()
     except UserError as error:
-        return _complain(error)
+        return _print_user_error(error)
     except KeyboardInterrupt as interruption:
-        return _stopped(interruption)
+        return _interruption_status(interruption)
     except BrokenPipeError:
         return 141
     except Exception as error:
         if isinstance(error, OSError) and refused_by_disk(error):
             # whether it was to be read or written, nobody knows here
             remedy = disk_error(error, None).remedy
-            return _complain(DiskError(str(error.strerror), where=error.filename, remedy=remedy))
+            return _print_user_error(
+                DiskError(str(error.strerror), where=error.filename, remedy=remedy)
+            )
         if (shortage := out_of_memory(error)) is not None:
-            return _complain(shortage)
+            return _print_user_error(shortage)
         if (request := _interruption_before(error)) is not None:
-            return _stopped(request)
+            return _interruption_status(request)
         raise
     return status
 
@@ -103,30 +105,30 @@ def _run(arguments: list[str], commands: Mapping[str, Command]) -> int:
 
 def _unknown_verb(arguments: list[str], verbs: Collection[str]) -> ConfigError:
     """Return the error for a verb that does not exist, with the one that may be meant."""
-    meant = [name for name in verbs if name.split()[0] == arguments[0]]
+    candidates = [name for name in verbs if name.split()[0] == arguments[0]]
     close = difflib.get_close_matches(" ".join(arguments[:2]), verbs, n=1)
     close += difflib.get_close_matches(arguments[0], [*verbs, "--help", "--version"], n=1)
-    remedy = f"the verbs are: {', '.join(meant or verbs)}"
-    if close and not meant:
+    remedy = f"the verbs are: {', '.join(candidates or verbs)}"
+    if close and not candidates:
         remedy = f"did you mean {close[0]}?"
     return ConfigError(f"there is no verb {arguments[0]!r}", remedy=remedy)
 
 
 def _interruption_before(error: BaseException) -> KeyboardInterrupt | None:
     """Return the interruption after which an error came up, as it does where torch cleans up."""
-    before = error.__context__
-    while before is not None and not isinstance(before, KeyboardInterrupt):
-        before = before.__context__
-    return before
+    context = error.__context__
+    while context is not None and not isinstance(context, KeyboardInterrupt):
+        context = context.__context__
+    return context
 
 
-def _stopped(interruption: KeyboardInterrupt) -> int:
-    complain(str(interruption) or "interrupted")
+def _interruption_status(interruption: KeyboardInterrupt) -> int:
+    print_error(str(interruption) or "interrupted")
     return ending_status()
 
 
-def _complain(error: UserError) -> int:
-    complain(str(error))
+def _print_user_error(error: UserError) -> int:
+    print_error(str(error))
     return 2
 
 
@@ -135,7 +137,7 @@ def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackT
     for part in traceback.format_exception(kind, error, trace):
         for line in part.removesuffix("\n").split("\n"):
             say(line)
-    complain(_REPORT)
+    print_error(_REPORT)
 
 
 if __name__ == "__main__":

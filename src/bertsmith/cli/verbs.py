@@ -21,7 +21,7 @@ def demo() -> Verb:
     def load() -> Callable[[DemoConfig], object]:
         from bertsmith.recipes.demo.recipe import demo as recipe
 
-        return lambda config: _printed(recipe(config), config.json)
+        return lambda config: _print_figures(recipe(config), config.json)
 
     return Verb(DemoConfig, load)
 
@@ -85,16 +85,16 @@ def pretrain() -> Verb:
 
     def load() -> Callable[[PretrainConfig], object]:
         from bertsmith.core.clock import Clock, command_start
-        from bertsmith.recipes.pretrain.recipe import look
+        from bertsmith.recipes.pretrain.recipe import dry_run
         from bertsmith.recipes.pretrain.recipe import pretrain as recipe
 
-        clock = Clock(began=command_start())
-        return lambda config: (look if config.dry_run else recipe)(config, clock=clock)
+        clock = Clock(started=command_start())
+        return lambda config: (dry_run if config.dry_run else recipe)(config, clock=clock)
 
     return Verb(PretrainConfig, load, recipe_settings)
 
 
-def recipe_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def recipe_settings(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings of the recipe, or those suited to the model that is continued.
 
     A run that is resumed keeps its own.
@@ -102,13 +102,13 @@ def recipe_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
     from bertsmith.recipes.pretrain.published import default_settings
     from bertsmith.training.config import Budget
 
-    if given.get("store", True) is None:
+    if values.get("store", True) is None:
         return {}
-    spent = {name: given[name] for name in ("minutes", "steps") if given.get(name) is not None}
+    spent = {name: values[name] for name in ("minutes", "steps") if values.get(name) is not None}
     # help needs none, and a run without any is refused when it is resolved
     budget = Budget(**spent) if len(spent) == 1 else Budget(minutes=30.0)
-    model, recipe = given.get("model") or "small", given.get("recipe") or "quick"
-    return {"settings": default_settings(recipe, model, budget, given.get("from_")).to_dict()}
+    model, recipe = values.get("model") or "small", values.get("recipe") or "quick"
+    return {"settings": default_settings(recipe, model, budget, values.get("from_")).to_dict()}
 
 
 def list_models() -> Verb:
@@ -156,7 +156,7 @@ def glue() -> Verb:
     def load() -> Callable[[GlueConfig], object]:
         from bertsmith.recipes.glue import glue as recipe
 
-        return lambda config: _printed(recipe(config), config.json)
+        return lambda config: _print_figures(recipe(config), config.json)
 
     return Verb(GlueConfig, load)
 
@@ -173,7 +173,7 @@ def compare() -> Verb:
     def load() -> Callable[[CompareConfig], object]:
         from bertsmith.recipes.finetune.compare import compare as recipe
 
-        return lambda config: _printed(recipe(config), config.json)
+        return lambda config: _print_figures(recipe(config), config.json)
 
     return Verb(CompareConfig, load)
 
@@ -199,7 +199,7 @@ def distil() -> Verb:
         from bertsmith.core.clock import Clock, command_start
         from bertsmith.recipes.distil.recipe import distil as recipe
 
-        clock = Clock(began=command_start())
+        clock = Clock(started=command_start())
         return lambda config: recipe(config, clock=clock)
 
     return Verb(DistilConfig, load)
@@ -233,7 +233,7 @@ def evaluate() -> Verb:
     def load() -> Callable[[EvaluateConfig], object]:
         from bertsmith.recipes.predict.evaluate import evaluate as recipe
 
-        return lambda config: _printed(recipe(config), config.json)
+        return lambda config: _print_figures(recipe(config), config.json)
 
     return Verb(EvaluateConfig, load)
 
@@ -304,7 +304,7 @@ def quantize() -> Verb:
     def load() -> Callable[[QuantizeConfig], object]:
         from bertsmith.recipes.quantize import quantize as recipe
 
-        return lambda config: _printed(recipe(config), config.json)
+        return lambda config: _print_figures(recipe(config), config.json)
 
     return Verb(QuantizeConfig, load)
 
@@ -321,7 +321,7 @@ def export() -> Verb:
     def load() -> Callable[[ExportConfig], object]:
         from bertsmith.recipes.export.recipe import export as recipe
 
-        return lambda config: _printed(recipe(config), config.json)
+        return lambda config: _print_figures(recipe(config), config.json)
 
     return Verb(ExportConfig, load)
 
@@ -385,7 +385,7 @@ def inspect() -> Verb:
     def load() -> Callable[[InspectConfig], object]:
         from bertsmith.recipes.inspect import inspect as recipe
 
-        return lambda config: _printed(recipe(config), config.json)
+        return lambda config: _print_figures(recipe(config), config.json)
 
     return Verb(InspectConfig, load)
 
@@ -431,7 +431,7 @@ def push() -> Verb:
     return Verb(PushConfig, load)
 
 
-def _printed(figures: Mapping[str, Any], as_json: bool) -> Mapping[str, Any]:
+def _print_figures(figures: Mapping[str, Any], as_json: bool) -> Mapping[str, Any]:
     """Return figures, printed if they are asked for as JSON."""
     if as_json:
         print_json(figures)

@@ -18,11 +18,11 @@ class Clock:
     """
 
     def __init__(
-        self, began: float | None = None, now: Callable[[], float] = time.monotonic
+        self, started: float | None = None, now: Callable[[], float] = time.monotonic
     ) -> None:
-        """`began` is when this sitting began, on the clock `now`; the present if it is None."""
+        """`started` is when this sitting began, on the clock `now`; the present if it is None."""
         self.now = now
-        self._began = now() if began is None else began
+        self._began = now() if started is None else started
         self._before = 0.0
         self.startup = now() - self._began
         """Seconds that had passed already when this was made: Python's start and its imports."""
@@ -41,9 +41,9 @@ _command: ContextVar[float | None] = ContextVar("command", default=None)
 
 
 @contextmanager
-def command_from(began: float) -> Iterator[None]:
+def command_from(started: float) -> Iterator[None]:
     """Make `command_start` return this time inside the block."""
-    token = _command.set(began)
+    token = _command.set(started)
     try:
         yield
     finally:
@@ -52,8 +52,8 @@ def command_from(began: float) -> Iterator[None]:
 
 def command_start() -> float:
     """Return when the command began, as `time.monotonic` counts; now where there is none."""
-    began = _command.get()
-    return time.monotonic() if began is None else began
+    started = _command.get()
+    return time.monotonic() if started is None else started
 
 
 def process_start() -> float:
@@ -62,14 +62,14 @@ def process_start() -> float:
     That is when the process was started, before Python had imported anything; below torchrun when
     torchrun was, unless it has restarted its processes. Where the system does not tell, now.
     """
-    ages = [_age(os.getpid())]
+    ages = [_process_age(os.getpid())]
     if os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0":
-        ages.append(_age(os.getppid()))
+        ages.append(_process_age(os.getppid()))
     return time.monotonic() - max(ages)
 
 
-def _age(pid: int) -> float:
-    """Seconds since a process was started; 0 where the system does not tell."""
+def _process_age(pid: int) -> float:
+    """Return the seconds since a process was started; 0 if the system does not tell."""
     with suppress(ValueError, IndexError, AttributeError):
         started = int(process_fields(pid)[19]) / os.sysconf("SC_CLK_TCK")
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)

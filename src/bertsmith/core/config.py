@@ -12,7 +12,7 @@ from typing import Any, Self
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.files import read_json
 
-_LARGEST = 2**20
+_MAX_BYTES = 2**20
 
 POSITIONAL: Mapping[str, Any] = {"positional": True}
 """Metadata of a field that the command line takes by its position."""
@@ -38,20 +38,20 @@ class Config:
     """
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as plain JSON values, nested as the configs are."""
+        """Return the settings as plain JSON values, nested as the configs are."""
         return {f.name: plain_value(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], *, where: str | Path | None = None) -> Self:
         """Build the config from plain values; `ConfigError` on an unknown or ill-typed key."""
         hints = typing.get_type_hints(cls)
-        known = {f.name for f in dataclasses.fields(cls)}
+        names = {f.name for f in dataclasses.fields(cls)}
         for key in data:
-            if key not in known:
+            if key not in names:
                 raise ConfigError(
                     f"unknown setting {key!r} in {cls.__name__}",
                     where=where,
-                    remedy=f"known are: {', '.join(sorted(known))}",
+                    remedy=f"known are: {', '.join(sorted(names))}",
                 )
         needed = (
             f.name
@@ -59,28 +59,28 @@ class Config:
             if f.default is f.default_factory is dataclasses.MISSING
         )
         if missing := [name for name in needed if name not in data]:
-            what = f"{cls.__name__} lacks {', '.join(missing)}"
-            raise ConfigError(what, where=where, remedy="add it")
+            problem = f"{cls.__name__} lacks {', '.join(missing)}"
+            raise ConfigError(problem, where=where, remedy="add it")
         values = {key: typed_value(value, hints[key], key, where) for key, value in data.items()}
         return cls(**values)
 
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read a JSON file; raise `ConfigError` when it is no JSON object or does not fit."""
-        return cls.from_dict(read_json(path, ConfigError, largest=_LARGEST), where=path)
+        return cls.from_dict(read_json(path, ConfigError, largest=_MAX_BYTES), where=path)
 
     def override(self, **dotted: Any) -> Self:  # noqa: ANN401
-        """A copy with some settings replaced; nested ones by path, ``{"optimiser.lr": 1e-3}``."""
+        """Return a copy with some settings replaced: ``{"optimiser.lr": 1e-3}``."""
         changes = dict(dotted)
         data = self.to_dict()
         for path, value in changes.items():
             *parents, last = path.split(".")
-            place = data
+            level = data
             for parent in parents:
-                if not isinstance(place.get(parent), dict):
+                if not isinstance(level.get(parent), dict):
                     raise ConfigError(f"no group of settings named {parent!r} in {path!r}")
-                place = place[parent]
-            place[last] = value
+                level = level[parent]
+            level[last] = value
         return type(self).from_dict(data)
 
 
@@ -150,7 +150,7 @@ def described_type(hint: Any) -> str:  # noqa: ANN401
     """Return the values that a type has in plain words, such as "a whole number"."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        kinds = (described_type(each) for each in arguments if each is not type(None))
+        kinds = (described_type(argument) for argument in arguments if argument is not type(None))
         return " or ".join(dict.fromkeys(kinds))
     if origin is typing.Literal:
         return ("one of " if len(arguments) > 1 else "") + ", ".join(map(str, arguments))

@@ -29,7 +29,7 @@ from pathlib import Path
 from bertsmith.core.printable import printable
 
 # of each part of a message: what somebody else wrote may be quoted in it
-_LONGEST = 1000
+_MAX_LENGTH = 1000
 _ALLOCATION = re.compile(r"can't allocate memory|not enough memory|CUDA out of memory")
 
 
@@ -41,13 +41,13 @@ class UserError(ValueError):
 
     def __init__(
         self,
-        what: str,
+        problem: str,
         *,
         where: str | Path | None = None,
         line: int | None = None,
         remedy: str = "",
     ) -> None:
-        self.what = _shown(what)
+        self.problem = _shown(problem)
         self.where = where
         self.line = line
         self.remedy = _shown(remedy or self.usual_remedy)
@@ -55,21 +55,21 @@ class UserError(ValueError):
 
     def __str__(self) -> str:
         # a path is shown as it is, blanks included
-        place = "" if self.where is None else printable(self.where, _LONGEST)
+        location = "" if self.where is None else printable(self.where, _MAX_LENGTH)
         if self.line is not None:
-            place += f":{self.line}"
-        message = f"{place}: {self.what}" if place else self.what
+            location += f":{self.line}"
+        message = f"{location}: {self.problem}" if location else self.problem
         return f"{message}; {self.remedy}" if self.remedy else message
 
     def reword(self, rewrite: Callable[[str], str]) -> None:
         """Say in other words what is wrong and what to do."""
-        self.what, self.remedy = rewrite(self.what), rewrite(self.remedy)
+        self.problem, self.remedy = rewrite(self.problem), rewrite(self.remedy)
         self.args = (str(self),)
 
 
 def _shown(text: str) -> str:
     """Return a part of a message as one line: the errors of libraries break theirs anywhere."""
-    return printable(" ".join(text[: 2 * _LONGEST].split()), _LONGEST)
+    return printable(" ".join(text[: 2 * _MAX_LENGTH].split()), _MAX_LENGTH)
 
 
 class ConfigError(UserError):
@@ -144,9 +144,9 @@ def out_of_memory(error: BaseException) -> OutOfMemory | None:
     if isinstance(error, RuntimeError) and (
         type(error).__name__ == "OutOfMemoryError" or _ALLOCATION.search(text)
     ):
-        asked = re.search(r"[Tt]ried to allocate ([\d.]+ ?\w+)", text)
-        of = "GPU memory" if "CUDA" in text else "memory"
-        return OutOfMemory(f"not enough {of}" + (f" for {asked[1]} more" if asked else ""))
+        match = re.search(r"[Tt]ried to allocate ([\d.]+ ?\w+)", text)
+        kind = "GPU memory" if "CUDA" in text else "memory"
+        return OutOfMemory(f"not enough {kind}" + (f" for {match[1]} more" if match else ""))
     return None
 
 

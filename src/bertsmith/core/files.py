@@ -56,11 +56,11 @@ def read_bytes(path: Path, error: type[UserError], *, largest: int, remedy: str 
             # also a file that grows meanwhile
             raw = b"" if size > largest else file.read(largest + 1)
     except OSError as refusal:
-        what = f"cannot be read: {refusal.strerror or refusal}"
-        raise error(what, where=path, remedy=reading_remedy(refusal, remedy)) from refusal
+        problem = f"cannot be read: {refusal.strerror or refusal}"
+        raise error(problem, where=path, remedy=reading_remedy(refusal, remedy)) from refusal
     if max(size, len(raw)) > largest:
-        found = max(size, len(raw))
-        raise error(f"is {_size(found)} long; at most {_size(largest)} are read", where=path)
+        result = max(size, len(raw))
+        raise error(f"is {_size(result)} long; at most {_size(largest)} are read", where=path)
     return raw
 
 
@@ -124,14 +124,14 @@ def user_cache() -> Path | None:
     with suppress(RuntimeError):
         match platform.system():
             case "Darwin":
-                place = Path.home() / "Library" / "Caches"
+                folder = Path.home() / "Library" / "Caches"
             case "Windows":
-                place = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+                folder = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
             case _:
-                place = Path(os.environ.get("XDG_CACHE_HOME", ""))
+                folder = Path(os.environ.get("XDG_CACHE_HOME", ""))
                 # what is relative is to be ignored (XDG Base Directory Specification)
-                place = place if place.is_absolute() else Path.home() / ".cache"
-        return place / "bertsmith"
+                folder = folder if folder.is_absolute() else Path.home() / ".cache"
+        return folder / "bertsmith"
     return None
 
 
@@ -160,23 +160,23 @@ def _deleted(error: OSError, where: str | Path) -> bool:
     """
     if error.errno != errno.ENOENT or error.filename is None:
         return False
-    home = Path(os.path.realpath(where)).parent
-    return Path(os.path.realpath(os.fsdecode(error.filename))).is_relative_to(home)
+    folder = Path(os.path.realpath(where)).parent
+    return Path(os.path.realpath(os.fsdecode(error.filename))).is_relative_to(folder)
 
 
 def disk_error(error: OSError, where: str | Path | None, *, then: str = "") -> DiskError:
     """Return the disk's refusal as an error; `then` says what to do once it is resolved."""
     if error.errno == errno.ENOENT:
-        what = "was deleted while it was in use"
+        problem = "was deleted while it was in use"
         remedy = then or "give the same command again"
-        return DiskError(what, where=error.filename or where, remedy=remedy)
+        return DiskError(problem, where=error.filename or where, remedy=remedy)
     cure, only = _CURES.get(error.errno or 0, ""), _ONLY_CURES.get(error.errno or 0, "")
     if then:
         remedy = f"{cure or only or 'correct that'}, then {then}"
     else:
         remedy = only or (f"{cure}, or {_ELSEWHERE}" if cure else _ELSEWHERE)
-    what = f"cannot be written: {error.strerror or error}"
-    return DiskError(what, where=where, remedy=remedy)
+    problem = f"cannot be written: {error.strerror or error}"
+    return DiskError(problem, where=where, remedy=remedy)
 
 
 @contextmanager
@@ -193,8 +193,8 @@ def writing(where: str | Path, *, then: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def made_folder(folder: Path) -> Iterator[None]:
-    """A folder to write in, made with all above it; of those made, the empty ones go again."""
+def created_folder(folder: Path) -> Iterator[None]:
+    """Yield a folder to write in, made with all above it; of those made, empty ones are removed."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         with writing(folder):
@@ -206,7 +206,7 @@ def made_folder(folder: Path) -> Iterator[None]:
                 path.rmdir()
 
 
-def is_taken(out: Path) -> bool:
+def name_is_taken(out: Path) -> bool:
     """Return whether something stands in the place of a new folder; an empty one makes way.
 
     The working folder does not: whoever works there would find nothing in it afterwards.
@@ -214,11 +214,11 @@ def is_taken(out: Path) -> bool:
     return out.exists() and (not out.is_dir() or any(out.iterdir()) or out.samefile(os.curdir))
 
 
-def write_whole(file: FileIO, data: bytes | memoryview) -> None:
+def write_all(file: FileIO, data: bytes | memoryview) -> None:
     """Write all of some bytes to an unbuffered file, which may take them bit by bit."""
-    left = memoryview(data)
-    while left:
-        left = left[file.write(left) :]
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[file.write(remaining) :]
 
 
 def flush_to_disk(path: Path) -> None:
@@ -263,7 +263,7 @@ def committed(names: dict[Path, Path]) -> Iterator[None]:
 
 @contextmanager
 def replaced_file(path: Path, temporary: Path | None = None) -> Iterator[Path]:
-    """A name to write a file under, which then takes the place of `path`; raises `DiskError`."""
+    """Yield a name to write a file under, which then replaces `path`; raises `DiskError`."""
     temporary = temporary or partial_file(path)
     with writing(path), committed({temporary: path}):
         yield temporary
@@ -312,10 +312,10 @@ class HashedFile:
         self.size = size
         self._digest = hashlib.sha256()
         self._file: FileIO = path.open("r+b" if size else "wb", buffering=0)
-        left = size
-        while left and (block := self._file.read(min(left, _READ))):
+        remaining = size
+        while remaining and (block := self._file.read(min(remaining, _READ))):
             self._digest.update(block)
-            left -= len(block)
+            remaining -= len(block)
         self._file.truncate()
 
     def write(self, data: bytes | memoryview) -> None:
@@ -323,7 +323,7 @@ class HashedFile:
         view = memoryview(data)
         for begin in range(0, len(view), _BLOCK):
             block = view[begin : begin + _BLOCK]
-            write_whole(self._file, block)
+            write_all(self._file, block)
             self._digest.update(block)
         self.size += len(view)
 
@@ -351,20 +351,20 @@ def write_parts(path: Path, parts: Iterable[bytes | memoryview]) -> Record:
 
 
 # what follows a value may recurse through it, down to Python's own limit
-DEEPEST = 64
+MAX_DEPTH = 64
 
 
 class NestedTooDeep(ValueError):
-    """JSON that is nested deeper than `DEEPEST`."""
+    """JSON that is nested deeper than `MAX_DEPTH`."""
 
     def __init__(self) -> None:
-        super().__init__(f"nested deeper than {DEEPEST} levels")
+        super().__init__(f"nested deeper than {MAX_DEPTH} levels")
 
 
 def parse_json(text: bytes | str, *, unique: bool = False) -> Any:  # noqa: ANN401
     """Return the value of JSON, in UTF-8 where it is bytes; `ValueError` for anything else.
 
-    The same for values that are nested deeper than `DEEPEST`, and with `unique` for an object in
+    The same for values that are nested deeper than `MAX_DEPTH`, and with `unique` for an object in
     which a name occurs twice.
     """
     try:
@@ -372,21 +372,21 @@ def parse_json(text: bytes | str, *, unique: bool = False) -> Any:  # noqa: ANN4
         value = json.loads(written, object_pairs_hook=_no_duplicates if unique else None)
     except RecursionError as error:
         raise NestedTooDeep from error
-    if written.count("[") + written.count("{") > DEEPEST and _too_deep(value):
+    if written.count("[") + written.count("{") > MAX_DEPTH and _too_deep(value):
         raise NestedTooDeep
     return value
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    results = dict(pairs)
+    if len(results) < len(pairs):
         raise ValueError("a name occurs twice")
-    return found
+    return results
 
 
 def _too_deep(value: object) -> bool:
     level: list[Any] = [value]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         level = [
             child
             for node in level
@@ -423,8 +423,8 @@ def read_json(
         # bytes that are no UTF-8, numbers of thousands of digits
         raise error(f"not JSON: {damage}", where=path, remedy=remedy) from damage
     if not isinstance(data, kind):
-        what = "object" if kind is dict else "list"
-        raise error(f"holds no JSON {what}", where=path, remedy=remedy)
+        problem = "object" if kind is dict else "list"
+        raise error(f"holds no JSON {problem}", where=path, remedy=remedy)
     return data
 
 

@@ -114,15 +114,18 @@ def library() -> ctypes.CDLL | None:
             "bertsmith again, or in a checkout: python hatch_build.py"
         )
         return None
-    asked = os.environ.get("BERTSMITH_KERNELS", "")
-    if asked not in ("", "none", *INSTRUCTION_SETS.values()):
-        known = ", ".join([*INSTRUCTION_SETS.values(), "none"])
-        say(f"BERTSMITH_KERNELS is {printable(asked, 40)} and has no effect: it can be {known}")
+    requested = os.environ.get("BERTSMITH_KERNELS", "")
+    if requested not in ("", "none", *INSTRUCTION_SETS.values()):
+        choices = ", ".join([*INSTRUCTION_SETS.values(), "none"])
+        say(
+            f"BERTSMITH_KERNELS is {printable(requested, 40)} and has no effect: it can be "
+            f"{choices}"
+        )
     library.bs_instruction_set.restype = c_int32
-    found = library.bs_instruction_set()
-    if found == _FAILED_TEST:
+    result = library.bs_instruction_set()
+    if result == _FAILED_TEST:
         say("the native kernels fail their test on this processor and are not used")
-    if found not in INSTRUCTION_SETS:
+    if result not in INSTRUCTION_SETS:
         return None
     library.bs_encoder_new.restype = c_void_p
     library.bs_encoder_new.argtypes = [
@@ -146,12 +149,12 @@ def check(status: int) -> None:
 
 def _interface_of(library: ctypes.CDLL) -> list[int]:
     """Return the version of a library's interface and the sizes of its structures."""
-    found = (c_int64 * 6)()
+    result = (c_int64 * 6)()
     try:
-        library.bs_interface(found)
+        library.bs_interface(result)
     except AttributeError:
         return []
-    return list(found)
+    return list(result)
 
 
 def instruction_set() -> str | None:

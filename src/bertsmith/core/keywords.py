@@ -44,25 +44,29 @@ def python_function(
     docstring of `run` is taken. The function raises `ConfigError` for arguments that do not fit.
     """
     options = options_of(config)
-    places = [option.name for option in options.values() if option.positional]
+    positional = [option.name for option in options.values() if option.positional]
 
     def function(*values: Any, **keywords: Any) -> Any:  # noqa: ANN401
-        given = dict(zip(places, values, strict=False))
-        if len(values) > len(places) or not given.keys().isdisjoint(flat(keywords, ())):
+        arguments = dict(zip(positional, values, strict=False))
+        if len(values) > len(positional) or not arguments.keys().isdisjoint(flat(keywords, ())):
             raise ConfigError(
                 f"{name} has too many arguments",
-                remedy=f"by position it takes {', '.join(places)} alone",
+                remedy=f"by position it takes {', '.join(positional)} alone",
             )
         with python_terms(config):
-            return run(configured(config, given | keywords, defaults=defaults, spelled=in_python))
+            return run(
+                configured(config, arguments | keywords, defaults=defaults, spelled=in_python)
+            )
 
-    own = [option for option in options.values() if "." not in option.name]
+    top_level = [option for option in options.values() if "." not in option.name]
     function.__name__ = function.__qualname__ = name
-    lines = [f"    {in_python(option)}: {option.explanation}" for option in own]
+    lines = [f"    {in_python(option)}: {option.explanation}" for option in top_level]
     described = description or inspect.getdoc(run) or ""
     function.__doc__ = "\n".join([described, "", "Args:", *lines])
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        sorted(map(_parameter, own), key=lambda each: (each.kind, each.default is not each.empty))
+        sorted(
+            map(_parameter, top_level), key=lambda each: (each.kind, each.default is not each.empty)
+        )
     )
     return function
 
@@ -84,10 +88,10 @@ def python_terms(*configs: type[Config]) -> Iterator[None]:
 
     Values after options of these configs become those of keywords; commands stay as they are.
     """
-    options = {name: each for config in configs for name, each in options_of(config).items()}
+    options = {name: value for config in configs for name, value in options_of(config).items()}
 
-    def keyword_of(found: re.Match[str]) -> str:
-        name, value = found["name"], found["value"]
+    def keyword_of(match: re.Match[str]) -> str:
+        name, value = match["name"], match["value"]
         option = options.get(name)
         if option is None and (switch := options.get(name.removeprefix("no-"))) is not None:
             return f"{in_python(switch)}=False"

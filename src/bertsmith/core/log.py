@@ -33,7 +33,7 @@ from bertsmith.core.printable import printable, printable_lines
 SECONDS_BETWEEN_LINES = 30.0
 _SLOW = 0.5
 _UNITS = ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"))
-LONGEST_LINE = 4000
+MAX_LINE_LENGTH = 4000
 """Characters of a line of result that are shown; a foreign string in it is shorter."""
 
 
@@ -86,17 +86,17 @@ console = Console(
 
 def say(line: str = "") -> None:
     """Print one line of result to standard error, where progress bars do not disturb it."""
-    line = printable(line, LONGEST_LINE)
+    line = printable(line, MAX_LINE_LENGTH)
     if _screens:
         _screens[-1].say(line)
     else:
         console.print(line)
 
 
-def complain(line: str) -> None:
+def print_error(line: str) -> None:
     """Print the one line on standard error with which the program ends."""
     # no console: whoever is in the middle of drawing may hold its lock for ever
-    _standard_error.write(f"bertsmith: {printable(line, LONGEST_LINE)}\n")
+    _standard_error.write(f"bertsmith: {printable(line, MAX_LINE_LENGTH)}\n")
     _standard_error.flush()
 
 
@@ -136,7 +136,7 @@ class _Rate(ProgressColumn):
     """Units done a second, in thousands or millions where that reads better."""
 
     def render(self, task: Task) -> Text:
-        """The rate of one bar."""
+        """Return the rate of one bar."""
         unit = task.fields["unit"]
         speed = task.finished_speed or task.speed
         return Text("" if speed is None or not unit else _rate(speed, unit))
@@ -179,7 +179,7 @@ def shown_on(screen: Screen) -> Iterator[None]:
         _screens.pop()
 
 
-class _DrawnBar:
+class _TerminalBar:
     """One bar on a terminal."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
@@ -203,7 +203,7 @@ class _DrawnBar:
         self._progress.remove_task(self._task)
 
 
-class ToldBar:
+class LogBar:
     """The progress of work whose output is no terminal: a line in the log every 30 seconds."""
 
     def __init__(
@@ -242,35 +242,35 @@ class ToldBar:
 
     def line(self) -> str:
         """Return the progress, the time taken and left, and the note."""
-        since, first = self._first or (self._began, 0.0)
-        speed = (self._done - first) / max(self._told - since, 1e-9)
+        start, first = self._first or (self._began, 0.0)
+        speed = (self._done - first) / max(self._told - start, 1e-9)
         shown = [f"{timedelta(seconds=round(self._told - self._began))} elapsed"]
         if self._unit and speed > 0:
-            done = f"{short_number(self._done)} {self._unit}"
-            shown.insert(0, f"{done}, {_rate(speed, self._unit)}")
+            progress_ = f"{short_number(self._done)} {self._unit}"
+            shown.insert(0, f"{progress_}, {_rate(speed, self._unit)}")
         if self._total and speed > 0:
-            left = max(self._total - self._done, 0.0) / speed
+            seconds_left = max(self._total - self._done, 0.0) / speed
             shown.insert(0, f"{100 * min(self._done / self._total, 1):.0f} %")
             # of a run without an end in sight it is more than there are days to count
             with suppress(OverflowError):
-                shown.append(f"{timedelta(seconds=round(left))} left")
+                shown.append(f"{timedelta(seconds=round(seconds_left))} left")
         return f"{self._description}: " + " · ".join([*shown, *filter(None, [self._note])])
 
 
 @contextmanager
 def progress(description: str, total: float | None, unit: str = "") -> Iterator[Bar]:
-    """A bar with rate, elapsed and remaining time on a terminal; elsewhere a line now and then."""
+    """Yield a bar with rate, elapsed and remaining time; without a terminal, occasional lines."""
     if _screens:
         yield _screens[-1].bar(description, total, unit)
     elif not _standard_error.isatty():
-        yield ToldBar(description, total, unit)
+        yield LogBar(description, total, unit)
     else:
         with _drawing() as drawing:
             yield _drawn(drawing, description, total, unit)
 
 
 def _drawing() -> Progress:
-    """The place where bars are drawn, one below the other; there is one at a time."""
+    """Return the place where bars are drawn, one below the other; there is one at a time."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
@@ -283,9 +283,9 @@ def _drawing() -> Progress:
     return Progress(*columns, console=console, transient=True)
 
 
-def _drawn(drawing: Progress, description: str, total: float | None, unit: str) -> _DrawnBar:
+def _drawn(drawing: Progress, description: str, total: float | None, unit: str) -> _TerminalBar:
     shown = printable(description)
-    return _DrawnBar(drawing, drawing.add_task(shown, total=total, unit=unit, note=""))
+    return _TerminalBar(drawing, drawing.add_task(shown, total=total, unit=unit, note=""))
 
 
 class Bars:
@@ -294,10 +294,10 @@ class Bars:
     Where the output is no terminal, lines show that one alone, with the share of each task.
     """
 
-    def __init__(self, whole: Bar, drawing: Progress | None = None) -> None:
-        self._whole = whole
+    def __init__(self, total_bar: Bar, drawing: Progress | None = None) -> None:
+        self._whole = total_bar
         self._drawing = drawing
-        self._drawn: dict[str, _DrawnBar] = {}
+        self._drawn: dict[str, _TerminalBar] = {}
         self._shares: dict[str, float] = {}
         self._ended = 0
 
@@ -330,7 +330,7 @@ class Bars:
 def progress_of_several(description: str, count: int) -> Iterator[Bars]:
     """Yield the bars of so many tasks, some of which run at the same time."""
     if not _standard_error.isatty():
-        yield Bars(ToldBar(description, count, ""))
+        yield Bars(LogBar(description, count, ""))
         return
     with _drawing() as drawing:
         yield Bars(_drawn(drawing, description, count, ""), drawing)
@@ -344,11 +344,11 @@ def _rate(speed: float, unit: str) -> str:
 
 
 def short_number(value: float) -> str:
-    """A count as people read it: ``950``, ``12.3k``, ``4.56M``, in the unit of what is shown."""
+    """Return a count as people read it: ``950``, ``12.3k``, ``4.56M``."""
     for divisor, suffix in _UNITS:
         number = value / divisor
-        whole = divisor == 1 or abs(number) >= 100
-        shown = f"{number:z.0f}" if whole else f"{number:z.3g}"
+        is_whole = divisor == 1 or abs(number) >= 100
+        shown = f"{number:z.0f}" if is_whole else f"{number:z.3g}"
         if abs(float(shown)) < 1000:
             return f"{shown}{suffix}"
     return f"{value / 1e15:.3g}P"

@@ -72,7 +72,7 @@ class Option:
         """The words that it can be; empty for an option that can be anything."""
         kinds = (self.hint, *typing.get_args(self.hint))
         literals = [kind for kind in kinds if typing.get_origin(kind) is typing.Literal]
-        words = tuple(str(each) for kind in literals for each in typing.get_args(kind))
+        words = tuple(str(word) for kind in literals for word in typing.get_args(kind))
         return ("true", "false") if bool in kinds and self.hint is not bool else words
 
     @property
@@ -88,9 +88,9 @@ def options_of(config: type[Config]) -> Mapping[str, Option]:
 
 @cache
 def _all_options(config: Any) -> Mapping[str, Option]:  # noqa: ANN401 (mypy finds no hash of it)
-    found = sorted(_options(config, "", (), config), key=lambda option: len(option.path))
-    assert len({option.name for option in found}) == len(found), "two options of one name"
-    return {option.name: option for option in found}
+    results = sorted(_options(config, "", (), config), key=lambda option: len(option.path))
+    assert len({option.name for option in results}) == len(results), "two options of one name"
+    return {option.name: option for option in results}
 
 
 def _options(
@@ -100,21 +100,21 @@ def _options(
     for field in dataclasses.fields(config):
         if field.metadata.get("option") is False:
             continue
-        hint, own = hints[field.name], (*path, field.name)
+        hint, option_path = hints[field.name], (*path, field.name)
         name = prefix + field.metadata.get("name", field.name.replace("_", "-"))
         if (nested := _nested(hint)) is not None:
             inner = prefix if field.metadata.get("inline") else f"{name}."
             default = _default(field)
-            for option in _options(nested, inner, own, nested):
+            for option in _options(nested, inner, option_path, nested):
                 yield dataclasses.replace(
                     option,
-                    default=_inside(default, option, len(own)),
+                    default=_inside(default, option, len(option_path)),
                     in_absent_group=option.in_absent_group or default is None,
                 )
             continue
         yield Option(
             name=name,
-            path=own,
+            path=option_path,
             hint=hint,
             default=_default(field),
             positional=bool(field.metadata.get("positional")),
@@ -125,8 +125,8 @@ def _options(
 def _nested(hint: Any) -> type[Config] | None:  # noqa: ANN401
     """Return the config that a field holds, or may hold beside None."""
     kinds = () if typing.get_origin(hint) is tuple else (hint, *typing.get_args(hint))
-    found = (each for each in kinds if isinstance(each, type) and issubclass(each, Config))
-    return next(found, None)
+    result = (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Config))
+    return next(result, None)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:  # noqa: ANN401
@@ -147,12 +147,12 @@ def _inside(default: Any, option: Option, depth: int) -> Any:  # noqa: ANN401
 @cache
 def _explanations(config: Any) -> dict[str, str]:  # noqa: ANN401 (as above)
     """Return the strings below the fields of a config, and of those that it inherits from."""
-    found: dict[str, str] = {}
-    for each in reversed(config.__mro__):
-        if not issubclass(each, Config) or each is Config:
+    results: dict[str, str] = {}
+    for base in reversed(config.__mro__):
+        if not issubclass(base, Config) or base is Config:
             continue
         try:
-            source = inspect.getsource(each)
+            source = inspect.getsource(base)
         except OSError:
             # a package without its source, or a class made on the fly
             continue
@@ -166,8 +166,8 @@ def _explanations(config: Any) -> dict[str, str]:  # noqa: ANN401 (as above)
                 and isinstance(after.value, ast.Constant)
                 and isinstance(after.value.value, str)
             ):
-                found[field.target.id] = " ".join(after.value.value.split())
-    return found
+                results[field.target.id] = " ".join(after.value.value.split())
+    return results
 
 
 def flat(values: Mapping[str, Any], groups: Collection[str], prefix: str = "") -> dict[str, Any]:
@@ -175,16 +175,16 @@ def flat(values: Mapping[str, Any], groups: Collection[str], prefix: str = "") -
 
     Raises `ConfigError` for an option that is there twice, such as by `a_b` and `a-b`.
     """
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for key, value in values.items():
         name = prefix + str(key).rstrip("_").replace("_", "-")
         inner = value.to_dict() if isinstance(value, Config) else value
         is_group = isinstance(inner, Mapping) and name in groups
         below = flat(inner, groups, f"{name}.") if is_group else {name: value}
-        if twice := found.keys() & below:
+        if twice := results.keys() & below:
             raise ConfigError(f"{min(twice)} is given twice", remedy="leave one of them out")
-        found |= below
-    return found
+        results |= below
+    return results
 
 
 def groups_of(config: type[Config]) -> set[str]:
@@ -209,7 +209,9 @@ def similar(name: str, known: Collection[str]) -> str | None:
     """Return the known name that somebody may have meant by another one, if there is one."""
     plain = name.replace("_", "-")
     plain = _FOREIGN.get(plain, plain)
-    last = [each for each in known if each.rpartition(".")[2] == plain.rpartition(".")[2]]
+    last = [
+        candidate for candidate in known if candidate.rpartition(".")[2] == plain.rpartition(".")[2]
+    ]
     close = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=0.6)
     return plain if plain in known else next(iter((*last, *close)), None)
 
@@ -230,24 +232,24 @@ def nested_values(
 
     Raises `ConfigError` for an option that does not exist and for a value of another type.
     """
-    known, data = options_of(config), dict[str, Any]()
+    options, data = options_of(config), dict[str, Any]()
     for name, value in flat(values, groups_of(config)).items():
-        option = known.get(name)
+        option = options.get(name)
         if option is None:
             none = Option(
                 name=name, path=(), hint=None, default=None, positional=False, group=config
             )
-            names = {each: spelled(option) for each, option in known.items()}
+            names = {key: spelled(option) for key, option in options.items()}
             raise unknown_option(spelled(none), names)
         texts = value if isinstance(value, list | tuple) else (value,)
         if any("\0" in str(text) for text in texts):
             raise ConfigError(f"{spelled(option)} holds a zero byte", remedy="leave it out")
         if any(isinstance(text, float) and math.isnan(text) for text in texts):
             raise ConfigError(f"{spelled(option)} is not a number", remedy="give a number")
-        place = data
+        level = data
         for group in option.path[:-1]:
-            place = place.setdefault(group, {})
-        place[option.path[-1]] = typed_value(value, option.hint, spelled(option), None)
+            level = level.setdefault(group, {})
+        level[option.path[-1]] = typed_value(value, option.hint, spelled(option), None)
     return data
 
 
@@ -294,10 +296,10 @@ def _group_defaults(config: type[Config]) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for option in options_of(config).values():
         if len(option.path) > 1 and not option.in_absent_group:
-            place = data
+            level = data
             for group in option.path[:-1]:
-                place = place.setdefault(group, {})
-            place[option.path[-1]] = plain_value(option.default)
+                level = level.setdefault(group, {})
+            level[option.path[-1]] = plain_value(option.default)
     return data
 
 
@@ -319,14 +321,14 @@ def effective_values(
 
     Options that have to be given and are not are left out, and groups that are None by default.
     """
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     below = _merged(defaults(data), data)
     for option in options_of(config).values():
-        place: Any = below
+        level: Any = below
         for name in option.path:
-            place = place.get(name, REQUIRED) if isinstance(place, Mapping) else REQUIRED
-        if place is REQUIRED and not option.in_absent_group:
-            place = option.default
-        if place is not REQUIRED:
-            found[option.name] = plain_value(place)
-    return found
+            level = level.get(name, REQUIRED) if isinstance(level, Mapping) else REQUIRED
+        if level is REQUIRED and not option.in_absent_group:
+            level = option.default
+        if level is not REQUIRED:
+            results[option.name] = plain_value(level)
+    return results

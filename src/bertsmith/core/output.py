@@ -63,21 +63,21 @@ def print_json(content: Mapping[str, Any] | Sequence[Any], *, readable: bool = F
 def _finite(value: Any) -> Any:  # noqa: ANN401
     """Return JSON values with null for numbers that JSON cannot write."""
     if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_table(table: Table) -> None:
     """Write a table."""
     # rendered first: rich ends the program by itself when nobody reads any more
-    drawn = io.StringIO()
+    buffer = io.StringIO()
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns
-    Console(file=drawn, force_terminal=terminal, width=width, markup=False).print(table)
+    Console(file=buffer, force_terminal=terminal, width=width, markup=False).print(table)
     with _written():
-        sys.stdout.write(drawn.getvalue())
+        sys.stdout.write(buffer.getvalue())
 
 
 def flush() -> None:
@@ -110,8 +110,8 @@ class _OneThread(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Write text; returns its length."""
-        own = threading.get_ident() == self._thread
-        return int((self._output if own else self._others).write(text))
+        is_own_thread = threading.get_ident() == self._thread
+        return int((self._output if is_own_thread else self._others).write(text))
 
     def flush(self) -> None:
         """Hand on what was written."""
@@ -160,7 +160,7 @@ def open_closed_streams() -> None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
-def give_up_lost_streams() -> None:
+def discard_lost_streams() -> None:
     """Let nothing that cannot be written be tried again when the interpreter ends.
 
     It would complain, and end with a status of its own.

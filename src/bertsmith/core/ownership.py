@@ -28,9 +28,9 @@ from typing import Literal
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, DiskError, OutputTaken, RunFolderError, UserError
 from bertsmith.core.files import (
+    created_folder,
     flush_all,
     flush_to_disk,
-    made_folder,
     parse_json,
     replaced_file,
     writing,
@@ -71,15 +71,15 @@ def owned(lock: Path, *, of: Path, error: type[UserError] = RunFolderError) -> I
     with writing(lock):
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o644)
     try:
-        before = _read(handle)
+        earlier_owner = _read(handle)
         if not _taken(handle, lock):
-            raise _in_use(of, error, before or _read(handle))
-        _check_stale(handle, of, error, before)
+            raise _in_use(of, error, earlier_owner or _read(handle))
+        _check_stale(handle, of, error, earlier_owner)
         with suppress(OSError):  # the lock holds all the same where a full disk takes no name
             os.ftruncate(handle, 0)
             os.pwrite(handle, (json.dumps(_this_process().to_dict()) + "\n").encode(), 0)
         ended = threading.Event()
-        beating = threading.Thread(target=_beat, args=(handle, ended), daemon=True)
+        beating = threading.Thread(target=_heartbeat, args=(handle, ended), daemon=True)
         beating.start()
         try:
             yield
@@ -121,8 +121,8 @@ def _check_stale(handle: int, of: Path, error: type[UserError], owner: Owner | N
     """Tell of an owner that has left its lock; refuse if it may be alive on another machine."""
     if owner is None:
         return
-    this = _this_process()
-    if owner.boot != this.boot and owner.host != this.host:
+    this_process = _this_process()
+    if owner.boot != this_process.boot and owner.host != this_process.host:
         shown = os.fstat(handle).st_mtime
         os.utime(handle)  # the disk's own clock, not that of either machine
         silent = os.fstat(handle).st_mtime - shown
@@ -157,7 +157,7 @@ def _read(handle: int) -> Owner | None:
         return None
 
 
-def _beat(handle: int, ended: threading.Event) -> None:
+def _heartbeat(handle: int, ended: threading.Event) -> None:
     while not ended.wait(_BEAT):
         with suppress(OSError):
             os.utime(handle)
@@ -191,7 +191,7 @@ def claimed(out: Path, *, shown: Path | None = None) -> Iterator[None]:
             _held.discard(final)
 
 
-def unfinished(out: Path, purpose: Purpose = "partial") -> Path:
+def temporary_path(out: Path, purpose: Purpose = "partial") -> Path:
     """Return the name under which this process makes what will be `out`."""
     final = _final(out)
     return final.with_name(f".{final.name}.{purpose}-{os.getpid()}")
@@ -199,25 +199,25 @@ def unfinished(out: Path, purpose: Purpose = "partial") -> Path:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A name to write a file under, which replaces `path` in the end.
+    """Yield a name to write a file under, which replaces `path` in the end.
 
     Raises `OutputTaken` when another process is writing it; `DiskError`.
     """
-    with writing(path), claimed(path), replaced_file(path, unfinished(path)) as part:
+    with writing(path), claimed(path), replaced_file(path, temporary_path(path)) as part:
         yield part
 
 
 @contextmanager
 def new_folder(folder: Path, *, replaces: Callable[[Path], None] | None = None) -> Iterator[Path]:
-    """An empty folder to fill; it takes the name asked for once all of it is on the disk.
+    """Yield an empty folder to fill; it takes the name asked for once all of it is on the disk.
 
     The name must be free, or that of an empty folder, or of one to replace: `replaces` is called
     with it and raises an error if it must not be. A failure leaves the old folder as it was. Raises
     `OutputTaken` when another process is writing it; what the disk refuses is a `DiskError`.
     """
     final = folder.resolve()
-    fresh = unfinished(final)
-    with writing(folder), made_folder(final.parent), claimed(final, shown=folder):
+    fresh = temporary_path(final)
+    with writing(folder), created_folder(final.parent), claimed(final, shown=folder):
         if replaces is not None:
             replaces(final)
         try:
@@ -231,7 +231,7 @@ def new_folder(folder: Path, *, replaces: Callable[[Path], None] | None = None) 
             shutil.rmtree(fresh, ignore_errors=True)
 
 
-def place_aside(folder: Path) -> Path:
+def aside_path(folder: Path) -> Path:
     """Return where the predecessor of a folder is while its successor moves in."""
     return folder.with_name(f".{folder.name}.replaced")
 
@@ -239,7 +239,7 @@ def place_aside(folder: Path) -> Path:
 @contextmanager
 def _set_aside(folder: Path) -> Iterator[None]:
     """Move a folder out of the way of its successor, and back if that fails."""
-    aside = place_aside(folder)
+    aside = aside_path(folder)
     if folder.exists():
         shutil.rmtree(aside, ignore_errors=True)
         folder.rename(aside)
@@ -254,8 +254,8 @@ def _set_aside(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def staging_folder(out: Path) -> Iterator[Path]:
-    """An empty folder beside an output that this process has claimed, deleted in the end."""
-    folder = unfinished(out, "staging")
+    """Yield an empty folder beside an output that this process has claimed, deleted in the end."""
+    folder = temporary_path(out, "staging")
     with writing(out):
         folder.mkdir()
     try:
@@ -265,7 +265,7 @@ def staging_folder(out: Path) -> Iterator[Path]:
 
 
 def _final(out: Path) -> Path:
-    """The output by one name, whatever path leads to its folder."""
+    """Return the canonical path of an output, whatever path leads to its folder."""
     return out.parent.resolve() / (out.name or out.resolve().name)
 
 

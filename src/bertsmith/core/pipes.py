@@ -32,8 +32,8 @@ def standard_input_bytes() -> io.BufferedIOBase:
         kind = os.fstat(handle).st_mode
     except (OSError, ValueError):
         return stream
-    waits = stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or stat.S_ISCHR(kind)
-    if not waits or not hasattr(select, "poll"):
+    can_block = stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or stat.S_ISCHR(kind)
+    if not can_block or not hasattr(select, "poll"):
         return stream
     return io.BufferedReader(_Pipe(io.FileIO(handle, closefd=False)))
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from bertsmith.core.signals import held_back
+from bertsmith.core.signals import deferred_signals
 
 R = TypeVar("R")
 
@@ -27,7 +27,7 @@ class ProcessPool:
         Raises `BrokenProcessPool` when a process has been killed.
         """
         # a process may be started here; the executor itself ends them by SIGTERM
-        with held_back():
+        with deferred_signals():
             return self._executor.submit(function, *arguments)
 
 
@@ -35,7 +35,7 @@ class ProcessPool:
 def process_pool(
     processes: int, initializer: Callable[..., object] | None = None, *arguments: object
 ) -> Iterator[ProcessPool]:
-    """A pool of new interpreters; what has not been begun at the end of the block is dropped.
+    """Yield a pool of new interpreters; what has not been begun at the end of the block is dropped.
 
     Each calls `initializer`, a module's function, with `arguments` first, and ends with its parent.
     """

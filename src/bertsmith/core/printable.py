@@ -19,12 +19,12 @@ import unicodedata
 from html import escape
 from pathlib import Path
 
-LONGEST = 200
+MAX_LENGTH = 200
 """Characters shown of one string."""
 _SMALL = 0.1
 
 # more would run over the lines above and below; no orthography stacks as many
-_MOST_MARKS = 6
+_MAX_MARKS = 6
 # nothing is drawn for these although Unicode counts them as letters, marks or symbols
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d"
@@ -46,9 +46,9 @@ def counted(count: float, noun: str, nouns: str = "") -> str:
     return f"{number} {noun if count == 1 else nouns or f'{noun}s'}"
 
 
-def some_were(part: int, whole: int, noun: str) -> str:
+def count_with_verb(part: int, total: int, noun: str) -> str:
     """Return a part of a count as a subject with its verb: ``1 of 4 texts was``."""
-    return f"{part:,} of {counted(whole, noun)} {'was' if part == 1 else 'were'}"
+    return f"{part:,} of {counted(total, noun)} {'was' if part == 1 else 'were'}"
 
 
 def rounded(number: float) -> float:
@@ -62,21 +62,21 @@ def to_millionths(number: float) -> float:
     return round(number, 6) + 0.0
 
 
-def printable(text: object, longest: int = LONGEST) -> str:
+def printable(text: object, longest: int = MAX_LENGTH) -> str:
     """Return a string as one line that can be printed, of at most `longest` characters.
 
     Controls, line breaks, invisible and unassigned characters, bidirectional controls and lone
     surrogates become escapes (``\\x1b``, ``\\u202e``), as do combining marks beyond six in a row; a
     string that is longer ends in an ellipsis. The result is its own printable form.
     """
-    whole = str(text)
-    shown = whole[: longest + 1]
+    full_text = str(text)
+    shown = full_text[: longest + 1]
     if not (shown.isascii() and shown.isprintable()):
         shown = _escaped(shown)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 
-def printable_lines(text: str, longest: int = LONGEST) -> str:
+def printable_lines(text: str, longest: int = MAX_LENGTH) -> str:
     """Return a text of several lines, each of them printable."""
     return "\n".join(printable(line, longest) for line in text.split("\n"))
 
@@ -97,12 +97,12 @@ def shell_word(path: object) -> str:
     return f"$'{''.join(plain)}'"
 
 
-def html(text: object, longest: int = LONGEST) -> str:
+def html(text: object, longest: int = MAX_LENGTH) -> str:
     """Return a string for a page or an attribute of HTML: printable, its markup escaped."""
     return escape(printable(text, longest))
 
 
-def markdown(text: object, longest: int = LONGEST) -> str:
+def markdown(text: object, longest: int = MAX_LENGTH) -> str:
     """Return a string for running text or a table of Markdown, read as plain text there.
 
     Escapes what begins emphasis, code, links, mentions, tables, formulas and HTML.
@@ -137,15 +137,15 @@ def _escaped(text: str) -> str:
     """Return a string with escapes for what is not to be printed."""
     shown: list[str] = []
     marks = 0
-    for place, character in enumerate(text):
+    for position, character in enumerate(text):
         if character in _JOINERS:
-            following = text[place + 1 : place + 2]
-            flood = marks >= _MOST_MARKS and _is_mark(following)
+            following = text[position + 1 : position + 2]
+            flood = marks >= _MAX_MARKS and _is_mark(following)
             if not flood and _takes_joiners(following) and _takes_joiners("".join(shown[-1:])):
                 shown.append(character)
                 continue
         marks = marks + 1 if _is_mark(character) else 0
-        if _is_plain(character) and marks <= _MOST_MARKS and not _INVISIBLE.match(character):
+        if _is_plain(character) and marks <= _MAX_MARKS and not _INVISIBLE.match(character):
             shown.append(character)
         else:
             shown.append(_escape(character))

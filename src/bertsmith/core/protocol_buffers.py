@@ -10,104 +10,104 @@ from collections.abc import Iterator
 from typing import Final
 
 _VARINT, _LONG, _BYTES, _SHORT = 0, 1, 2, 5
-_MOST_VARINT: Final = 10
+_MAX_VARINT: Final = 10
 
 Value = int | bytes
 
 
-class Damaged(ValueError):
+class DamagedMessage(ValueError):
     """Bytes that are no message."""
 
 
 def fields(data: bytes) -> Iterator[tuple[int, Value]]:
-    """The numbers and values of a message's fields; those of fixed size as their bytes.
+    """Yield the numbers and values of a message's fields; those of fixed size as their bytes.
 
-    Nothing is allocated beyond the bytes given. Raises `Damaged`.
+    Nothing is allocated beyond the bytes given. Raises `DamagedMessage`.
     """
-    place = 0
-    while place < len(data):
-        key, place = read_varint(data, place)
+    offset = 0
+    while offset < len(data):
+        key, offset = read_varint(data, offset)
         kind = key & 7
         if kind == _VARINT:
-            number, place = read_varint(data, place)
+            number, offset = read_varint(data, offset)
             yield key >> 3, number
             continue
         if kind == _BYTES:
-            size, place = read_varint(data, place)
+            size, offset = read_varint(data, offset)
         elif kind in (_LONG, _SHORT):
             size = 8 if kind == _LONG else 4
         else:
-            raise Damaged(f"a field of the unknown kind {kind}")
-        if size > len(data) - place:
-            raise Damaged("a field that is longer than its message")
-        yield key >> 3, data[place : place + size]
-        place += size
+            raise DamagedMessage(f"a field of the unknown kind {kind}")
+        if size > len(data) - offset:
+            raise DamagedMessage("a field that is longer than its message")
+        yield key >> 3, data[offset : offset + size]
+        offset += size
 
 
-def read_varint(data: bytes, place: int) -> tuple[int, int]:
-    """A number of seven bits a byte, the lowest first, and where what follows begins."""
+def read_varint(data: bytes, offset: int) -> tuple[int, int]:
+    """Return a number of seven bits a byte, the lowest first, and where what follows begins."""
     number = 0
-    for count, byte in enumerate(data[place : place + _MOST_VARINT]):
+    for count, byte in enumerate(data[offset : offset + _MAX_VARINT]):
         number |= (byte & 0x7F) << 7 * count
         if byte < 0x80:
-            return number % (1 << 64), place + count + 1
-    raise Damaged("a number without an end")
+            return number % (1 << 64), offset + count + 1
+    raise DamagedMessage("a number without an end")
 
 
 def as_bytes(value: Value) -> bytes:
-    """A value that must be bytes, a text or a message. Raises `Damaged`."""
+    """Return a value that must be bytes, a text or a message. Raises `DamagedMessage`."""
     if not isinstance(value, bytes):
-        raise Damaged("a number in place of a text")
+        raise DamagedMessage("a number in place of a text")
     return value
 
 
 def as_text(value: Value) -> str:
-    """A value that must be a text. Raises `Damaged`."""
+    """Return a value that must be a text. Raises `DamagedMessage`."""
     try:
         return as_bytes(value).decode()
     except UnicodeDecodeError as error:
-        raise Damaged("a text is not UTF-8") from error
+        raise DamagedMessage("a text is not UTF-8") from error
 
 
 def as_number(value: Value) -> int:
-    """A value that must be a whole number, below zero too. Raises `Damaged`."""
+    """Return a value that must be a whole number, below zero too. Raises `DamagedMessage`."""
     if isinstance(value, bytes):
-        raise Damaged("a text in place of a number")
+        raise DamagedMessage("a text in place of a number")
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def as_float(value: Value) -> float:
-    """A value that must be a number of four bytes. Raises `Damaged`."""
+    """Return a value that must be a number of four bytes. Raises `DamagedMessage`."""
     data = as_bytes(value)
     if len(data) != 4:
-        raise Damaged("a score is not a number")
+        raise DamagedMessage("a score is not a number")
     return float(struct.unpack("<f", data)[0])
 
 
 def number_field(number: int, value: int) -> bytes:
-    """A field of a whole number."""
+    """Return a field of a whole number."""
     return varint(number << 3 | _VARINT) + varint(value % (1 << 64))
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """A field of a text or a message."""
+    """Return a field of a text or a message."""
     return varint(number << 3 | _BYTES) + varint(len(value)) + value
 
 
 def fixed_field(number: int, value: int) -> bytes:
-    """A field of a whole number in four bytes."""
+    """Return a field of a whole number in four bytes."""
     return varint(number << 3 | _SHORT) + value.to_bytes(4, "little")
 
 
 def float_field(number: int, value: float) -> bytes:
-    """A field of a number in four bytes."""
+    """Return a field of a number in four bytes."""
     return varint(number << 3 | _SHORT) + struct.pack("<f", value)
 
 
 def varint(number: int) -> bytes:
-    """A number, at least 0, of seven bits a byte, the lowest first."""
-    done = bytearray()
+    """Return a number, at least 0, of seven bits a byte, the lowest first."""
+    encoded = bytearray()
     while number >= 0x80:
-        done.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes((*done, number))
+    return bytes((*encoded, number))

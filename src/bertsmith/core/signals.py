@@ -55,16 +55,16 @@ def handled(handle: Callable[[int], None], *, interrupt: bool = True) -> Iterato
         _received.terminate |= number != signal.SIGINT
         handle(number)
 
-    wanted = STOPPING if interrupt else _TERMINATE
-    before = {
+    signals = STOPPING if interrupt else _TERMINATE
+    earlier = {
         number: signal.signal(number, receive)
-        for number in wanted
+        for number in signals
         if signal.getsignal(number) != signal.SIG_IGN
     }
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in earlier.items():
             signal.signal(number, handler)
 
 
@@ -81,7 +81,7 @@ def termination_as_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def deferred_signals() -> Iterator[None]:
     """Hold back what asks for an end until the block has ended, and then handle it.
 
     A `KeyboardInterrupt` in the middle of starting a process would leave one that nobody ends. It
@@ -92,11 +92,11 @@ def held_back() -> Iterator[None]:
     received: list[int] = []
     try:
         with handled(received.append):
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, set(STOPPING) - {signal.SIGTERM})
+            earlier = signal.pthread_sigmask(signal.SIG_BLOCK, set(STOPPING) - {signal.SIGTERM})
             try:
                 yield
             finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
     finally:
         for number in received:
             signal.raise_signal(number)

@@ -154,7 +154,7 @@ class Purpose(Enum):
 
 
 def bits(key: Bits | np.uint64, counter: NDArray[np.integer] | int) -> Bits:
-    """64 random bits for each key and counter, broadcast against each other."""
+    """Return 64 random bits for each key and counter, broadcast against each other."""
     with np.errstate(over="ignore"):
         mixed = np.asarray(key) + (np.asarray(counter).astype(np.uint64) + np.uint64(1)) * _STEP
         mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
@@ -176,16 +176,16 @@ def stream(purpose: Purpose, *parts: int) -> np.uint64:
 
 
 def uniform(key: Bits | np.uint64, counter: NDArray[np.integer] | int) -> NDArray[np.float64]:
-    """Uniform numbers in [0, 1) with 53 bits."""
+    """Return uniform numbers in [0, 1) with 53 bits."""
     return np.asarray((bits(key, counter) >> np.uint64(11)) * 2.0**-53)
 
 
-def below(
+def random_integers(
     limit: NDArray[np.integer] | int, key: Bits | np.uint64, counter: NDArray[np.integer] | int
 ) -> NDArray[np.int64]:
-    """Integers in [0, limit); biased by less than limit / 2^64."""
-    drawn = bits(key, counter) % np.asarray(limit).astype(np.uint64)
-    return np.asarray(drawn, np.int64)
+    """Return integers in [0, limit); biased by less than limit / 2^64."""
+    numbers = bits(key, counter) % np.asarray(limit).astype(np.uint64)
+    return np.asarray(numbers, np.int64)
 
 
 def permuted(position: NDArray[np.integer], size: int, key: np.uint64) -> NDArray[np.int64]:
@@ -200,9 +200,9 @@ def permuted(position: NDArray[np.integer], size: int, key: np.uint64) -> NDArra
     value = np.array(position, np.uint64)
     outside = np.ones(value.shape, bool)
     while outside.any():
-        left, right = value[outside] >> half, value[outside] & mask
+        high, low = value[outside] >> half, value[outside] & mask
         for turn in rounds:
-            left, right = right, left ^ (bits(turn, right) & mask)
-        value[outside] = (left << half) | right
+            high, low = low, high ^ (bits(turn, low) & mask)
+        value[outside] = (high << half) | low
         outside = value >= size
     return value.astype(np.int64)

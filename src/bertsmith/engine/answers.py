@@ -49,7 +49,7 @@ FORWARD = Forward()
 def class_probabilities(
     model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> NDArray[np.float32]:
-    """The probability of every class for every text, (texts, labels); each text has one class."""
+    """Return the probability of each class for every text, (texts, labels), which has one class."""
     logits = text_outputs(model, examples, forward)
     return torch.from_numpy(logits).softmax(-1).numpy()
 
@@ -57,7 +57,7 @@ def class_probabilities(
 def label_probabilities(
     model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> NDArray[np.float32]:
-    """The probability of every output for every text, (texts, labels), each for itself."""
+    """Return the probability of every output for every text, (texts, labels), each for itself."""
     logits = text_outputs(model, examples, forward)
     return torch.from_numpy(logits).sigmoid().numpy()
 
@@ -65,27 +65,27 @@ def label_probabilities(
 def text_outputs(
     model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> NDArray[np.float32]:
-    """The classifier's outputs for every text, (texts, labels); means over a text's windows."""
+    """Return the classifier's outputs for every text, (texts, labels), means over its windows."""
     sequences = np.diff(examples.starts)
-    found = np.empty((len(examples), len(model.config.labels)), np.float32)
+    results = np.empty((len(examples), len(model.config.labels)), np.float32)
     for units, batch in forward.batches(model, examples):
         logits = model.classify(_at_pooled(model, batch), batch)
-        found[units] = _means(_host(logits), sequences[units])
-    return found
+        results[units] = _means(_host(logits), sequences[units])
+    return results
 
 
 def option_scores(
     model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> list[NDArray[np.float32]]:
-    """For every question the probability of each of its options, (options,)."""
+    """Return for every question the probability of each of its options, (options,)."""
     sequences = np.diff(examples.starts)
-    found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
+    results: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
     for units, batch in forward.batches(model, examples):
         scores = model.choose(_at_pooled(model, batch), batch).float().cpu()
         parts = scores.split(sequences[units].tolist())
         for unit, part in zip(units.tolist(), parts, strict=True):
-            found[unit] = part.softmax(-1).numpy()
-    return found
+            results[unit] = part.softmax(-1).numpy()
+    return results
 
 
 def _at_pooled(model: Model, batch: Batch) -> Encoded:
@@ -98,7 +98,7 @@ def _host(values: Tensor) -> NDArray[np.float32]:
 
 
 def _means(outputs: NDArray[np.float32], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Means over runs of rows of these sizes."""
+    """Return means over runs of rows of these sizes."""
     if len(sizes) == len(outputs):
         return outputs
     begins = np.cumsum(sizes) - sizes
@@ -115,28 +115,28 @@ def next_sentence_probabilities(
     Of a BERT that the second text is the next one and no random one (Devlin et al. 2018, section
     3.1), of an ALBERT that the two are in order (Lan et al. 2019, section 3.1).
     """
-    found = np.empty(len(examples), np.float32)
+    results = np.empty(len(examples), np.float32)
     for units, batch in forward.batches(model, examples):
         shares = model.next_sentence(_at_pooled(model, batch), batch).float().softmax(-1)
-        found[units] = shares[:, 0].cpu().numpy()
-    return found
+        results[units] = shares[:, 0].cpu().numpy()
+    return results
 
 
 def tag_probabilities(
     model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> list[NDArray[np.float32]]:
-    """For every unit the probability of every tag at each of its places, (places, labels)."""
+    """Return for every unit the probability of each tag at each of its places, (places, labels)."""
     assert examples.places is not None
-    found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
+    results: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
     for units, batch in forward.batches(model, examples):
         places = [examples.places[unit] for unit in units.tolist()]
         at = torch.from_numpy(np.concatenate(places)).to(model.device)
-        sizes = torch.tensor([len(each) for each in places])
+        sizes = torch.tensor([len(place) for place in places])
         at = at + batch.starts.repeat_interleave(sizes.to(model.device))
         shares = _tags(model, batch, at).float().softmax(-1).cpu()
         for unit, part in zip(units.tolist(), shares.split(sizes.tolist()), strict=True):
-            found[unit] = part.numpy()
-    return found
+            results[unit] = part.numpy()
+    return results
 
 
 def _tags(model: Model, batch: Batch, at: torch.Tensor) -> TagLogits:
@@ -145,7 +145,7 @@ def _tags(model: Model, batch: Batch, at: torch.Tensor) -> TagLogits:
     return model.tag(model.encoder(batch, at=read).rows(at))
 
 
-LONGEST_ANSWER = 30
+MAX_ANSWER_LENGTH = 30
 CANDIDATES = 20
 
 Scores = NDArray[np.float32]
@@ -163,23 +163,23 @@ class Candidate:
 def span_logits(
     model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> list[Scores]:
-    """For every window the logits of beginning and end at each of its tokens, (length, 2)."""
-    found: list[Scores] = [np.empty(0, np.float32)] * len(examples)
+    """Return for every window the logits of beginning and end at each token, (length, 2)."""
+    results: list[Scores] = [np.empty(0, np.float32)] * len(examples)
     for units, batch in forward.batches(model, examples):
         logits = model.span(model.encoder(batch).last).float().cpu()
         for unit, part in zip(units.tolist(), logits.split(list(batch.lengths)), strict=True):
-            found[unit] = part.numpy()
-    return found
+            results[unit] = part.numpy()
+    return results
 
 
 def candidates(logits: Scores, begin: int, allowed: NDArray[np.bool_]) -> list[Candidate]:
-    """The best spans of a window of a text, the best first.
+    """Return the best spans of a window of a text, the best first.
 
     `logits` (tokens, 2) are those of the text's tokens in the window, `begin` the number of the
     first; only tokens that are `allowed` (tokens,) begin a span.
     """
     tokens = len(logits)
-    widths = min(LONGEST_ANSWER, tokens)
+    widths = min(MAX_ANSWER_LENGTH, tokens)
     scores = np.full((widths, tokens), -np.inf, np.float32)
     starts = np.where(allowed, logits[:, 0], -np.inf)
     for width in range(widths):

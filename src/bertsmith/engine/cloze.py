@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.batches.examples import EncodedExamples
-from bertsmith.batches.fitting import Ids, Segments
+from bertsmith.batches.truncation import Ids, Segments
 from bertsmith.engine.answers import Forward
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -53,8 +53,8 @@ def predictions(
         inside = torch.tensor([places[number][n] for number, n in own], dtype=torch.int64)
         sizes = torch.tensor([len(places[number]) for number in numbers.tolist()])
         starts = batch.starts.repeat_interleave(sizes.to(batch.ids.device))
-        at = starts + inside.to(batch.ids.device)
-        rows = model.encoder(batch, at=at).last
+        tokens = starts + inside.to(batch.ids.device)
+        rows = model.encoder(batch, at=tokens).last
         for begin in range(0, len(own), ROWS_PROJECTED):
             part = slice(begin, begin + ROWS_PROJECTED)
             logits = model.masked_lm(rows[part])[:, : tokenizer.size].float()
@@ -65,8 +65,8 @@ def cloze_predictions(
     model: Model, tokenizer: Tokenizer, clozes: Sequence[Cloze], forward: Forward
 ) -> Iterator[tuple[list[int], Tensor]]:
     """Yield numbers of clozes, in any order, and the log-probabilities there."""
-    ids, segments = [each.ids for each in clozes], [each.segments for each in clozes]
-    places = [[each.place] for each in clozes]
+    ids, segments = [cloze.ids for cloze in clozes], [cloze.segments for cloze in clozes]
+    places = [[cloze.place] for cloze in clozes]
     for keys, shares in predictions(model, tokenizer, ids, segments, places, forward):
         yield [number for number, _ in keys], shares
 
@@ -79,13 +79,13 @@ def log_probabilities(
     forward: Forward,
 ) -> list[NDArray[np.float64]]:
     """Return the log-probability of each of the `targets` of each cloze, (targets,) per cloze."""
-    found: list[NDArray[np.float64]] = [np.empty(0)] * len(clozes)
+    results: list[NDArray[np.float64]] = [np.empty(0)] * len(clozes)
     for numbers, shares in cloze_predictions(model, tokenizer, clozes, forward):
-        asked = [targets[number] for number in numbers]
-        sizes = [len(each) for each in asked]
+        requested = [targets[number] for number in numbers]
+        sizes = [len(request) for request in requested]
         rows = torch.arange(len(numbers)).repeat_interleave(torch.tensor(sizes))
-        flat = torch.tensor([each for own in asked for each in own], dtype=torch.int64)
+        flat = torch.tensor([item for wanted in requested for item in wanted], dtype=torch.int64)
         values = shares[rows.to(shares.device), flat.to(shares.device)].double().cpu()
         for number, part in zip(numbers, values.split(sizes), strict=True):
-            found[number] = part.numpy()
-    return found
+            results[number] = part.numpy()
+    return results

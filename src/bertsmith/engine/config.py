@@ -23,7 +23,7 @@ POOLINGS: tuple[VectorPooling, ...] = get_args(VectorPooling)
 MERGING: dict[str, Merging] = {"word-mean": "mean", "word-first": "first", "word-sum": "sum"}
 
 
-MOST_THREADS = 1024
+MAX_THREADS = 1024
 """Beyond these the libraries below end the process instead of refusing."""
 
 
@@ -41,9 +41,9 @@ class EngineConfig(Config):
 
     def __post_init__(self) -> None:
         check_least(self, {"threads": 1})
-        if self.threads is not None and self.threads > MOST_THREADS:
+        if self.threads is not None and self.threads > MAX_THREADS:
             raise ConfigError(
-                f"--threads is {self.threads}", remedy=f"it must be at most {MOST_THREADS}"
+                f"--threads is {self.threads}", remedy=f"it must be at most {MAX_THREADS}"
             )
 
 

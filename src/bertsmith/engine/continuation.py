@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.batches.examples import EncodedExamples
-from bertsmith.batches.fitting import Ids
+from bertsmith.batches.truncation import Ids
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.engine.answers import Forward
@@ -56,23 +56,25 @@ class TextContinuation:
         """Encode texts as texts begin in training: [CLS], and no [SEP] yet."""
         begin = np.array([self._tokenizer.cls_id], np.int32)
         ids = [np.concatenate([begin, self._ids_of(example)]) for example in examples]
-        return EncodedExamples.of(ids, [np.zeros(len(each), np.int8) for each in ids])
+        return EncodedExamples.of(ids, [np.zeros(len(text), np.int8) for text in ids])
 
     def _ids_of(self, example: Example) -> Ids:
         tokenizer, longest = self._tokenizer, self._longest
         (ids,) = tokenizer.encode([example.text])
-        what = ""
+        problem = ""
         if example.text_pair is not None:
-            what = "is a pair of texts, but a model continues single texts"
+            problem = "is a pair of texts, but a model continues single texts"
             remedy = "leave the second out"
         elif tokenizer.mask_id in ids:
-            what = f"holds {tokenizer.vocabulary[tokenizer.mask_id]}, and the model continues texts"
+            problem = (
+                f"holds {tokenizer.vocabulary[tokenizer.mask_id]}, and the model continues texts"
+            )
             remedy = "end the text where the continuation is to begin"
         elif len(ids) + 1 >= longest:
-            what = f"the text fills the {longest} tokens that the model reads"
+            problem = f"the text fills the {longest} tokens that the model reads"
             remedy = "keep only its end"
-        if what:
-            raise ExampleError(what, where=example.source, line=example.line, remedy=remedy)
+        if problem:
+            raise ExampleError(problem, where=example.source, line=example.line, remedy=remedy)
         return ids
 
     def outputs(
@@ -96,10 +98,10 @@ class TextContinuation:
     def decode(self, request: Request[Example], output: list[int]) -> Continuation:
         """Return the new tokens, and their text with the blank that stands before it."""
         begin = len(request.encoded.ids[0])
-        before = self._tokenizer.decode(output[1:begin])
-        whole = self._tokenizer.decode(output[1:])
-        goes_on = whole.startswith(before)
-        text = whole[len(before) :] if goes_on else self._tokenizer.decode(output[begin:])
+        prompt_text = self._tokenizer.decode(output[1:begin])
+        full_text = self._tokenizer.decode(output[1:])
+        goes_on = full_text.startswith(prompt_text)
+        text = full_text[len(prompt_text) :] if goes_on else self._tokenizer.decode(output[begin:])
         return Continuation(ids=np.array(output[begin:], np.int64), text=text)
 
 
@@ -116,31 +118,33 @@ def _extend(
     if not free:
         return
     ids = [np.array(texts[number], np.int32) for number in free]
-    encoded = EncodedExamples.of(ids, [np.zeros(len(each), np.int8) for each in ids])
+    encoded = EncodedExamples.of(ids, [np.zeros(len(text), np.int8) for text in ids])
     specials = torch.tensor(sorted(tokenizer.special_ids), device=model.device)
     for units, batch in forward.batches(model, encoded):
         last = model.encoder(batch, at=batch.offsets[1:] - 1).last
         numbers = [free[unit] for unit in units.tolist()]
-        for part, own in zip(last.split(_TEXTS), _parts(numbers), strict=True):
+        for part, row_numbers in zip(last.split(_TEXTS), _split(numbers), strict=True):
             # a table may have more rows than there are pieces
             logits = model.masked_lm(part)[:, : tokenizer.size].float()
             logits = logits.index_fill(1, specials, -torch.inf)
-            for number, token in zip(own, _chosen(logits, own, draws, config), strict=True):
+            for number, token in zip(
+                row_numbers, _choose_tokens(logits, row_numbers, draws, config), strict=True
+            ):
                 texts[number].append(token)
 
 
-def tempered(logits: Tensor, temperature: float) -> Tensor:
+def apply_temperature(logits: Tensor, temperature: float) -> Tensor:
     """Return probabilities, in float64, of logits or log-probabilities at a temperature above 0."""
     exact = logits.double()
     # of differences from the highest: divided by a very small number these are 0 or infinite
     return ((exact - exact.amax(1, keepdim=True)) / temperature).softmax(1)
 
 
-def _parts(numbers: list[int]) -> list[list[int]]:
+def _split(numbers: list[int]) -> list[list[int]]:
     return [numbers[begin : begin + _TEXTS] for begin in range(0, len(numbers), _TEXTS)]
 
 
-def _chosen(
+def _choose_tokens(
     logits: Tensor,
     numbers: Sequence[int],
     draws: Sequence[np.random.Generator],
@@ -149,7 +153,7 @@ def _chosen(
     """Return a token for each text, the likeliest or one that its own generator draws."""
     if not config.temperature:
         return logits.argmax(1).tolist()
-    sums = tempered(logits, config.temperature).cumsum(1)
+    sums = apply_temperature(logits, config.temperature).cumsum(1)
     points = [[draws[number].random()] for number in numbers]
     at = torch.tensor(points, dtype=torch.float64, device=logits.device) * sums[:, -1:]
     return torch.searchsorted(sums, at, right=True)[:, 0].tolist()

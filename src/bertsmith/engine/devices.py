@@ -33,9 +33,9 @@ def device_named(name: str) -> torch.device:
         )
     if not torch.cuda.is_available():
         built = torch.version.cuda is not None
-        why = "finds no GPU it can use" if built else "was built without support for GPUs"
+        reason = "finds no GPU it can use" if built else "was built without support for GPUs"
         raise ConfigError(
-            f"--device is {name}, and torch {torch.__version__} {why}",
+            f"--device is {name}, and torch {torch.__version__} {reason}",
             remedy="leave --device out" if built else "install torch with CUDA, or leave it out",
         )
     device, count = torch.device(name), torch.cuda.device_count()
@@ -48,48 +48,48 @@ def device_named(name: str) -> torch.device:
 
 
 def training_precision(
-    wanted: TrainingPrecision, device: torch.device, kept: Precision | None = None
+    requested: TrainingPrecision, device: torch.device, earlier: Precision | None = None
 ) -> Precision:
-    """Return the number format of training; auto is the one `kept` by the run that is resumed.
+    """Return the number format of training; auto is the one `earlier` by the run that is resumed.
 
     Without one it is bf16 where the device multiplies it natively: elsewhere it is emulated, on a
     processor with AVX2 at a sixtieth of the speed of float32 products. Says so where it is wanted.
     """
     native = multiplies_bf16(device)
-    if wanted == "auto":
-        return kept or ("bf16" if native else "fp32")
-    if wanted == "bf16" and not native:
+    if requested == "auto":
+        return earlier or ("bf16" if native else "fp32")
+    if requested == "bf16" and not native:
         kind = "GPU" if device.type == "cuda" else "processor"
         say(f"this {kind} has no instructions for bf16: training is many times faster in fp32")
-    return wanted
+    return requested
 
 
 def multiplies_bf16(device: torch.device) -> bool:
     """Return whether torch multiplies bf16 on a device by instructions made for it."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return _has("_is_avx512_bf16_supported") or has_tiles()
+    return _has_feature("_is_avx512_bf16_supported") or has_amx()
 
 
-def has_tiles() -> bool:
+def has_amx() -> bool:
     """Return whether the processor multiplies bf16 by tiles (AMX)."""
-    return _has("_is_amx_tile_supported")
+    return _has_feature("_is_amx_tile_supported")
 
 
-def _has(check: str) -> bool:
+def _has_feature(check: str) -> bool:
     """Return whether torch finds a feature of the processor; False where it cannot tell."""
-    found = getattr(torch.cpu, check, None)
-    return found is not None and bool(found())
+    result = getattr(torch.cpu, check, None)
+    return result is not None and bool(result())
 
 
 @contextmanager
 def threads_of_torch(count: int | None) -> Iterator[None]:
     """Let torch compute with so many threads meanwhile; None for as many as before."""
-    before = torch.get_num_threads()
-    if count not in (None, before):
+    earlier = torch.get_num_threads()
+    if count not in (None, earlier):
         torch.set_num_threads(count)
     try:
         yield
     finally:
-        if torch.get_num_threads() != before:
-            torch.set_num_threads(before)
+        if torch.get_num_threads() != earlier:
+            torch.set_num_threads(earlier)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bertsmith.batches.examples import EncodedExamples, encode_examples
-from bertsmith.batches.fitting import Ids, Segments, encode_pair
+from bertsmith.batches.truncation import Ids, Segments, encode_pair
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.printable import counted
 from bertsmith.engine.answers import FORWARD, Forward
@@ -25,8 +25,8 @@ from bertsmith.engine.predictor import (
     Outputs,
     Predictor,
     Request,
-    by_request,
-    joined,
+    join_requests,
+    split_by_request,
     text_length,
 )
 from bertsmith.network.batch import Batch
@@ -66,7 +66,7 @@ of all layers without the embeddings.
 
 
 def layer_mix(name: str, layers: int) -> LayerMix:
-    """The mix of a name in a model of so many layers.
+    """Return the mix of a name in a model of so many layers.
 
     A name of `NAMED`, a layer's number from 0 (the embeddings), ``mix:FILE`` for a mix that was
     learned and kept as JSON, or ``mix:W,W,...`` for a factor a layer, with the embeddings or
@@ -77,18 +77,18 @@ def layer_mix(name: str, layers: int) -> LayerMix:
     if name.startswith(_MIX):
         return _checked(_mix(name.removeprefix(_MIX), layers), name, layers)
     if name not in NAMED:
-        known = ", ".join(NAMED)
+        names = ", ".join(NAMED)
         raise ConfigError(
             f"there is no layer {name!r}",
-            remedy=f"name one of 0 to {layers}, {known}, or mix:FILE, or mix:WEIGHT,WEIGHT,...",
+            remedy=f"name one of 0 to {layers}, {names}, or mix:FILE, or mix:WEIGHT,WEIGHT,...",
         )
-    least, made = NAMED[name]
-    if layers < least:
+    min_layers, mix = NAMED[name]
+    if layers < min_layers:
         raise ConfigError(
             f"layer is {name!r}, and the model has {counted(layers, 'layer')}",
             remedy="name another",
         )
-    return made(layers)
+    return mix(layers)
 
 
 def _mix(value: str, layers: int) -> LayerMix:
@@ -151,7 +151,7 @@ def merged(
     words: NDArray[np.int64],
     merging: Merging,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Vectors (words, width) of the words that pieces stand for, and the spans (words, 2) of these.
+    """Return vectors (words, width) of the words that pieces stand for, and their spans (words, 2).
 
     `vectors` is (pieces, width), `pieces` (pieces, 2) their spans in the order of the text. A piece
     belongs to the word in which it begins, or to the next where that is a blank; a word without a
@@ -177,7 +177,7 @@ _HELD = 2**27
 _NO_SPANS = np.zeros((0, 2), np.int64)
 
 
-def for_model(config: FeatureConfig, model: Model) -> FeatureConfig:
+def resolve_pooling(config: FeatureConfig, model: Model) -> FeatureConfig:
     """Return the config with the pooling that suits a model in place of auto."""
     if config.pool != "auto":
         return config
@@ -213,24 +213,24 @@ def read_text(
     """
     if example.text_pair is not None:
         return _read_pair(tokenizer, example, longest=longest, alone=spans or long == "windows")
-    places = None
+    spans_ = None
     if spans:
         encoding = tokenizer.encode_spans(example.text)
-        found = encoding.ids
-        places = np.stack([encoding.starts, encoding.ends], axis=1).astype(np.int64)
+        result = encoding.ids
+        spans_ = np.stack([encoding.starts, encoding.ends], axis=1).astype(np.int64)
     else:
-        (found,) = tokenizer.encode([example.text])
-    parts = [found[: longest - 2]]
+        (result,) = tokenizer.encode([example.text])
+    parts = [result[: longest - 2]]
     if long == "windows":
-        edges = window_edges(tokenizer.continues[found], longest - 2)
-        parts = [found[begin:end] for begin, end in pairwise(edges)]
+        edges = window_edges(tokenizer.continues[result], longest - 2)
+        parts = [result[begin:end] for begin, end in pairwise(edges)]
     read = sum(map(len, parts))
     sequences = [encode_pair(tokenizer, part, None, longest=longest) for part in parts]
     return ReadText(
         ids=[ids for ids, _ in sequences],
         segments=[segments for _, segments in sequences],
-        spans=None if places is None else places[:read],
-        left_out=len(found) - read,
+        spans=None if spans_ is None else spans_[:read],
+        left_out=len(result) - read,
     )
 
 
@@ -245,8 +245,8 @@ def _read_pair(tokenizer: Tokenizer, example: Example, *, longest: int, alone: b
     encoded = encode_examples(tokenizer, [example.text], [example.text_pair], longest=longest)
     left_out = 0
     if encoded.cut[0]:
-        whole = tokenizer.encode([example.text, example.text_pair or ""])
-        left_out = sum(map(len, whole)) + tokenizer.specials_around(pair=True) - longest
+        text_encoding = tokenizer.encode([example.text, example.text_pair or ""])
+        left_out = sum(map(len, text_encoding)) + tokenizer.specials_around(pair=True) - longest
     return ReadText(ids=encoded.ids, segments=encoded.segments, spans=None, left_out=left_out)
 
 
@@ -292,7 +292,7 @@ def features(
     rows: int = ROWS,
     forward: Forward = FORWARD,
 ) -> Iterator[TextFeatures]:
-    """The features of a stream of examples, in their order and in constant memory.
+    """Return the features of a stream of examples, in their order and in constant memory.
 
     `after` are layers on top of pooled vectors, as some sentence-transformers folders have them.
     What a vector is does not depend on the other examples of its batch. Raises `ConfigError` for a
@@ -304,8 +304,8 @@ def features(
 
 
 def width(model: Model, config: FeatureConfig, after: Sequence[nn.Module] = ()) -> int:
-    """The length of the vectors; raises `ConfigError` as `features` does."""
-    config, encoder = for_model(config, model), model.config.encoder
+    """Return the length of the vectors; raises `ConfigError` as `features` does."""
+    config, encoder = resolve_pooling(config, model), model.config.encoder
     mix = layer_mix(config.layer, encoder.layers)
     size = encoder.hidden * mix.parts * len(config.kinds)
     for layer in after:
@@ -324,7 +324,7 @@ class Features:
         after: Sequence[nn.Module],
     ) -> None:
         """`after` are layers on top of pooled vectors; raises `ConfigError` as `features` does."""
-        config = for_model(config, model)
+        config = resolve_pooling(config, model)
         self._tokenizer, self._config, self._after = tokenizer, config, after
         encoder = model.config.encoder
         self._mix: LayerMix = layer_mix(config.layer, encoder.layers)
@@ -341,11 +341,11 @@ class Features:
                 remedy="leave the prompt out, and lower-case the text yourself",
             )
 
-    def rows(self, most: int) -> int:
+    def rows(self, max_rows: int) -> int:
         """Return how many texts to hold at once."""
         if self._config.unit == "text":
-            return most
-        return max(1, min(most, _HELD // (4 * self._width * self._longest)))
+            return max_rows
+        return max(1, min(max_rows, _HELD // (4 * self._width * self._longest)))
 
     def characters(self, example: Example) -> int:
         """Return the length of a text or pair."""
@@ -356,14 +356,14 @@ class Features:
         read = [
             read_text(
                 self._tokenizer,
-                self._as_read(example),
+                self._prepare_text(example),
                 longest=self._longest,
                 long=self._config.truncation,
                 spans=self._config.unit != "text",
             )
             for example in examples
         ]
-        sequences = [list(zip(each.ids, each.segments, strict=True)) for each in read]
+        sequences = [list(zip(text.ids, text.segments, strict=True)) for text in read]
         return EncodedExamples.windows(sequences, read)
 
     def outputs(
@@ -374,21 +374,21 @@ class Features:
     ) -> Sequence[Any]:
         """Return the vector of each text, or those of the tokens of each of its sequences."""
         with forward_only(model, forward.precision):
-            found = self._of_sequences(model, joined(requests), forward)
-            own = by_request(requests, found)
+            result = self._sequence_vectors(model, join_requests(requests), forward)
+            outputs = split_by_request(requests, result)
             if self._config.unit != "text":
-                return own
-            return list(self._of_texts(requests, own, together=not forward.alone))
+                return outputs
+            return list(self._text_vectors(requests, outputs, fused_linear=not forward.alone))
 
     def decode(self, request: Request[Example], output: Any) -> TextFeatures:  # noqa: ANN401
         """Return the features of a text."""
         (text,) = request.encoded.sidecar
         if self._config.unit == "text":
             return self._features(request.example, text, output)
-        return self._of_rows(request.example, text, output)
+        return self._row_features(request.example, text, output)
 
-    def _as_read(self, example: Example) -> Example:
-        """The example with the prompt, and lower-cased where that is asked for."""
+    def _prepare_text(self, example: Example) -> Example:
+        """Return the example with the prompt, and lower-cased where that is asked for."""
         config = self._config
         text, pair = config.prompt + example.text, example.text_pair
         # of tokens and words the tokenizer does it, which knows their places in the text as given
@@ -396,21 +396,23 @@ class Features:
             text, pair = text.lower(), None if pair is None else pair.lower()
         return replace(example, text=text, text_pair=pair)
 
-    def _of_sequences(
+    def _sequence_vectors(
         self, model: Model, encoded: EncodedExamples, forward: Forward
     ) -> list[NDArray[np.float32]]:
         """Return the vector (width,) of each sequence, or those (length, width) of its tokens."""
-        found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(encoded)
+        results: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(encoded)
         for indices, batch in forward.batches(model, encoded):
-            vectors = self._of_batch(model, batch).float().cpu().numpy()
-            whole = self._config.unit == "text"
-            own = list(vectors) if whole else np.split(vectors, np.cumsum(batch.lengths)[:-1])
-            for index, vector in zip(indices.tolist(), own, strict=True):
-                found[index] = vector
-        return found
+            vectors = self._batch_vectors(model, batch).float().cpu().numpy()
+            by_text = self._config.unit == "text"
+            vectors_by_sequence = (
+                list(vectors) if by_text else np.split(vectors, np.cumsum(batch.lengths)[:-1])
+            )
+            for index, vector in zip(indices.tolist(), vectors_by_sequence, strict=True):
+                results[index] = vector
+        return results
 
-    def _of_batch(self, model: Model, batch: Batch) -> Tensor:
-        """Vectors (sequences, width), or (tokens, width) where each token or word has one."""
+    def _batch_vectors(self, model: Model, batch: Batch) -> Tensor:
+        """Return vectors (sequences, width), or (tokens, width) if each token or word has one."""
         if self._config.pool == "pooler":
             read = model.pooled_places(batch)
             return model.pooled(model.encoder(batch, at=read), batch)
@@ -420,12 +422,12 @@ class Features:
             return hidden
         return pooled(cast("tuple[VectorPooling, ...]", self._config.kinds), hidden, batch.offsets)
 
-    def _of_texts(
+    def _text_vectors(
         self,
         requests: Sequence[Request[Example]],
-        own: Sequence[Outputs],
+        vectors_by_sequence: Sequence[Outputs],
         *,
-        together: bool,
+        fused_linear: bool,
     ) -> NDArray[np.float32]:
         """Return the vectors (texts, width), windows averaged by their tokens."""
         averaged = [
@@ -434,28 +436,28 @@ class Features:
             )
             if len(vectors) > 1
             else vectors[0]
-            for request, vectors in zip(requests, own, strict=True)
+            for request, vectors in zip(requests, vectors_by_sequence, strict=True)
         ]
         stacked = torch.from_numpy(np.stack(averaged))
         for layer in self._after:
             # the last bits of a product depend on the number of its rows
-            parts = [stacked] if together else stacked.split(1)
+            parts = [stacked] if fused_linear else stacked.split(1)
             stacked = torch.cat([layer(part) for part in parts])
         return stacked.numpy()
 
-    def _of_rows(
-        self, example: Example, text: ReadText, own: Sequence[NDArray[np.float32]]
+    def _row_features(
+        self, example: Example, text: ReadText, sequence_vectors: Sequence[NDArray[np.float32]]
     ) -> TextFeatures:
-        """The features of a text's tokens or words."""
+        """Return the features of a text's tokens or words."""
         assert text.spans is not None
-        inner = np.concatenate([vectors[1:-1] for vectors in own])
+        inner = np.concatenate([vectors[1:-1] for vectors in sequence_vectors])
         merging = MERGING.get(self._config.pool)
         if merging is not None:
             words = word_spans(example.text, self._config.words)
             vectors, spans = merged(inner, text.spans, words, merging)
             names = tuple(example.text[begin:end] for begin, end in spans.tolist())
         else:
-            vectors = np.concatenate([own[0][:1], inner, own[-1][-1:]])
+            vectors = np.concatenate([sequence_vectors[0][:1], inner, sequence_vectors[-1][-1:]])
             spans = np.pad(text.spans, ((1, 1), (0, 0)))
             pieces = np.concatenate(
                 [text.ids[0][:1], *(ids[1:-1] for ids in text.ids), text.ids[-1][-1:]]

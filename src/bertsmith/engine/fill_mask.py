@@ -15,7 +15,7 @@ from bertsmith.batches.examples import (
     EncodedExamples,
     encode_examples,
 )
-from bertsmith.batches.fitting import Ids, Segments
+from bertsmith.batches.truncation import Ids, Segments
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import FORWARD, Forward
 from bertsmith.engine.cloze import ROWS_PROJECTED, Cloze
@@ -55,7 +55,7 @@ class JointFilling:
     @property
     def probability(self) -> float:
         """The product of the probabilities, each given the words that were filled in before."""
-        return float(np.prod([each.probability for each in self.words]))
+        return float(np.prod([word.probability for word in self.words]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ def fill_masks(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Gaps:
+class _MaskedText:
     """A sequence with masks, and what stands `before` each of them in the text."""
 
     ids: Ids
@@ -107,30 +107,30 @@ class _Gaps:
     before: tuple[Before, ...]
 
     @classmethod
-    def of(cls, request: Request[Example], tokenizer: Tokenizer) -> _Gaps:
+    def of(cls, request: Request[Example], tokenizer: Tokenizer) -> _MaskedText:
         """Return the sequence of a request."""
         example, (ids,) = request.example, request.encoded.ids
         texts = [example.text] if example.text_pair is None else [example.text, example.text_pair]
         mask = re.escape(tokenizer.vocabulary[tokenizer.mask_id])
-        written = [(text, each.start()) for text in texts for each in re.finditer(mask, text)]
+        written = [(text, match.start()) for text in texts for match in re.finditer(mask, text)]
         places = np.flatnonzero(ids == tokenizer.mask_id).tolist()
         # a text that was cut has more masks than its ids
-        found = [
+        results = [
             before(tokenizer, text, at, ids, place)
             for (text, at), place in zip(written, places, strict=False)
         ]
-        assert len(found) == len(places)
-        return cls(ids=ids, segments=request.encoded.segments[0], before=tuple(found))
+        assert len(results) == len(places)
+        return cls(ids=ids, segments=request.encoded.segments[0], before=tuple(results))
 
     def cloze(self, place: int) -> Cloze:
         """Return the cloze of a place."""
         return Cloze(ids=self.ids, segments=self.segments, place=place)
 
-    def filled(self, mask: int, place: int, word: Pieces) -> _Gaps:
+    def filled(self, mask: int, place: int, word: Pieces) -> _MaskedText:
         """Return the same with a word in place of a mask, given its number and place."""
         cloze = with_pieces(self.cloze(place), word)
         others = self.before[:mask] + self.before[mask + 1 :]
-        return _Gaps(ids=cloze.ids, segments=cloze.segments, before=others)
+        return _MaskedText(ids=cloze.ids, segments=cloze.segments, before=others)
 
 
 class MaskFilling:
@@ -153,16 +153,16 @@ class MaskFilling:
         self._config = config or FillingConfig()
         self._longest = model.config.encoder.longest
         self._choices = {
-            place: [self._spelled(choice, place) for choice in self._config.choices]
+            place: [self._spell(choice, place) for choice in self._config.choices]
             for place in get_args(Before)
         }
 
-    def _spelled(self, choice: str, place: Before) -> Pieces:
+    def _spell(self, choice: str, place: Before) -> Pieces:
         """Return the pieces of a choice; raises `ConfigError`."""
         pieces = choice_pieces(self._tokenizer, choice, place)
         if not pieces or self._tokenizer.unknown_id in pieces:
-            what = f"the model's vocabulary cannot spell the choice {choice!r}"
-            raise ConfigError(what, remedy="leave it out")
+            problem = f"the model's vocabulary cannot spell the choice {choice!r}"
+            raise ConfigError(problem, remedy="leave it out")
         return pieces
 
     @property
@@ -183,8 +183,8 @@ class MaskFilling:
             [example.text_pair for example in examples],
             longest=self._longest,
         )
-        for example, own in zip(examples, encoded.by_row(), strict=True):
-            self.check(example, own)
+        for example, units in zip(examples, encoded.by_row(), strict=True):
+            self.check(example, units)
         return encoded
 
     def check(self, example: Example, encoded: EncodedExamples) -> None:
@@ -195,13 +195,18 @@ class MaskFilling:
         more = (self._most_pieces - 1) * (masks if self._config.joint else min(masks, 1))
         if encoded.cut[0] or len(encoded.ids[0]) + more > self._longest:
             words = f", words of {self._most_pieces} pieces included" if more else ""
-            what = f"the text is longer than the {self._longest} tokens that the model reads{words}"
+            problem = (
+                f"the text is longer than the {self._longest} tokens that the model reads{words}"
+            )
             remedy = f"keep only the text around {mask}"
         elif not masks:
-            what, remedy = f"no {mask} in the text", f"write {mask} where a word is to be filled in"
+            problem, remedy = (
+                f"no {mask} in the text",
+                f"write {mask} where a word is to be filled in",
+            )
         else:
             return
-        raise ExampleError(what, where=example.source, line=example.line, remedy=remedy)
+        raise ExampleError(problem, where=example.source, line=example.line, remedy=remedy)
 
     def outputs(
         self,
@@ -210,55 +215,56 @@ class MaskFilling:
         forward: Forward,
     ) -> list[Fillings]:
         """Return the likeliest fillings for each mask of each text."""
-        texts = [_Gaps.of(request, self._tokenizer) for request in requests]
-        found = self._filled(model, texts, forward)
+        texts = [_MaskedText.of(request, self._tokenizer) for request in requests]
+        result = self._fill(model, texts, forward)
         if not self._config.joint:
-            return [Fillings(masks=own) for own in found]
-        together = self._joint(model, texts, found, forward)
+            return [Fillings(masks=fillings) for fillings in result]
+        fused_linear = self._joint(model, texts, result, forward)
         return [
-            Fillings(masks=own, joint=joint) for own, joint in zip(found, together, strict=True)
+            Fillings(masks=fillings, joint=joint)
+            for fillings, joint in zip(result, fused_linear, strict=True)
         ]
 
-    def _words(self, model: Model, texts: Sequence[_Gaps], forward: Forward) -> list[Filled]:
+    def _words(self, model: Model, texts: Sequence[_MaskedText], forward: Forward) -> list[Filled]:
         """Return words for each mask of some sequences, the best first."""
         masks = [self._masks(text) for text in texts]
-        asked = [
+        masked_words = [
             (text.cloze(place), written)
             for text, places in zip(texts, masks, strict=True)
             for place, written in zip(places, text.before, strict=True)
         ]
         if self._config.choices:
-            found = self._chosen(model, asked, forward)
+            result = self._score_choices(model, masked_words, forward)
         else:
-            clozes = [cloze for cloze, _ in asked]
-            most = self._config.most_pieces
-            found = likely_words(
-                model, self._tokenizer, clozes, forward, most_pieces=most, top=self._top
+            clozes = [cloze for cloze, _ in masked_words]
+            max_pieces = self._config.most_pieces
+            result = likely_words(
+                model, self._tokenizer, clozes, forward, most_pieces=max_pieces, top=self._top
             )
-        rest = iter(found)
+        rest = iter(result)
         return [[next(rest) for _ in places] for places in masks]
 
-    def _masks(self, text: _Gaps) -> list[int]:
+    def _masks(self, text: _MaskedText) -> list[int]:
         return np.flatnonzero(text.ids == self._tokenizer.mask_id).tolist()
 
-    def _chosen(
+    def _score_choices(
         self, model: Model, masked: Sequence[tuple[Cloze, Before]], forward: Forward
     ) -> Filled:
         """Return all choices for each mask, the best first."""
-        asked = [(cloze, self._choices[written]) for cloze, written in masked]
-        scored = score_words(model, self._tokenizer, asked, forward)
+        masked_words = [(cloze, self._choices[written]) for cloze, written in masked]
+        scored = score_words(model, self._tokenizer, masked_words, forward)
         return [
             best_first(
                 Filling(choice, float(np.exp(total)), word, total)
                 for choice, word, total in zip(self._config.choices, words, totals, strict=True)
             )
-            for (_, words), totals in zip(asked, scored, strict=True)
+            for (_, words), totals in zip(masked_words, scored, strict=True)
         ]
 
     def _joint(
         self,
         model: Model,
-        masked: Sequence[_Gaps],
+        masked: Sequence[_MaskedText],
         alone: Sequence[Filled],
         forward: Forward,
     ) -> list[JointFilling]:
@@ -267,41 +273,43 @@ class MaskFilling:
         `alone` are the fillings of each mask beside the others masked.
         """
         texts = list(masked)
-        found = [list(own) for own in alone]
-        left = [list(range(len(own))) for own in alone]
+        results = [list(fillings) for fillings in alone]
+        open_masks = [list(range(len(fillings))) for fillings in alone]
         words: list[dict[int, Filling]] = [{} for _ in texts]
         while True:
-            for number, own in enumerate(found):
-                if own:
-                    best = max(range(len(own)), key=lambda mask: own[mask][0].score)
+            for number, fillings in enumerate(results):
+                if fillings:
+                    best = max(range(len(fillings)), key=lambda mask: fillings[mask][0].score)
                     place = self._masks(texts[number])[best]
-                    texts[number] = texts[number].filled(best, place, own[best][0].ids)
-                    words[number][left[number].pop(best)] = own[best][0]
-            open_ones = [number for number, own in enumerate(left) if own]
-            if not open_ones:
+                    texts[number] = texts[number].filled(best, place, fillings[best][0].ids)
+                    words[number][open_masks[number].pop(best)] = fillings[best][0]
+            open_texts = [number for number, fillings in enumerate(open_masks) if fillings]
+            if not open_texts:
                 break
-            again = self._filled(model, [texts[number] for number in open_ones], forward)
-            found = [[] for _ in texts]
-            for number, own in zip(open_ones, again, strict=True):
-                found[number] = own
+            refilled = self._fill(model, [texts[number] for number in open_texts], forward)
+            results = [[] for _ in texts]
+            for number, fillings in zip(open_texts, refilled, strict=True):
+                results[number] = fillings
         return [
-            JointFilling(words=tuple(own[mask] for mask in sorted(own)), order=tuple(own))
-            for own in words
+            JointFilling(
+                words=tuple(fillings[mask] for mask in sorted(fillings)), order=tuple(fillings)
+            )
+            for fillings in words
         ]
 
-    def _filled(self, model: Model, texts: Sequence[_Gaps], forward: Forward) -> list[Filled]:
+    def _fill(self, model: Model, texts: Sequence[_MaskedText], forward: Forward) -> list[Filled]:
         """Return the likeliest fillings for each mask of some sequences, the others masked."""
         if self._config.choices or self._config.most_pieces > 1:
             return self._words(model, texts, forward)
         encoded = EncodedExamples.of(
-            [each.ids for each in texts], [each.segments for each in texts]
+            [text.ids for text in texts], [text.segments for text in texts]
         )
-        found: list[Filled] = [[]] * len(texts)
+        results: list[Filled] = [[]] * len(texts)
         for indices, batch in forward.batches(model, encoded):
             fillings = _fillings(model, self._tokenizer, batch, self._top, self._among)
-            for index, own in zip(indices.tolist(), fillings, strict=True):
-                found[index] = own
-        return found
+            for index, fillings_of_text in zip(indices.tolist(), fillings, strict=True):
+                results[index] = fillings_of_text
+        return results
 
     def decode(self, request: Request[Example], output: Fillings) -> Fillings:
         """Return the fillings as they are."""
@@ -312,7 +320,7 @@ class MaskFilling:
 def _fillings(
     model: Model, tokenizer: Tokenizer, batch: Batch, top: int, among: Sequence[int]
 ) -> list[Filled]:
-    """For each sequence of a batch, for each of its masks, the likeliest pieces."""
+    """Return for each sequence of a batch, for each of its masks, the likeliest pieces."""
     at = torch.nonzero(batch.ids == tokenizer.mask_id)[:, 0]
     encoded = model.encoder(batch, at=at)
     owners = torch.searchsorted(batch.offsets, at, right=True) - 1
@@ -320,7 +328,7 @@ def _fillings(
     for part, owner in zip(at.split(ROWS_PROJECTED), owners.split(ROWS_PROJECTED), strict=True):
         # a table may have more rows than there are pieces
         logits = model.masked_lm(encoded.rows(part))[:, : tokenizer.size]
-        values, pieces = _chosen(logits, top, among)
+        values, pieces = _score_choices(logits, top, among)
         for sequence, shares, ids in zip(owner.tolist(), values, pieces, strict=True):
             fillings[sequence].append(
                 [
@@ -331,12 +339,12 @@ def _fillings(
     return fillings
 
 
-def _chosen(
+def _score_choices(
     logits: Tensor, top: int, among: Sequence[int]
 ) -> tuple[list[list[float]], list[list[int]]]:
     probabilities = logits.float().softmax(-1)
     if among:
-        asked = probabilities[:, list(among)].tolist()
-        return asked, [list(among) for _ in asked]
+        probabilities_of_choices = probabilities[:, list(among)].tolist()
+        return probabilities_of_choices, [list(among) for _ in probabilities_of_choices]
     values, pieces = probabilities.topk(min(top, probabilities.shape[-1]))
     return values.tolist(), pieces.tolist()

@@ -70,35 +70,35 @@ class TextScoring:
             [text for text in (example.text, example.text_pair) if text is not None]
             for example in examples
         ]
-        flat = [text for own in texts for text in own]
+        flat = [text for text_of_pair in texts for text in text_of_pair]
         encoded = encode_examples(self._tokenizer, flat, longest=self._longest)
-        grouped = encoded.grouped([len(own) for own in texts])
-        for example, own in zip(examples, grouped.by_row(), strict=True):
-            self._check(example, own)
+        grouped = encoded.grouped([len(text_of_pair) for text_of_pair in texts])
+        for example, text_of_pair in zip(examples, grouped.by_row(), strict=True):
+            self._check(example, text_of_pair)
         return grouped
 
     def _check(self, example: Example, encoded: EncodedExamples) -> None:
         mask_id = self._tokenizer.mask_id
         if encoded.cut[0]:
-            what = f"the text is longer than the {self._longest} tokens that the model reads"
+            problem = f"the text is longer than the {self._longest} tokens that the model reads"
             remedy = "split it into sentences"
         elif any(np.any(ids == mask_id) for ids in encoded.ids):
-            what = f"holds {self._tokenizer.vocabulary[mask_id]}, but every token is scored"
+            problem = f"holds {self._tokenizer.vocabulary[mask_id]}, but every token is scored"
             remedy = "write the word"
         else:
             return
-        raise ExampleError(what, where=example.source, line=example.line, remedy=remedy)
+        raise ExampleError(problem, where=example.source, line=example.line, remedy=remedy)
 
     def outputs(
         self, model: Model, requests: Sequence[Request[Example]], forward: Forward
     ) -> list[list[NDArray[np.float64]]]:
         """Return the log-probabilities of the tokens of each text of each request."""
-        whole = EncodedExamples.joined([request.encoded for request in requests])
-        score = self._from_left if self._causal else self._masked
-        found = iter(score(model, whole, forward))
-        return [[next(found) for _ in request.encoded.ids] for request in requests]
+        texts = EncodedExamples.joined([request.encoded for request in requests])
+        score = self._score_left_to_right if self._causal else self._score_masked
+        results = iter(score(model, texts, forward))
+        return [[next(results) for _ in request.encoded.ids] for request in requests]
 
-    def _masked(
+    def _score_masked(
         self, model: Model, texts: EncodedExamples, forward: Forward
     ) -> Iterator[NDArray[np.float64]]:
         """Yield the log-probabilities of each text, each of its tokens masked in its turn."""
@@ -106,7 +106,7 @@ class TextScoring:
         tokens = 0
         for ids, segments in zip(texts.ids, texts.segments, strict=True):
             clozes = list(self._clozes(ids, segments))
-            waiting.append((clozes, [[int(ids[each.place])] for each in clozes]))
+            waiting.append((clozes, [[int(ids[cloze.place])] for cloze in clozes]))
             tokens += len(clozes) * len(ids)
             if tokens >= _TOKENS:
                 yield from self._run(model, waiting, forward)
@@ -119,11 +119,11 @@ class TextScoring:
         texts: Sequence[tuple[list[Cloze], list[list[int]]]],
         forward: Forward,
     ) -> Iterator[NDArray[np.float64]]:
-        clozes = [each for own, _ in texts for each in own]
-        targets = [each for _, own in texts for each in own]
-        found = iter(log_probabilities(model, self._tokenizer, clozes, targets, forward))
+        clozes = [item for own, _ in texts for item in own]
+        targets = [item for _, own in texts for item in own]
+        results = iter(log_probabilities(model, self._tokenizer, clozes, targets, forward))
         for own, _ in texts:
-            yield np.concatenate([np.empty(0), *(next(found) for _ in own)])
+            yield np.concatenate([np.empty(0), *(next(results) for _ in own)])
 
     def _clozes(self, ids: NDArray[np.int32], segments: NDArray[np.int8]) -> Iterator[Cloze]:
         """Yield a sequence for each token of a text, masked by the rule that is asked for."""
@@ -137,20 +137,20 @@ class TextScoring:
             masked[place:end] = self._tokenizer.mask_id
             yield Cloze(ids=masked, segments=segments, place=place)
 
-    def _from_left(
+    def _score_left_to_right(
         self, model: Model, texts: EncodedExamples, forward: Forward
     ) -> Iterator[NDArray[np.float64]]:
         """Yield the log-probabilities of each text, each token given those before it."""
-        found = [np.zeros(len(ids) - 2) for ids in texts.ids]
-        places = [range(len(each)) for each in found]
+        results = [np.zeros(len(ids) - 2) for ids in texts.ids]
+        places = [range(len(result)) for result in results]
         for keys, shares in predictions(
             model, self._tokenizer, texts.ids, texts.segments, places, forward
         ):
             following = torch.tensor([int(texts.ids[number][place + 1]) for number, place in keys])
             values = shares.gather(1, following[:, None].to(shares.device))[:, 0].tolist()
             for (number, place), value in zip(keys, values, strict=True):
-                found[number][place] = value
-        yield from found
+                results[number][place] = value
+        yield from results
 
     def decode(
         self, request: Request[Example], output: list[NDArray[np.float64]]
@@ -158,7 +158,7 @@ class TextScoring:
         """Return the score of a text, or of each of a pair."""
         return tuple(
             TextScore(
-                pieces=tuple(self._tokenizer.shown(each) for each in ids[1:-1].tolist()),
+                pieces=tuple(self._tokenizer.shown(token) for token in ids[1:-1].tolist()),
                 log_probabilities=values,
             )
             for ids, values in zip(request.encoded.ids, output, strict=True)

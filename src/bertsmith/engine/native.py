@@ -26,7 +26,7 @@ _PRECISIONS: tuple[KernelPrecision, ...] = ("fp32", "bf16", "int8")
 _WIDEST_INT8 = 2**31 // (255 * 127)
 
 
-def cannot(
+def unsupported_reason(
     config: EncoderConfig, precision: KernelPrecision, instructions: str | None = None
 ) -> str | None:
     """Return why the kernels cannot compute an encoder in a precision, None if they can.
@@ -69,7 +69,7 @@ class NativeEncoder(nn.Module):
         held twice.
         """
         super().__init__()
-        assert cannot(encoder.config, precision, instructions) is None
+        assert unsupported_reason(encoder.config, precision, instructions) is None
         self.config, self.embeddings = encoder.config, encoder.embeddings
         self.threads = threads
         self._handle = _Handle(encoder, precision, instructions, release)
@@ -88,8 +88,8 @@ class NativeEncoder(nn.Module):
         last = torch.empty(rows if end == top else 0, hidden)
         pointers = (c_void_p * (top + 1))(*(_pointer(states.get(n)) for n in range(top + 1)))
         inputs = [
-            each.to(torch.int64).contiguous()
-            for each in (batch.ids, batch.segments, batch.positions, batch.offsets)
+            tensor.to(torch.int64).contiguous()
+            for tensor in (batch.ids, batch.segments, batch.positions, batch.offsets)
         ]
         places = None if read is None else read.to(torch.int64).contiguous()
         call = kernels.EncoderCall(
@@ -123,13 +123,13 @@ class _Handle:
         number = kernels.NUMBERS[chosen]
         shape = _shape(encoder, number, precision)
         # what the library reads where it is
-        turns = [_turns(encoder.config, theta) for theta in _thetas(encoder.config)]
+        turns = [_rotation_tables(encoder.config, theta) for theta in _thetas(encoder.config)]
         ends, self._kept = _ends(encoder, turns)
         blocks = (kernels.BlockWeights * len(encoder.blocks))()
         read: list[list[Tensor]] = [[] for _ in blocks]
-        for to, block, kept in zip(blocks, encoder.blocks, read, strict=True):
+        for to, block, tensors in zip(blocks, encoder.blocks, read, strict=True):
             assert isinstance(block, Block)
-            _fill(to, block, kept)
+            _set_block_addresses(to, block, tensors)
 
         def done(number: int) -> None:
             read[number].clear()
@@ -156,11 +156,11 @@ def _pointer(values: Tensor | None) -> int | None:
     return None if values is None else values.data_ptr()
 
 
-def _shape(encoder: Encoder, found: int, precision: KernelPrecision) -> kernels.EncoderShape:
+def _shape(encoder: Encoder, result: int, precision: KernelPrecision) -> kernels.EncoderShape:
     config = encoder.config
     table = encoder.embeddings.positions
     return kernels.EncoderShape(
-        instruction_set=found,
+        instruction_set=result,
         precision=_PRECISIONS.index(precision),
         hidden=config.hidden,
         heads=config.heads,
@@ -186,35 +186,37 @@ def _thetas(config: EncoderConfig) -> Sequence[float]:
     return (config.theta, config.local_theta) if config.positions == "rotary" else ()
 
 
-def _turns(config: EncoderConfig, theta: float) -> Tensor:
+def _rotation_tables(config: EncoderConfig, theta: float) -> Tensor:
     """Return the cosines and sines of all positions, (2, positions, head / 2)."""
-    found = rotation(torch.arange(config.longest), config.hidden // config.heads, theta)
-    return torch.stack([found.cosine[:, 0], found.sine[:, 0]])
+    result = rotation(torch.arange(config.longest), config.hidden // config.heads, theta)
+    return torch.stack([result.cosine[:, 0], result.sine[:, 0]])
 
 
 def _ends(encoder: Encoder, turns: Sequence[Tensor]) -> tuple[kernels.EncoderEnds, list[Tensor]]:
     """Return what lies before and after the blocks, and the tensors that have to be kept for it."""
-    kept = [*turns]
-    own = encoder.embeddings
+    tensors = [*turns]
+    embeddings = encoder.embeddings
 
     def table(module: nn.Module | None) -> int | None:
-        return None if module is None else _kept(module.weight, kept)
+        return None if module is None else _float32_address(module.weight, tensors)
 
     ends = kernels.EncoderEnds(
-        tokens=table(own.tokens),
-        segments=table(own.segments),
-        positions=table(own.positions),
-        norm=_affine(own.norm, kept),
-        widen=_affine(own.widen, kept),
-        final_norm=_affine(encoder.final_norm, kept),
+        tokens=table(embeddings.tokens),
+        segments=table(embeddings.segments),
+        positions=table(embeddings.positions),
+        norm=_affine(embeddings.norm, tensors),
+        widen=_affine(embeddings.widen, tensors),
+        final_norm=_affine(encoder.final_norm, tensors),
     )
     if turns:
-        ends.turns, ends.local_turns = (_pointer(each) for each in turns)
+        ends.turns, ends.local_turns = (_pointer(turn) for turn in turns)
         ends.turned_positions = encoder.config.longest
-    return ends, kept
+    return ends, tensors
 
 
-def _fill(to: kernels.BlockWeights, block: Block, kept: list[Tensor]) -> None:
+def _set_block_addresses(
+    weights: kernels.BlockWeights, block: Block, tensors: list[Tensor]
+) -> None:
     """Set the addresses of a block's weights, which are kept until they are packed."""
     attention, feed_forward = block.attention, block.feed_forward
     modules = {
@@ -224,19 +226,20 @@ def _fill(to: kernels.BlockWeights, block: Block, kept: list[Tensor]) -> None:
         "feed_forward_norm": block.feed_forward_norm,
     }
     for name, module in modules.items():
-        setattr(to, name, _affine(module, kept))
+        setattr(weights, name, _affine(module, tensors))
 
 
-def _affine(module: nn.Module | None, kept: list[Tensor]) -> kernels.Affine:
+def _affine(module: nn.Module | None, tensors: list[Tensor]) -> kernels.Affine:
     """Return the weight and bias of a linear layer or norm, nothing for none and for identities."""
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     return kernels.Affine(
-        None if weight is None else _kept(weight, kept), None if bias is None else _kept(bias, kept)
+        None if weight is None else _float32_address(weight, tensors),
+        None if bias is None else _float32_address(bias, tensors),
     )
 
 
-def _kept(values: Tensor | nn.Module, kept: list[Tensor]) -> int:
-    """Return the address of numbers as contiguous float32, which stay in `kept`."""
+def _float32_address(values: Tensor | nn.Module, tensors: list[Tensor]) -> int:
+    """Return the address of numbers as contiguous float32, which stay in `tensors`."""
     assert isinstance(values, Tensor)
-    kept.append(values.detach().to("cpu", torch.float32).contiguous())
-    return kept[-1].data_ptr()
+    tensors.append(values.detach().to("cpu", torch.float32).contiguous())
+    return tensors[-1].data_ptr()

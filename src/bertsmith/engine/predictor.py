@@ -131,35 +131,37 @@ def split_requests(
 ) -> list[Request[E]]:
     """Return a request for each of some examples that were encoded together."""
     return [
-        Request(example=example, encoded=own, number=number)
-        for number, (example, own) in enumerate(zip(examples, encoded.by_row(), strict=True), first)
+        Request(example=example, encoded=units, number=number)
+        for number, (example, units) in enumerate(
+            zip(examples, encoded.by_row(), strict=True), first
+        )
     ]
 
 
-def joined(requests: Sequence[Request[Any]]) -> EncodedExamples:
+def join_requests(requests: Sequence[Request[Any]]) -> EncodedExamples:
     """Return the units of all requests, one after another."""
     return EncodedExamples.joined([request.encoded for request in requests])
 
 
-def by_request(requests: Sequence[Request[Any]], units: Outputs) -> list[Outputs]:
+def split_by_request(requests: Sequence[Request[Any]], units: Outputs) -> list[Outputs]:
     """Split the outputs of all units into those of each request."""
-    found: list[Outputs] = []
+    results: list[Outputs] = []
     begin = 0
     for request in requests:
         end = begin + len(request.encoded)
-        found.append(units[begin:end])
+        results.append(units[begin:end])
         begin = end
-    return found
+    return results
 
 
-def windows(rows: Iterable[E], most: int, characters: Callable[[E], int]) -> Iterator[list[E]]:
-    """Yield lists of at most `most` rows, fewer when their texts are very long."""
+def windows(rows: Iterable[E], max_rows: int, characters: Callable[[E], int]) -> Iterator[list[E]]:
+    """Yield lists of at most `max_rows` rows, fewer when their texts are very long."""
     window: list[E] = []
     length = 0
     for row in rows:
         window.append(row)
         length += characters(row)
-        if len(window) >= most or length >= _CHARACTERS:
+        if len(window) >= max_rows or length >= _CHARACTERS:
             yield window
             window, length = [], 0
     if window:

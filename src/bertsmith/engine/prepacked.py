@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from bertsmith.core.shapes import AtPlaces, Heads, Hidden, Places, Queries
 from bertsmith.network.attention.cpu import Grouping, fused_attention, group
-from bertsmith.network.attention.layout import Spans
+from bertsmith.network.attention.layout import SequenceLayout
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
-from bertsmith.network.encoder import Block, Encoder, spans_of_layers
+from bertsmith.network.encoder import Block, Encoder, layouts_of_layers
 
 TorchNumber = Literal["fp32", "bf16"]
 _TYPES: dict[TorchNumber, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -58,11 +58,11 @@ class PackedEncoder(nn.Module):
         states = {0: hidden} if 0 in taps.states else {}
         top = len(self._layers)
         end = max(taps.layers, default=0) if at is not None and not len(at) else top
-        whole = self.config.causal or top in taps.layers or end < top
-        read = None if whole else at
-        attentions = [Attention(spans) for spans in spans_of_layers(self.config, batch)]
+        all_tokens = self.config.causal or top in taps.layers or end < top
+        read = None if all_tokens else at
+        attentions = [Attention(layout) for layout in layouts_of_layers(self.config, batch)]
         groups: dict[int, Attention] = {}
-        attentions = [groups.setdefault(id(each.spans), each) for each in attentions]
+        attentions = [groups.setdefault(id(item.layout), item) for item in attentions]
         for number, (layer, attention) in enumerate(zip(self._layers, attentions, strict=True), 1):
             if number > end:
                 break
@@ -77,25 +77,27 @@ class PackedEncoder(nn.Module):
 class Attention:
     """Attention within the sequences of a batch, several short ones at once."""
 
-    def __init__(self, spans: Spans) -> None:
-        self.spans = spans
+    def __init__(self, layout: SequenceLayout) -> None:
+        self.layout = layout
         self._groupings: dict[tuple[int, ...], Grouping] = {}
 
     def __call__(
         self, query: Queries, key: Heads, value: Heads, at: Places | None = None
     ) -> Queries:
-        """Return what `Spans.attend` does."""
-        spans = self.spans
-        if spans.causal or spans.cuts or len(spans.lengths) == 1:
-            return spans.attend(query, key, value, at=at)
-        if at is None and len(set(spans.lengths)) == 1:
-            q, k, v = (_by_sequence(each, len(spans.lengths)) for each in (query, key, value))
+        """Return what `SequenceLayout.attend` does."""
+        layout = self.layout
+        if layout.causal or layout.cuts or len(layout.lengths) == 1:
+            return layout.attend(query, key, value, at=at)
+        if at is None and len(set(layout.lengths)) == 1:
+            q, k, v = (_by_sequence(tensor, len(layout.lengths)) for tensor in (query, key, value))
             attended = F.scaled_dot_product_attention(q, k, v)
             return attended.transpose(1, 2).flatten(0, 1)
-        asked = spans.lengths if at is None else spans.asked(at)
-        if asked not in self._groupings:
-            self._groupings[asked] = _grouping(spans.lengths, query, None if at is None else asked)
-        return fused_attention(query, key, value, self._groupings[asked], 0.0)
+        query_counts = layout.lengths if at is None else layout.query_counts(at)
+        if query_counts not in self._groupings:
+            self._groupings[query_counts] = _grouping(
+                layout.lengths, query, None if at is None else query_counts
+            )
+        return fused_attention(query, key, value, self._groupings[query_counts], 0.0)
 
 
 def _by_sequence(packed: Tensor, sequences: int) -> Tensor:
@@ -103,12 +105,14 @@ def _by_sequence(packed: Tensor, sequences: int) -> Tensor:
     return packed.view(sequences, -1, *packed.shape[1:]).transpose(1, 2)
 
 
-def _grouping(lengths: Sequence[int], query: Tensor, asked: Sequence[int] | None) -> Grouping:
+def _grouping(
+    lengths: Sequence[int], query: Tensor, query_counts: Sequence[int] | None
+) -> Grouping:
     """Return the groups of a batch, their masks in the type of the queries."""
-    grouping = group(lengths, query.shape[1], asked)
+    grouping = group(lengths, query.shape[1], query_counts)
     groups = tuple(
-        each if each.hidden is None else replace(each, hidden=each.hidden.to(query.dtype))
-        for each in grouping.groups
+        item if item.hidden is None else replace(item, hidden=item.hidden.to(query.dtype))
+        for item in grouping.groups
     )
     return replace(grouping, groups=groups)
 
@@ -137,10 +141,10 @@ class Layer:
         """Return what `Block.forward` does: sums and norms are float32."""
         normed = self._attention_norm(inputs) if self._before else inputs
         query, key, value = self._heads_of(normed.to(self._type), at)
-        query, key = attention.spans.rotated(query, key, at)
+        query, key = attention.layout.rotated(query, key, at)
         attended = attention(query, key, value, at).flatten(1)
-        kept = inputs if at is None else inputs.index_select(0, at)
-        middle = self._output.added_to(kept, attended)
+        residual = inputs if at is None else inputs.index_select(0, at)
+        middle = self._output.added_to(residual, attended)
         if self._before:
             return self._down.added_to(middle, self._inner(self._feed_forward_norm(middle)))
         middle = self._attention_norm(middle)
@@ -149,12 +153,12 @@ class Layer:
 
     def _heads_of(self, inputs: Hidden, at: Places | None) -> list[Tensor]:
         """Return query, key and value, each (tokens, heads, head)."""
-        found: list[Tensor] = []
+        results: list[Tensor] = []
         for product, count in self._mapped:
             # queries alone are a product of their own
             read = inputs if at is None or count > 1 else inputs.index_select(0, at)
-            found += product(read).unflatten(-1, (count, self._heads, -1)).unbind(1)
-        return found
+            results += product(read).unflatten(-1, (count, self._heads, -1)).unbind(1)
+        return results
 
     def _inner(self, inputs: Hidden) -> Tensor:
         """Return the inner values of the feed-forward network."""
@@ -183,10 +187,12 @@ class Product:
     """One or several linear maps of the same values, as one packed matrix."""
 
     def __init__(self, maps: Sequence[nn.Linear], kind: torch.dtype) -> None:
-        weight = torch.cat([each.weight for each in maps]).detach().to(kind)
-        biases: list[Tensor] = [each.bias for each in maps if each.bias is not None]
+        weight = torch.cat([linear_map.weight for linear_map in maps]).detach().to(kind)
+        biases: list[Tensor] = [
+            linear_map.bias for linear_map in maps if linear_map.bias is not None
+        ]
         self._bias = torch.cat(biases).detach().to(kind) if biases else None
-        self._type, self._packed = kind, packs(kind)
+        self._type, self._packed = kind, supports_packing(kind)
         self._weight = (
             torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS) if self._packed else weight
         )
@@ -195,12 +201,12 @@ class Product:
         """Return (rows, outputs), through GELU where its formula is named: none or tanh."""
         if self._packed:
             activation = ("none", "") if gelu is None else ("gelu", gelu)
-            found: Tensor = torch.ops.mkldnn._linear_pointwise(
+            result: Tensor = torch.ops.mkldnn._linear_pointwise(
                 inputs, self._weight, self._bias, activation[0], [], activation[1]
             )
-            return found
-        found = F.linear(inputs, self._weight, self._bias)
-        return found if gelu is None else F.gelu(found, approximate=gelu)
+            return result
+        result = F.linear(inputs, self._weight, self._bias)
+        return result if gelu is None else F.gelu(result, approximate=gelu)
 
     def added_to(self, residual: Tensor, inputs: Tensor) -> Tensor:
         """Return the sum of the residual, in its type, and the product, (rows, outputs)."""
@@ -213,7 +219,7 @@ class Product:
 
 
 @cache
-def packs(kind: torch.dtype) -> bool:
+def supports_packing(kind: torch.dtype) -> bool:
     """Return whether this torch packs weights of a type, and multiplies with them correctly."""
     if not torch.backends.mkldnn.is_available():
         return False

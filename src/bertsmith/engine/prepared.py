@@ -17,10 +17,10 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.kernels import WITH_BF16, instruction_set
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.config import EngineConfig, Number
-from bertsmith.engine.devices import has_tiles, multiplies_bf16
-from bertsmith.engine.native import NativeEncoder, cannot
+from bertsmith.engine.devices import has_amx, multiplies_bf16
+from bertsmith.engine.native import NativeEncoder, unsupported_reason
 from bertsmith.engine.predictor import Answering, Predictor
-from bertsmith.engine.prepacked import PackedEncoder, packs
+from bertsmith.engine.prepacked import PackedEncoder, supports_packing
 from bertsmith.network.model import Model
 
 Backend = Literal["native", "torch", "network"]
@@ -58,11 +58,11 @@ class Prepared:
 
     def __str__(self) -> str:
         kernels = f"{self.backend} ({self.instructions})" if self.instructions else self.backend
-        place = f"{self.threads} thread{'s' * (self.threads != 1)}"
+        processor = f"{self.threads} thread{'s' * (self.threads != 1)}"
         if self.model.device.type != "cpu":
-            place = str(self.model.device)
+            processor = str(self.model.device)
         independent = ", reproducible" if self.reproducible else ""
-        return f"{self.precision}, {kernels}, {place}{independent}"
+        return f"{self.precision}, {kernels}, {processor}{independent}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return precision, backend and threads as plain JSON values."""
@@ -86,9 +86,9 @@ def prepare_model(
     on_processor = model.device.type == "cpu"
     precision = config.precision
     if precision == "auto":
-        if automatic == "int8" and _no_int8(model):
+        if automatic == "int8" and _int8_obstacle(model):
             automatic = None
-        precision = automatic or ("bf16" if on_processor and packs_bf16() else "fp32")
+        precision = automatic or ("bf16" if on_processor and multiplies_packed_bf16() else "fp32")
     model.eval()
     threads = config.threads or torch.get_num_threads()
     backend = backend or _backend(model, precision)
@@ -115,28 +115,28 @@ def prepare_model(
 
 def _backend(model: Model, precision: Number) -> Backend:
     """Return the fastest backend that computes a model; `ConfigError` where none does."""
-    if precision == "int8" and (reason := _no_int8(model)):
+    if precision == "int8" and (reason := _int8_obstacle(model)):
         raise ConfigError(
             f"no int8 products: {reason}", remedy="leave --precision out, or set it to fp32"
         )
     if model.device.type != "cpu":
         return "network"
-    reason = cannot(model.config.encoder, precision)
+    reason = unsupported_reason(model.config.encoder, precision)
     # AMX multiplies bf16 several times as fast as AVX-512: oneDNN has it, the kernels where their
     # compiler knew it
-    by_tiles = precision == "bf16" and has_tiles() and instruction_set() != "amx"
+    by_tiles = precision == "bf16" and has_amx() and instruction_set() != "amx"
     return "torch" if reason or by_tiles else "native"
 
 
-def _no_int8(model: Model) -> str | None:
+def _int8_obstacle(model: Model) -> str | None:
     """Return why a model cannot be computed in int8, None if it can."""
     if model.device.type != "cpu":
         return "only processors have them here"
-    return cannot(model.config.encoder, "int8")
+    return unsupported_reason(model.config.encoder, "int8")
 
 
-def packs_bf16() -> bool:
+def multiplies_packed_bf16() -> bool:
     """Return whether the processor multiplies packed weights in bf16 natively."""
     if instruction_set() in WITH_BF16:
         return True
-    return packs(torch.bfloat16) and multiplies_bf16(torch.device("cpu"))
+    return supports_packing(torch.bfloat16) and multiplies_bf16(torch.device("cpu"))

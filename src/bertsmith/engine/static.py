@@ -54,10 +54,10 @@ class StaticVectors:
                     line=pair.line,
                     remedy="name its column with --text-column",
                 )
-            texts = [self.prompt + each.text for each in window]
-            whole = self.tokenizer.encode(texts)
-            read = [ids[: self.longest] for ids in whole]
-            every = zip(window, whole, read, self.means(read), strict=True)
+            texts = [self.prompt + item.text for item in window]
+            encoded = self.tokenizer.encode(texts)
+            read = [ids[: self.longest] for ids in encoded]
+            every = zip(window, encoded, read, self.means(read), strict=True)
             for example, ids, own, vector in every:
                 yield TextFeatures(
                     example=example, vectors=vector, spans=_NONE, names=(), tokens=len(own),
@@ -66,16 +66,16 @@ class StaticVectors:
 
     def means(self, pieces: Sequence[NDArray[np.integer]]) -> NDArray[np.float32]:
         """Return the means of the vectors of texts' pieces after all layers, (texts, width)."""
-        found = np.zeros((len(pieces), self.table.shape[1]), np.float32)
+        results = np.zeros((len(pieces), self.table.shape[1]), np.float32)
         sizes = np.array([len(ids) for ids in pieces], np.int64)
-        held = np.flatnonzero(sizes)
-        if len(held):
-            rows = self.table[np.concatenate([pieces[number] for number in held.tolist()])]
-            begins = np.cumsum(sizes[held]) - sizes[held]
-            found[held] = np.add.reduceat(rows, begins, axis=0) / sizes[held, None]
+        nonempty = np.flatnonzero(sizes)
+        if len(nonempty):
+            rows = self.table[np.concatenate([pieces[number] for number in nonempty.tolist()])]
+            begins = np.cumsum(sizes[nonempty]) - sizes[nonempty]
+            results[nonempty] = np.add.reduceat(rows, begins, axis=0) / sizes[nonempty, None]
         for layer in self.after:
-            found = layer(torch.from_numpy(found)).numpy()
+            results = layer(torch.from_numpy(results)).numpy()
         if self.normalize:
-            lengths = np.linalg.norm(found, axis=1, keepdims=True)
-            found /= np.where(lengths > 0, lengths, 1)
-        return found
+            lengths = np.linalg.norm(results, axis=1, keepdims=True)
+            results /= np.where(lengths > 0, lengths, 1)
+        return results

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from bertsmith.batches.fitting import Ids
+from bertsmith.batches.truncation import Ids
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.cloze import Cloze, cloze_predictions, log_probabilities
 from bertsmith.network.model import Model
@@ -49,7 +49,7 @@ class Filling:
 
 def best_first(fillings: Iterable[Filling]) -> list[Filling]:
     """Return fillings by their scores, the best first."""
-    return sorted(fillings, key=lambda each: -each.score)
+    return sorted(fillings, key=lambda filling: -filling.score)
 
 
 def with_pieces(masked: Cloze, pieces: Sequence[int]) -> Cloze:
@@ -73,7 +73,7 @@ def _next_piece(masked: Cloze, before: Pieces, length: int, mask_id: int) -> Clo
 def score_words(
     model: Model,
     tokenizer: Tokenizer,
-    asked: Sequence[tuple[Cloze, Sequence[Pieces]]],
+    masked_words: Sequence[tuple[Cloze, Sequence[Pieces]]],
     forward: Forward,
 ) -> list[list[float]]:
     """Return for each mask the log-probability of each of some words, sums over their pieces.
@@ -82,26 +82,26 @@ def score_words(
     """
     clozes: list[Cloze] = []
     targets: list[list[int]] = []
-    known: dict[tuple[int, int, Pieces], int] = {}
+    first_cloze: dict[tuple[int, int, Pieces], int] = {}
     terms: list[list[list[tuple[int, int]]]] = []
-    for number, (masked, words) in enumerate(asked):
+    for number, (masked, words) in enumerate(masked_words):
         terms.append([])
         for word in words:
             places = []
             for done in range(len(word)):
                 key = (number, len(word), word[:done])
-                if key not in known:
-                    known[key] = len(clozes)
+                if key not in first_cloze:
+                    first_cloze[key] = len(clozes)
                     cloze = _next_piece(masked, word[:done], len(word), tokenizer.mask_id)
                     clozes.append(cloze)
                     targets.append([])
-                own = targets[known[key]]
-                places.append((known[key], len(own)))
-                own.append(word[done])
+                wanted = targets[first_cloze[key]]
+                places.append((first_cloze[key], len(wanted)))
+                wanted.append(word[done])
             terms[-1].append(places)
-    found = log_probabilities(model, tokenizer, clozes, targets, forward)
+    result = log_probabilities(model, tokenizer, clozes, targets, forward)
     return [
-        [sum(float(found[cloze][place]) for cloze, place in word) for word in words]
+        [sum(float(result[cloze][place]) for cloze, place in word) for word in words]
         for words in terms
     ]
 
@@ -119,15 +119,15 @@ def likely_words(
 
     Those of each length are found by a beam search of width `top`, at least 5.
     """
-    found: list[list[Filling]] = [[] for _ in masked]
+    results: list[list[Filling]] = [[] for _ in masked]
     for length in range(1, most_pieces + 1):
         beams = _beam_search(model, tokenizer, masked, length, max(5, top), forward)
-        for own, beam in zip(found, beams, strict=True):
-            own += [
+        for fillings, beam in zip(results, beams, strict=True):
+            fillings += [
                 Filling(tokenizer.decode(word), math.exp(total), word, total)
                 for word, total in beam
             ]
-    return [best_first(each)[:top] for each in found]
+    return [best_first(result)[:top] for result in results]
 
 
 Beam = list[tuple[Pieces, float]]
@@ -144,7 +144,7 @@ def _beam_search(
     """Return for each mask the likeliest words of a length with their log-probabilities."""
     beams: list[Beam] = [[((), 0.0)] for _ in masked]
     for done in range(length):
-        barred = _barred(tokenizer, first=done == 0)
+        barred = _excluded_pieces(tokenizer, first=done == 0)
         steps = [(number, word, total) for number, beam in enumerate(beams) for word, total in beam]
         clozes = [
             _next_piece(masked[number], word, length, tokenizer.mask_id)
@@ -165,7 +165,7 @@ def _beam_search(
     return beams
 
 
-def _barred(tokenizer: Tokenizer, *, first: bool) -> torch.Tensor:
+def _excluded_pieces(tokenizer: Tokenizer, *, first: bool) -> torch.Tensor:
     """Return which pieces (vocabulary,) cannot be the first of a word, or a later one."""
     barred = np.ones(tokenizer.size, bool)
     barred[tokenizer.ordinary_ids] = False
@@ -184,8 +184,8 @@ def before(tokenizer: Tokenizer, text: str, at: int, ids: Ids, place: int) -> Be
     if not text[:at].strip():
         return "start"
     last = int(ids[place - 1])
-    own = last not in tokenizer.special_ids and not tokenizer.decode([last]).strip()
-    return "blank" if text[at - 1].isspace() and not own else "glued"
+    is_separate = last not in tokenizer.special_ids and not tokenizer.decode([last]).strip()
+    return "blank" if text[at - 1].isspace() and not is_separate else "glued"
 
 
 # what a word may stand behind: the first is taken that shares no piece with it
@@ -201,11 +201,11 @@ def choice_pieces(tokenizer: Tokenizer, choice: str, before: Before) -> Pieces:
     word, blank = choice.strip(), " " * (before == "blank")
     if before == "start":
         return tuple(tokenizer.encode_spans(word, specials_in_text=False).ids.tolist())
-    found: Pieces = ()
+    result: Pieces = ()
     for sign in _SIGNS:
         encoded = tokenizer.encode_spans(f"{sign}{blank}{word}", specials_in_text=False)
-        own = encoded.ends > 1
-        found = tuple(encoded.ids[own].tolist())
-        if not np.any(encoded.starts[own] < 1):
+        inside = encoded.ends > 1
+        result = tuple(encoded.ids[inside].tolist())
+        if not np.any(encoded.starts[inside] < 1):
             break
-    return found
+    return result

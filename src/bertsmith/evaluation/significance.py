@@ -158,10 +158,10 @@ def paired_bootstrap(
     differences = np.array(
         [first(drawn) - second(drawn) for drawn in draws(count, resamples, seed)]
     )
-    kept = differences[~np.isnan(differences)]
-    below, above = int(np.sum(kept <= 0)), int(np.sum(kept >= 0))
+    valid = differences[~np.isnan(differences)]
+    below, above = int(np.sum(valid <= 0)), int(np.sum(valid >= 0))
     return Compared(
         difference=first(all_examples) - second(all_examples),
         interval=percentile_interval(differences, confidence),
-        p=min(1.0, 2 * (min(below, above) + 1) / (len(kept) + 1)),
+        p=min(1.0, 2 * (min(below, above) + 1) / (len(valid) + 1)),
     )

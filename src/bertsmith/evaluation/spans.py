@@ -104,8 +104,8 @@ def scores_by_type(
 ) -> dict[str, EntityScores]:
     """Return the scores of each type among the true or predicted entities, sorted by name."""
     counts = Counter[str](), Counter[str](), Counter[str]()
-    for own, results in zip(true, predicted, strict=True):
-        sides = set(own), set(results)
+    for true_entities, results in zip(true, predicted, strict=True):
+        sides = set(true_entities), set(results)
         for count, side in zip(counts, (*sides, sides[0] & sides[1]), strict=True):
             count.update(label for _, _, label in side)
     return {

@@ -59,8 +59,8 @@ def is_offline() -> bool:
 
 
 @contextmanager
-def talking(what: str) -> Iterator[None]:
-    """Turn every error of the client into a `HubError` about `what`.
+def client_errors(subject: str) -> Iterator[None]:
+    """Turn every error of the client into a `HubError` about `subject`.
 
     The client's own progress bars, warnings and log are off meanwhile. Raises `HubUnreachable` if
     the hub does not answer.
@@ -86,7 +86,7 @@ def talking(what: str) -> Iterator[None]:
         known = OSError | ValueError | TypeError | KeyError | AttributeError | RuntimeError
         if not isinstance(error, known) and not _is_of_transport(error):
             raise
-        raise _hub_error(_first_cause(error), what) from error
+        raise _hub_error(_first_cause(error), subject) from error
     finally:
         client_log.set_verbosity(level)
         if bars_shown:
@@ -110,7 +110,7 @@ def _is_of_transport(error: BaseException) -> bool:
     return any(kind.__module__.partition(".")[0] in _TRANSPORTS for kind in type(error).__mro__)
 
 
-def _no_answer(error: BaseException) -> str | None:
+def _unreachable_reason(error: BaseException) -> str | None:
     """Return why there is no answer; None for any other error."""
     cause: BaseException | None = error
     while cause is not None:
@@ -127,24 +127,24 @@ def _no_answer(error: BaseException) -> str | None:
     return _reason(error) if other or _is_of_transport(error) else None
 
 
-def _hub_error(error: BaseException, what: str) -> UserError:
+def _hub_error(error: BaseException, subject: str) -> UserError:
     from huggingface_hub.errors import HfHubHTTPError
 
     if isinstance(error, HfHubHTTPError) and error.response is not None:
-        return _response_error(error, what)
+        return _response_error(error, subject)
     if isinstance(error, OSError) and refused_by_disk(error):
         return disk_error(error, error.filename)
-    why = _no_answer(error)
+    why = _unreachable_reason(error)
     if why is not None:
         return HubUnreachable(
             f"the hub cannot be reached: {why}",
-            where=what,
+            where=subject,
             remedy="check the network and give the same command again, or name a folder",
         )
-    return HubError(f"unexpected answer from the hub: {_reason(error)}", where=what)
+    return HubError(f"unexpected answer from the hub: {_reason(error)}", where=subject)
 
 
-def _response_error(error: Any, what: str) -> HubError:  # noqa: ANN401
+def _response_error(error: Any, subject: str) -> HubError:  # noqa: ANN401
     """Return the error for a response with an error status."""
     from huggingface_hub import errors
 
@@ -159,11 +159,11 @@ def _response_error(error: Any, what: str) -> HubError:  # noqa: ANN401
         until = f" for {pause} s" if pause.isdigit() else ""
         return HubUnreachable(
             f"the hub limits the rate of requests{until}: too many requests",
-            where=what,
+            where=subject,
             remedy=f"wait, then give the same command again; to raise the limit, {SIGN_IN}",
         )
     if status >= 500:
-        return HubUnreachable(f"the hub reports an internal error ({status})", where=what)
+        return HubUnreachable(f"the hub reports an internal error ({status})", where=subject)
     message = {
         errors.GatedRepoError: (
             "access requires accepting the owner's terms",
@@ -182,7 +182,7 @@ def _response_error(error: Any, what: str) -> HubError:  # noqa: ANN401
         words = {401: "the token is not accepted", 403: "the token does not permit this"}
         cause = words.get(status) or f"{status} {_reason(error.server_message or error)}"
         message = (f"the hub refused the request: {cause}", SIGN_IN if status in words else "")
-    return HubError(message[0], where=what, remedy=message[1])
+    return HubError(message[0], where=subject, remedy=message[1])
 
 
 def _reason(error: object) -> str:

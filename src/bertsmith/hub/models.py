@@ -16,7 +16,7 @@ from typing import NamedTuple, NoReturn
 from bertsmith.core.errors import DiskError, HubError, ModelFolderError
 from bertsmith.core.log import progress, say, short_number
 from bertsmith.core.printable import shell_word
-from bertsmith.hub.client import HubUnreachable, hub_api, is_offline, talking
+from bertsmith.hub.client import HubUnreachable, client_errors, hub_api, is_offline
 from bertsmith.hub.transfers import (
     PICKLED_FILE,
     Purpose,
@@ -36,7 +36,7 @@ _NAME = re.compile(
 _LIKELY_MEANT = re.compile(r"\w[\w.-]*/\w[\w.-]*(?:@[\w./-]+)?", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PAUSE = 10.0  # seconds to wait for the hub's first answer
-_LARGEST_SETTINGS = 64 * 2**20
+_MAX_SETTINGS_BYTES = 64 * 2**20
 
 
 class HubName(NamedTuple):
@@ -103,7 +103,7 @@ def _from_hub(name: HubName, purpose: Purpose) -> Path:
             remedy="unset it to download the model once, or name a folder",
         )
     try:
-        with talking(str(name)):
+        with client_errors(str(name)):
             info = api.model_info(
                 name.repository, revision=name.revision, files_metadata=True, timeout=_PAUSE
             )
@@ -112,7 +112,7 @@ def _from_hub(name: HubName, purpose: Purpose) -> Path:
         cached = _cached(name, purpose)
         if cached is None:
             raise
-        say(f"{name}: {unreachable.what}; using commit {cached.name} from the cache")
+        say(f"{name}: {unreachable.problem}; using commit {cached.name} from the cache")
         return cached
     if not _COMMIT.fullmatch(commit):
         raise HubError("the hub's answer names no commit", where=str(name))
@@ -127,7 +127,7 @@ def _download(name: HubName, commit: str, listing: dict[str, RemoteFile], purpos
     if purpose != "vocabulary" and "config.json" not in listing:
         raise ModelFolderError("holds no config.json", where=str(name))
     for file in settings:
-        if listing[file].size > _LARGEST_SETTINGS:
+        if listing[file].size > _MAX_SETTINGS_BYTES:
             raise ModelFolderError(f"{file} is larger than 64 MiB", where=str(name))
     folder = _snapshots(name) / commit
     _fetch_all(name, commit, [listing[file] for file in settings])
@@ -175,8 +175,8 @@ def _cached(name: HubName, purpose: Purpose) -> Path | None:
     except ModelFolderError:
         return None
     tokenizer = listing & set(VOCABULARY_FILES)
-    whole = bool(tokenizer) and (purpose == "vocabulary" or bool(weights))
-    return folder if whole else None
+    complete = bool(tokenizer) and (purpose == "vocabulary" or bool(weights))
+    return folder if complete else None
 
 
 def _snapshots(name: HubName) -> Path:

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 from bertsmith.core.errors import HubError, ModelFolderError
 from bertsmith.core.files import file_hash, open_regular, read_json
 from bertsmith.core.log import Bar, progress
-from bertsmith.hub.client import HubUnreachable, hub_api, talking
+from bertsmith.hub.client import HubUnreachable, client_errors, hub_api
 from bertsmith.tokens.folder.files import TOKENIZER_FILES
 
 Purpose = Literal["model", "vocabulary", "conversion"]
@@ -44,7 +44,7 @@ _SETTINGS = (
 _BEHIND = re.compile(r"\d{1,2}_[A-Za-z]{1,40}/(config\.json|model\.safetensors)")
 _PART_OF_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
-_LARGEST_INDEX = 8 * 2**20
+_MAX_INDEX_BYTES = 8 * 2**20
 
 
 def settings_files(listing: Collection[str], purpose: Purpose) -> list[str]:
@@ -56,11 +56,11 @@ def settings_files(listing: Collection[str], purpose: Purpose) -> list[str]:
 
 def index_file(listing: Collection[str], purpose: Purpose) -> str | None:
     """Return the index of sharded weights, None if they are in one file."""
-    for whole in _WEIGHTS[purpose]:
-        if whole in listing:
+    for file_name in _WEIGHTS[purpose]:
+        if file_name in listing:
             return None
-        if f"{whole}.index.json" in listing:
-            return f"{whole}.index.json"
+        if f"{file_name}.index.json" in listing:
+            return f"{file_name}.index.json"
     return None
 
 
@@ -70,8 +70,8 @@ def weights_files(listing: Collection[str], purpose: Purpose, index: Path | None
     `index` is the local path of the file named by `index_file`. Raises `ModelFolderError` if it is
     not an index or names missing files.
     """
-    whole = next((name for name in _WEIGHTS[purpose] if name in listing), None)
-    names = _named_in(index, listing) if index else [whole] if whole else []
+    single_file = next((name for name in _WEIGHTS[purpose] if name in listing), None)
+    names = _named_in(index, listing) if index else [single_file] if single_file else []
     if not names or "modules.json" not in listing:
         return names
     return names + sorted(name for name in listing if _BEHIND.fullmatch(name))
@@ -85,7 +85,7 @@ def of_a_model(name: str) -> bool:
 
 def _named_in(index: Path, listing: Collection[str]) -> list[str]:
     try:
-        table = read_json(index, ModelFolderError, largest=_LARGEST_INDEX)["weight_map"]
+        table = read_json(index, ModelFolderError, largest=_MAX_INDEX_BYTES)["weight_map"]
         names = sorted(set(table.values()))
     except (KeyError, TypeError, AttributeError) as error:
         raise ModelFolderError("is not an index of weights", where=index) from error
@@ -116,17 +116,19 @@ class RemoteFile(NamedTuple):
         return cls(str(entry.rfilename), int(entry.size), str(entry.blob_id), False)
 
 
-def fetch(what: str, repository: str, commit: str, files: Sequence[RemoteFile], bar: Bar) -> None:
-    """Download all files into the cache. Raises `HubError` about `what`, or `DiskError`."""
+def fetch(
+    subject: str, repository: str, commit: str, files: Sequence[RemoteFile], bar: Bar
+) -> None:
+    """Download all files into the cache. Raises `HubError` about `subject`, or `DiskError`."""
     done = 0
     for file in files:
-        path = _download(what, repository, commit, file, bar, done)
+        path = _download(subject, repository, commit, file, bar, done)
         if _hash_of(path, file) != file.hash:
             path.resolve().unlink()
             path.unlink()
             raise HubError(
                 f"{file.name} does not match the hub's hash: it was damaged in transfer",
-                where=what,
+                where=subject,
                 remedy="give the same command again",
             )
         done += file.size
@@ -134,7 +136,7 @@ def fetch(what: str, repository: str, commit: str, files: Sequence[RemoteFile], 
 
 
 def _download(
-    what: str, repository: str, commit: str, file: RemoteFile, bar: Bar, done: int
+    subject: str, repository: str, commit: str, file: RemoteFile, bar: Bar, done: int
 ) -> Path:
     """Download one file, retrying for as long as attempts make progress."""
     from huggingface_hub import constants
@@ -148,7 +150,7 @@ def _download(
     while True:
         before = _unfinished(blobs, file)
         try:
-            with talking(what), _watched(blobs, file, bar, done):
+            with client_errors(subject), _watched(blobs, file, bar, done):
                 return Path(hub_api().hf_hub_download(repository, file.name, revision=commit))
         except HubUnreachable as broken:
             if _unfinished(blobs, file) > before:
@@ -156,7 +158,7 @@ def _download(
             if before:
                 raise HubError(
                     f"the download of {file.name} was interrupted",
-                    where=what,
+                    where=subject,
                     remedy="give the same command again",
                 ) from broken
             raise
@@ -217,7 +219,7 @@ def send(
 
     api, total = hub_api(), sum((folder / name).stat().st_size for name in files)
     with (
-        talking(repository),
+        client_errors(repository),
         progress(f"uploading to {repository}", total, "B") as bar,
         ExitStack() as opened,
     ):

@@ -31,7 +31,7 @@ class Target:
         return len(self.labels)
 
     def to(self, device: torch.device) -> Target:
-        """The same target on another device."""
+        """Return the same target on another device."""
         return replace(
             self,
             at=self.at.to(device, non_blocking=True),
@@ -81,9 +81,9 @@ class Batch:
         """Cut the batch between sequences into at most `count` parts of about as many tokens."""
         assert not self.given, "what terms are given cannot be cut"
         ends = np.cumsum(self.lengths)
-        wanted = np.arange(1, count) * (self.tokens / count)
+        targets_ = np.arange(1, count) * (self.tokens / count)
         # the first sequence that ends behind the place where a part should
-        inner = np.searchsorted(ends, wanted) + 1
+        inner = np.searchsorted(ends, targets_) + 1
         edges = np.unique(np.clip([0, *inner.tolist(), self.sequences], 0, self.sequences))
         return [self._part(int(a), int(b)) for a, b in pairwise(edges.tolist())]
 
@@ -91,8 +91,8 @@ class Batch:
         """Return the sequences from `first` to before `last`."""
         begin, end = int(self.offsets[first]), int(self.offsets[last])
         targets = {
-            name: each.between(*((first, last) if each.by_sequence else (begin, end)))
-            for name, each in self.targets.items()
+            name: target.between(*((first, last) if target.by_sequence else (begin, end)))
+            for name, target in self.targets.items()
         }
         return Batch(
             ids=self.ids[begin:end],
@@ -104,7 +104,7 @@ class Batch:
         )
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on another device."""
+        """Return the same batch on another device."""
         if self.ids.device == device:
             return self
         return replace(
@@ -114,7 +114,7 @@ class Batch:
             positions=self.positions.to(device, non_blocking=True),
             offsets=self.offsets.to(device, non_blocking=True),
             targets={name: target.to(device) for name, target in self.targets.items()},
-            given={name: each.to(device, non_blocking=True) for name, each in self.given.items()},
+            given={name: value.to(device, non_blocking=True) for name, value in self.given.items()},
         )
 
 

@@ -164,13 +164,13 @@ def encoder_of(family: FamilyName, size: str, vocabulary: int, **changes: Any) -
     Raises `ConfigError` for a size that the family does not have.
     """
     record = FAMILIES[family]
-    found = record.size(size)
-    if found is None:
+    result = record.size(size)
+    if result is None:
         raise ConfigError(
             f"no {record.title} of the size {size!r}",
             remedy=f"sizes are {', '.join(record.sizes)}, and layers and width, as 4/192",
         )
-    sizes = found._asdict() | {"vocabulary": vocabulary}
+    sizes = result._asdict() | {"vocabulary": vocabulary}
     return EncoderConfig(**{"family": family, **sizes, **record.wiring, **changes})
 
 
@@ -299,7 +299,7 @@ class ModelConfig(Config):
         """Check that the family has such heads."""
         family = FAMILIES[self.encoder.family]
         if self.next_sentence and family.pairs is None:
-            those = [each.title for each in FAMILIES.values() if each.pairs is not None]
+            those = [value.title for value in FAMILIES.values() if value.pairs is not None]
             raise ConfigError(
                 f"{family.title} has no next-sentence head",
                 remedy=f"take a {' or '.join(those)}, or train with --sequences within_documents",

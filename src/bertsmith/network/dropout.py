@@ -43,7 +43,7 @@ class Dropout(nn.Module):
         return self.share if self.training else 0.0
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Values of any shape, some of them zero, the others scaled up."""
+        """Return values of any shape, some of them zero, the others scaled up."""
         if not self.active_share:
             return inputs
         if inputs.is_cuda:
@@ -52,7 +52,7 @@ class Dropout(nn.Module):
         return dropped
 
     def add(self, residual: Tensor, branch: Tensor) -> Tensor:
-        """`residual` plus `branch` with some of its values zero, both of one shape."""
+        """Return `residual` plus `branch` with some of its values zero, both of one shape."""
         if not self.active_share or residual.is_cuda:
             whole: Tensor = residual + self(branch)
             return whole
@@ -64,11 +64,11 @@ class Dropout(nn.Module):
 
 def kept_scale(share: float) -> float:
     """Return the factor of the values that are kept."""
-    return 256 / (256 - _limit(share))
+    return 256 / (256 - _dropped_bytes(share))
 
 
 def kept_bits(like: Tensor, share: float) -> Tensor:
-    """All bits set where a value is kept, none where it is dropped: integers as wide as `like`'s.
+    """Return integers as wide as `like`'s: all bits set where a value is kept, none where dropped.
 
     The shape is that of `like`, the share `share` rounded to 1/256, 1/256 at least.
     """
@@ -76,12 +76,12 @@ def kept_bits(like: Tensor, share: float) -> Tensor:
     count = like.numel()
     byte = random_words(-(-count // 4)).view(torch.int8)[:count].view(like.shape)
     # negative, and so all ones once shifted, below 128 - limit: 256 - limit of 256 bytes
-    kept: Tensor = byte.to(torch.int16).sub_(128 - _limit(share)).bitwise_right_shift_(15)
+    kept: Tensor = byte.to(torch.int16).sub_(128 - _dropped_bytes(share)).bitwise_right_shift_(15)
     return kept.to(bits)
 
 
 def keep(values: Tensor, kept: Tensor) -> Tensor:
-    """The values where `kept` is set, else zero, unscaled."""
+    """Return the values where `kept` is set, else zero, unscaled."""
     bits: Tensor = values.view(kept.dtype) & kept
     return bits.view(values.dtype)
 
@@ -93,13 +93,13 @@ def keep_(values: Tensor, kept: Tensor) -> Tensor:
 
 
 def random_words(count: int) -> Tensor:
-    """`count` words of 32 random bits, int32, that follow from the state of torch's generator.
+    """Return `count` words of 32 random bits, int32, determined by the state of torch's generator.
 
     A counter times an odd number, then twice a shift and a product (the constants of
     Wellons' lowbias32), with a key of its own before each round.
     """
     first, second = torch.randint(-(2**31), 2**31, (2,)).tolist()
-    words = _counter(1 << max(16, math.ceil(math.log2(max(count, 1)))))[:count] * -1640531527
+    words = _counters(1 << max(16, math.ceil(math.log2(max(count, 1)))))[:count] * -1640531527
     words.add_(first)
     shifted = torch.empty_like(words)
 
@@ -114,12 +114,12 @@ def random_words(count: int) -> Tensor:
 
 
 @functools.cache
-def _counter(count: int) -> Tensor:
+def _counters(count: int) -> Tensor:
     return torch.arange(count, dtype=torch.int32)
 
 
-def _limit(share: float) -> int:
-    """Bytes of 256 that drop their entry."""
+def _dropped_bytes(share: float) -> int:
+    """Return the number of byte values, of 256, that drop their entry."""
     return min(255, max(1, round(share * 256)))
 
 

@@ -44,7 +44,7 @@ class Taps:
 NO_TAPS = Taps()
 
 
-class Inside(NamedTuple):
+class TappedLayer(NamedTuple):
     """The tapped values of one layer: each of `qkv` is (tokens, heads, head).
 
     `weights` has for each sequence (heads, length, length), rows by query.
@@ -60,7 +60,7 @@ class Encoded:
 
     `last` (places, hidden) is that of the last layer, at the tokens `places`, or at all where it is
     None. The others hold what `Taps` asked for, by layer: `states` (tokens, hidden), the rest as in
-    `Inside`.
+    `TappedLayer`.
     """
 
     last: AtPlaces

@@ -7,17 +7,17 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from bertsmith.core.shapes import AtPlaces, Hidden, Places, TokenIds
-from bertsmith.network.attention.layout import Spans
+from bertsmith.network.attention.layout import SequenceLayout
 from bertsmith.network.attention.reference import weighted_values
 from bertsmith.network.attention.rotary import Rotation, rotation
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig
 from bertsmith.network.dropout import Dropout
-from bertsmith.network.encoded import NO_TAPS, Encoded, Inside, Taps
+from bertsmith.network.encoded import NO_TAPS, Encoded, TappedLayer, Taps
 
 
 def sinusoidal_table(longest: int, hidden: int) -> Tensor:
-    """Sines and cosines of geometrically spaced wavelengths, (longest, hidden), values in [-1, 1].
+    """Return sines and cosines of geometrically spaced wavelengths, (longest, hidden).
 
     Vaswani et al. 2017, section 3.5: even columns are sines, odd ones cosines.
     """
@@ -37,7 +37,7 @@ class FixedTable(nn.Module):
         self.register_buffer("weight", sinusoidal_table(rows, hidden), persistent=False)
 
     def forward(self, rows: TokenIds) -> Hidden:
-        """The rows asked for."""
+        """Return the rows asked for."""
         return self.weight[rows]
 
 
@@ -53,12 +53,12 @@ class Embeddings(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         width = config.embedding or config.hidden
-        self.tokens = _table(config.vocabulary, width)
-        self.segments = _table(config.segments, width) if config.segments else None
+        self.tokens = _embedding_table(config.vocabulary, width)
+        self.segments = _embedding_table(config.segments, width) if config.segments else None
         self.positions: nn.Module | None = None
         self.position_offset = config.position_offset
         if config.positions == "learned":
-            self.positions = _table(config.longest + config.position_offset, width)
+            self.positions = _embedding_table(config.longest + config.position_offset, width)
         elif config.positions == "sinusoidal":
             self.positions = FixedTable(config.longest + config.position_offset, width)
         self.norm = nn.LayerNorm(width, eps=config.norm_epsilon, bias=config.biases)
@@ -75,15 +75,17 @@ class Embeddings(nn.Module):
         embedded = self.tokens(ids)
         if self.segments is not None:
             # a single row is for both texts of a pair
-            alone = self.segments.num_embeddings == 1
-            embedded = embedded + (self.segments.weight if alone else self.segments(segments))
+            single_segment = self.segments.num_embeddings == 1
+            embedded = embedded + (
+                self.segments.weight if single_segment else self.segments(segments)
+            )
         if self.positions is not None:
             embedded = embedded + self.positions(positions + self.position_offset)
         return self.dropout(self.norm(embedded))  # type: ignore[no-any-return]
 
 
-def _table(rows: int, hidden: int) -> nn.Embedding:
-    """A table of vectors; on the meta device without the filling, which imports torch's compiler.
+def _embedding_table(rows: int, hidden: int) -> nn.Embedding:
+    """Return a table of vectors, not filled on the meta device: that imports torch's compiler.
 
     That import takes a second, at every start that builds or loads a model.
     """
@@ -93,14 +95,14 @@ def _table(rows: int, hidden: int) -> nn.Embedding:
     return nn.Embedding(rows, hidden, _weight=weight)
 
 
-def together(inputs: AtPlaces, *maps: nn.Linear) -> Tensor:
+def fused_linear(inputs: AtPlaces, *maps: nn.Linear) -> Tensor:
     """Return several linear maps of one width applied to the same values, (tokens, maps x width).
 
     One wide product is faster than several; the weights stay apart, as most published folders and
     the orthogonalising optimiser want them.
     """
-    weight = torch.cat([each.weight for each in maps])
-    bias = None if maps[0].bias is None else torch.cat([each.bias for each in maps])
+    weight = torch.cat([linear_map.weight for linear_map in maps])
+    bias = None if maps[0].bias is None else torch.cat([linear_map.bias for linear_map in maps])
     return F.linear(inputs, weight, bias)
 
 
@@ -126,11 +128,11 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         inputs: Hidden,
-        spans: Spans,
+        layout: SequenceLayout,
         at: Places | None = None,
         qkv: bool = False,
         weights: bool = False,
-    ) -> tuple[AtPlaces, Inside]:
+    ) -> tuple[AtPlaces, TappedLayer]:
         """(tokens, hidden) to (tokens, hidden), each token seeing its own sequence only.
 
         With `at` (places,), some of the tokens in order, to (places, hidden): what these see.
@@ -141,18 +143,18 @@ class SelfAttention(nn.Module):
         else:
             (query,) = self._mapped(inputs.index_select(0, at), self.query)
             key, value = self._mapped(inputs, self.key, self.value)
-        query, key = spans.rotated(query, key, at)
-        seen = spans.weights(query, key) if weights else None
+        query, key = layout.rotated(query, key, at)
+        seen = layout.weights(query, key) if weights else None
         if seen is None:
-            attended = spans.attend(query, key, value, self.dropout.active_share, at)
+            attended = layout.attend(query, key, value, self.dropout.active_share, at)
         else:
             attended = weighted_values(seen, value, self.dropout)
-        inside = Inside((query, key, value) if qkv else None, seen)
+        inside = TappedLayer((query, key, value) if qkv else None, seen)
         return self.output(attended.flatten(1)), inside
 
     def _mapped(self, inputs: Hidden, *maps: nn.Linear) -> tuple[Tensor, ...]:
         """Return several linear maps of the same values, each (tokens, heads, head)."""
-        mixed: Tensor = together(inputs, *maps).unflatten(-1, (len(maps), self.heads, -1))
+        mixed: Tensor = fused_linear(inputs, *maps).unflatten(-1, (len(maps), self.heads, -1))
         return mixed.unbind(1)
 
 
@@ -175,7 +177,7 @@ class FeedForward(nn.Module):
         """(tokens, hidden) to (tokens, hidden)."""
         if self.gate is None:
             return self.down(F.gelu(self.up(inputs), approximate=self.approximate))  # type: ignore[no-any-return]
-        up, gate = together(inputs, self.up, self.gate).chunk(2, -1)
+        up, gate = fused_linear(inputs, self.up, self.gate).chunk(2, -1)
         return self.down(F.gelu(up, approximate=self.approximate) * gate)  # type: ignore[no-any-return]
 
 
@@ -200,24 +202,24 @@ class Block(nn.Module):
     def forward(
         self,
         inputs: Hidden,
-        spans: Spans,
+        layout: SequenceLayout,
         at: Places | None = None,
         qkv: bool = False,
         weights: bool = False,
-    ) -> tuple[AtPlaces, Inside]:
+    ) -> tuple[AtPlaces, TappedLayer]:
         """(tokens, hidden) to (tokens, hidden), and what is asked for of the attention.
 
         With `at` (places,), some of the tokens in order, to (places, hidden): theirs only.
         """
-        before = self.norm == "before"
-        normed = self.attention_norm(inputs) if before else inputs
-        attended, inside = self.attention(normed, spans, at, qkv, weights)
-        kept = inputs if at is None else inputs.index_select(0, at)
-        if before:
-            middle = self.dropout.add(kept, attended)
+        norm_first = self.norm == "before"
+        normed = self.attention_norm(inputs) if norm_first else inputs
+        attended, inside = self.attention(normed, layout, at, qkv, weights)
+        residual = inputs if at is None else inputs.index_select(0, at)
+        if norm_first:
+            middle = self.dropout.add(residual, attended)
             changed = self.feed_forward(self.feed_forward_norm(middle))
             return self.dropout.add(middle, changed), inside
-        middle = self.attention_norm(self.dropout.add(kept, attended))
+        middle = self.attention_norm(self.dropout.add(residual, attended))
         changed = self.dropout.add(middle, self.feed_forward(middle))
         return self.feed_forward_norm(changed), inside
 
@@ -252,12 +254,12 @@ class Encoder(nn.Module):
         layers = self._layers(batch)
         top = len(layers)
         end = max(taps.layers, default=0) if at is not None and not len(at) else top
-        whole = self.config.causal or top in taps.layers or end < top
-        read = None if whole else at
+        all_tokens = self.config.causal or top in taps.layers or end < top
+        read = None if all_tokens else at
         states, qkv, weights = {0: hidden} if 0 in taps.states else {}, {}, {}
-        for number, (block, spans) in enumerate(layers[:end], 1):
+        for number, (block, layout) in enumerate(layers[:end], 1):
             tapped = (number in taps.qkv, number in taps.weights)
-            hidden, inside = block(hidden, spans, read if number == top else None, *tapped)
+            hidden, inside = block(hidden, layout, read if number == top else None, *tapped)
             if number == top:
                 hidden = self.final_norm(hidden)
             if number in taps.states:
@@ -269,26 +271,26 @@ class Encoder(nn.Module):
         last = hidden if read is at else hidden[at]
         return Encoded(last=last, places=at, states=states, qkv=qkv, weights=weights)
 
-    def _layers(self, batch: Batch) -> list[tuple[nn.Module, Spans]]:
-        """The block of each layer, and what its attention sees."""
-        each = self.config.layers // len(self.blocks)
-        blocks = [block for block in self.blocks for _ in range(each)]
-        return list(zip(blocks, spans_of_layers(self.config, batch), strict=True))
+    def _layers(self, batch: Batch) -> list[tuple[nn.Module, SequenceLayout]]:
+        """Return the block of each layer, and what its attention sees."""
+        layers_per_block = self.config.layers // len(self.blocks)
+        blocks = [block for block in self.blocks for _ in range(layers_per_block)]
+        return list(zip(blocks, layouts_of_layers(self.config, batch), strict=True))
 
 
-def spans_of_layers(config: EncoderConfig, batch: Batch) -> list[Spans]:
+def layouts_of_layers(config: EncoderConfig, batch: Batch) -> list[SequenceLayout]:
     """Return the part of its sequence that a token sees in each layer; like layers share one."""
-    wide = Spans(
-        batch.offsets, batch.lengths, config.causal, rotation=_turns(config, batch, config.theta)
+    wide = SequenceLayout(
+        batch.offsets, batch.lengths, config.causal, rotation=_rotation(config, batch, config.theta)
     )
     near = wide
     if config.window is not None:
-        local, reach = _turns(config, batch, config.local_theta), config.window // 2
-        near = Spans(batch.offsets, batch.lengths, window=reach, rotation=local)
+        local, reach = _rotation(config, batch, config.local_theta), config.window // 2
+        near = SequenceLayout(batch.offsets, batch.lengths, window=reach, rotation=local)
     return [near if number % config.global_every else wide for number in range(config.layers)]
 
 
-def _turns(config: EncoderConfig, batch: Batch, theta: float) -> Rotation | None:
+def _rotation(config: EncoderConfig, batch: Batch, theta: float) -> Rotation | None:
     if config.positions != "rotary":
         return None
     return rotation(batch.positions, config.hidden // config.heads, theta)

@@ -40,11 +40,11 @@ class Work:
 
 
 def forward_flops(config: ModelConfig, work: Work) -> float:
-    """Operations of one forward pass."""
+    """Return the operations of one forward pass."""
     encoder = config.encoder
     last = work.tokens if work.last_tokens is None else work.last_tokens
-    *before, last_pairs = _seen_pairs(encoder, work)
-    flops = sum(_layer_flops(encoder, work.tokens, work.tokens, pairs) for pairs in before)
+    *local_pairs, last_pairs = _seen_pairs(encoder, work)
+    flops = sum(_layer_flops(encoder, work.tokens, work.tokens, pairs) for pairs in local_pairs)
     flops += _layer_flops(encoder, work.tokens, last, last_pairs)
     width = encoder.embedding or encoder.hidden
     if encoder.embedding is not None:
@@ -67,7 +67,7 @@ def forward_flops(config: ModelConfig, work: Work) -> float:
 
 
 def training_flops(config: ModelConfig, work: Work) -> float:
-    """Operations of a forward and a backward pass; the backward pass needs twice the forward's."""
+    """Return the operations of a forward and a backward pass, which needs twice the forward's."""
     return 3 * forward_flops(config, work)
 
 
@@ -79,23 +79,23 @@ def work_of(batch: Batch, *, window: int | None = None, last_needed: bool = Fals
     pairs = sum(length * length for length in batch.lengths)
     predicted = ("masked_lm", "left_to_right")
     at = [batch.targets[name].at for name in predicted if name in batch.targets]
-    targets = sum(len(each) for each in at)
+    targets = sum(len(item) for item in at)
     work = Work(tokens=batch.tokens, pairs=pairs, targets=targets, sequences=batch.sequences)
     if window is not None:
         every = torch.arange(batch.tokens, device=batch.ids.device)
-        work = replace(work, near_pairs=_near(batch, every, window // 2))
+        work = replace(work, near_pairs=_local_pairs(batch, every, window // 2))
     if not last_needed or "replaced_tokens" in batch.targets:
         return work
     read = torch.cat([*at, batch.starts]).unique()
     owner = torch.bucketize(read, batch.offsets, right=True) - 1
     lengths = torch.tensor(batch.lengths, device=read.device)
-    near = None if window is None else _near(batch, read, window // 2)
+    local_pairs = None if window is None else _local_pairs(batch, read, window // 2)
     last_pairs = int(lengths[owner].sum())
-    return replace(work, last_tokens=len(read), last_pairs=last_pairs, last_near_pairs=near)
+    return replace(work, last_tokens=len(read), last_pairs=last_pairs, last_near_pairs=local_pairs)
 
 
-def _near(batch: Batch, at: Tensor, reach: int) -> int:
-    """Pairs of the tokens `at` and those of their sequence up to `reach` away."""
+def _local_pairs(batch: Batch, at: Tensor, reach: int) -> int:
+    """Return the pairs of the tokens `at` and those of their sequence up to `reach` away."""
     owner = torch.bucketize(at, batch.offsets, right=True) - 1
     before = at - batch.offsets[owner]
     after = batch.offsets[owner + 1] - 1 - at
@@ -103,7 +103,7 @@ def _near(batch: Batch, at: Tensor, reach: int) -> int:
 
 
 def _seen_pairs(config: EncoderConfig, work: Work) -> list[int]:
-    """Pairs of tokens of which one sees the other, a layer after another."""
+    """Return the pairs of tokens of which one sees the other, by layer."""
     near = work.pairs if work.near_pairs is None else work.near_pairs
     pairs = [near if n % config.global_every else work.pairs for n in range(config.layers)]
     local = bool((config.layers - 1) % config.global_every)
@@ -112,7 +112,7 @@ def _seen_pairs(config: EncoderConfig, work: Work) -> list[int]:
 
 
 def _layer_flops(config: EncoderConfig, tokens: int, needed: int, pairs: int) -> float:
-    """One layer: keys and values of all tokens, everything else of those needed."""
+    """Return the operations of a layer: keys and values of all tokens, the rest of those needed."""
     hidden = config.hidden
     keys_values = 2.0 * tokens * 2 * hidden**2
     others = 2.0 * needed * (2 * hidden**2 + (2 + config.gated) * hidden * config.feed_forward)

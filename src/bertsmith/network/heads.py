@@ -73,7 +73,7 @@ def pooled_places(pooled: PooledToken, offsets: Offsets) -> SequencePlaces:
 
 
 def _means(hidden: Hidden, offsets: Offsets) -> Pooled:
-    """The mean of each sequence's tokens."""
+    """Return the mean of each sequence's tokens."""
     lengths = offsets.diff()
     sequence = torch.arange(len(lengths), device=hidden.device)
     owner = sequence.repeat_interleave(lengths, output_size=len(hidden))
@@ -110,7 +110,7 @@ class MaskedLMHead(nn.Module):
         self.approximate = _approximate(encoder)
 
     def forward(self, hidden: AtTargets, table: Table) -> Logits:
-        """Logits (targets, vocabulary) of the tokens at the positions given, (targets, hidden)."""
+        """Return logits (targets, vocabulary) of some tokens, (targets, hidden)."""
         return F.linear(self.features(hidden), table, self.bias)
 
     def features(self, hidden: AtTargets) -> Tensor:

@@ -64,7 +64,7 @@ class Model(nn.Module):
                 part.share = share
 
     def pooled(self, encoded: Encoded, batch: Batch) -> Pooled:
-        """One vector a sequence, (sequences, hidden)."""
+        """Return one vector a sequence, (sequences, hidden)."""
         assert self.pooler is not None
         return self.pooler(encoded, batch.offsets)  # type: ignore[no-any-return]
 
@@ -74,7 +74,7 @@ class Model(nn.Module):
         return None if pooled == "mean" else pooled_places(pooled, batch.offsets)
 
     def masked_lm(self, hidden: AtTargets) -> Logits:
-        """Logits (targets, vocabulary) for the positions gathered, (targets, hidden)."""
+        """Return logits (targets, vocabulary) for the positions gathered, (targets, hidden)."""
         table = self.encoder.embeddings.tokens.weight
         return self.heads["masked_lm"](hidden, table)  # type: ignore[no-any-return]
 
@@ -83,20 +83,20 @@ class Model(nn.Module):
         return self.heads["replaced_tokens"](hidden)  # type: ignore[no-any-return]
 
     def next_sentence(self, encoded: Encoded, batch: Batch) -> ClassLogits:
-        """Logits (sequences, 2): is the next sentence, is a random one."""
+        """Return logits (sequences, 2): is the next sentence, is a random one."""
         return self.heads["next_sentence"](self.pooled(encoded, batch))  # type: ignore[no-any-return]
 
     def classify(self, encoded: Encoded, batch: Batch) -> ClassLogits:
-        """Logits or numbers (sequences, labels), in the order of the config's labels."""
+        """Return logits or numbers (sequences, labels), in the order of the config's labels."""
         pooled = self.classifier_dropout(self.pooled(encoded, batch))
         return self.heads["classify"](pooled)  # type: ignore[no-any-return]
 
     def tag(self, hidden: Hidden) -> TagLogits:
-        """Logits (tokens, labels), in the order of the config's labels."""
+        """Return logits (tokens, labels), in the order of the config's labels."""
         return self.heads["tag"](self.classifier_dropout(self._by_token(hidden)))  # type: ignore[no-any-return]
 
     def span(self, hidden: Hidden) -> SpanLogits:
-        """Logits (tokens, 2): the answer begins here, it ends here (Devlin et al. 2018, 4.2)."""
+        """Return logits (tokens, 2) of the answer's beginning and end (Devlin et al. 2018, 4.2)."""
         return self.heads["span"](self._by_token(hidden))  # type: ignore[no-any-return]
 
     def _by_token(self, hidden: Hidden) -> Hidden:
@@ -107,13 +107,13 @@ class Model(nn.Module):
         return self.pooler.features(hidden)
 
     def choose(self, encoded: Encoded, batch: Batch) -> Scores:
-        """Scores (sequences,), one an option; those of a question stand in a row."""
+        """Return scores (sequences,), one an option; those of a question stand in a row."""
         pooled = self.classifier_dropout(self.pooled(encoded, batch))
         return self.heads["choose"](pooled)[:, 0]  # type: ignore[no-any-return]
 
 
 def build_model(config: ModelConfig, *, seed: int) -> Model:
-    """A model with the weights BERT starts from: truncated normal (two deviations), biases zero.
+    """Return a model with BERT's initial weights: truncated normal (two deviations), biases zero.
 
     The weights are a pure function of the config and the seed.
     """
@@ -123,12 +123,12 @@ def build_model(config: ModelConfig, *, seed: int) -> Model:
     generator = torch.Generator().manual_seed(int(stream(Purpose.WEIGHTS, seed)))
     initialise(model, generator, config.encoder.initial_std)
     if config.encoder.norm == "before":
-        _calm(model.encoder)
+        _scale_residual_outputs(model.encoder)
     return model
 
 
 @torch.no_grad()
-def _calm(encoder: Encoder) -> None:
+def _scale_residual_outputs(encoder: Encoder) -> None:
     """Scale what layers add to the stream down, so that their sum stays in bounds.
 
     Shoeybi et al. 2019, section 4: by the root of two sums a layer. Norms after each sum need none.

@@ -18,7 +18,7 @@ from bertsmith.network.config import VectorPooling
 
 
 def pooled(kinds: Sequence[VectorPooling], hidden: Hidden, offsets: Offsets) -> Vectors:
-    """One vector a sequence, (sequences, kinds x hidden): what each kind makes of it, end to end.
+    """Return a vector a sequence, (sequences, kinds x hidden): all kinds concatenated.
 
     `hidden` is (tokens, hidden), `offsets` (sequences + 1,); special tokens count as others do.
     """
@@ -30,7 +30,7 @@ def _mean_by_root(hidden: Tensor, offsets: Tensor) -> Tensor:
 
 
 def _weighted_mean(hidden: Tensor, offsets: Tensor) -> Tensor:
-    """The mean by place from 1, so that later tokens count more (Muennighoff 2022, equation 1)."""
+    """Return the mean weighted by position, from 1 (Muennighoff 2022, equation 1)."""
     lengths = offsets.diff()
     starts = offsets[:-1].repeat_interleave(lengths, output_size=len(hidden))
     place = torch.arange(len(hidden), device=hidden.device) - starts + 1
@@ -38,8 +38,8 @@ def _weighted_mean(hidden: Tensor, offsets: Tensor) -> Tensor:
     return _reduced(hidden * place[:, None], "sum", offsets) / total
 
 
-def _reduced(hidden: Tensor, how: str, offsets: Tensor) -> Tensor:
-    reduced: Tensor = torch.segment_reduce(hidden, how, offsets=offsets, axis=0)
+def _reduced(hidden: Tensor, kind: str, offsets: Tensor) -> Tensor:
+    reduced: Tensor = torch.segment_reduce(hidden, kind, offsets=offsets, axis=0)
     return reduced
 
 
@@ -75,7 +75,7 @@ class Dense(nn.Module):
         self.inputs, self.outputs = weight.shape[1], weight.shape[0]
 
     def forward(self, vectors: Vectors) -> Tensor:
-        """The vectors mapped, (sequences, outputs)."""
+        """Return the vectors mapped, (sequences, outputs)."""
         return ACTIVATIONS[self.activation](F.linear(vectors, self.weight, self.bias))
 
 
@@ -83,7 +83,7 @@ class UnitLength(nn.Module):
     """Vectors brought to length 1, (sequences, features) each."""
 
     def forward(self, vectors: Vectors) -> Vectors:
-        """The vectors divided by their lengths; those of length 0 stay."""
+        """Return the vectors divided by their lengths; those of length 0 stay."""
         return F.normalize(vectors, dim=-1)
 
 
@@ -95,7 +95,7 @@ class Truncation(nn.Module):
         self.outputs = outputs
 
     def forward(self, vectors: Vectors) -> Tensor:
-        """The first `outputs` features of the vectors."""
+        """Return the first `outputs` features of the vectors."""
         return vectors[:, : self.outputs]
 
 
@@ -169,7 +169,7 @@ class ScalarMix(nn.Module):
         return self.scale * mixed
 
     def learned(self, layers: Sequence[int]) -> LayerMix:
-        """The mix as it is now, of the layers that it was trained on, to be kept or to be used."""
+        """Return the mix as it is now, of the layers that it was trained on."""
         return LayerMix(
             layers=tuple(layers),
             weights=tuple(self.scores.softmax(0).tolist()),

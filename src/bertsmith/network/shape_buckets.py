@@ -21,9 +21,9 @@ from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
 # rounded to _STEP from _MANY rows on, where that adds few of them, and to _FEW_STEP below
 _MANY, _STEP, _FEW_STEP = 1024, 64, 16
 # below, more rows cost a small network more than the compiling of few and small products
-_LEAST = 512
+_MIN_ROWS = 512
 # what a larger network gains by, where steps are small (docs/experiments/training-step.md)
-_LEAST_TOKENS = 64
+_MIN_TOKENS = 64
 
 
 def encode(
@@ -43,19 +43,19 @@ def encode(
     return replace(
         encoded,
         last=encoded.last if at is not None else encoded.last[: batch.tokens],
-        states={n: each[: batch.tokens] for n, each in encoded.states.items()},
+        states={n: state[: batch.tokens] for n, state in encoded.states.items()},
         qkv={n: (q[: batch.tokens], k[: batch.tokens], v[: batch.tokens])
              for n, (q, k, v) in encoded.qkv.items()},
-        weights={n: each[: batch.sequences] for n, each in encoded.weights.items()},
+        weights={n: weight[: batch.sequences] for n, weight in encoded.weights.items()},
     )  # fmt: skip
 
 
-def bucket(rows: int, least: int = _LEAST) -> int:
+def round_up(rows: int, min_rows: int = _MIN_ROWS) -> int:
     """Return the number of rows rounded up to a multiple of 64, or of 16 below 1,024.
 
-    Below `least` it stays as it is.
+    Below `min_rows` it stays as it is.
     """
-    if rows < least:
+    if rows < min_rows:
         return rows
     step = _STEP if rows >= _MANY else _FEW_STEP
     return -(-rows // step) * step
@@ -63,7 +63,7 @@ def bucket(rows: int, least: int = _LEAST) -> int:
 
 def pad_batch(batch: Batch) -> Batch:
     """Return the batch with one sequence more where that fills its bucket."""
-    padding = bucket(batch.tokens, _LEAST_TOKENS) - batch.tokens
+    padding = round_up(batch.tokens, _MIN_TOKENS) - batch.tokens
     if not padding:
         return batch
     more = batch.ids.new_zeros(padding)
@@ -79,7 +79,7 @@ def pad_batch(batch: Batch) -> Batch:
 
 def pad_places(places: Places, tokens: int) -> Tensor:
     """Return places, in order, with some of the other tokens where that fills their bucket."""
-    padding = bucket(len(places)) - len(places)
+    padding = round_up(len(places)) - len(places)
     if not padding:
         return places
     others = torch.ones(tokens, dtype=torch.bool)
@@ -89,4 +89,4 @@ def pad_places(places: Places, tokens: int) -> Tensor:
 
 def pad_targets(at: Places) -> Tensor:
     """Return tokens to be read with token 0 repeated where that fills their bucket."""
-    return at if at.is_cuda else F.pad(at, (0, bucket(len(at)) - len(at)))
+    return at if at.is_cuda else F.pad(at, (0, round_up(len(at)) - len(at)))

@@ -46,7 +46,7 @@ _LOGITS = 2**20
 def cross_entropy(
     logits: Tensor, labels: Tensor, smoothing: float = 0.0, weights: Tensor | None = None
 ) -> Loss:
-    """Cross-entropy in float32, summed: logits (targets, classes), labels (targets,).
+    """Return cross-entropy in float32, summed: logits (targets, classes), labels (targets,).
 
     `weights` (classes,) multiply the losses of the targets of each class. Logits may be -inf.
     A target counts as correct when its logit is larger than every other; ties are wrong.
@@ -60,7 +60,7 @@ def cross_entropy(
 
 
 def linear_cross_entropy(features: Tensor, table: Table, bias: Tensor, labels: TargetIds) -> Loss:
-    """`cross_entropy` of the logits that `features` (targets, width) have under a linear layer.
+    """Return `cross_entropy` of the logits of `features` (targets, width) under a linear layer.
 
     `table` is (classes, width), `bias` (classes,). Features beyond the labels are spare.
     """
@@ -80,15 +80,15 @@ def _by_torch(
     loss = F.cross_entropy(logits, labels, weights, reduction="sum", label_smoothing=smoothing)
     # amax is 25 times faster than argmax on a CPU
     shown, at = logits.detach(), labels[:, None]
-    own = shown.gather(-1, at).squeeze(-1)
-    return loss, (own > shown.scatter(-1, at, -torch.inf).amax(-1)).sum()
+    label_logits = shown.gather(-1, at).squeeze(-1)
+    return loss, (label_logits > shown.scatter(-1, at, -torch.inf).amax(-1)).sum()
 
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         gradient = torch.empty_like(logits) if context.needs_input_grad[0] else None
-        loss, correct = _of_rows(logits, labels, gradient)
+        loss, correct = _rows_loss(logits, labels, gradient)
         context.save_for_backward(gradient)
         context.mark_non_differentiable(correct)
         return loss, correct
@@ -112,9 +112,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         context.scratch = Scratch((len(features), len(table)), features.dtype)
         logits = torch.addmm(bias, features, table.T, out=context.scratch.tensor)
-        wanted = any(context.needs_input_grad[:3])
-        own = logits[: len(labels)]
-        loss, correct = _of_rows(own, labels, own if wanted else None)
+        needs_gradient = any(context.needs_input_grad[:3])
+        label_rows = logits[: len(labels)]
+        loss, correct = _rows_loss(label_rows, labels, label_rows if needs_gradient else None)
         logits[len(labels) :] = 0
         context.save_for_backward(features, table)
         context.mark_non_differentiable(correct)
@@ -134,8 +134,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         )
 
 
-def _of_rows(logits: Tensor, labels: Tensor, gradient: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The summed loss and how many are right; fills `gradient`, which may be `logits` itself."""
+def _rows_loss(logits: Tensor, labels: Tensor, gradient: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the summed loss and the number right; fill `gradient`, which may be `logits`."""
     library, instructions = kernels.library(), kernels.instruction_set()
     if library is None or instructions is None or not _in_rows(logits, gradient, instructions):
         return _in_slices(logits, labels, gradient)
@@ -161,15 +161,15 @@ def _in_rows(logits: Tensor, gradient: Tensor | None, instructions: str) -> bool
 
 
 def _in_slices(logits: Tensor, labels: Tensor, gradient: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The summed loss and how many are right; fills `gradient`, which may be `logits` itself."""
+    """Return the summed loss and the number right; fill `gradient`, which may be `logits`."""
     rows = max(1, _LOGITS // logits.shape[1])
     wide = torch.empty(min(rows, len(logits)), logits.shape[1], dtype=torch.float32)
     losses, correct = torch.empty(len(labels)), torch.empty(len(labels), dtype=torch.bool)
     for begin in range(0, len(logits), rows):
         part = slice(begin, begin + rows)
         at = labels[part, None]
-        own, others, left = _slice(wide[: len(at)].copy_(logits[part]), at)
-        losses[part], correct[part] = left, own > others
+        label_logits, best_others, losses_ = _slice(wide[: len(at)].copy_(logits[part]), at)
+        losses[part], correct[part] = losses_, label_logits > best_others
         if gradient is not None:
             gradient[part] = wide[: len(at)]
     return losses.sum(), correct.sum()
@@ -177,11 +177,15 @@ def _in_slices(logits: Tensor, labels: Tensor, gradient: Tensor | None) -> tuple
 
 def _slice(logits: Tensor, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Own logits, the largest of the others, and losses; `logits` become their gradient."""
-    own = logits.gather(-1, at)
-    others = logits.scatter_(-1, at, -torch.inf).amax(-1, keepdim=True)
-    top = torch.maximum(own, others)
-    logits.scatter_(-1, at, own).sub_(top).exp_()
+    label_logits = logits.gather(-1, at)
+    best_others = logits.scatter_(-1, at, -torch.inf).amax(-1, keepdim=True)
+    top = torch.maximum(label_logits, best_others)
+    logits.scatter_(-1, at, label_logits).sub_(top).exp_()
     total = logits.sum(-1, keepdim=True)
     logits.div_(total)
     logits.scatter_add_(-1, at, logits.new_full((), -1.0).expand(at.shape))
-    return own.squeeze(-1), others.squeeze(-1), (total.log() + top - own).squeeze(-1)
+    return (
+        label_logits.squeeze(-1),
+        best_others.squeeze(-1),
+        (total.log() + top - label_logits).squeeze(-1),
+    )

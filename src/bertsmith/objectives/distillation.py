@@ -50,10 +50,10 @@ def vectors_name(kind: Kind, layer: int) -> str:
 
 def taught_values(encoded: Encoded) -> dict[str, Tensor]:
     """Return what was tapped of a teacher, by the names that terms read."""
-    found = {state_name(layer): each for layer, each in encoded.states.items()}
+    results = {state_name(layer): state for layer, state in encoded.states.items()}
     for layer, vectors in encoded.qkv.items():
-        found |= {vectors_name(k, layer): v for k, v in zip(KINDS, vectors, strict=True)}
-    return found
+        results |= {vectors_name(k, layer): v for k, v in zip(KINDS, vectors, strict=True)}
+    return results
 
 
 def head_logits(
@@ -104,55 +104,60 @@ class SoftTargets(Term):
         """Return the loss over the target; correct is where the two agree."""
         logits = head_logits(self._answer, model, encoded, batch, target)
         with torch.autocast(logits.device.type, enabled=False):
-            own, taught = widened(logits), widened(batch.given[LOGITS]).to(widened(logits).dtype)
+            student, taught = (
+                widened(logits),
+                widened(batch.given[LOGITS]).to(widened(logits).dtype),
+            )
             if self._answer == "number":
                 truth = (taught - self._mean) / self._spread
-                loss = F.mse_loss(own, truth, reduction="sum") / own.shape[1]
-                correct = ((own - truth).abs() < truth.abs()).all(-1).sum()
+                loss = F.mse_loss(student, truth, reduction="sum") / student.shape[1]
+                correct = ((student - truth).abs() < truth.abs()).all(-1).sum()
             elif self._answer in ("classes", "relevance"):
-                loss = self._each(own, taught) / own.shape[1]
-                correct = ((own > 0) == (taught > 0)).all(-1).sum()
+                loss = self._binary_divergence(student, taught) / student.shape[1]
+                correct = ((student > 0) == (taught > 0)).all(-1).sum()
             else:
-                pairs = _rows(self._answer, own, taught, batch, target)
-                loss = torch.stack([self._one_of(*pair) for pair in pairs]).sum() / len(pairs)
+                pairs = _rows(self._answer, student, taught, batch, target)
+                loss = torch.stack(
+                    [self._categorical_divergence(*pair) for pair in pairs]
+                ).sum() / len(pairs)
                 agree = [mine.argmax(-1) == theirs.argmax(-1) for mine, theirs in pairs]
                 correct = torch.stack(agree).all(0).sum()
         return Loss(sum=loss, count=len(target), correct=correct, weight=self._weight)
 
-    def _one_of(self, own: Tensor, taught: Tensor) -> Tensor:
+    def _categorical_divergence(self, student: Tensor, taught: Tensor) -> Tensor:
         """Return the divergence of distributions over each row."""
-        mine = (own / self._temperature).log_softmax(-1)
-        theirs = (taught / self._temperature).log_softmax(-1)
-        return self._temperature**2 * (theirs.exp() * (theirs - mine)).sum()
+        student_logs = (student / self._temperature).log_softmax(-1)
+        teacher_logs = (taught / self._temperature).log_softmax(-1)
+        return self._temperature**2 * (teacher_logs.exp() * (teacher_logs - student_logs)).sum()
 
-    def _each(self, own: Tensor, taught: Tensor) -> Tensor:
+    def _binary_divergence(self, student: Tensor, taught: Tensor) -> Tensor:
         """Return the divergence where each output is a probability by itself."""
-        total = own.new_zeros(())
+        total = student.new_zeros(())
         for sign in (1, -1):
-            mine = F.logsigmoid(sign * own / self._temperature)
-            theirs = F.logsigmoid(sign * taught / self._temperature)
-            total = total + (theirs.exp() * (theirs - mine)).sum()
+            student_logs = F.logsigmoid(sign * student / self._temperature)
+            teacher_logs = F.logsigmoid(sign * taught / self._temperature)
+            total = total + (teacher_logs.exp() * (teacher_logs - student_logs)).sum()
         return self._temperature**2 * total
 
 
 def _rows(
-    answer: Answer, own: Tensor, taught: Tensor, batch: Batch, target: Target
+    answer: Answer, student: Tensor, taught: Tensor, batch: Batch, target: Target
 ) -> list[tuple[Tensor, Tensor]]:
     """Return pairs of logits whose rows are the choices between which one is made."""
     if answer == "span":
         lengths = batch.offsets.diff()
-        owner = torch.arange(batch.sequences, device=own.device).repeat_interleave(lengths)
-        place = torch.arange(batch.tokens, device=own.device) - batch.starts[owner]
+        owner = torch.arange(batch.sequences, device=student.device).repeat_interleave(lengths)
+        place = torch.arange(batch.tokens, device=student.device) - batch.starts[owner]
     elif answer == "choice":
         owner = owners(target.at, batch.sequences)
-        place = torch.arange(batch.sequences, device=own.device) - target.at[owner]
+        place = torch.arange(batch.sequences, device=student.device) - target.at[owner]
     else:
-        return [(own, taught)]
+        return [(student, taught)]
     rows = int(owner.max()) + 1
     # no infinities, whose difference is no number
     spread = [
         [in_rows(side[:, end], owner, place, rows).clamp(min=_FAR) for end in range(side.shape[1])]
-        for side in (own, taught)
+        for side in (student, taught)
     ]
     return list(zip(*spread, strict=True))
 
@@ -168,10 +173,10 @@ class HiddenCosine(Term):
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """Return the loss over the tokens."""
-        own, taught = widened(encoded.last), widened(batch.given[self._name])
-        with torch.autocast(own.device.type, enabled=False):
-            apart = 1 - F.cosine_similarity(own, taught.to(own.dtype))
-        return loss_of_tokens(apart.sum(), target, self._weight)
+        student, taught = widened(encoded.last), widened(batch.given[self._name])
+        with torch.autocast(student.device.type, enabled=False):
+            distance = 1 - F.cosine_similarity(student, taught.to(student.dtype))
+        return loss_of_tokens(distance.sum(), target, self._weight)
 
 
 class HiddenStates(TapsTerm):
@@ -188,31 +193,31 @@ class HiddenStates(TapsTerm):
     ) -> None:
         """`widths` are those of student and teacher; the projection starts from `projection`."""
         self._pairs = tuple(pairs)
-        self.reads = Taps(states=frozenset(own for own, _ in pairs))
+        self.reads = Taps(states=frozenset(student_layer for student_layer, _ in pairs))
         self.own = projection(*widths, seed=seed)
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """Return the loss over the tokens."""
         losses = []
         for layer, of_teacher in self._pairs:
-            own = widened(encoded.states[layer])
-            with torch.autocast(own.device.type, enabled=False):
-                taught = widened(batch.given[state_name(of_teacher)]).to(own.dtype)
-                losses.append((self.own(own) - taught).square().mean(-1).sum())
+            student = widened(encoded.states[layer])
+            with torch.autocast(student.device.type, enabled=False):
+                taught = widened(batch.given[state_name(of_teacher)]).to(student.dtype)
+                losses.append((self.own(student) - taught).square().mean(-1).sum())
         return loss_of_tokens(torch.stack(losses).sum(), target)
 
 
 def projection(student: int, teacher: int, *, seed: int) -> nn.Linear:
     """Return a new projection: the identity between equal widths, otherwise drawn by the seed."""
-    made = nn.Linear(student, teacher)
+    linear = nn.Linear(student, teacher)
     generator = torch.Generator().manual_seed(int(stream(Purpose.PROJECTION, seed)))
     with torch.no_grad():
-        made.bias.zero_()
+        linear.bias.zero_()
         if student == teacher:
-            made.weight.copy_(torch.eye(student))
+            linear.weight.copy_(torch.eye(student))
         else:
-            made.weight.normal_(std=1 / math.sqrt(student), generator=generator)
-    return made
+            linear.weight.normal_(std=1 / math.sqrt(student), generator=generator)
+    return linear
 
 
 def loss_of_tokens(total: Tensor, target: Target, weight: float = 1.0) -> Loss:

@@ -107,7 +107,7 @@ class Objective:
     def own(self) -> nn.ModuleDict:
         """The modules that terms train beside the model, by the terms' names."""
         return nn.ModuleDict(
-            {n: each.own for n, each in self.terms.items() if each.own is not None}
+            {n: term.own for n, term in self.terms.items() if term.own is not None}
         )
 
     def __call__(self, model: Model, batch: Batch) -> Losses:

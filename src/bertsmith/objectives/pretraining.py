@@ -80,8 +80,8 @@ def build_generator(encoder: EncoderConfig, *, seed: int) -> Generator:
     with torch.device("meta"):
         generator = Generator(encoder)
     generator.to_empty(device="cpu")
-    drawn = torch.Generator().manual_seed(int(stream(Purpose.GENERATOR_WEIGHTS, seed)))
-    initialise(generator, drawn, encoder.initial_std)
+    generator_ = torch.Generator().manual_seed(int(stream(Purpose.GENERATOR_WEIGHTS, seed)))
+    initialise(generator, generator_, encoder.initial_std)
     return generator
 
 
@@ -103,10 +103,10 @@ class GeneratorLM(Term):
         encoded = shape_buckets.encode(generator, batch, at=target.at)
         features = self.own.head.features(encoded.rows(shape_buckets.pad_targets(target.at)))
         table, bias = embeddings.tokens.weight, self.own.head.bias
-        drawn = sample(features[: len(target)], table, bias, batch.given["draws"])
+        samples = sample(features[: len(target)], table, bias, batch.given["draws"])
         ids, labels = batch.ids.clone(), torch.zeros_like(batch.ids)
-        ids[target.at] = drawn
-        labels[target.at] = (drawn != target.labels).long()
+        ids[target.at] = samples
+        labels[target.at] = (samples != target.labels).long()
         every = Target(at=batch.targets["replaced_tokens"].at, labels=labels)
         return replace(
             batch,
@@ -200,7 +200,7 @@ class LeftToRight(TokenTerm):
             checkpoint(part, *piece, use_reentrant=False, preserve_rng_state=False)
             for piece in zip(at.split(rows), target.labels.split(rows), strict=True)
         ]
-        sums, correct = (torch.stack(each).sum() for each in zip(*losses, strict=True))
+        sums, correct = (torch.stack(item).sum() for item in zip(*losses, strict=True))
         return Loss(sum=sums, count=len(target), correct=correct)
 
 

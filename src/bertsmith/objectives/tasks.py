@@ -19,13 +19,13 @@ from bertsmith.objectives.objective import Loss, SequenceTerm, Term, TokenTerm
 
 
 def owners(at: Tensor, sequences: int) -> Tensor:
-    """The group of each sequence, (sequences,), groups beginning at `at` (groups,), in order."""
+    """Return the group of each sequence, (sequences,), of groups that begin at `at` (groups,)."""
     numbers = torch.arange(sequences, device=at.device)
     return torch.searchsorted(at, numbers, right=True) - 1
 
 
 def group_means(values: Tensor, at: Tensor, batch: Batch) -> Tensor:
-    """Means over the sequences of each group: (sequences, outputs) to (groups, outputs)."""
+    """Return means over the sequences of each group: (sequences, outputs) to (groups, outputs)."""
     if len(at) == batch.sequences:
         return values
     owner = owners(at, batch.sequences)
@@ -34,7 +34,7 @@ def group_means(values: Tensor, at: Tensor, batch: Batch) -> Tensor:
 
 
 def in_rows(values: Tensor, owner: Tensor, place: Tensor, rows: int) -> Tensor:
-    """Values (values,) in rows (rows, longest) by owner and place in the row, -inf elsewhere."""
+    """Return values (values,) in rows (rows, longest) by owner and place in it, -inf elsewhere."""
     spread = values.new_full((rows, int(place.max()) + 1), -torch.inf)
     return spread.index_put((owner, place), values)
 
@@ -51,7 +51,7 @@ class Classify(SequenceTerm):
     weights: tuple[float, ...] = ()
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
-        """The loss over the texts that begin at the target's sequences."""
+        """Return the loss over the texts that begin at the target's sequences."""
         logits = group_means(model.classify(encoded, batch), target.at, batch)
         weights = torch.tensor(self.weights, device=logits.device) if self.weights else None
         return cross_entropy(logits, target.labels, self.smoothing, weights)
@@ -68,13 +68,13 @@ class MultiLabel(SequenceTerm):
     weights: tuple[float, ...] = ()
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
-        """The loss over the texts; the target's labels are (texts, labels), 0 or 1."""
+        """Return the loss over the texts; the target's labels are (texts, labels), 0 or 1."""
         logits = group_means(model.classify(encoded, batch), target.at, batch).float()
         truth = target.labels.float()
         weights = torch.tensor(self.weights, device=logits.device) if self.weights else None
-        wanted = truth * (1 - self.smoothing) + self.smoothing / 2
+        targets = truth * (1 - self.smoothing) + self.smoothing / 2
         loss = F.binary_cross_entropy_with_logits(
-            logits, wanted, pos_weight=weights, reduction="sum"
+            logits, targets, pos_weight=weights, reduction="sum"
         )
         right = ((logits > 0) == (truth > 0.5)).all(-1).sum()
         return Loss(sum=loss / logits.shape[1], count=len(truth), correct=right)
@@ -92,7 +92,7 @@ class Regress(SequenceTerm):
     spread: float = 1.0
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
-        """The loss over the texts; the target's labels are (texts,)."""
+        """Return the loss over the texts; the target's labels are (texts,)."""
         predicted = group_means(model.classify(encoded, batch), target.at, batch).float()[:, 0]
         truth = ((target.labels.double() - self.mean) / self.spread).float()
         right = ((predicted - truth).abs() < truth.abs()).sum()
@@ -105,7 +105,7 @@ class Relevance(SequenceTerm):
     """Binary cross-entropy of a relevance in [0, 1] (Nogueira & Cho 2019, equation 1)."""
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
-        """The loss over the pairs; the target's labels are (pairs,)."""
+        """Return the loss over the pairs; the target's labels are (pairs,)."""
         predicted = group_means(model.classify(encoded, batch), target.at, batch).float()[:, 0]
         truth = target.labels.float()
         loss = F.binary_cross_entropy_with_logits(predicted, truth, reduction="sum")
@@ -117,7 +117,7 @@ class Choose(SequenceTerm):
     """Cross-entropy of the right option among those of its question, any number of them."""
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
-        """The loss over the questions; a label is the number of the right option, from 0."""
+        """Return the loss over the questions; a label is the number of the right option, from 0."""
         owner = owners(target.at, batch.sequences)
         place = torch.arange(batch.sequences, device=owner.device) - target.at[owner]
         scores = in_rows(model.choose(encoded, batch).float(), owner, place, len(target))
@@ -132,7 +132,7 @@ class Tag(TokenTerm):
     weights: tuple[float, ...] = ()
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
-        """The loss over the words; the target lies at their first pieces."""
+        """Return the loss over the words; the target lies at their first pieces."""
         logits = model.tag(encoded.rows(target.at))
         weights = torch.tensor(self.weights, device=logits.device) if self.weights else None
         return cross_entropy(logits, target.labels, self.smoothing, weights)
@@ -146,7 +146,7 @@ class Span(Term):
     """
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
-        """The loss over the windows; labels are (windows, 2), places in the window."""
+        """Return the loss over the windows; labels are (windows, 2), places in the window."""
         logits = model.span(encoded.last).float()
         lengths = batch.offsets.diff()
         owner = torch.arange(batch.sequences, device=logits.device).repeat_interleave(lengths)

@@ -24,8 +24,8 @@ from bertsmith.objectives.objective import Loss, TapsTerm
 # entries of a group's matrices: what the caches of a few cores hold
 _ENTRIES = 2**21
 # a group's shortest sequence in shares of its longest, so that little of its matrices is padding
-_SHORTEST = 0.8
-_MOST_HEADS = 48
+_MIN_LENGTH_RATIO = 0.8
+_MAX_HEADS = 48
 
 
 class AttentionScores(TapsTerm):
@@ -37,13 +37,13 @@ class AttentionScores(TapsTerm):
 
     def __init__(self, pairs: Sequence[tuple[int, int]]) -> None:
         self._pairs = tuple(pairs)
-        self.reads = Taps(qkv=frozenset(own for own, _ in pairs))
+        self.reads = Taps(qkv=frozenset(student_layer for student_layer, _ in pairs))
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """Return the loss over the tokens that ask."""
         losses = []
         for layer, of_teacher in self._pairs:
-            query, key, _ = (widened(each) for each in encoded.qkv[layer])
+            query, key, _ = (widened(item) for item in encoded.qkv[layer])
             taught = [
                 widened(batch.given[vectors_name(kind, of_teacher)]).to(query.dtype)
                 for kind in KINDS[:2]
@@ -68,10 +68,12 @@ class Relations(TapsTerm):
         """Return the loss over the tokens."""
         losses = []
         for kind, vectors in zip(KINDS, encoded.qkv[self._layer], strict=True):
-            own = widened(vectors)
-            with torch.autocast(own.device.type, enabled=False):
-                taught = widened(batch.given[vectors_name(kind, self._of_teacher)]).to(own.dtype)
-                both = self._resplit(own), self._resplit(taught)
+            student = widened(vectors)
+            with torch.autocast(student.device.type, enabled=False):
+                taught = widened(batch.given[vectors_name(kind, self._of_teacher)]).to(
+                    student.dtype
+                )
+                both = self._resplit(student), self._resplit(taught)
                 losses.append(_RelationLoss.apply(*both, batch.lengths))  # type: ignore[no-untyped-call]
         return loss_of_tokens(torch.stack(losses).sum(), target)
 
@@ -85,7 +87,7 @@ def relation_heads(*widths: int) -> int:
     That is the number of Wang et al. 2021 for teachers of BERT's size.
     """
     common = math.gcd(*widths)
-    return max(number for number in range(1, _MOST_HEADS + 1) if common % number == 0)
+    return max(number for number in range(1, _MAX_HEADS + 1) if common % number == 0)
 
 
 class _Group(NamedTuple):
@@ -103,23 +105,27 @@ def _groups(lengths: Sequence[int], heads: int, device: torch.device) -> Iterato
     order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
     while order:
         longest = max(1, lengths[order[0]])
-        most = max(1, _ENTRIES // (heads * longest * longest))
+        max_sequences = max(1, _ENTRIES // (heads * longest * longest))
         count = next(
-            (n for n, each in enumerate(order) if n == most or lengths[each] < _SHORTEST * longest),
+            (
+                n
+                for n, item in enumerate(order)
+                if n == max_sequences or lengths[item] < _MIN_LENGTH_RATIO * longest
+            ),
             len(order),
         )
         chosen, order = order[:count], order[count:]
         place = torch.arange(longest, device=device)
-        size = torch.tensor([lengths[each] for each in chosen], device=device)[:, None]
-        start = torch.tensor([starts[each] for each in chosen], device=device)[:, None]
-        held = place < size
-        yield _Group(tokens=start + place.minimum(size - 1), held=held)
+        size = torch.tensor([lengths[item] for item in chosen], device=device)[:, None]
+        start = torch.tensor([starts[item] for item in chosen], device=device)[:, None]
+        is_token = place < size
+        yield _Group(tokens=start + place.minimum(size - 1), held=is_token)
 
 
-def _taken(vectors: Tensor, group: _Group) -> Tensor:
+def _gather(vectors: Tensor, group: _Group) -> Tensor:
     """Return vectors of a group's tokens, (sequences, heads, longest, head), zero where none is."""
-    taken = vectors[group.tokens] * group.held[:, :, None, None]
-    return taken.transpose(1, 2)
+    gathered = vectors[group.tokens] * group.held[:, :, None, None]
+    return gathered.transpose(1, 2)
 
 
 def _products(left: Tensor, right: Tensor) -> Tensor:
@@ -152,8 +158,8 @@ class _ScoreLoss(torch.autograd.Function):
         to_query, to_key = torch.zeros_like(query), torch.zeros_like(key)
         heads, total = query.shape[1], query.new_zeros(())
         for group in _groups(lengths, heads, query.device):
-            q, k = _taken(query, group), _taken(key, group)
-            taught = _products(_taken(query_taught, group), _taken(key_taught, group))
+            q, k = _gather(query, group), _gather(key, group)
+            taught = _products(_gather(query_taught, group), _gather(key_taught, group))
             # padding is zero on both sides
             difference = _products(q, k) - taught
             share = 1 / (heads * group.held.sum(1).to(q.dtype))[:, None, None, None]
@@ -188,13 +194,13 @@ class _RelationLoss(torch.autograd.Function):
         gradient = torch.zeros_like(student)
         heads, total = student.shape[1], student.new_zeros(())
         for group in _groups(lengths, heads, student.device):
-            vectors = _taken(student, group)
-            own = _logs(vectors, group)
-            taught = _logs(_taken(teacher, group), group)
+            vectors = _gather(student, group)
+            student_logs = _log_relations(vectors, group)
+            taught = _log_relations(_gather(teacher, group), group)
             asking = group.held[:, None, :, None]
             shares = taught.exp() * asking
-            total += (shares * (taught - own)).sum() / heads
-            slope = (own.exp() * asking - shares) * (vectors.shape[-1] ** -0.5 / heads)
+            total += (shares * (taught - student_logs)).sum() / heads
+            slope = (student_logs.exp() * asking - shares) * (vectors.shape[-1] ** -0.5 / heads)
             _add(gradient, group, slope @ vectors + slope.transpose(-1, -2) @ vectors)
         context.save_for_backward(gradient)
         return total
@@ -206,7 +212,7 @@ class _RelationLoss(torch.autograd.Function):
         return saved * gradient, None, None
 
 
-def _logs(vectors: Tensor, group: _Group) -> Tensor:
+def _log_relations(vectors: Tensor, group: _Group) -> Tensor:
     """Return the logarithms of relations, (sequences, heads, longest, longest); no infinities."""
     scores = _products(vectors, vectors)
     # far below what a softmax can tell from zero, and still finite

@@ -42,12 +42,12 @@ _JOBS = count()
 class Job(Generic[State, Item, Result]):
     """The work on every item, in a process that has opened what it takes.
 
-    Both functions are importable ones, `given` can be pickled. Paths are those of the folder that
-    this process works in, which the machines of a cluster share.
+    Both functions are importable ones, `argument` can be pickled. Paths are those of the folder
+    that this process works in, which the machines of a cluster share.
     """
 
     open: Callable[[Any], State]
-    given: Any
+    argument: Any
     work: Callable[[State, Item], Result]
     threads: int = 1
 
@@ -63,10 +63,10 @@ class Pending(Generic[Result]):
         import ray
 
         # those who compute here need no module of training
-        from bertsmith.training.processes import Failed
+        from bertsmith.training.processes import WorkerFailure
 
         try:
-            found = ray.get(self._reference)
+            result = ray.get(self._reference)
         except ray.exceptions.RayTaskError as error:
             # before our own code ran there
             raise ConfigError(
@@ -79,9 +79,9 @@ class Pending(Generic[Result]):
                 f"memory ran out: {type(error).__name__}",
                 remedy="use machines with more memory, or shorter texts",
             ) from error
-        if isinstance(found, Failed):
-            raise found.again()
-        return found  # type: ignore[no-any-return]
+        if isinstance(result, WorkerFailure):
+            raise result.to_exception()
+        return result  # type: ignore[no-any-return]
 
 
 class Cluster:
@@ -114,11 +114,11 @@ class Cluster:
         self, job: Job[Any, Item, Result], items: Iterable[Item]
     ) -> Iterator[tuple[Item, Result]]:
         """Yield items with their results, in their order, few in hand at a time."""
-        submit, most = self.submit(job), _AHEAD * self.processes(job.threads)
+        submit, max_pending = self.submit(job), _AHEAD * self.processes(job.threads)
         waiting: deque[tuple[Item, Pending[Result]]] = deque()
         for item in items:
             waiting.append((item, submit(item)))
-            if len(waiting) > most:
+            if len(waiting) > max_pending:
                 first, pending = waiting.popleft()
                 yield first, pending.result()
         while waiting:
@@ -126,7 +126,7 @@ class Cluster:
             yield first, pending.result()
 
 
-def for_cluster(engine: EngineConfig) -> dict[str, Any]:
+def cluster_options(engine: EngineConfig) -> dict[str, Any]:
     """Return the options of answering that every process of a cluster has.
 
     As many threads as are asked for, one if none are: how products add up depends on it.
@@ -134,7 +134,7 @@ def for_cluster(engine: EngineConfig) -> dict[str, Any]:
     return {"engine": replace(engine, threads=engine.threads or 1), "device": "cpu", "ray": None}
 
 
-def tell_cluster(cluster: Cluster, threads: int) -> None:
+def print_cluster(cluster: Cluster, threads: int) -> None:
     """Print how many processes compute."""
     processes = cluster.processes(threads)
     say(f"cluster: {counted(processes, 'process', 'processes')} of {counted(threads, 'thread')}")
@@ -158,13 +158,13 @@ def _run(name: str, version: str, folder: str, shared: list[Any], item: Any) -> 
                 os.chdir(folder)
             job = ray.get(shared[0])
             _opened.clear()
-            _opened[name] = (job, job.open(job.given))
+            _opened[name] = (job, job.open(job.argument))
         job, state = _opened[name]
         return job.work(state, item)
     except Exception as error:
-        from bertsmith.training.processes import failure
+        from bertsmith.training.processes import describe_failure
 
-        return failure(error)
+        return describe_failure(error)
 
 
 def require_ray() -> None:
@@ -174,7 +174,7 @@ def require_ray() -> None:
 
 
 @contextmanager
-def joined(address: str) -> Iterator[Cluster]:
+def join_cluster(address: str) -> Iterator[Cluster]:
     """Join a cluster: `auto` for the one of this machine, `local` for a new one, or host:port.
 
     A process that is part of one already stays in it. Raises `MissingExtra`, and `ConfigError`

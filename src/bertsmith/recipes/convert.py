@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bertsmith.core import VERSION
 from bertsmith.core.errors import ModelFolderError, VocabularyError
-from bertsmith.core.files import is_taken, write_json
+from bertsmith.core.files import name_is_taken, write_json
 from bertsmith.core.log import say
 from bertsmith.core.ownership import new_folder, staging_folder
 from bertsmith.core.printable import counted
@@ -37,7 +37,12 @@ from bertsmith.weights.conversion.google import (
     write_checkpoint,
 )
 from bertsmith.weights.conversion.pickled import find_pickled, read_pickled
-from bertsmith.weights.conversion.staging import Change, Move, Moves, vocabulary_above
+from bertsmith.weights.conversion.staging import (
+    Change,
+    TensorChange,
+    TensorChanges,
+    vocabulary_above,
+)
 from bertsmith.weights.conversion.variants import find_safetensors, read_safetensors, recognised
 from bertsmith.weights.folder import load_model, read_config, save_model
 from bertsmith.weights.formats.catalog import FORMATS, format_of
@@ -52,12 +57,12 @@ def largest_differences(one: Model, other: Model) -> dict[str, float]:
 
     Both models read the same fixed ids, in sequences of several lengths; float32.
     """
-    batch = _drawn(one, other)
-    mine, its = _answers(one, batch), _answers(other, batch)
+    batch = _sample_batch(one, other)
+    first_answers, second_answers = _answers(one, batch), _answers(other, batch)
     return {
-        name: float((mine[name] - its[name]).abs().max())
-        for name in mine
-        if name in its and mine[name].shape == its[name].shape
+        name: float((first_answers[name] - second_answers[name]).abs().max())
+        for name in first_answers
+        if name in second_answers and first_answers[name].shape == second_answers[name].shape
     }
 
 
@@ -82,7 +87,7 @@ def _answers(model: Model, batch: Batch) -> dict[str, Tensor]:
     return outputs
 
 
-def _drawn(one: Model, other: Model) -> Batch:
+def _sample_batch(one: Model, other: Model) -> Batch:
     """Return some sequences, the second half of each in the second segment."""
     configs = [model.config.encoder for model in (one, other)]
     longest = min(config.longest for config in configs)
@@ -108,7 +113,7 @@ class Conversion:
     folder: Path
     kind: str
     """Description of the source."""
-    moves: Moves
+    moves: TensorChanges
     differences: Mapping[str, float] = field(default_factory=dict)
     """Largest difference from the reference by output; empty without one."""
 
@@ -131,15 +136,15 @@ def convert(config: ConvertConfig) -> Conversion:
     `ModelFolderError` for what cannot be read or must not be, and other `UserError` children.
     """
     out, reference = config.out, config.reference
-    if is_taken(out):
+    if name_is_taken(out):
         raise ModelFolderError("exists already", where=out, remedy="choose another folder")
     source = model_folder(config.source, "conversion")
     if not source.exists() and find_checkpoint(source) is None:
         raise ModelFolderError("no such file or folder", where=source)
     make = _to_tensorflow if config.to == "tensorflow" else _to_bertsmith
     with new_folder(out) as fresh, staging_folder(out) as staged:
-        kind, moves, made = make(source, fresh, staged)
-        differences = {} if reference is None else _compared(made, model_folder(reference))
+        kind, moves, description = make(source, fresh, staged)
+        differences = {} if reference is None else _compared(description, model_folder(reference))
         result = Conversion(
             source=source, folder=out, kind=kind, moves=moves, differences=differences
         )
@@ -174,7 +179,7 @@ def describe(result: Conversion) -> list[str]:
     return [*lines, f"saved in {result.folder}; {REPORT_FILE} lists every tensor"]
 
 
-def _to_bertsmith(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves, Path]:
+def _to_bertsmith(source: Path, fresh: Path, staged: Path) -> tuple[str, TensorChanges, Path]:
     """Convert the checkpoint of another program into a model folder."""
     sentences = read_sentence_folder(source) if source.is_dir() else None
     kind, moves = _read(sentences.network if sentences else source, staged)
@@ -186,7 +191,7 @@ def _to_bertsmith(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves, 
     return kind, moves.then(_loaded(staged, fresh, model)), fresh
 
 
-def _to_tensorflow(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves, Path]:
+def _to_tensorflow(source: Path, fresh: Path, staged: Path) -> tuple[str, TensorChanges, Path]:
     """Convert a model folder into a checkpoint, which is read back as a check."""
     model, tokenizer = load_model(source)
     save_model(staged / "hub", model, tokenizer)
@@ -198,7 +203,7 @@ def _to_tensorflow(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves,
     return "a model folder", moves, staged / "back"
 
 
-def _read(source: Path, staged: Path) -> tuple[str, Moves]:
+def _read(source: Path, staged: Path) -> tuple[str, TensorChanges]:
     """Return a description of a source; write it in the hub's layout to a folder."""
     checkpoint = find_checkpoint(source)
     if checkpoint is not None:
@@ -206,12 +211,14 @@ def _read(source: Path, staged: Path) -> tuple[str, Moves]:
     fairseq = find_fairseq(source)
     if fairseq is not None:
         return "a checkpoint of fairseq", read_fairseq(fairseq, staged)
-    whole = source.is_dir() and any((source / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE))
-    files = [] if whole else find_pickled(source)
+    is_model_folder = source.is_dir() and any(
+        (source / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE)
+    )
+    files = [] if is_model_folder else find_pickled(source)
     if files:
         return "pickled weights", read_pickled(files, staged)
     files = find_safetensors(source)
-    if whole and not vocabulary_above(source):
+    if is_model_folder and not vocabulary_above(source):
         # its architecture must be known before it is called usable
         read_config(source)
         raise ModelFolderError(
@@ -219,9 +226,9 @@ def _read(source: Path, staged: Path) -> tuple[str, Moves]:
         )
     if files:
         return "safetensors", read_safetensors(files, staged)
-    if (found := recognised(source)) is not None:
-        path, kind = found
-        raise ModelFolderError(f"is {kind.what}", where=path, remedy=kind.remedy)
+    if (recognised_source := recognised(source)) is not None:
+        path, kind = recognised_source
+        raise ModelFolderError(f"is {kind.problem}", where=path, remedy=kind.remedy)
     raise ModelFolderError(
         "holds no weights of a known kind",
         where=source,
@@ -229,17 +236,17 @@ def _read(source: Path, staged: Path) -> tuple[str, Moves]:
     )
 
 
-def _loaded(folder: Path, saved: Path, model: Model) -> Moves:
+def _loaded(folder: Path, saved: Path, model: Model) -> TensorChanges:
     """Return what was done to a folder's tensors when its model was loaded and saved."""
     kind = format_of(model.config)
-    tied, moves = FORMATS[kind].tied, Moves()
+    tied, moves = FORMATS[kind].tied, TensorChanges()
     targets = {names.standard(name, kind): name for name in Weights(saved).entries}
     for name in Weights(folder).entries:
         standard = names.standard(name, kind)
         target = targets.get(standard)
         if target is not None:
             change: Change = "same" if name == target else "renamed"
-            moves.done.append(Move(source=name, target=target, change=change))
+            moves.done.append(TensorChange(source=name, target=target, change=change))
         elif standard in tied:
             moves.dropped[name] = "a copy of another"
         elif standard.removeprefix(f"{kind}.") in names.COUNTERS:
@@ -250,15 +257,15 @@ def _loaded(folder: Path, saved: Path, model: Model) -> Moves:
 
 
 def _compared(made: Path, reference: Path) -> dict[str, float]:
-    model, other = load_model(made)[0], load_model(reference)[0]
-    if model.config.encoder.vocabulary != other.config.encoder.vocabulary:
+    model, reference_model = load_model(made)[0], load_model(reference)[0]
+    if model.config.encoder.vocabulary != reference_model.config.encoder.vocabulary:
         raise ModelFolderError(
-            f"has {other.config.encoder.vocabulary} token vectors, the model converted "
+            f"has {reference_model.config.encoder.vocabulary} token vectors, the model converted "
             f"{model.config.encoder.vocabulary}",
             where=reference,
             remedy="the reference must be the same model",
         )
-    return largest_differences(model, other)
+    return largest_differences(model, reference_model)
 
 
 @contextmanager
@@ -269,7 +276,9 @@ def _named_after(source: Path, staged: Path) -> Iterator[None]:
     except (ModelFolderError, VocabularyError) as error:
         if error.where is None or not Path(error.where).is_relative_to(staged):
             raise
-        raise type(error)(error.what, where=source, line=error.line, remedy=error.remedy) from error
+        raise type(error)(
+            error.problem, where=source, line=error.line, remedy=error.remedy
+        ) from error
 
 
 def _card(source: Path, kind: str, model: Model) -> str:

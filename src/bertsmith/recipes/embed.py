@@ -17,15 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.files import committed, made_folder, writing
+from bertsmith.core.files import committed, created_folder, writing
 from bertsmith.core.log import progress, say
-from bertsmith.core.ownership import claimed, unfinished
-from bertsmith.core.printable import counted, some_were
+from bertsmith.core.ownership import claimed, temporary_path
+from bertsmith.core.printable import count_with_verb, counted
 from bertsmith.engine.config import Unit
 from bertsmith.engine.features import TextFeatures
 from bertsmith.engine.static import StaticVectors
 from bertsmith.hub.models import model_folder
-from bertsmith.recipes.cluster import Cluster, Job, for_cluster, joined, tell_cluster
+from bertsmith.recipes.cluster import Cluster, Job, cluster_options, join_cluster, print_cluster
 from bertsmith.recipes.config import EmbedConfig
 from bertsmith.recipes.predict.rows import Texts
 from bertsmith.tasks.opening import Embedder, open_embedder
@@ -55,11 +55,11 @@ class _NewFiles:
         self.open_until_end = ExitStack()
 
     def open(self, path: Path) -> BinaryIO:
-        """A new file, below another name until the end."""
+        """Return a new file, under a temporary name until the end."""
         if path.is_dir():
             raise ConfigError(f"--out is {path}, a folder", remedy="name a file in it")
         self.claims.enter_context(claimed(path))
-        part = unfinished(path)
+        part = temporary_path(path)
         self.names[part] = path
         return self.open_until_end.enter_context(part.open("wb"))
 
@@ -69,7 +69,7 @@ Writer = Callable[[Path, int, Unit, _NewFiles], VectorFile]
 
 @contextmanager
 def vector_file(out: Path, width: int, unit: Unit) -> Iterator[VectorFile]:
-    """A file to write features to, by its extension; a file of that name is replaced at the end.
+    """Yield a file to write features to, by its extension; it replaces one of its name at the end.
 
     .npy holds the vectors alone, (texts, width). Where a text has several, all rows stand in it one
     after another; ``NAME.offsets.npy`` (texts + 1,) tells where those of each text begin, and
@@ -79,7 +79,7 @@ def vector_file(out: Path, width: int, unit: Unit) -> Iterator[VectorFile]:
     writer, files = check_kind(out), _NewFiles()
     with (
         writing(out),
-        made_folder(out.parent),
+        created_folder(out.parent),
         files.claims,
         committed(files.names),
         files.open_until_end,
@@ -112,13 +112,13 @@ class _Rows:
         self.count += len(rows)
 
     def _header(self) -> bytes:
-        said = {
+        fields = {
             "descr": self._kind.str,
             "fortran_order": False,
             "shape": (self.count, *self._shape),
         }
         # as long whatever the number of rows, and data begin at a multiple of 64
-        text = f"{said!r:<117}\n"
+        text = f"{fields!r:<117}\n"
         return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("latin-1")
 
     def _end(self) -> None:
@@ -158,16 +158,16 @@ class _Lines:
 
     def add(self, features: TextFeatures) -> None:
         """Write the line of one text."""
-        said: dict[str, Any] = {"line": features.example.line, "text": features.example.text}
+        line: dict[str, Any] = {"line": features.example.line, "text": features.example.text}
         if features.example.text_pair is not None:
-            said["text_pair"] = features.example.text_pair
+            line["text_pair"] = features.example.text_pair
         if self._unit != "text":
-            said[f"{self._unit}s"] = features.names
-            said["spans"] = features.spans.tolist()
+            line[f"{self._unit}s"] = features.names
+            line["spans"] = features.spans.tolist()
         rows = features.vectors if self._unit != "text" else features.vectors[None]
         vectors = ",".join([self._form % tuple(row) for row in rows.tolist()])
         vectors = f'"vector": {vectors}' if self._unit == "text" else f'"vectors": [{vectors}]'
-        start = json.dumps(said, ensure_ascii=False)[:-1]
+        start = json.dumps(line, ensure_ascii=False)[:-1]
         self._file.write(f"{start}, {vectors}}}\n".encode())
 
 
@@ -207,19 +207,19 @@ class _Table:
         waiting, self._waiting, self._bytes = self._waiting, [], 0
         if not waiting:
             return
-        examples = [each.example for each in waiting]
+        examples = [features.example for features in waiting]
         columns: list[Any] = [
             [example.line for example in examples],
             [example.text for example in examples],
             [example.text_pair for example in examples],
         ]
-        flat = np.concatenate([each.vectors.reshape(-1) for each in waiting])
+        flat = np.concatenate([features.vectors.reshape(-1) for features in waiting])
         vectors: Any = pa.FixedSizeListArray.from_arrays(pa.array(flat), self._width)
         if self._unit != "text":
             columns += [
-                [each.names for each in waiting],
-                [each.spans[:, 0] for each in waiting],
-                [each.spans[:, 1] for each in waiting],
+                [features.names for features in waiting],
+                [features.spans[:, 0] for features in waiting],
+                [features.spans[:, 1] for features in waiting],
             ]
             vectors = pa.ListArray.from_arrays(_offsets(waiting), vectors)
         arrays = [
@@ -231,7 +231,7 @@ class _Table:
 
 def _offsets(waiting: Sequence[TextFeatures]) -> NDArray[np.int32]:
     """Return the first row of each text, (texts + 1,)."""
-    counts = [len(each.vectors) for each in waiting]
+    counts = [len(features.vectors) for features in waiting]
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
 
 
@@ -251,8 +251,8 @@ def embed(config: EmbedConfig) -> None:
     if is_static(folder):
         _embed_static(folder, config, columns)
     elif config.ray is not None:
-        with joined(config.ray) as cluster:
-            _embed(replace(config, **for_cluster(config.engine)), columns, cluster)
+        with join_cluster(config.ray) as cluster:
+            _embed(replace(config, **cluster_options(config.engine)), columns, cluster)
     else:
         _embed(config, columns, None)
 
@@ -260,27 +260,27 @@ def embed(config: EmbedConfig) -> None:
 def _embed(config: EmbedConfig, columns: Columns, cluster: Cluster | None) -> None:
     """Write the vectors of texts, computed here or on a cluster."""
     file, out = config.file, config.out
-    embedder = _opened(config)
-    texts, told = Texts(file, columns), _Told(embedder)
+    embedder = _open_worker_embedder(config)
+    texts, totals = Texts(file, columns), _Totals(embedder)
     reading = _Reading(texts)
     if note := without_header(Path(file), columns):
         say(note)
     if cluster is None:
         features = embedder.features(reading)
     else:
-        features = _features_there(embedder, config, reading, cluster)
+        features = _cluster_features(embedder, config, reading, cluster)
     with (
         vector_file(out, embedder.width, embedder.config.unit) as vectors,
         progress("embedding", texts.total_bytes, "B") as bar,
     ):
-        for each in features:
-            vectors.add(each)
-            told.count(each.tokens, each.left_out)
-            bar.move_to(reading.answered(each.example))
-    told.tell(out, texts)
+        for text_features in features:
+            vectors.add(text_features)
+            totals.count(text_features.tokens, text_features.left_out)
+            bar.move_to(reading.answered(text_features.example))
+    totals.print(out, texts)
 
 
-def _opened(config: EmbedConfig) -> Embedder:
+def _open_worker_embedder(config: EmbedConfig) -> Embedder:
     return open_embedder(
         config.model,
         config.features,
@@ -290,15 +290,15 @@ def _opened(config: EmbedConfig) -> Embedder:
     )
 
 
-def _features_there(
+def _cluster_features(
     embedder: Embedder, config: EmbedConfig, examples: Iterable[Example], cluster: Cluster
 ) -> Iterator[TextFeatures]:
     """Yield what `Embedder.features` does, computed on a cluster in the same windows."""
     threads = config.engine.threads or 1
-    job = Job(open=_opened, given=config, work=features_of, threads=threads)
-    tell_cluster(cluster, threads)
-    for _, found in cluster.in_order(job, embedder.windows(examples)):
-        yield from found
+    job = Job(open=_open_worker_embedder, argument=config, work=features_of, threads=threads)
+    print_cluster(cluster, threads)
+    for _, window_features in cluster.in_order(job, embedder.windows(examples)):
+        yield from window_features
 
 
 def features_of(embedder: Embedder, window: list[Example]) -> list[TextFeatures]:
@@ -308,13 +308,13 @@ def features_of(embedder: Embedder, window: list[Example]) -> list[TextFeatures]
 
 def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
     """Write the vectors of a static model, which has no layers to choose from."""
-    asked = config.features
-    if asked.pool not in ("auto", "mean") or asked.layer != "last":
+    feature_config = config.features
+    if feature_config.pool not in ("auto", "mean") or feature_config.layer != "last":
         raise ConfigError(
             "a static model gives the mean of its pieces' vectors",
             remedy="leave --pool and --layer out",
         )
-    if asked.max_length is not None or asked.truncation != "cut":
+    if feature_config.max_length is not None or feature_config.truncation != "cut":
         raise ConfigError(
             "a static model reads texts of any length whole",
             remedy="leave --max-length and --truncation out",
@@ -327,9 +327,9 @@ def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
     table, tokenizer, settings = read_static(folder)
     static = StaticVectors(
         table=table.numpy(), tokenizer=tokenizer, prompt=settings.prompt(config.prompt),
-        longest=settings.longest, after=settings.after, normalize=asked.normalize,
+        longest=settings.longest, after=settings.after, normalize=feature_config.normalize,
     )  # fmt: skip
-    texts, began = Texts(config.file, columns), time.monotonic()
+    texts, started = Texts(config.file, columns), time.monotonic()
     if note := without_header(Path(config.file), columns):
         say(note)
     count = tokens = cut = 0
@@ -337,24 +337,24 @@ def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
         vector_file(config.out, static.width, "text") as vectors,
         progress("embedding", texts.total_bytes, "B"),
     ):
-        for each in static.features(texts):
-            vectors.add(each)
-            count, tokens, cut = count + 1, tokens + each.tokens, cut + (each.left_out > 0)
-    seconds = time.monotonic() - began
+        for features in static.features(texts):
+            vectors.add(features)
+            count, tokens, cut = count + 1, tokens + features.tokens, cut + (features.left_out > 0)
+    seconds = time.monotonic() - started
     say(
         f"{config.out}: {counted(count, 'text')}, static vectors of {static.width}; "
         f"{counted(tokens, 'token')} in {seconds:.1f} s"
     )
     if cut:
-        say(f"{some_were(cut, count, 'text')} longer than {settings.longest} tokens and cut")
-    _tell_blank(config.out, texts)
+        say(f"{count_with_verb(cut, count, 'text')} longer than {settings.longest} tokens and cut")
+    _print_blank(config.out, texts)
 
 
-def _tell_blank(out: Path, texts: Texts) -> None:
+def _print_blank(out: Path, texts: Texts) -> None:
     """Say how many lines have no vector, and that an .npy does not show which."""
     if texts.blank:
-        told = "" if out.suffix != ".npy" else ": rows are those of the others"
-        say(f"{counted(texts.blank, 'empty line')} skipped{told}")
+        remark = "" if out.suffix != ".npy" else ": rows are those of the others"
+        say(f"{counted(texts.blank, 'empty line')} skipped{remark}")
 
 
 class _Reading:
@@ -370,13 +370,13 @@ class _Reading:
             yield example
 
     def answered(self, example: Example) -> float:
-        """The bytes of the file up to a text that has been answered, about."""
+        """Return about how many bytes of the file precede a text that has been answered."""
         self._answered += len(example.text)
         # a file is read ahead of the answers, by a megabyte or more
         return self._texts.bytes_read * self._answered / self._read
 
 
-class _Told:
+class _Totals:
     """The figures printed at the end."""
 
     def __init__(self, embedder: Embedder) -> None:
@@ -391,7 +391,7 @@ class _Told:
         self._left_out += left_out
         self._cut += left_out > 0
 
-    def tell(self, out: Path, texts: Texts) -> None:
+    def print(self, out: Path, texts: Texts) -> None:
         """Say what was written, and what was left out."""
         config, encoder = self._embedder.config, self._embedder.engine.model.config.encoder
         seconds = time.monotonic() - self._began
@@ -405,8 +405,9 @@ class _Told:
             limit = min(config.max_length or encoder.longest, encoder.longest)
             share = self._left_out / (self._tokens + self._left_out)
             say(
-                f"{some_were(self._cut, self._texts, 'text')} longer than {limit} tokens and cut, "
+                f"{count_with_verb(self._cut, self._texts, 'text')} longer than {limit} tokens "
+                "and cut, "
                 f"{100 * share:.1f} % of all tokens; "
                 "--truncation windows reads them whole"
             )
-        _tell_blank(out, texts)
+        _print_blank(out, texts)

@@ -23,8 +23,8 @@ from bertsmith.hub.models import model_folder
 from bertsmith.network.model import Model
 from bertsmith.recipes.config import ExplainConfig, ExplainingConfig
 from bertsmith.recipes.predict.evaluate import task_answering
-from bertsmith.recipes.predict.recipe import asked_of, shown
-from bertsmith.recipes.predict.rows import Asked
+from bertsmith.recipes.predict.recipe import open_rows, terminal_preview
+from bertsmith.recipes.predict.rows import InputRow
 from bertsmith.reports.explanations import add_explanations
 from bertsmith.reports.page import Report, require_matplotlib
 from bertsmith.tasks.answering import TaskAnswering, answering_of
@@ -57,13 +57,13 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
     """
     if config.out is not None:
         require_matplotlib()
-    place, how = device_named(config.device), config.explaining
-    model, tokenizer = open_network(model_folder(config.model), place)
-    answering = explaining_answering(model, tokenizer, how, where=config.model)
-    reading, asked = asked_of(model.config, answering, config.file, config.reading)
-    rows = islice(enumerate(asked), config.limit)
+    device, explaining = device_named(config.device), config.explaining
+    model, tokenizer = open_network(model_folder(config.model), device)
+    answering = explaining_answering(model, tokenizer, explaining, where=config.model)
+    reading, inputs = open_rows(model.config, answering, config.file, config.reading)
+    rows = islice(enumerate(inputs), config.limit)
     with progress("explaining", None, "answers") as bar:
-        explained = explain_rows(model, answering, rows, how, bar)
+        explained = explain_rows(model, answering, rows, explaining, bar)
     if not explained.texts:
         raise ExampleError("holds no text", where=config.file, remedy="write one text a line")
     figures = explanation_figures(explained)
@@ -73,11 +73,11 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
         _print(explained)
         if explained.deletion:
             print_table(table_of(_HEADER, _rows(explained.deletion)))
-    _tell(explained, config, _part_read(answering))
+    _print_summary(explained, config, _part_read(answering))
     if config.out is not None:
         _page(config, explained).write(config.out)
         say(f"page: {config.out}")
-    reading.bad_rows.tell()
+    reading.bad_rows.print()
     return figures
 
 
@@ -88,16 +88,16 @@ def open_network(folder: Path, device: torch.device) -> tuple[Model, Tokenizer]:
 
 
 def explaining_answering(
-    model: Model, tokenizer: Tokenizer, how: ExplainingConfig, *, where: str | Path
+    model: Model, tokenizer: Tokenizer, config: ExplainingConfig, *, where: str | Path
 ) -> TaskAnswering:
     """Return how the model of a folder, `where`, answers.
 
     Raises `ModelFolderError` without a task's head, `ConfigError` for what cannot be tested.
     """
-    options = AnsweringConfig(**how.length.to_dict())
+    options = AnsweringConfig(**config.length.to_dict())
     answering = task_answering(answering_of(model, tokenizer, options, where=where), where)
     task = answering.task
-    if how.deletion and task.name in ("regression", "rank"):
+    if config.deletion and task.name in ("regression", "rank"):
         raise ConfigError(
             f"--deletion counts answers that change, and this is {task.title.lower()}",
             remedy="leave it out",
@@ -108,45 +108,45 @@ def explaining_answering(
 def explain_rows(
     model: Model,
     answering: TaskAnswering,
-    rows: Iterable[tuple[int, Asked[Any]]],
-    how: ExplainingConfig,
+    rows: Iterable[tuple[int, InputRow[Any]]],
+    config: ExplainingConfig,
     bar: Bar | None = None,
 ) -> Explained:
     """Explain the answers to numbered rows, blank ones left out."""
     explainer = Explainer(
         model=model,
         inventory=answering.tokenizer,
-        baseline=how.baseline,
-        tolerance=how.tolerance,
+        baseline=config.baseline,
+        tolerance=config.tolerance,
     )
-    test, explained = DeletionTest(explainer, seed=how.seed), Explained()
-    for subject in _subjects(rows, answering, explainer, how.answers, explained):
-        found = {method: explainer.attribute(subject, method) for method in how.methods}
-        explained.answers.append((subject, found))
-        if how.deletion:
-            test.add(subject, {method: each.shares for method, each in found.items()})
+    test, explained = DeletionTest(explainer, seed=config.seed), Explained()
+    for subject in _subjects(rows, answering, explainer, config.answers, explained):
+        attributions = {method: explainer.attribute(subject, method) for method in config.methods}
+        explained.answers.append((subject, attributions))
+        if config.deletion:
+            test.add(subject, {method: result.shares for method, result in attributions.items()})
         if bar is not None:
             bar.advance(1)
     return replace(explained, deletion=test.figures())
 
 
 def _subjects(
-    rows: Iterable[tuple[int, Asked[Any]]],
+    rows: Iterable[tuple[int, InputRow[Any]]],
     answering: TaskAnswering,
     explainer: Explainer,
-    most: int,
+    max_answers: int,
     explained: Explained,
 ) -> Iterator[Subject]:
     """Yield the answers to explain, at most so many a text, and count the texts."""
-    for number, asked in rows:
-        if (row := asked.row) is None:
+    for number, input_row in rows:
+        if (row := input_row.example) is None:
             continue
         explained.texts += 1
-        found = subjects_of(
-            answering.task, explainer.model, answering.tokenizer, row, answering.room
+        subjects = subjects_of(
+            answering.task, explainer.model, answering.tokenizer, row, answering.limits
         )
         none = True
-        for subject in islice(found, most):
+        for subject in islice(subjects, max_answers):
             explained.cut += none and subject.cut
             none = False
             explained.numbers.append(number)
@@ -154,20 +154,22 @@ def _subjects(
         explained.silent += none
 
 
-def _record(number: int, subject: Subject, found: Mapping[Method, Attribution]) -> dict[str, Any]:
+def _record(
+    number: int, subject: Subject, attributions: Mapping[Method, Attribution]
+) -> dict[str, Any]:
     """Return an explanation as plain JSON values."""
     methods: dict[str, Any] = {}
-    for method, each in found.items():
-        methods[method] = {"shares": [to_millionths(float(share)) for share in each.shares]}
-        if each.steps is not None:
+    for method, result in attributions.items():
+        methods[method] = {"shares": [to_millionths(float(share)) for share in result.shares]}
+        if result.steps is not None:
             methods[method] |= {
-                "difference": each.difference, "gap": each.gap, "steps": each.steps
+                "difference": result.difference, "gap": result.gap, "steps": result.steps
             }  # fmt: skip
     return {
         "text": number,
         "answer": subject.answer,
         "words": [word.text for word in subject.words],
-        "answer_words": [number for number, word in enumerate(subject.words) if word.own],
+        "answer_words": [number for number, word in enumerate(subject.words) if word.in_answer],
         "methods": methods,
     }
 
@@ -177,17 +179,17 @@ def explanation_figures(explained: Explained) -> dict[str, Any]:
     answers = zip(explained.numbers, explained.answers, strict=True)
     return {
         "texts": explained.texts,
-        "explanations": [_record(number, *each) for number, each in answers],
+        "explanations": [_record(number, *item) for number, item in answers],
         "deletion": {
             method: [
                 {
-                    "words": each.words,
-                    "answers": each.answers,
-                    "top": each.top,
-                    "random": each.random,
-                    "difference": {"low": each.difference.low, "high": each.difference.high},
+                    "words": row.words,
+                    "answers": row.answers,
+                    "top": row.top,
+                    "random": row.random,
+                    "difference": {"low": row.difference.low, "high": row.difference.high},
                 }
-                for each in rows
+                for row in rows
             ]
             for method, rows in explained.deletion.items()
         },
@@ -196,11 +198,14 @@ def explanation_figures(explained: Explained) -> dict[str, Any]:
 
 def _print(explained: Explained) -> None:
     """Print each answer with the words that have the largest shares."""
-    for subject, found in explained.answers:
-        print_line(f"{printable(subject.answer)}  {shown(' '.join(w.text for w in subject.words))}")
-        for method, each in found.items():
-            order = sorted(range(len(each.shares)), key=lambda n: -abs(each.shares[n]))[:_TOLD]
-            words = (f"{printable(subject.words[n].text)} {each.shares[n]:+z.3f}" for n in order)
+    for subject, attributions in explained.answers:
+        print_line(
+            f"{printable(subject.answer)}  "
+            f"{terminal_preview(' '.join(w.text for w in subject.words))}"
+        )
+        for method, result in attributions.items():
+            order = sorted(range(len(result.shares)), key=lambda n: -abs(result.shares[n]))[:_TOLD]
+            words = (f"{printable(subject.words[n].text)} {result.shares[n]:+z.3f}" for n in order)
             print_line(f"    {method}: {'  '.join(words)}")
 
 
@@ -209,11 +214,11 @@ _HEADER = ("method", "words removed", "answers", "top words", "random words", "d
 
 def _rows(deletion: Mapping[Method, Sequence[DeletionFigures]]) -> Iterator[tuple[str, ...]]:
     for method, rows in deletion.items():
-        for each in rows:
-            low, high = percent(each.difference.low), percent(each.difference.high)
+        for row in rows:
+            low, high = percent(row.difference.low), percent(row.difference.high)
             yield (
-                *(method, str(each.words), f"{each.answers:,}", f"{percent(each.top)} %"),
-                *(f"{percent(each.random)} %", f"{low} to {high}"),
+                *(method, str(row.words), f"{row.answers:,}", f"{percent(row.top)} %"),
+                *(f"{percent(row.random)} %", f"{low} to {high}"),
             )
 
 
@@ -221,10 +226,10 @@ def _part_read(answering: TaskAnswering) -> str:
     """Return what is read of long texts, in words."""
     parts = {"tail": "the end", "head+tail": "the beginning and the end"}
     windowed = answering.task.answers.windowed
-    return "the beginning" if windowed else parts.get(answering.room.long, "the beginning")
+    return "the beginning" if windowed else parts.get(answering.limits.long, "the beginning")
 
 
-def _tell(explained: Explained, config: ExplainConfig, part: str) -> None:
+def _print_summary(explained: Explained, config: ExplainConfig, part: str) -> None:
     """Print how many answers were explained, and how exactly shares add up."""
     texts = counted(explained.texts, "text")
     say(f"{texts}: {counted(len(explained.answers), 'answer')} explained")
@@ -246,10 +251,10 @@ def _tell(explained: Explained, config: ExplainConfig, part: str) -> None:
 
 def _gaps(explained: Explained) -> list[tuple[float, int]]:
     return [
-        (each.gap, each.steps)
-        for _, found in explained.answers
-        for each in found.values()
-        if each.gap is not None and each.steps is not None
+        (result.gap, result.steps)
+        for _, attributions in explained.answers
+        for result in attributions.values()
+        if result.gap is not None and result.steps is not None
     ]
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from bertsmith.core import VERSION
 from bertsmith.core.errors import ModelFolderError, VocabularyError
-from bertsmith.core.files import is_taken, made_folder
+from bertsmith.core.files import created_folder, name_is_taken
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed
 from bertsmith.core.printable import counted, shell_word
@@ -90,11 +90,11 @@ def extend(config: ExtendConfig) -> ExtendOutcome:
     as the mean of those it replaces. Raises `UserError` children.
     """
     out = config.out
-    with made_folder(out.parent), claimed(out):
-        if is_taken(out):
+    with created_folder(out.parent), claimed(out):
+        if name_is_taken(out):
             raise ModelFolderError("exists already", where=out, remedy="choose another --out")
         outcome = _extended(config.model, open_corpus(config.text), config.add, out)
-    _tell(outcome, config.add)
+    _print_summary(outcome, config.add)
     return outcome
 
 
@@ -153,25 +153,25 @@ class _Counted:
 
 def describe(outcome: ExtendOutcome) -> str:
     """Return one line on the effect of the new pieces on held-out text."""
-    before, after = outcome.before, outcome.after
-    if not before.pieces:
+    loss_before, loss_after = outcome.before, outcome.after
+    if not loss_before.pieces:
         return "pieces per word: the corpus is too small to hold text out for measuring"
-    saved = 1 - after.pieces / before.pieces
+    saved = 1 - loss_after.pieces / loss_before.pieces
     line = (
-        f"pieces per {before.unit} on held-out {outcome.held_out} "
-        f"({counted(before.size.words, 'word')}): "
-        f"{before.pieces_per_unit:.3f} before, {after.pieces_per_unit:.3f} after, "
+        f"pieces per {loss_before.unit} on held-out {outcome.held_out} "
+        f"({counted(loss_before.size.words, 'word')}): "
+        f"{loss_before.pieces_per_unit:.3f} before, {loss_after.pieces_per_unit:.3f} after, "
         f"{100 * saved:z.1f} % fewer"
     )
-    if before.unknown:
+    if loss_before.unknown:
         line += (
-            f"; {100 * before.unknown_share:.2f} % of the pieces [UNK] before, "
-            f"{100 * after.unknown_share:.2f} % after"
+            f"; {100 * loss_before.unknown_share:.2f} % of the pieces [UNK] before, "
+            f"{100 * loss_after.unknown_share:.2f} % after"
         )
     return line
 
 
-def _tell(outcome: ExtendOutcome, add: int) -> None:
+def _print_summary(outcome: ExtendOutcome, add: int) -> None:
     added, size = outcome.extension.added, outcome.extension.tokenizer.size
     best = ", ".join(item.piece for item in added[:_SHOWN])
     say(f"vocabulary: {len(added):,} pieces added, now {size:,}; best: {best}")

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from bertsmith.core.errors import ConfigError, ExampleError, RunFolderError
-from bertsmith.core.files import made_folder, read_json, replaced_file, write_json
+from bertsmith.core.files import created_folder, read_json, replaced_file, write_json
 from bertsmith.core.log import Table, console, say
 from bertsmith.core.ownership import claimed
 from bertsmith.core.printable import markdown as shown
@@ -34,7 +34,7 @@ from bertsmith.engine.prepared import prepare_model
 from bertsmith.evaluation.metrics import format_scores, mean_and_spread
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.finetune.config import FinetuneConfig, FinetuneSettings, GlueConfig
-from bertsmith.recipes.finetune.inputs import room_of
+from bertsmith.recipes.finetune.inputs import limits_of
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.tasks.answering import TaskAnswering
@@ -43,7 +43,7 @@ from bertsmith.tasks.glue import GLUE
 from bertsmith.tasks.task import Task, score_answers
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.examples.example import Example
-from bertsmith.text.examples.glue import HIGHEST, TASKS, GlueTask, find_glue, read_glue
+from bertsmith.text.examples.glue import MAX_SCORE, TASKS, GlueTask, find_glue, read_glue
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.tensors import weights_hash
@@ -54,7 +54,7 @@ DIAGNOSTIC = "AX"
 RESULTS = "results.json"
 """File of all scores."""
 
-_LARGEST = 2**20
+_MAX_BYTES = 2**20
 
 Score = tuple[float, float | None]
 """Mean and spread, in shares of 1."""
@@ -73,7 +73,7 @@ def _read_earlier(
         tasks |= {MISMATCHED, DIAGNOSTIC}
     files = {file for file, (task, _) in FILES.items() if task.name in tasks}
     try:
-        results = read_json(out / RESULTS, RunFolderError, largest=_LARGEST)
+        results = read_json(out / RESULTS, RunFolderError, largest=_MAX_BYTES)
         scores = {name: _scores(values) for name, values in results.items() if name in tasks}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}, {}
@@ -115,7 +115,7 @@ def glue(config: GlueConfig) -> dict[str, Any]:
     out, tasks = config.out, config.tasks
     _check_tasks(config.data, tasks, available)
     chosen = {name: files for name, files in available.items() if not tasks or name in tasks}
-    with made_folder(out.parent), claimed(out):
+    with created_folder(out.parent), claimed(out):
         scores: dict[str, dict[str, Score]] = {}
         answers: dict[str, Predictions] = {}
         for name, files in chosen.items():
@@ -126,7 +126,7 @@ def glue(config: GlueConfig) -> dict[str, Any]:
                 continue
             assert task.train is not None
             say(f"{name}:")
-            own = settings_of(task, config.settings)
+            task_settings = settings_of(task, config.settings)
             outcome = finetune(
                 FinetuneConfig(
                     model=folder,
@@ -135,11 +135,11 @@ def glue(config: GlueConfig) -> dict[str, Any]:
                     dev=files[task.dev[0]],
                     task=name,
                     experiment=config.experiment,
-                    settings=own,
+                    settings=task_settings,
                 )
             )
             scores[name] = {key: mean_and_spread(outcome.values(key)) for key in outcome.names}
-            trained = _Trained(outcome, own, config.experiment.device)
+            trained = _Trained(outcome, task_settings, config.experiment.device)
             if name == MATCHED and len(task.dev) > 1 and task.dev[1] in files:
                 scores[MISMATCHED] = trained.scored(files[task.dev[1]], task, task.dev[1])
             answers |= trained.answered(files, task)
@@ -154,21 +154,23 @@ def glue(config: GlueConfig) -> dict[str, Any]:
 def _check_tasks(data: Path, named: Sequence[str], available: Mapping[str, Files]) -> None:
     """Raise `ConfigError` for a named task that cannot be trained, and where none can be."""
     trainable = [name for name, files in available.items() if not _lacking(TASKS[name], files)]
-    there = f"the tasks are {', '.join(trainable)}" if trainable else "none of these can be trained"
+    available_note = (
+        f"the tasks are {', '.join(trainable)}" if trainable else "none of these can be trained"
+    )
     for name in named:
         if name not in available:
-            raise ConfigError(f"no task {name!r} in {data}", remedy=there)
+            raise ConfigError(f"no task {name!r} in {data}", remedy=available_note)
         if name == DIAGNOSTIC and MATCHED not in named:
-            what = f"the task {name!r} has no training file: the model of {MATCHED} answers it"
-            raise ConfigError(what, remedy=f"name {MATCHED} too")
+            problem = f"the task {name!r} has no training file: the model of {MATCHED} answers it"
+            raise ConfigError(problem, remedy=f"name {MATCHED} too")
         if name != DIAGNOSTIC and (lacking := _lacking(TASKS[name], available[name])):
-            what = f"the task {name!r} in {data} has no {lacking}"
-            other = f", or leave the task out: {there}" if trainable else ""
-            raise ConfigError(what, remedy=f"add it{other}")
+            problem = f"the task {name!r} in {data} has no {lacking}"
+            alternative = f", or leave the task out: {available_note}" if trainable else ""
+            raise ConfigError(problem, remedy=f"add it{alternative}")
     if not trainable:
         lacks = (f"{name} has no {_lacking(TASKS[name], available[name])}" for name in available)
-        what = f"no task in {data} has a training and a dev file: {', '.join(lacks)}"
-        raise ConfigError(what, remedy="add the files")
+        problem = f"no task in {data} has a training and a dev file: {', '.join(lacks)}"
+        raise ConfigError(problem, remedy="add the files")
 
 
 def _lacking(task: GlueTask, files: Files) -> str:
@@ -197,9 +199,9 @@ class _Trained:
         self._task: Task[Any] = GLUE[outcome.data.task.name]
         self._labels = model.config.labels
         self._on_bad = settings.reading.on_bad
-        room = room_of(self._task, settings, model.config.encoder.longest)
+        limits = limits_of(self._task, settings, model.config.encoder.longest)
         answering = TaskAnswering(
-            task=self._task, tokenizer=tokenizer, labels=self._labels, room=room
+            task=self._task, tokenizer=tokenizer, labels=self._labels, limits=limits
         )
         engine = prepare_model(model.to(device_named(device)), FULL_PRECISION)
         self._predictor = engine.predictor(answering)
@@ -208,7 +210,7 @@ class _Trained:
         """Return the scores on another dev file."""
         bad = BadRows(self._on_bad)
         rows = list(read_glue(file, task, split, bad=bad))
-        bad.tell()
+        bad.print()
         answers = list(self._predictor(rows))
         results = score_answers(self._task, rows, answers, self._labels).scores
         say(f"{split}: {format_scores(results)} (the best seed)")
@@ -229,7 +231,7 @@ class _Trained:
                 self._labels[int(answer.argmax())] for answer in outputs
             ]
         else:
-            predictions = [float(np.clip(answer, 0, HIGHEST)) for answer in outputs]
+            predictions = [float(np.clip(answer, 0, MAX_SCORE)) for answer in outputs]
         return [(str(row.id), answer) for row, answer in zip(rows, predictions, strict=True)]
 
 
@@ -268,8 +270,8 @@ def _write_results(
     if answers:
         path = write_submission(out, answers)
         missing = missing_files(answers)
-        lacks = f"; the leaderboard also wants {', '.join(missing)}" if missing else ""
-        say(f"{path} holds {', '.join(answers)}{lacks}")
+        missing_note = f"; the leaderboard also wants {', '.join(missing)}" if missing else ""
+        say(f"{path} holds {', '.join(answers)}{missing_note}")
     return figures
 
 
@@ -308,10 +310,10 @@ Row = tuple[str, ...]
 def glue_rows(name: str, results: Mapping[str, Mapping[str, Score]]) -> list[Row]:
     """Return the rows of the table, ours last, from mean and spread by task and score."""
     rows = [(model, *(f"{score:.1f}" for score in scores)) for model, scores in PUBLISHED.items()]
-    ours = [results.get(task, {}).get(score) for _, task, score in COLUMNS]
-    means = [item[0] for item in ours if item is not None]
-    average = f"{100 * sum(means) / len(means):z.1f}" if len(means) == len(ours) else ""
-    rows.append((name, *map(_formatted, ours), average))
+    own_scores = [results.get(task, {}).get(score) for _, task, score in COLUMNS]
+    means = [item[0] for item in own_scores if item is not None]
+    average = f"{100 * sum(means) / len(means):z.1f}" if len(means) == len(own_scores) else ""
+    rows.append((name, *map(_formatted, own_scores), average))
     return rows
 
 
@@ -346,7 +348,7 @@ FILES: dict[str, tuple[GlueTask, str]] = {
 # the earliest time of a zip file, so that the same predictions give the same file
 _TIME = (1980, 1, 1, 0, 0, 0)
 # bytes; QQP's 390,965 rows are 5 MB
-_LARGEST_ANSWERS = 2**26
+_MAX_ANSWERS_BYTES = 2**26
 
 
 def missing_files(predictions: Mapping[str, Predictions]) -> tuple[str, ...]:
@@ -364,7 +366,7 @@ def write_submission(folder: Path, predictions: Mapping[str, Predictions]) -> Pa
     tables = {file: _answers_table(file, rows) for file, rows in predictions.items()}
     path = folder / ZIP
     with (
-        made_folder(folder),
+        created_folder(folder),
         replaced_file(path) as fresh,
         zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as packed,
     ):
@@ -383,7 +385,7 @@ def read_submission(folder: Path) -> dict[str, Predictions]:
     try:
         with zipfile.ZipFile(folder / ZIP) as packed:
             for file in FILES.keys() & set(packed.namelist()):
-                if packed.getinfo(file).file_size > _LARGEST_ANSWERS:
+                if packed.getinfo(file).file_size > _MAX_ANSWERS_BYTES:
                     continue
                 rows = _rows(file, packed.read(file).decode("utf-8"))
                 with suppress(ExampleError):
@@ -409,8 +411,8 @@ def _answers_table(file: str, rows: Predictions) -> str:
         raise ExampleError("is not a file of GLUE's leaderboard", where=file, remedy=remedy)
     task, split = FILES[file]
     if len(rows) != task.sizes[split]:
-        what = f"{len(rows):,} predictions, and the test set has {task.sizes[split]:,}"
-        raise ExampleError(what, where=file, remedy="predict the whole of the distributed file")
+        problem = f"{len(rows):,} predictions, and the test set has {task.sizes[split]:,}"
+        raise ExampleError(problem, where=file, remedy="predict the whole of the distributed file")
     if len({index for index, _ in rows}) < len(rows):
         raise ExampleError("two predictions of one index", where=file, remedy="predict each once")
     lines = [f"{index}\t{_written(file, task, value)}" for index, value in rows]
@@ -423,7 +425,7 @@ def _written(file: str, task: GlueTask, value: str | float) -> str:
             raise ExampleError(
                 f"{value!r} is not a score", where=file, remedy="give finite numbers"
             )
-        return f"{min(max(value, 0.0), HIGHEST):.3f}"
+        return f"{min(max(value, 0.0), MAX_SCORE):.3f}"
     if value not in task.labels:
         remedy = f"they are {', '.join(task.labels)}"
         raise ExampleError(f"{value!r} is not a label of {task.name}", where=file, remedy=remedy)

@@ -20,11 +20,16 @@ from bertsmith.analysis.inspection import (
     annotation_figures,
     inspect_attention,
 )
-from bertsmith.analysis.layers.context import UseCollector, WordFigures, anisotropy, describe_uses
+from bertsmith.analysis.layers.context import (
+    WordFigures,
+    WordUseCollector,
+    anisotropy,
+    describe_uses,
+)
 from bertsmith.analysis.layers.similarity import compare_layers
 from bertsmith.batches.examples import encode_examples
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.core.files import made_folder
+from bertsmith.core.files import created_folder
 from bertsmith.core.log import progress, say, table_of
 from bertsmith.core.output import print_table
 from bertsmith.core.ownership import new_file
@@ -48,9 +53,9 @@ from bertsmith.text.coreference import (
     coreference_layout,
     read_coreference,
 )
+from bertsmith.text.examples.detection import columns_of_tags
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.conll import joining_sign, read_tagged
-from bertsmith.text.examples.recognising import columns_of_tags
 from bertsmith.text.opening import kind_of
 from bertsmith.text.treebank import Tree, read_trees
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -74,10 +79,10 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
         remedy = "give a .conllu, or leave it out"
         raise ConfigError("--probes needs a treebank", remedy=remedy)
     model, tokenizer = _opened(config.model, config.device)
-    other = None if config.against is None else _opened(config.against, config.device)
+    other_model = None if config.against is None else _opened(config.against, config.device)
     corpus = Corpus(config, tokenizer, model.config.encoder)
-    passing = UseCollector(config.words, config.sample)
-    found = inspect_attention(
+    passing = WordUseCollector(config.words, config.sample)
+    inspection = inspect_attention(
         model,
         tokenizer,
         _watched(corpus.items(), passing),
@@ -85,42 +90,48 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
         frequent=config.frequent,
         probed=config.probes,
     )
-    notes = _notes(found, corpus)
-    found = _with_annotations(found, model, corpus, control=config.control)
-    if other is not None:
-        similarity = compare_layers((model, tokenizer), other, passing.texts)
-        found = replace(found, similarity=similarity)
+    notes = _notes(inspection, corpus)
+    inspection = _with_annotations(inspection, model, corpus, control=config.control)
+    if other_model is not None:
+        similarity = compare_layers((model, tokenizer), other_model, passing.texts)
+        inspection = replace(inspection, similarity=similarity)
     if config.words:
-        found = replace(
-            found,
+        inspection = replace(
+            inspection,
             uses=list(_uses(model, tokenizer, config.words, passing)),
             anisotropy=anisotropy(model, tokenizer, passing.texts),
         )
     with progress("drawing", None, "figures") as bar:
         page = InspectionPage(
-            found, model=model_name(config.model), file=_name(config.file), notes=notes, bar=bar
+            inspection,
+            model=model_name(config.model),
+            file=_name(config.file),
+            notes=notes,
+            bar=bar,
         )
-    content = {"model": str(config.model), "file": config.file, **as_json(found)}
+    content = {"model": str(config.model), "file": config.file, **as_json(inspection)}
     if config.against is not None:
         content["against"] = str(config.against)
     _write(config.out, page, content)
     if not config.json:
-        _show(found)
+        _show(inspection)
     say(f"{config.out}: the page; its numbers are in {config.out.with_suffix('.json')}")
     return content
 
 
 def _with_annotations(
-    found: Inspection, model: Model, corpus: Corpus, *, control: bool
+    inspection: Inspection, model: Model, corpus: Corpus, *, control: bool
 ) -> Inspection:
     """Return an inspection with coreference, and with what random weights find."""
-    found = replace(found, annotated=_with_coreference(found.annotated, model, corpus))
-    if not control or found.annotated == NOTHING:
-        return found
+    inspection = replace(
+        inspection, annotated=_with_coreference(inspection.annotated, model, corpus)
+    )
+    if not control or inspection.annotated == NOTHING:
+        return inspection
     random = build_model(model.config, seed=0).eval().to(model.device)
-    with progress("random weights", found.texts, "texts") as bar:
+    with progress("random weights", inspection.texts, "texts") as bar:
         annotated = annotation_figures(random, corpus.items(), bar)
-    return replace(found, control=_with_coreference(annotated, random, corpus))
+    return replace(inspection, control=_with_coreference(annotated, random, corpus))
 
 
 def _with_coreference(annotated: Annotated, model: Model, corpus: Corpus) -> Annotated:
@@ -133,13 +144,13 @@ def _with_coreference(annotated: Annotated, model: Model, corpus: Corpus) -> Ann
 
 def _opened(folder: Path, device: str) -> tuple[Model, Tokenizer]:
     """Return the model of a folder, of a sentence-transformers one too, on a device."""
-    place = model_folder(folder)
-    settings = read_sentence_folder(place)
-    model, tokenizer = load_model(place if settings is None else settings.network)
+    path = model_folder(folder)
+    settings = read_sentence_folder(path)
+    model, tokenizer = load_model(path if settings is None else settings.network)
     return model.to(device_named(device)), tokenizer
 
 
-def _watched(items: Iterable[Item], passing: UseCollector) -> Iterator[Item]:
+def _watched(items: Iterable[Item], passing: WordUseCollector) -> Iterator[Item]:
     """Yield items, and show the words of each to a collector."""
     for item in items:
         if item.words:
@@ -148,7 +159,7 @@ def _watched(items: Iterable[Item], passing: UseCollector) -> Iterator[Item]:
 
 
 def _uses(
-    model: Model, tokenizer: Tokenizer, words: Sequence[str], passing: UseCollector
+    model: Model, tokenizer: Tokenizer, words: Sequence[str], passing: WordUseCollector
 ) -> Iterator[WordFigures]:
     """Yield what is found out about each word; say which are too rare."""
     with progress("words in context", len(words), "words") as bar:
@@ -166,14 +177,15 @@ def _name(file: str) -> str:
     return "standard input" if file == "-" else Path(file).name
 
 
-def _notes(found: Inspection, corpus: Corpus) -> list[str]:
+def _notes(inspection: Inspection, corpus: Corpus) -> list[str]:
     """Return how the figures were made."""
     notes = [
-        f"{counted(found.texts, 'text')} with {counted(found.tokens, 'token')} were read once. The "
+        f"{counted(inspection.texts, 'text')} with {counted(inspection.tokens, 'token')} were read "
+        "once. The "
         "figures of heads are means over these tokens, special ones included, of the attention "
         "weights after the softmax, in evaluation mode.",
         "The map of heads, the gradients, and the texts that can be chosen use "
-        f"{counted(len(found.sample), 'text')} drawn from all of them (the same each time).",
+        f"{counted(len(inspection.sample), 'text')} drawn from all of them (the same each time).",
     ]
     if corpus.treebank:
         notes.append(
@@ -186,18 +198,18 @@ def _notes(found: Inspection, corpus: Corpus) -> list[str]:
             "attention from a word the mean over them."
         )
     if corpus.cut:
-        were = "was" if corpus.cut == 1 else "were"
+        verb = "was" if corpus.cut == 1 else "were"
         texts = counted(corpus.cut, "text")
-        notes.append(f"{texts} {were} longer than the model reads, and cut.")
+        notes.append(f"{texts} {verb} longer than the model reads, and cut.")
     if corpus.left_out:
-        were = "was" if corpus.left_out == 1 else "were"
-        notes.append(f"{counted(corpus.left_out, 'sentence')} {were} too long, and left out.")
+        verb = "was" if corpus.left_out == 1 else "were"
+        notes.append(f"{counted(corpus.left_out, 'sentence')} {verb} too long, and left out.")
     return notes
 
 
 def _write(out: Path, page: InspectionPage, content: Mapping[str, Any]) -> None:
     """Write the page last: where it is, the rest is too."""
-    with made_folder(out.parent):
+    with created_folder(out.parent):
         for name, drawing in page.drawings.items():
             with new_file(out.with_name(f"{out.stem}-{name}.png")) as part:
                 part.write_bytes(drawing.png)
@@ -207,47 +219,60 @@ def _write(out: Path, page: InspectionPage, content: Mapping[str, Any]) -> None:
             part.write_text(page.html(), encoding="utf-8", errors="xmlcharrefreplace")
 
 
-def _show(found: Inspection) -> None:
+def _show(inspection: Inspection) -> None:
     """Print the relations of a treebank, or else what each layer attends to."""
-    annotated = found.annotated
+    annotated = inspection.annotated
     if annotated.coreference:
         _print_rows(
             ("mentions", "asked", "best head", "finds", "nearest", "same word"),
             (
-                (each.name, each.count, each.best, each.best_accuracy, each.nearest, each.same_word)
-                for each in annotated.coreference
+                (
+                    figures.name,
+                    figures.count,
+                    figures.best,
+                    figures.best_accuracy,
+                    figures.nearest,
+                    figures.same_word,
+                )
+                for figures in annotated.coreference
             ),
         )
     if annotated.relations:
         _print_rows(
             ("relation", "words", "best head", "finds", "best offset", "finds"),
             (
-                (each.name, each.count, each.best[1:], each.best_accuracy, f"{each.offset:+d}",
-                 each.offset_accuracy)
-                for each in annotated.relations[: _SHOWN + 1]
+                (
+                    relation.name,
+                    relation.count,
+                    relation.best[1:],
+                    relation.best_accuracy,
+                    f"{relation.offset:+d}",
+                    relation.offset_accuracy,
+                )
+                for relation in annotated.relations[: _SHOWN + 1]
             ),
-        )  # fmt: skip
+        )
         return
     for title, pairs in (("entities", annotated.tags.entities), ("tags", annotated.tags.pairs)):
         if pairs:
             _print_rows(
                 (title, "words", "best head", "finds", "chance", "best offset"),
                 (
-                    (pair_name(each), each.count, each.best, each.best_accuracy, each.chance,
-                     each.offset_accuracy)
-                    for each in pairs[:_SHOWN]
+                    (pair_name(pair), pair.count, pair.best, pair.best_accuracy, pair.chance,
+                     pair.offset_accuracy)
+                    for pair in pairs[:_SHOWN]
                 ),
             )  # fmt: skip
     if annotated.tags.pairs:
         return
     shares = ("self", "previous", "next", "cls", "sep", "punctuation")
     names = (*shares, "entropy", "distance")
-    means = {name: found.statistics[name].mean(1) for name in names}
+    means = {name: inspection.statistics[name].mean(1) for name in names}
     table = table_of(
         ("layer", *(_NARROW.get(name, name) for name in names)),
         (
             (str(layer + 1), *(_shown(means[name][layer], share=name in shares) for name in names))
-            for layer in range(found.layers)
+            for layer in range(inspection.layers)
         ),
         numbers=True,
     )
@@ -264,7 +289,7 @@ def _print_rows(names: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
     cells = (
         (
             printable(name), f"{count:,}", f"{layer}-{head}",
-            *(each if isinstance(each, str) else _shown(each, share=True) for each in others),
+            *(other if isinstance(other, str) else _shown(other, share=True) for other in others),
         )
         for name, count, (layer, head), *others in rows
     )  # fmt: skip
@@ -315,11 +340,11 @@ class Corpus:
         """Read the file; raises `ExampleError` for what cannot be read or holds nothing."""
         self.cut = self.left_out = 0
         if self.treebank:
-            found = self._trees()
+            items = self._trees()
         else:
-            found = self._sentences() if self.tagged else self._texts()
+            items = self._sentences() if self.tagged else self._texts()
         empty = True
-        for item in islice(found, self._config.limit):
+        for item in islice(items, self._config.limit):
             empty = False
             yield item
         if empty:
@@ -341,8 +366,8 @@ class Corpus:
 
     def _fits(self, sentence: Tree | MarkedSentence) -> bool:
         """Return whether there are two words or more, and not too many; long ones are counted."""
-        most = self._config.max_words
-        too_long = most is not None and len(sentence.words) > most
+        max_words = self._config.max_words
+        too_long = max_words is not None and len(sentence.words) > max_words
         self.left_out += too_long
         return len(sentence.words) > 1 and not too_long
 
@@ -365,9 +390,9 @@ class Corpus:
             for document in self._read(self.layout):
                 yield from document.sentences
             return
-        for each in read_tagged(self._path, self._config.tags, need_tags=True, table=self._columns):
-            words = tuple(each.text[begin:end] for begin, end in each.words)
-            yield MarkedSentence(words=words, tags=each.tags or (), line=each.line)
+        for item in read_tagged(self._path, self._config.tags, need_tags=True, table=self._columns):
+            words = tuple(item.text[begin:end] for begin, end in item.words)
+            yield MarkedSentence(words=words, tags=item.tags or (), line=item.line)
 
     def _read(self, layout: Layout) -> Iterator[MarkedDocument]:
         return read_coreference(self._path, layout, self._columns.encoding)
@@ -398,8 +423,8 @@ class Corpus:
         for window in windows(texts, _ROWS, text_length):
             encoded = encode_examples(
                 self._tokenizer,
-                [each.text for each in window],
-                [each.text_pair for each in window],
+                [item.text for item in window],
+                [item.text_pair for item in window],
                 longest=self._longest,
             )
             self.cut += encoded.cut_texts

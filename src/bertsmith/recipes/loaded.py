@@ -38,10 +38,10 @@ from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model
 from bertsmith.recipes.config import ExplainingConfig
-from bertsmith.recipes.predict.config import MOST_SAMPLES, MeasuringConfig, ScoringConfig
+from bertsmith.recipes.predict.config import MAX_SAMPLES, MeasuringConfig, ScoringConfig
 from bertsmith.recipes.predict.evaluate import evaluate_model
-from bertsmith.recipes.predict.recipe import answered, asked_of
-from bertsmith.recipes.predict.rows import Asked, asked_values
+from bertsmith.recipes.predict.recipe import answer_rows, open_rows
+from bertsmith.recipes.predict.rows import InputRow, value_rows
 from bertsmith.recipes.predict.score import score_answering
 from bertsmith.recipes.predict.write import written_texts
 from bertsmith.tasks.answering import Presented, PretrainedAnswering, TaskAnswering, answering_of
@@ -78,9 +78,9 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
         try:
             bound = parameters.bind(*values, **named)
         except TypeError as error:
-            known = ", ".join(name for name in parameters.parameters if name != "self")
-            what = f"{function.__name__}: {error}"
-            raise ConfigError(what, remedy=f"it takes {known}") from error
+            names = ", ".join(name for name in parameters.parameters if name != "self")
+            problem = f"{function.__name__}: {error}"
+            raise ConfigError(problem, remedy=f"it takes {names}") from error
         for name, value in bound.arguments.items():
             if Path in get_args(hints.get(name)) and "\0" in str(value):
                 raise ConfigError(f"{name} holds a zero byte", remedy="leave it out")
@@ -154,10 +154,10 @@ class LoadedModel:
         """
         answering = self._answering(options)
         predictor = self.engine.predictor(answering)
-        with _asked(_listed(examples), answering, self.model.config) as asked:
-            records = [record for _, record in answered(predictor, answering, asked)]
-        known = next((record for record in records if record is not None), {})
-        return [dict.fromkeys(known) if record is None else record for record in records]
+        with _open_examples(_check_several(examples), answering, self.model.config) as rows:
+            records = [record for _, record in answer_rows(predictor, answering, rows)]
+        first = next((record for record in records if record is not None), {})
+        return [dict.fromkeys(first) if record is None else record for record in records]
 
     @checked
     def fill_mask(self, text: str, *, top: int = 5, **options: Any) -> list[Any]:  # noqa: ANN401
@@ -177,14 +177,14 @@ class LoadedModel:
                 "cannot fill masks", where=self.name, remedy="load a model pre-trained to do so"
             )
         config = AnsweringConfig(top=top)
-        how = configured(FillingConfig, options, spelled=in_python)
-        answering = PretrainedAnswering(self.model, self.tokenizer, config.top, how)
-        asked = asked_values([text], None)
-        ((_, record),) = answered(self.engine.predictor(answering), answering, asked)
+        options_ = configured(FillingConfig, options, spelled=in_python)
+        answering = PretrainedAnswering(self.model, self.tokenizer, config.top, options_)
+        rows = value_rows([text], None)
+        ((_, record),) = answer_rows(self.engine.predictor(answering), answering, rows)
         if record is None:
             raise ConfigError("text is blank", remedy="give a text with a mask")
-        found: list[Any] = record["joint"]["fillings"] if how.joint else record["masks"]
-        return found
+        fillings: list[Any] = record["joint"]["fillings"] if options_.joint else record["masks"]
+        return fillings
 
     @checked
     def score(self, texts: Any, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401
@@ -197,12 +197,14 @@ class LoadedModel:
         again. Raises `ModelFolderError`, `ConfigError` and `ExampleError`.
         """
         config = configured(ScoringConfig, options, spelled=in_python)
-        engine = self._exact()
+        engine = self._full_precision()
         answering = score_answering(engine.model, self.tokenizer, config.masking, where=self.name)
-        asked = asked_values(_listed(texts), None)
-        records = [record for _, record in answered(engine.predictor(answering), answering, asked)]
-        known = next((record for record in records if record is not None), {})
-        return [dict.fromkeys(known) if record is None else record for record in records]
+        rows = value_rows(_check_several(texts), None)
+        records = [
+            record for _, record in answer_rows(engine.predictor(answering), answering, rows)
+        ]
+        first = next((record for record in records if record is not None), {})
+        return [dict.fromkeys(first) if record is None else record for record in records]
 
     @checked
     def write(self, prompt: str = "", *, samples: int = 1, **options: Any) -> list[str]:  # noqa: ANN401
@@ -212,12 +214,12 @@ class LoadedModel:
         ``temperature=0.7``. Raises `ModelFolderError`, `ConfigError` and `ExampleError`.
         """
         config = configured(WritingConfig, options, spelled=in_python)
-        if not 1 <= samples <= MOST_SAMPLES:
-            raise ConfigError(f"samples is {samples}", remedy=f"it must be in [1, {MOST_SAMPLES}]")
+        if not 1 <= samples <= MAX_SAMPLES:
+            raise ConfigError(f"samples is {samples}", remedy=f"it must be in [1, {MAX_SAMPLES}]")
         written = written_texts(
             self.engine, self.tokenizer, prompt, samples, config, where=self.name
         )
-        return [each.text for each in written]
+        return [text.text for text in written]
 
     @checked
     def explain(self, examples: Any, **options: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -233,14 +235,14 @@ class LoadedModel:
         # not above: who only predicts would wait 20 ms for it
         from bertsmith.recipes import explain
 
-        how = configured(ExplainingConfig, options, spelled=in_python)
+        config = configured(ExplainingConfig, options, spelled=in_python)
         if self._network is None:
             self._network = explain.open_network(self._folder, self._device)
-        answering = explain.explaining_answering(*self._network, how, where=self.name)
+        answering = explain.explaining_answering(*self._network, config, where=self.name)
         model = self._network[0]
-        with _asked(_listed(examples), answering, model.config) as asked:
-            found = explain.explain_rows(model, answering, enumerate(asked), how)
-            return explain.explanation_figures(found)
+        with _open_examples(_check_several(examples), answering, model.config) as rows:
+            explained = explain.explain_rows(model, answering, enumerate(rows), config)
+            return explain.explanation_figures(explained)
 
     @checked
     def embed(
@@ -259,9 +261,9 @@ class LoadedModel:
         key = _key(options, prompt)
         embedder = self._embedders.get(key)
         if embedder is None:
-            embedder = _kept(self._embedders, key, self._embedder(options, prompt))
-        examples = (each.row or _blank(each) for each in asked_values(_listed(texts), None))
-        rows = [each.vectors for each in embedder.features(examples)]
+            embedder = _cached(self._embedders, key, self._embedder(options, prompt))
+        examples = (row.example or _blank(row) for row in value_rows(_check_several(texts), None))
+        rows = [features.vectors for features in embedder.features(examples)]
         return np.stack(rows) if rows else np.zeros((0, embedder.width), np.float32)
 
     @checked
@@ -277,10 +279,10 @@ class LoadedModel:
         answering = answering_of(self.model, self.tokenizer, config.answering, where=self.name)
         with _file_of(rows) as file:
             return evaluate_model(
-                self._exact(), answering, file, where=self.name, reading=config.reading
+                self._full_precision(), answering, file, where=self.name, reading=config.reading
             )
 
-    def _exact(self) -> Prepared:
+    def _full_precision(self) -> Prepared:
         """Return the model in the precision that was asked for, and in fp32 where that is auto."""
         if self._config.precision == "auto" and self._measuring.precision != "fp32":
             exact = replace(self._config, precision="fp32")
@@ -302,15 +304,15 @@ class LoadedModel:
         if key not in self._answerings:
             config = configured(AnsweringConfig, options, spelled=in_python)
             opened = answering_of(self.model, self.tokenizer, config, where=self.name)
-            return _kept(self._answerings, key, opened)
+            return _cached(self._answerings, key, opened)
         return self._answerings[key]
 
 
-def _kept(known: dict[object, T], key: object, value: T) -> T:
+def _cached(cache: dict[object, T], key: object, value: T) -> T:
     """Keep a value that was made for some options, in place of the oldest of too many."""
-    while len(known) >= _KEPT:
-        del known[next(iter(known))]
-    known[key] = value
+    while len(cache) >= _KEPT:
+        del cache[next(iter(cache))]
+    cache[key] = value
     return value
 
 
@@ -319,7 +321,7 @@ def _key(options: Mapping[str, Any], *more: object) -> object:
     return repr(sorted(options.items())), more
 
 
-def _listed(examples: Any) -> Iterable[Any]:  # noqa: ANN401
+def _check_several(examples: Any) -> Iterable[Any]:  # noqa: ANN401
     """Return several examples; raises `ConfigError` for what is one, or none."""
     if isinstance(examples, str | bytes | Mapping) or not isinstance(examples, Iterable):
         raise ConfigError(
@@ -328,9 +330,9 @@ def _listed(examples: Any) -> Iterable[Any]:  # noqa: ANN401
     return examples
 
 
-def _blank(asked: Asked[Any]) -> Example:
+def _blank(row: InputRow[Any]) -> Example:
     """Return an example with a blank text, which has a vector too."""
-    text, pair = asked.columns["text"], asked.columns.get("text_pair")
+    text, pair = row.columns["text"], row.columns.get("text_pair")
     return Example(
         text=tidy(str(text)),
         text_pair=None if pair is None else tidy(str(pair)),
@@ -341,9 +343,9 @@ def _blank(asked: Asked[Any]) -> Example:
 
 
 @contextmanager
-def _asked(
+def _open_examples(
     examples: Iterable[Any], answering: Presented[Any], config: ModelConfig
-) -> Iterator[Iterator[Asked[Any]]]:
+) -> Iterator[Iterator[InputRow[Any]]]:
     """Give rows to answer for: those of dictionaries are read as from a file."""
     task = answering.task if isinstance(answering, TaskAnswering) else None
     rest = iter(examples)
@@ -351,10 +353,10 @@ def _asked(
     if not (first and isinstance(first[0], Mapping)):
         trained = config.preprocessing
         pairs = trained.pairs if trained is not None and task is not None else None
-        yield asked_values(chain(first, rest), task, pairs=pairs)
+        yield value_rows(chain(first, rest), task, pairs=pairs)
         return
     with _file_of(chain(first, rest)) as file:
-        yield asked_of(config, answering, str(file), Reading())[1]
+        yield open_rows(config, answering, str(file), Reading())[1]
 
 
 @contextmanager
@@ -366,7 +368,7 @@ def _file_of(rows: Any) -> Iterator[Path]:  # noqa: ANN401
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "examples.jsonl"
         with file.open("wb") as stream:
-            for number, row in enumerate(_listed(rows)):
+            for number, row in enumerate(_check_several(rows)):
                 stream.write(_line(row, number))
         try:
             yield file
@@ -377,15 +379,15 @@ def _file_of(rows: Any) -> Iterator[Path]:  # noqa: ANN401
 
 
 def _line(row: object, number: int) -> bytes:
-    what = f"example {number} is of type {type(row).__name__}"
+    problem = f"example {number} is of type {type(row).__name__}"
     if not isinstance(row, Mapping):
-        raise ConfigError(what, remedy="give dictionaries only, or strings and tuples only")
+        raise ConfigError(problem, remedy="give dictionaries only, or strings and tuples only")
     try:
         # lone surrogates are read from escapes alone
         return json.dumps(dict(row)).encode() + b"\n"
     except (TypeError, ValueError) as error:
-        what = f"example {number} cannot be written as JSON: {error}"
-        raise ConfigError(what, remedy="give strings, numbers and lists of these") from error
+        problem = f"example {number} cannot be written as JSON: {error}"
+        raise ConfigError(problem, remedy="give strings, numbers and lists of these") from error
 
 
 @checked

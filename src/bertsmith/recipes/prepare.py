@@ -13,7 +13,7 @@ from pathlib import Path
 from bertsmith.core.log import progress, say, short_number
 from bertsmith.core.printable import counted, printable, shell_word
 from bertsmith.hub.models import model_folder
-from bertsmith.recipes.cluster import Cluster, Job, Pending, joined, require_ray
+from bertsmith.recipes.cluster import Cluster, Job, Pending, join_cluster, require_ray
 from bertsmith.recipes.config import CorpusConfig, PrepareConfig
 from bertsmith.store.preparing import (
     EncodedGroup,
@@ -67,12 +67,12 @@ def dry_run(config: PrepareConfig) -> Corpus:
     tokenizer = Tokenizer.load(model_folder(config.vocab, "vocabulary"))
     corpus = open_corpus(config.text)
     check_preparing(corpus, tokenizer, config.out, held_out=config.held_out, fresh=config.fresh)
-    tell_corpus(corpus, tokenizer)
+    print_corpus(corpus, tokenizer)
     say("dry run: nothing was written")
     return corpus
 
 
-def tell_corpus(corpus: Corpus, tokenizer: Tokenizer) -> None:
+def print_corpus(corpus: Corpus, tokenizer: Tokenizer) -> None:
     """Print which files a corpus has and how they are read, and its first documents."""
     width = max(40, shutil.get_terminal_size().columns)
     say(_files(corpus))
@@ -80,7 +80,7 @@ def tell_corpus(corpus: Corpus, tokenizer: Tokenizer) -> None:
         say(f"{printable(path.name)}: {printable(corpus.layout_of(path), 600)}")
     if corpus.lasting:
         corpus.measure_layouts(_FILES_MEASURED)
-        tell_layouts(corpus)
+        print_layouts(corpus)
     for number, document in enumerate(islice(corpus, _DOCUMENTS), 1):
         for line in _document(number, document, tokenizer):
             say(printable(line, width))
@@ -94,14 +94,14 @@ def _files(corpus: Corpus) -> str:
     return f"corpus: {counted(count, 'file')} ({shown}), {size:,.1f} MB on the disk"
 
 
-def tell_layouts(corpus: Corpus) -> None:
+def print_layouts(corpus: Corpus) -> None:
     """Print how many files of plain text have which layout, where auto found several."""
-    found = Counter(corpus.layouts.values())
-    if corpus.layout != "auto" or len(found) < 2:
+    counts = Counter(corpus.layouts.values())
+    if corpus.layout != "auto" or len(counts) < 2:
         return
     shown = ", ".join(
         f"{layout} in {counted(number, 'file')}{_DOCUMENT_END.get(layout, '')}"
-        for layout, number in found.most_common()
+        for layout, number in counts.most_common()
     )
     say(f"layouts found: {shown}; if all files have the same layout, state it with --layout")
 
@@ -120,8 +120,8 @@ def _one_of_each_kind(files: tuple[Path, ...]) -> list[Path]:
 def _document(number: int, document: Document, tokenizer: Tokenizer) -> list[str]:
     """Return the lines that show a document: where it begins, its paragraphs, its first tokens."""
     count = len(document.paragraphs)
-    place = f"{Path(document.source).name}, line {document.line}"
-    lines = [f"document {number} ({place}), {counted(count, 'paragraph')}:"]
+    location = f"{Path(document.source).name}, line {document.line}"
+    lines = [f"document {number} ({location}), {counted(count, 'paragraph')}:"]
     lines += [f"  {paragraph}" for paragraph in document.paragraphs[:_PARAGRAPHS]]
     ids = tokenizer.encode([document.paragraphs[0][:1000]])[0][:_TOKENS].tolist()
     lines.append(f"  pieces: {' '.join(tokenizer.shown(piece) for piece in ids)}")
@@ -155,7 +155,7 @@ def prepare(config: PrepareConfig) -> TokenStore:
         )
     store = TokenStore(out)
     say(describe(store, tokenizer.vocabulary[tokenizer.unknown_id]))
-    tell_layouts(opened)
+    print_layouts(opened)
     single = index.documents == 1
     if single:
         say("the corpus is one document: next-sentence prediction needs at least two")
@@ -174,7 +174,7 @@ def _on_cluster(
     if address is None:
         yield None, len(os.sched_getaffinity(0))
         return
-    with joined(address) as cluster:
+    with join_cluster(address) as cluster:
         processes = cluster.processes()
         say(f"cluster: {counted(processes, 'process', 'processes')}")
         yield _ClusterEncoder(cluster, tokenizer), processes
@@ -184,7 +184,7 @@ class _ClusterEncoder:
     """Encodes on a cluster."""
 
     def __init__(self, cluster: Cluster, tokenizer: Tokenizer) -> None:
-        self._submit = cluster.submit(Job(open=GroupEncoder, given=tokenizer, work=encode_group))
+        self._submit = cluster.submit(Job(open=GroupEncoder, argument=tokenizer, work=encode_group))
 
     def submit(self, group: Group) -> Pending[EncodedGroup]:
         """Have a group encoded."""

@@ -29,7 +29,7 @@ _BRANCH = re.compile(r"\w[\w./-]{0,200}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parcel:
+class Upload:
     """Files to send: those of a folder, and its completed card."""
 
     folder: Path
@@ -54,58 +54,60 @@ def push(config: PushConfig) -> str | None:
         raise ConfigError(f"--revision is {revision!r}", remedy="it must be the name of a branch")
     if not config.dry_run:
         hub_api()
-    given = {
+    metadata = {
         "license": config.license,
         "language": list(config.language),
         "datasets": list(config.datasets),
     }
     sentences = read_sentence_folder(model)
     loaded, _ = load_model(model if sentences is None else sentences.network)
-    parcel = _packed(
+    upload = _prepare_upload(
         model,
         loaded,
-        {key: value for key, value in given.items() if value},
+        {key: value for key, value in metadata.items() if value},
         sentences=sentences is not None,
     )
-    _tell(parcel)
+    _print_summary(upload)
     if config.dry_run:
-        for line in parcel.card.replace("\r\n", "\n").removesuffix("\n").split("\n"):
+        for line in upload.card.replace("\r\n", "\n").removesuffix("\n").split("\n"):
             print_line(line)
         return None
     with claimed(model / CARD_FILE):
-        _write_card(parcel)
+        _write_card(upload)
         address = send(
             model,
-            parcel.files,
+            upload.files,
             name.repository,
             private=config.private,
             revision=revision,
             message=config.message or f"Model made by bertsmith {VERSION}",
         )
     say(f"sent: {address}")
-    there = f"{PREFIX}{name.repository}{f'@{revision}' if revision else ''}"
-    say(f"next: bertsmith predict {shell_word(there)}")
+    destination = f"{PREFIX}{name.repository}{f'@{revision}' if revision else ''}"
+    say(f"next: bertsmith predict {shell_word(destination)}")
     return address
 
 
-def _packed(folder: Path, model: Model, given: dict[str, object], *, sentences: bool) -> Parcel:
+def _prepare_upload(
+    folder: Path, model: Model, metadata: dict[str, object], *, sentences: bool
+) -> Upload:
     listing = {path.relative_to(folder).as_posix() for path in folder.glob("**/*")}
     index = index_file(listing, "model")
     weights = weights_files(listing, "model", folder / index if index else None)
     files = dict.fromkeys([CARD_FILE, *settings_files(listing, "model"), *weights])
-    old, place = read_card(folder), folder / CARD_FILE
-    head = read_head(old, place)
-    for key, value in given.items():
+    old, card_path = read_card(folder), folder / CARD_FILE
+    head = read_head(old, card_path)
+    for key, value in metadata.items():
         existing = head.get(key)
         if existing is not None and existing not in (value, [value]) and [existing] != value:
             raise ConfigError(
                 f"{key} is {existing!r} in its card, not {value!r}",
-                where=place,
+                where=card_path,
                 remedy=f"change it there, or leave --{key} out",
             )
     known = head_of(model.config, base=base_of(folder), sentences=sentences)
-    card = with_head(old or _body(folder, model), given | known, place)
-    return Parcel(folder=folder, files=tuple(files), card=card)
+    card = with_head(old or _body(folder, model), metadata | known, card_path)
+    return Upload(folder=folder, files=tuple(files), card=card)
 
 
 def _body(folder: Path, model: Model) -> str:
@@ -125,28 +127,28 @@ def _body(folder: Path, model: Model) -> str:
     return f"# {markdown(folder.resolve().name)}\n\n| what | value |\n|---|---|\n{table}\n"
 
 
-def _tell(parcel: Parcel) -> None:
+def _print_summary(upload: Upload) -> None:
     sizes = {
-        name: len(parcel.card.encode())
+        name: len(upload.card.encode())
         if name == CARD_FILE
-        else (parcel.folder / name).stat().st_size
-        for name in parcel.files
+        else (upload.folder / name).stat().st_size
+        for name in upload.files
     }
     for name, size in sizes.items():
         say(f"  {name:<40} {short_number(size)}B")
-    others = sorted(
-        path.name for path in parcel.folder.iterdir() if path.is_file() and path.name not in sizes
+    left_out = sorted(
+        path.name for path in upload.folder.iterdir() if path.is_file() and path.name not in sizes
     )
-    if others:
-        say(f"not uploaded, since not part of the model: {', '.join(others)[:200]}")
-    head = read_head(parcel.card, parcel.folder / CARD_FILE)
+    if left_out:
+        say(f"not uploaded, since not part of the model: {', '.join(left_out)[:200]}")
+    head = read_head(upload.card, upload.folder / CARD_FILE)
     for key, option in _ASKED_FOR.items():
         if head.get(key) is None:
             say(f"the card has no {key}: add it with {option}")
 
 
-def _write_card(parcel: Parcel) -> None:
-    path = parcel.folder / CARD_FILE
-    if parcel.card != read_card(parcel.folder):
+def _write_card(upload: Upload) -> None:
+    path = upload.folder / CARD_FILE
+    if upload.card != read_card(upload.folder):
         with new_file(path) as part:
-            part.write_text(parcel.card, encoding="utf-8")
+            part.write_text(upload.card, encoding="utf-8")

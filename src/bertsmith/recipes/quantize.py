@@ -32,31 +32,31 @@ from bertsmith.core.ownership import new_folder
 from bertsmith.core.printable import counted
 from bertsmith.engine.config import EngineConfig, FeatureConfig, Number
 from bertsmith.engine.features import Features
-from bertsmith.engine.native import cannot
+from bertsmith.engine.native import unsupported_reason
 from bertsmith.engine.predictor import Answering, Predictor, Request, split_requests
-from bertsmith.engine.prepared import Prepared, packs_bf16, prepare_model
+from bertsmith.engine.prepared import Prepared, multiplies_packed_bf16, prepare_model
 from bertsmith.evaluation.metrics import percent, score_label, spearman
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model
 from bertsmith.recipes.config import QuantizeConfig
 from bertsmith.recipes.predict.evaluate import labelled_rows, task_answering
-from bertsmith.recipes.predict.recipe import asked_of
+from bertsmith.recipes.predict.recipe import open_rows
 from bertsmith.recipes.predict.rows import Texts, beside_labelled_rows, reading_of_texts
 from bertsmith.tasks.answering import TaskAnswering, answering_of, measure
 from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
 from bertsmith.tasks.opening import folder_features
 from bertsmith.tasks.regression import REGRESSION, numbers_of
-from bertsmith.tasks.rows import pick_classes, tell_rows
+from bertsmith.tasks.rows import pick_classes, print_rows
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, write_quantized
 from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder
 
-MOST_LOST = 0.5
+MAX_LOSS_POINTS = 0.5
 """Points of a score, out of 100, that int8 may cost."""
-LEAST_COSINE = 0.997
+MIN_COSINE = 0.997
 """Least mean cosine of int8 vectors with those of fp32, where no pairs say more."""
 # texts whose lengths are measured, and turns of each precision
 _TEXTS, _TURNS = 256, 5
@@ -75,19 +75,19 @@ def quantize(config: QuantizeConfig) -> dict[str, Any]:
     sentence = read_sentence_folder(folder)
     network = folder if sentence is None else sentence.network
     loaded, tokenizer = load_model(network)
-    if reason := cannot(loaded.config.encoder, "int8"):
+    if reason := unsupported_reason(loaded.config.encoder, "int8"):
         raise ConfigError(f"no int8 products: {reason}", remedy="leave the model as it is")
     answering = judged_answering(loaded, tokenizer, sentence, config.length, where=config.model)
     gate = read_gate(answering, loaded.config, config.calibrate, config.dev, config.reading)
     engines: list[Prepared] = []
     precisions: tuple[Number, ...] = ("fp32", "bf16", "int8")
     for precision in precisions:
-        if precision != "bf16" or packs_bf16():
+        if precision != "bf16" or multiplies_packed_bf16():
             fresh, _ = load_model(network)
             engines.append(
                 prepare_model(fresh, EngineConfig(precision=precision, threads=config.threads))
             )
-    predictors = {each.precision: each.predictor(answering) for each in engines}
+    predictors = {engine.precision: engine.predictor(answering) for engine in engines}
     measured = measure_precisions(predictors, gate)
     show_measurements(measured, gate)
     refuse_slow_or_worse(measured)
@@ -129,13 +129,13 @@ class TaskGate:
     """A model with a task, judged by its answers to labelled rows."""
 
     answering: TaskAnswering
-    asked: Sequence[Request[Any]]
+    timed: Sequence[Request[Any]]
     rows: Sequence[Any]
 
     @property
     def counts(self) -> dict[str, int]:
         """The texts timed and the labelled rows."""
-        return {"texts": len(self.asked), "rows": len(self.rows)}
+        return {"texts": len(self.timed), "rows": len(self.rows)}
 
     @property
     def judged(self) -> str:
@@ -145,7 +145,9 @@ class TaskGate:
     def scores(self, predictors: Predictors) -> list[dict[str, float]]:
         """Return the scores of the task."""
         encoded = self.answering.encode(self.rows)
-        return [dict(measure(each, self.rows, encoded).scores) for each in predictors.values()]
+        return [
+            dict(measure(predictor, self.rows, encoded).scores) for predictor in predictors.values()
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +159,7 @@ class VectorGate:
     """
 
     answering: Features
-    asked: Sequence[Request[Example]]
+    timed: Sequence[Request[Example]]
     compared: Sequence[Request[Example]]
     pairs: Sequence[Example]
 
@@ -165,30 +167,34 @@ class VectorGate:
     def counts(self) -> dict[str, int]:
         """The texts timed, the texts compared and the pairs."""
         rows = {"rows": len(self.pairs)} if self.pairs else {}
-        return {"texts": len(self.asked), "compared": len(self.compared), **rows}
+        return {"texts": len(self.timed), "compared": len(self.compared), **rows}
 
     @property
     def judged(self) -> str:
         """The number of texts, and of pairs where there are any."""
-        told = f"cosine with the vectors of fp32, {counted(len(self.compared), 'text')}"
+        comparison = f"cosine with the vectors of fp32, {counted(len(self.compared), 'text')}"
         if self.pairs:
-            return f"Spearman of cosine and number, {counted(len(self.pairs), 'pair')}; {told}"
-        return told
+            return (
+                f"Spearman of cosine and number, {counted(len(self.pairs), 'pair')}; {comparison}"
+            )
+        return comparison
 
     def scores(self, predictors: Predictors) -> list[dict[str, float]]:
         """Return Spearman's correlation where there are pairs, and the mean and least cosine."""
         sides = [self._side(first=True), self._side(first=False)] if self.pairs else []
-        exact, found = None, []
+        exact, result = None, []
         for predictor in predictors.values():
             scores = {}
             if self.pairs:
-                near = cosines(*(_vectors(predictor, each) for each in sides))
-                scores["spearman"] = spearman(numbers_of(self.pairs), near)
+                similarities = cosines(*(_vectors(predictor, side) for side in sides))
+                scores["spearman"] = spearman(numbers_of(self.pairs), similarities)
             vectors = _vectors(predictor, self.compared)
             exact = vectors if exact is None else exact
-            own = cosines(exact, vectors)
-            found.append(scores | {"cosine": float(own.mean()), "worst_cosine": float(own.min())})
-        return found
+            cosines_ = cosines(exact, vectors)
+            result.append(
+                scores | {"cosine": float(cosines_.mean()), "worst_cosine": float(cosines_.min())}
+            )
+        return result
 
     def _side(self, *, first: bool) -> list[Request[Example]]:
         """Return the first or the second texts of the pairs, each asked by itself."""
@@ -218,11 +224,11 @@ def cosines(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[
     products = np.einsum("ij,ij->i", first, second)
     lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     usable = np.isfinite(products) & np.isfinite(lengths) & (lengths > 0)
-    found: NDArray[np.float64] = np.divide(
+    result: NDArray[np.float64] = np.divide(
         products, lengths, out=np.zeros(len(first)), where=usable
     )
     # rounding takes that of equal vectors beyond 1
-    return np.clip(found, -1, 1)
+    return np.clip(result, -1, 1)
 
 
 def judged_answering(
@@ -248,8 +254,10 @@ def judged_answering(
             "--truncation and --stride are for a model fine-tuned for a task",
             remedy="leave them out",
         )
-    asked = FeatureConfig(max_length=length.max_length)
-    return Features(model, tokenizer, *folder_features(asked, model, sentence, where=where))
+    feature_config = FeatureConfig(max_length=length.max_length)
+    return Features(
+        model, tokenizer, *folder_features(feature_config, model, sentence, where=where)
+    )
 
 
 def read_gate(
@@ -268,11 +276,11 @@ def read_gate(
     if isinstance(answering, Features):
         pairs = [] if dev is None else _numbered_pairs(dev, reading)
         texts = _texts(calibrate, of_texts.columns)
-        timed, others = texts[::2], texts[1::2] or texts
+        timed, compared = texts[::2], texts[1::2] or texts
         return VectorGate(
             answering=answering,
-            asked=_requests(answering, _spread(timed)),
-            compared=_requests(answering, others),
+            timed=_requests(answering, _every_nth(timed)),
+            compared=_requests(answering, compared),
             pairs=pairs,
         )
     if dev is None:
@@ -282,32 +290,32 @@ def read_gate(
         )
     rows = labelled_rows(config, answering, dev, reading)
     with beside_labelled_rows():
-        of_texts, asked = asked_of(config, answering, str(calibrate), of_texts)
-        found = [each.row for each in islice(asked, _READ) if each.row is not None]
-    of_texts.bad_rows.tell()
-    chosen = _spread(_some(found, calibrate))
-    return TaskGate(answering=answering, asked=_requests(answering, chosen), rows=rows)
+        of_texts, inputs = open_rows(config, answering, str(calibrate), of_texts)
+        results = [item.example for item in islice(inputs, _READ) if item.example is not None]
+    of_texts.bad_rows.print()
+    chosen = _every_nth(_some(results, calibrate))
+    return TaskGate(answering=answering, timed=_requests(answering, chosen), rows=rows)
 
 
 def _texts(file: Path, columns: Columns) -> list[Example]:
     """Return the first texts of a file, those of pairs one by one."""
-    found: list[Example] = []
+    texts: list[Example] = []
     for row in islice(Texts(str(file), columns), _READ):
-        found.append(replace(row, text_pair=None))
+        texts.append(replace(row, text_pair=None))
         if row.text_pair is not None:
-            found.append(replace(row, text=row.text_pair, text_pair=None))
-    return _some(found, file)[:_READ]
+            texts.append(replace(row, text=row.text_pair, text_pair=None))
+    return _some(texts, file)[:_READ]
 
 
-def _some(found: list[Any], file: Path) -> list[Any]:
-    if not found:
+def _some(rows: list[Any], file: Path) -> list[Any]:
+    if not rows:
         raise ExampleError("holds no text", where=file, remedy="write one text a line")
-    return found
+    return rows
 
 
-def _spread(found: Sequence[Any]) -> Sequence[Any]:
+def _every_nth(rows: Sequence[Any]) -> Sequence[Any]:
     """Return as many as are timed, from all of the file as far as it was read."""
-    return found[:: max(1, len(found) // _TEXTS)][:_TEXTS]
+    return rows[:: max(1, len(rows) // _TEXTS)][:_TEXTS]
 
 
 def _requests(answering: Answering[Any, Any], rows: Sequence[Any]) -> list[Request[Any]]:
@@ -329,8 +337,8 @@ def _numbered_pairs(file: Path, reading: Reading) -> list[Example]:
         rows.append(row)
     rows = list(pick_classes(task, rows, reading.columns))
     task.labels.names(rows, ())
-    tell_rows(task, rows, file, reading)
-    reading.bad_rows.tell()
+    print_rows(task, rows, file, reading)
+    reading.bad_rows.print()
     return rows
 
 
@@ -339,14 +347,14 @@ def measure_precisions(predictors: Predictors, gate: Gate) -> list[Measurement]:
     scores = gate.scores(predictors)
     seconds: list[list[float]] = [[] for _ in predictors]
     for turn in range(_TURNS + 1):
-        for own, predictor in zip(seconds, predictors.values(), strict=True):
-            before = time.perf_counter()
-            predictor.run(gate.asked)
+        for times, predictor in zip(seconds, predictors.values(), strict=True):
+            started = time.perf_counter()
+            predictor.run(gate.timed)
             if turn:
-                own.append(time.perf_counter() - before)
+                times.append(time.perf_counter() - started)
     return [
-        Measurement(precision=precision, seconds=statistics.median(own), scores=scored)
-        for precision, own, scored in zip(predictors, seconds, scores, strict=True)
+        Measurement(precision=precision, seconds=statistics.median(times), scores=scored)
+        for precision, times, scored in zip(predictors, seconds, scores, strict=True)
     ]
 
 
@@ -357,16 +365,16 @@ def refuse_slow_or_worse(measured: Sequence[Measurement], verb: str = "answer") 
     """
     exact, *_, small = measured
     fastest = min(measured[:-1], key=lambda each: each.seconds)
-    other = f"{verb} with --precision {fastest.precision}"
+    alternative = f"{verb} with --precision {fastest.precision}"
     if small.seconds >= fastest.seconds:
         raise ConfigError(
             f"int8 is not faster here: {small.seconds / fastest.seconds:.2f} times the time of "
             f"{fastest.precision}",
-            remedy=other,
+            remedy=alternative,
         )
     name = next(iter(small.scores))
     if name == "cosine":
-        _refuse_far(small, other)
+        _refuse_distant(small, alternative)
         return
     lost = exact.score - small.score
     if math.isnan(lost):
@@ -375,20 +383,20 @@ def refuse_slow_or_worse(measured: Sequence[Measurement], verb: str = "answer") 
             "for all of them",
             remedy="give others as --dev",
         )
-    if lost > MOST_LOST:
+    if lost > MAX_LOSS_POINTS:
         raise ConfigError(
-            f"int8 costs {lost:.2f} points of {score_label(name)}, more than {MOST_LOST}",
-            remedy=other,
+            f"int8 costs {lost:.2f} points of {score_label(name)}, more than {MAX_LOSS_POINTS}",
+            remedy=alternative,
         )
 
 
-def _refuse_far(small: Measurement, other: str) -> None:
+def _refuse_distant(small: Measurement, other: str) -> None:
     """Raise `ConfigError` for vectors that are too far from those of fp32."""
     mean, worst = small.scores["cosine"], small.scores["worst_cosine"]
-    if mean < LEAST_COSINE:
+    if mean < MIN_COSINE:
         raise ConfigError(
             f"the mean cosine of int8 vectors with those of fp32 is {mean:.4f}, below "
-            f"{LEAST_COSINE} (worst {worst:.4f})",
+            f"{MIN_COSINE} (worst {worst:.4f})",
             remedy=f"{other}, or give pairs with a number as --dev to measure what that costs",
         )
 
@@ -403,10 +411,14 @@ def show_measurements(measured: Sequence[Measurement], gate: Gate) -> None:
 def table_rows(measured: Sequence[Measurement], gate: Gate) -> list[list[str]]:
     """Return the cells of the table, those of its head first."""
     names = list(measured[0].scores)
-    head = ["", f"{counted(len(gate.asked), 'text')}, ms", *map(score_label, names)]
+    head = ["", f"{counted(len(gate.timed), 'text')}, ms", *map(score_label, names)]
     rows = [
-        [each.precision, f"{1000 * each.seconds:.0f}", *(_shown(each, name) for name in names)]
-        for each in measured
+        [
+            measurement.precision,
+            f"{1000 * measurement.seconds:.0f}",
+            *(_shown(measurement, name) for name in names),
+        ]
+        for measurement in measured
     ]
     return [head, *rows]
 
@@ -418,4 +430,7 @@ def _shown(measured: Measurement, name: str) -> str:
 
 def by_precision(measured: Sequence[Measurement]) -> dict[str, Any]:
     """Return seconds and scores as plain JSON values."""
-    return {each.precision: {"seconds": each.seconds, "scores": each.scores} for each in measured}
+    return {
+        measurement.precision: {"seconds": measurement.seconds, "scores": measurement.scores}
+        for measurement in measured
+    }

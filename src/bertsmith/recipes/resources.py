@@ -12,7 +12,7 @@ The table of models has two such figures, plus the memory of Python and the libr
 
     inference   the weights, and the tensors of a batch that are alive at once: the output of every
                 layer, as the encoder returns them, and both sides of the feed-forward activation
-    training    the sum above (`need`), with AdamW's two moments"""
+    training    the sum above (`memory_need`), with AdamW's two moments"""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ class Findings:
                 lines.append(f"  {'':<{width}}  {finding.verdict}: {finding.remedy}")
         return lines
 
-    def tell(self) -> None:
+    def print(self) -> None:
         """Print the page."""
         say("before training:")
         for line in self.page():
             say(line)
 
-    def stop(self, where: Path) -> None:
+    def raise_if_stopped(self, where: Path) -> None:
         """Raise `StoreError` if any finding would waste the run."""
         stops = [finding for finding in self.findings if finding.verdict == "stop"]
         if stops:
@@ -92,15 +92,15 @@ class Findings:
             )
 
 
-def judged(
-    name: str, found: str, figure: float, limits: tuple[float, float], remedy: str
+def limit_finding(
+    name: str, result: str, figure: float, limits: tuple[float, float], remedy: str
 ) -> Finding:
     """Return a finding with the verdict "look" above the first limit, "stop" above the second."""
     verdict: Verdict = "stop" if figure > limits[1] else "look" if figure > limits[0] else "fine"
-    return Finding(name=name, found=found, verdict=verdict, remedy=remedy)
+    return Finding(name=name, found=result, verdict=verdict, remedy=remedy)
 
 
-def worst(findings: Iterable[Finding]) -> Verdict:
+def worst_verdict(findings: Iterable[Finding]) -> Verdict:
     """Return the most severe of some verdicts."""
     order: tuple[Verdict, ...] = ("fine", "look", "stop")
     return max((finding.verdict for finding in findings), key=order.index, default="fine")
@@ -118,7 +118,7 @@ _REMEDY = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Need:
+class MemoryNeed:
     """Memory of training, in bytes."""
 
     weights: int
@@ -141,17 +141,17 @@ class Need:
         return self.weights + self.moments
 
 
-def need(
+def memory_need(
     config: ModelConfig, samples: SampleConfig, optimiser: OptimiserConfig, precision: Precision
-) -> Need:
+) -> MemoryNeed:
     """Return the memory of training a model of this config, from the sizes alone.
 
     The generator of an ELECTRA is trained beside it.
     """
     with torch.device("meta"):
         model = Model(config)
-        beside = Generator(config.encoder) if config.replaced_tokens else nn.Module()
-    total = sum(p.numel() for module in (model, beside) for p in module.parameters())
+        generator = Generator(config.encoder) if config.replaced_tokens else nn.Module()
+    total = sum(p.numel() for module in (model, generator) for p in module.parameters())
     hidden_matrices = sum(
         parameter.numel()
         for name, parameter in model.named_parameters()
@@ -159,7 +159,7 @@ def need(
     )
     momentum_alone = hidden_matrices if optimiser.matrices == "muon" else 0
     half = precision == "bf16"
-    return Need(
+    return MemoryNeed(
         weights=4 * total,
         moments=8 * total - 4 * momentum_alone,
         passing=4 * total + 2 * half * total,
@@ -187,7 +187,7 @@ def layer_activations(encoder: EncoderConfig, longest: int, *, half: bool) -> fl
     # inputs of the four products and of the scores; inputs of the two norms and of the layer
     inner = (4 if encoder.gated else 2) * encoder.feed_forward
     layer: float = width * (6 * hidden + inner) + 4 * 3 * hidden
-    scores = encoder.heads * _met(encoder, longest)
+    scores = encoder.heads * _keys_per_query(encoder, longest)
     layer += width * scores
     # masks: a byte per value that dropout applies to, scores included
     if encoder.dropout:
@@ -203,29 +203,29 @@ def layer_weights(encoder: EncoderConfig) -> int:
     return encoder.layers * encoder.hidden * matrices
 
 
-def _met(encoder: EncoderConfig, longest: int) -> float:
+def _keys_per_query(encoder: EncoderConfig, longest: int) -> float:
     """Return the number of keys per query for which scores are computed, the mean of all layers."""
     if encoder.window is None:
         return longest
     everywhere = -(-encoder.layers // encoder.global_every)
-    near = min(longest, 2 * encoder.window)
-    return (everywhere * longest + (encoder.layers - everywhere) * near) / encoder.layers
+    local = min(longest, 2 * encoder.window)
+    return (everywhere * longest + (encoder.layers - everywhere) * local) / encoder.layers
 
 
-def look_at_room(
-    wanted: Need, folder: Path, device: torch.device, *, checkpoints: int, processes: int = 1
+def check_memory_and_disk(
+    needs: MemoryNeed, folder: Path, device: torch.device, *, checkpoints: int, processes: int = 1
 ) -> list[Finding]:
     """Return findings on memory and disk needed, by `processes` on this machine, and available."""
     free = free_memory(device)
-    memory = wanted.memory * (1 if device.type == "cuda" else processes)
-    disk = checkpoints * wanted.checkpoint + wanted.weights
-    left = shutil.disk_usage(_existing(folder)).free
+    memory = needs.memory * (1 if device.type == "cuda" else processes)
+    disk = checkpoints * needs.checkpoint + needs.weights
+    free_disk = shutil.disk_usage(_existing(folder)).free
     several = f" in {processes} processes" if processes > 1 else ""
     findings = [
-        judged(
+        limit_finding(
             "disk needed",
-            f"{gigabytes(disk)} for checkpoints and model, {gigabytes(left)} free",
-            disk / max(left, 1),
+            f"{gigabytes(disk)} for checkpoints and model, {gigabytes(free_disk)} free",
+            disk / max(free_disk, 1),
             (0.8, 1.0),
             "free some space, or name an --out on another disk",
         )
@@ -233,9 +233,9 @@ def look_at_room(
     if free is None:
         return [Finding(name="memory needed", found=gigabytes(memory) + several), *findings]
     return [
-        judged(
+        limit_finding(
             "memory needed",
-            f"about {gigabytes(memory)}{several} ({gigabytes(wanted.activations)} of it for "
+            f"about {gigabytes(memory)}{several} ({gigabytes(needs.activations)} of it for "
             f"a batch), {gigabytes(free)} free",
             memory / max(free, 1),
             (0.8, 1.1),
@@ -249,12 +249,12 @@ def free_memory(device: torch.device) -> int | None:
     """Return the bytes this process may still allocate: on the device, or in machine and group."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    free = [_of_the_machine(), *_of_the_groups()]
-    known = [item for item in free if item is not None]
-    return min(known) if known else None
+    free = [_free_machine_memory(), *_free_group_memory()]
+    limits = [item for item in free if item is not None]
+    return min(limits) if limits else None
 
 
-def _of_the_machine() -> int | None:
+def _free_machine_memory() -> int | None:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -263,7 +263,7 @@ def _of_the_machine() -> int | None:
     return 1024 * int(kilobytes[0]) if kilobytes else None
 
 
-def _of_the_groups(
+def _free_group_memory(
     root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
 ) -> list[int]:
     """Return the free bytes of each control group above this process, versions 1 and 2."""
@@ -281,9 +281,9 @@ def _of_the_groups(
         group = base / path.lstrip("/")
         for folder in (group, *group.parents):
             if folder.is_relative_to(base):
-                most, now = _number(folder / limit), _number(folder / used)
-                if most is not None and now is not None:
-                    free.append(max(0, most - now + _reclaimable(folder / "memory.stat")))
+                limit_, usage = _number(folder / limit), _number(folder / used)
+                if limit_ is not None and usage is not None:
+                    free.append(max(0, limit_ - usage + _reclaimable(folder / "memory.stat")))
     return free
 
 
@@ -316,7 +316,7 @@ def gigabytes(amount: float) -> str:
 
 TOKENS = 4096
 """Tokens of the batch for which memory is given, 32 sequences of 128."""
-_LONGEST = 128
+_MAX_LENGTH = 128
 # measured: a process with all imports, and what the first batch loads
 _IMPORTED, _LOADED = 230_000_000, 70_000_000
 
@@ -348,8 +348,8 @@ def show(facts: Iterable[ModelFacts]) -> None:
     table = Table(title="Published models", caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1))
     table.caption = (
         "Parameters in millions, as the published count takes them. GB of memory of a whole "
-        f"process, to run the encoder on batches of {TOKENS:,} tokens in sequences of {_LONGEST}, "
-        "and to train it with them: masked LM, AdamW, a checkpoint being saved."
+        f"process, to run the encoder on batches of {TOKENS:,} tokens in sequences of {_MAX_LENGTH}"
+        ", and to train it with them: masked LM, AdamW, a checkpoint being saved."
     )
     table.add_column("model", no_wrap=True)
     for title in ("layers/\nhidden", "parameters", "published", *_MEMORY.values()):
@@ -365,7 +365,7 @@ def as_json(facts: Iterable[ModelFacts]) -> dict[str, Any]:
     """Return the models, and the batch that memory is given for, as plain values."""
     return {
         "tokens_per_batch": TOKENS,
-        "longest": _LONGEST,
+        "longest": _MAX_LENGTH,
         "models": [dataclasses.asdict(item) for item in facts],
     }
 
@@ -379,7 +379,7 @@ _MEMORY = {
 
 def inference_memory(config: ModelConfig, *, tokens: int, width: int) -> int:
     """Return the bytes of a process that runs the encoder on a batch, `width` bytes per value."""
-    values = parameters(config) + tokens * _living(config.encoder)
+    values = parameters(config) + tokens * _live_values(config.encoder)
     return width * values + _IMPORTED + _LOADED
 
 
@@ -390,7 +390,7 @@ def parameters(config: ModelConfig) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _living(encoder: EncoderConfig) -> int:
+def _live_values(encoder: EncoderConfig) -> int:
     """Return the values per token alive at once in the last layer, where most are."""
     inner = (4 if encoder.gated else 2) * encoder.feed_forward
     return (encoder.layers + 1 + 4) * encoder.hidden + inner
@@ -399,7 +399,7 @@ def _living(encoder: EncoderConfig) -> int:
 def _facts(name: str) -> ModelFacts:
     config = preset_config(name)
     encoder = config.encoder
-    samples = SampleConfig(max_length=_LONGEST, tokens_per_batch=TOKENS)
+    samples = SampleConfig(max_length=_MAX_LENGTH, tokens_per_batch=TOKENS)
     trained = dataclasses.replace(config, masked_lm=True)
     return ModelFacts(
         name=name,
@@ -412,5 +412,5 @@ def _facts(name: str) -> ModelFacts:
         published=presets()[name][1].published,
         inference_fp32=inference_memory(config, tokens=TOKENS, width=4),
         inference_bf16=inference_memory(config, tokens=TOKENS, width=2),
-        training_fp32=_IMPORTED + need(trained, samples, OptimiserConfig(), "fp32").memory,
+        training_fp32=_IMPORTED + memory_need(trained, samples, OptimiserConfig(), "fp32").memory,
     )

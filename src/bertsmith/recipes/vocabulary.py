@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 
 from bertsmith.core.errors import VocabularyError
-from bertsmith.core.files import is_taken
+from bertsmith.core.files import name_is_taken
 from bertsmith.core.log import Bar, progress, say
 from bertsmith.core.ownership import new_folder
 from bertsmith.core.printable import shell_word
@@ -93,7 +93,7 @@ class LearnedVocabulary:
 def learn_vocabulary(config: VocabularyConfig) -> Tokenizer:
     """Learn a vocabulary from a corpus and save it in a new folder."""
     out, settings = config.out, config.settings
-    if is_taken(out):
+    if name_is_taken(out):
         raise VocabularyError("exists already", where=out, remedy="choose another --out")
     with new_folder(out) as partial:
         opened = open_corpus(config.text)
@@ -101,7 +101,7 @@ def learn_vocabulary(config: VocabularyConfig) -> Tokenizer:
             opened, total=opened.total_bytes, read=lambda: opened.bytes_read, settings=settings
         )
         learned.tokenizer.save(partial)
-    for line in (*learned.notes, describe(learned), *_about_size(learned, settings.size)):
+    for line in (*learned.notes, describe(learned), *_warn_of_size(learned, settings.size)):
         say(line)
     say(f"next: bertsmith prepare CORPUS --vocab {shell_word(out)} --out store")
     return learned.tokenizer
@@ -124,7 +124,7 @@ def learn_from(
         tokenizer = _LEARN[settings.kind](texts, settings, watched)
     shown = (watched.accents if not settings.cased or settings.strip_accents != "auto" else None,)
     unknown = tokenizer.vocabulary[tokenizer.unknown_id]
-    notes = [each.describe() for each in shown if each is not None]
+    notes = [figures.describe() for figures in shown if figures is not None]
     if watched.alphabet is not None:
         notes.append(watched.alphabet.describe(f"{unknown} with the words they are in"))
     return LearnedVocabulary(
@@ -170,8 +170,8 @@ class _Sample:
         self._seen += 1
         if len(self.texts) < _FIT_PARAGRAPHS:
             self.texts.append(_cut(paragraph))
-        elif (place := self._random.randrange(self._seen)) < _FIT_PARAGRAPHS:
-            self.texts[place] = _cut(paragraph)
+        elif (index := self._random.randrange(self._seen)) < _FIT_PARAGRAPHS:
+            self.texts[index] = _cut(paragraph)
 
 
 def _cut(paragraph: str) -> str:
@@ -217,13 +217,13 @@ def describe(learned: LearnedVocabulary) -> str:
     )
 
 
-def _about_size(learned: LearnedVocabulary, asked: int) -> list[str]:
+def _warn_of_size(learned: LearnedVocabulary, requested: int) -> list[str]:
     """Print a warning if fewer pieces were found than requested, or the alphabet leaves few."""
     size, alphabet = learned.tokenizer.size, learned.alphabet
-    if size < asked:
-        known = "" if alphabet is None or not alphabet.left_out else " of known characters"
-        return [f"no other piece{known} is frequent enough; {asked:,} were requested"]
-    if alphabet is not None and alphabet.entries > _ALPHABET_SHARE * asked:
+    if size < requested:
+        qualifier = "" if alphabet is None or not alphabet.left_out else " of known characters"
+        return [f"no other piece{qualifier} is frequent enough; {requested:,} were requested"]
+    if alphabet is not None and alphabet.entries > _ALPHABET_SHARE * requested:
         better = math.ceil(2 * alphabet.entries / 100) * 100
         return [
             f"warning: the alphabet takes {alphabet.entries:,} of {size:,} entries and leaves few "

@@ -20,81 +20,83 @@ _LISTED = 30
 _FEW = 100
 
 
-def pair_name(each: PairFigures) -> str:
+def pair_name(pair: PairFigures) -> str:
     """Return a pair of tags, or the type of an entity, in words."""
-    return each.asked if each.wanted == SAME else f"{each.asked} → {each.wanted}"
+    return pair.asked if pair.wanted == SAME else f"{pair.asked} → {pair.wanted}"
 
 
-def annotation_numbers(found: Annotated) -> dict[str, Any]:
+def annotation_numbers(result: Annotated) -> dict[str, Any]:
     """Return the numbers of these sections as plain JSON values."""
     return {
-        "tag_pairs": [_pair_numbers(each) for each in found.tags.pairs],
-        "same_entity": [_pair_numbers(each) for each in found.tags.entities],
-        "coreference": [_coreference_numbers(each) for each in found.coreference],
+        "tag_pairs": [_pair_numbers(pair) for pair in result.tags.pairs],
+        "same_entity": [_pair_numbers(entity) for entity in result.tags.entities],
+        "coreference": [_coreference_numbers(item) for item in result.coreference],
     }
 
 
-def _pair_numbers(each: PairFigures) -> dict[str, Any]:
+def _pair_numbers(pair: PairFigures) -> dict[str, Any]:
     return {
-        "from": printable(each.asked),
-        "to": printable(each.wanted),
-        **_best(each),
-        "chance": round(each.chance, 6),
-        "offset": each.offset,
-        "offset_accuracy": round(each.offset_accuracy, 6),
-        "heads": plain(each.accuracy),
+        "from": printable(pair.asked),
+        "to": printable(pair.wanted),
+        **_best(pair),
+        "chance": round(pair.chance, 6),
+        "offset": pair.offset,
+        "offset_accuracy": round(pair.offset_accuracy, 6),
+        "heads": plain(pair.accuracy),
     }
 
 
-def _coreference_numbers(each: CoreferenceFigures) -> dict[str, Any]:
+def _coreference_numbers(figures: CoreferenceFigures) -> dict[str, Any]:
     return {
-        "name": each.name,
-        **_best(each),
-        "nearest": round(each.nearest, 6),
-        "same_word": round(each.same_word, 6),
-        "candidates": round(each.candidates, 6),
-        "heads": plain(each.accuracy),
+        "name": figures.name,
+        **_best(figures),
+        "nearest": round(figures.nearest, 6),
+        "same_word": round(figures.same_word, 6),
+        "candidates": round(figures.candidates, 6),
+        "heads": plain(figures.accuracy),
     }
 
 
-def _best(each: PairFigures | CoreferenceFigures) -> dict[str, Any]:
-    layer, head = each.best
+def _best(figures: PairFigures | CoreferenceFigures) -> dict[str, Any]:
+    layer, head = figures.best
     return {
-        "count": each.count,
-        "accuracy": round(each.best_accuracy, 6),
+        "count": figures.count,
+        "accuracy": round(figures.best_accuracy, 6),
         "layer": layer,
         "head": head,
-        "held_out": None if np.isnan(each.held_out) else round(each.held_out, 6),
+        "held_out": None if np.isnan(figures.held_out) else round(figures.held_out, 6),
     }
 
 
-def annotation_sections(found: Inspection, placed: Placed) -> Iterator[tuple[str, str]]:
+def annotation_sections(inspection: Inspection, placed: Placed) -> Iterator[tuple[str, str]]:
     """Yield title and content of each section that there is something for."""
-    tags, control = found.annotated.tags, found.control.tags
+    tags, control = inspection.annotated.tags, inspection.control.tags
     if tags.entities:
         yield "Words of one entity", _entities(tags.entities, control.entities, placed)
     if tags.pairs:
         yield "From tag to tag", _pairs(tags.pairs, control.pairs, placed)
-    if found.annotated.coreference:
-        own, random = found.annotated.coreference, found.control.coreference
-        yield "Coreference", _coreference(own, random, placed)
+    if inspection.annotated.coreference:
+        sections_, random = inspection.annotated.coreference, inspection.control.coreference
+        yield "Coreference", _coreference(sections_, random, placed)
 
 
-def _entities(found: Sequence[PairFigures], control: Sequence[PairFigures], placed: Placed) -> str:
-    whole = found[0]
+def _entities(
+    results: Sequence[PairFigures], control: Sequence[PairFigures], placed: Placed
+) -> str:
+    total = results[0]
     words = (
-        f"In head {_head(whole.best)}, {percent(whole.best_accuracy)} of {whole.count:,} words in "
+        f"In head {_head(total.best)}, {percent(total.best_accuracy)} of {total.count:,} words in "
         "entities of several words attend most to another word of the same entity. A random word "
-        f"of the sentence belongs to it in {percent(whole.chance)} of the cases, the word "
-        f"{_offset(whole.offset)} in {percent(whole.offset_accuracy)}."
+        f"of the sentence belongs to it in {percent(total.chance)} of the cases, the word "
+        f"{_offset(total.offset)} in {percent(total.offset_accuracy)}."
     )
-    drawing = _bars("entities", found[:_DRAWN], "share that attends most to its entity")
+    drawing = _bars("entities", results[:_DRAWN], "share that attends most to its entity")
     figure = placed("entities", drawing, "words of one entity, by type", words)
-    return figure + _table("entity", found, control)
+    return figure + _table("entity", results, control)
 
 
-def _pairs(found: Sequence[PairFigures], control: Sequence[PairFigures], placed: Placed) -> str:
-    often = [each for each in found if each.count >= _FEW] or list(found)
+def _pairs(results: Sequence[PairFigures], control: Sequence[PairFigures], placed: Placed) -> str:
+    often = [result for result in results if result.count >= _FEW] or list(results)
     gains = sorted(often, key=_gain, reverse=True)
     most = gains[0]
     words = (
@@ -112,67 +114,69 @@ def _pairs(found: Sequence[PairFigures], control: Sequence[PairFigures], placed:
         f"another word with the second. The {_LISTED} most frequent pairs are shown; the JSON file "
         "contains more.</p>"
     )
-    return figure + _table("tags", found[:_LISTED], control) + note
+    return figure + _table("tags", results[:_LISTED], control) + note
 
 
-def _gain(each: PairFigures) -> float:
-    return each.best_accuracy - max(each.chance, each.offset_accuracy)
+def _gain(pair: PairFigures) -> float:
+    return pair.best_accuracy - max(pair.chance, pair.offset_accuracy)
 
 
 def _bars(name: str, shown: Sequence[PairFigures], label: str) -> Drawing:
     series = {
-        "best head": [each.best_accuracy for each in shown],
-        "best fixed offset": [each.offset_accuracy for each in shown],
-        "chance": [each.chance for each in shown],
+        "best head": [figures.best_accuracy for figures in shown],
+        "best fixed offset": [figures.offset_accuracy for figures in shown],
+        "chance": [figures.chance for figures in shown],
     }
-    return grouped_bars(name, [printable(pair_name(each), 40) for each in shown], series, label)
+    return grouped_bars(
+        name, [printable(pair_name(figures), 40) for figures in shown], series, label
+    )
 
 
-def _table(title: str, found: Sequence[PairFigures], control: Sequence[PairFigures]) -> str:
-    random = {(each.asked, each.wanted): each.best_accuracy for each in control}
+def _table(title: str, results: Sequence[PairFigures], control: Sequence[PairFigures]) -> str:
+    random = {(figures.asked, figures.wanted): figures.best_accuracy for figures in control}
     names = ["words", "best head", "finds", "chosen on the other half", "chance", "best offset",
              "finds"]  # fmt: skip
     rows = [
         (
-            pair_name(each), f"{each.count:,}", _head(each.best), percent(each.best_accuracy),
-            percent(each.held_out), percent(each.chance), f"{each.offset:+d}",
-            percent(each.offset_accuracy),
-            *([percent(random.get((each.asked, each.wanted)))] if control else []),
+            pair_name(pair), f"{pair.count:,}", _head(pair.best), percent(pair.best_accuracy),
+            percent(pair.held_out), percent(pair.chance), f"{pair.offset:+d}",
+            percent(pair.offset_accuracy),
+            *([percent(random.get((pair.asked, pair.wanted)))] if control else []),
         )
-        for each in found
+        for pair in results
     ]  # fmt: skip
     return named_rows(title, [*names, *(["random weights"] if control else [])], rows)
 
 
 def _coreference(
-    found: Sequence[CoreferenceFigures], control: Sequence[CoreferenceFigures], placed: Placed
+    results: Sequence[CoreferenceFigures], control: Sequence[CoreferenceFigures], placed: Placed
 ) -> str:
-    whole = found[0]
+    total = results[0]
     words = (
-        f"{whole.count:,} mentions have an earlier mention of the same entity, and on average "
-        f"{whole.candidates:.1f} earlier mentions in their passage. In head {_head(whole.best)}, "
-        f"{percent(whole.best_accuracy)} of them attend most to a mention of the same entity. The "
-        f"nearest mention is right for {percent(whole.nearest)}, the nearest with the same head "
-        f"word (or else the nearest) for {percent(whole.same_word)}. Clark et al. 2019, section "
+        f"{total.count:,} mentions have an earlier mention of the same entity, and on average "
+        f"{total.candidates:.1f} earlier mentions in their passage. In head {_head(total.best)}, "
+        f"{percent(total.best_accuracy)} of them attend most to a mention of the same entity. The "
+        f"nearest mention is right for {percent(total.nearest)}, the nearest with the same head "
+        f"word (or else the nearest) for {percent(total.same_word)}. Clark et al. 2019, section "
         "4.3."
     )
     series = {
-        "best head": [each.best_accuracy for each in found],
-        "nearest with the same head word": [each.same_word for each in found],
-        "nearest": [each.nearest for each in found],
+        "best head": [result.best_accuracy for result in results],
+        "nearest with the same head word": [result.same_word for result in results],
+        "nearest": [result.nearest for result in results],
     }
-    names = ["all mentions" if each.name == "all" else each.name for each in found]
+    names = ["all mentions" if result.name == "all" else result.name for result in results]
     drawing = grouped_bars("coreference", names, series, "share whose antecedent is found")
     figure = placed("coreference", drawing, "coreference found by heads", words)
-    random: Mapping[str, float] = {each.name: each.best_accuracy for each in control}
+    random: Mapping[str, float] = {figures.name: figures.best_accuracy for figures in control}
     rows = [
         (
-            name, f"{each.count:,}", f"{each.candidates:.1f}", _head(each.best),
-            percent(each.best_accuracy), percent(each.held_out), percent(each.nearest),
-            percent(each.same_word),
-            *([percent(random.get(each.name))] if control else []),
+            name, f"{result.count:,}", f"{result.candidates:.1f}", _head(result.best),
+            percent(result.best_accuracy), percent(result.held_out), percent(result.nearest),
+            percent(result.same_word),
+            *([percent(random.get(result.name))] if control else []),
         )
-        for name, each in zip(names, found, strict=True)
+        for name, result in zip(names, results, strict=True)
     ]  # fmt: skip
     titles = ["asked", "candidates", "best head", "finds", "chosen on the other half", "nearest",
               "same word"]  # fmt: skip

@@ -33,7 +33,7 @@ class Drawing:
 def _drawn(
     size: tuple[float, float], *, as_svg: bool = True
 ) -> Iterator[tuple[Any, Callable[[str], Drawing]]]:
-    """A figure of a size in inches, and a function of its name that gives the drawing.
+    """Yield a figure of a size in inches, and a function of its name that gives the drawing.
 
     SVG is left out unless `as_svg`.
     """
@@ -96,12 +96,12 @@ def head_map(name: str, points: Values, layers: int, heads: int) -> Drawing:
         axes = figure.subplots()
         colours = mpl.colormaps[SEQUENTIAL](np.linspace(0.02, 0.92, layers))
         for layer in range(layers):
-            own = points[layer * heads : (layer + 1) * heads]
+            layer_points = points[layer * heads : (layer + 1) * heads]
             axes.scatter(
-                *own.T, s=42, color=colours[layer], marker=MARKS[layer % len(MARKS)],
+                *layer_points.T, s=42, color=colours[layer], marker=MARKS[layer % len(MARKS)],
                 label=f"layer {layer + 1}", linewidths=0,
             )  # fmt: skip
-            for head, (x, y) in enumerate(own, 1):
+            for head, (x, y) in enumerate(layer_points, 1):
                 axes.annotate(
                     f"{layer + 1}-{head}", (x, y), xytext=(4, 3), textcoords="offset points",
                     fontsize=7, color=SOFT,
@@ -188,14 +188,14 @@ def heat_map(
         axes = figure.subplots()
         image = axes.imshow(values, cmap=SEQUENTIAL, aspect="auto", vmin=0)
         middle = (float(np.nanmax(values)) or 1.0) * 0.6
-        for row, own in enumerate(values):
-            for column, value in enumerate(own):
+        for row, row_values in enumerate(values):
+            for column, value in enumerate(row_values):
                 axes.text(
                     column, row, f"{value:z.2f}", ha="center", va="center", fontsize=8,
                     color="white" if value < middle else "black",
                 )  # fmt: skip
-        axes.set_xticks(range(columns), [str(first[1] + each) for each in range(columns)])
-        axes.set_yticks(range(rows), [str(first[0] + each) for each in range(rows)])
+        axes.set_xticks(range(columns), [str(first[1] + number) for number in range(columns)])
+        axes.set_yticks(range(rows), [str(first[0] + number) for number in range(rows)])
         axes.grid(visible=False)
         axes.set_ylabel(labels[0])
         axes.set_xlabel(labels[1])
@@ -209,10 +209,10 @@ def use_map(name: str, points: Values, clusters: NDArray[np.int64]) -> Drawing:
     with _drawn((8.5, 5)) as (figure, finished):
         axes = figure.subplots()
         for cluster in range(int(clusters.max()) + 1):
-            own = points[clusters == cluster]
+            members = points[clusters == cluster]
             axes.scatter(
-                *own.T, s=36, color=COLOURS[cluster % len(COLOURS)], linewidths=0,
-                marker=MARKS[cluster % len(MARKS)], label=f"cluster {cluster + 1} ({len(own)})",
+                *members.T, s=36, color=COLOURS[cluster % len(COLOURS)], linewidths=0,
+                marker=MARKS[cluster % len(MARKS)], label=f"cluster {cluster + 1} ({len(members)})",
             )  # fmt: skip
         axes.set_aspect("equal", adjustable="datalim")
         axes.set_xlabel("first axis of the map")

@@ -29,17 +29,17 @@ def add_explanations(report: Report, answers: Sequence[tuple[Subject, Attributio
     body = ""
     for number, (answer, found) in enumerate(answers, 1):
         body += f"<h3>{number}: {safe(answer.answer)}</h3>"
-        for method, each in found.items():
-            body += _shaded(answer, method, each.shares.tolist())
+        for method, result in found.items():
+            body += _shaded(answer, method, result.shares.tolist())
         note = _note(found)
         body += f'<p class="note">{safe(note)}</p>' if note else ""
         body += _all_shares(number, answer, found)
     report.section("Answers", body)
 
 
-def _note(found: Attributions) -> str:
+def _note(result: Attributions) -> str:
     """Return how exactly the integrated gradients of an answer add up."""
-    own = found.get("integrated-gradients")
+    own = result.get("integrated-gradients")
     if own is None or own.difference is None or own.gap is None:
         return ""
     side = "above" if own.difference >= 0 else "below"
@@ -60,10 +60,10 @@ def _shaded(answer: Subject, method: str, shares: Sequence[float]) -> str:
         before = word.second
         marks.append(_word(word, share, share / largest))
     top = sorted(zip(shares, answer.words, strict=True), key=lambda pair: -abs(pair[0]))[:_TOLD]
-    told = ", ".join(f"{word.text} {share:+.3g}" for share, word in top if share)
+    description = ", ".join(f"{word.text} {share:+.3g}" for share, word in top if share)
     return (
         f'<p class="note">{safe(method)}</p><p>{" ".join(marks)}</p>'
-        f'<p class="note">largest shares: {safe(told) or "none"}</p>'
+        f'<p class="note">largest shares: {safe(description) or "none"}</p>'
     )
 
 
@@ -71,9 +71,9 @@ def _all_shares(number: int, answer: Subject, found: Attributions) -> str:
     """Return every share of an answer as a table, to be opened: for those who see no colours."""
     header = "".join(f'<th scope="col">{safe(method)}</th>' for method in found)
     rows = ""
-    columns = (each.shares.tolist() for each in found.values())
+    columns = (result.shares.tolist() for result in found.values())
     for word, *shares in zip(answer.words, *columns, strict=True):
-        own = " (of the answer)" if word.own else ""
+        own = " (of the answer)" if word.in_answer else ""
         cells = "".join(f'<td class="number">{share:+.4g}</td>' for share in shares)
         rows += f'<tr><th scope="row">{safe(word.text)}{own}</th>{cells}</tr>'
     name = f"all shares of answer {number}"
@@ -94,6 +94,6 @@ def _word(word: Word, share: float, strength: float) -> str:
     style = f"background: rgba({colour}, {0.55 * abs(strength):.2f}); border-radius: 3px"
     if strength < -0.1:
         style += "; text-decoration: underline"
-    if word.own:
+    if word.in_answer:
         style += "; outline: 1px solid var(--ink)"
     return f'<span style="{style}" title="{share:+.4g}">{safe(word.text)}</span>'

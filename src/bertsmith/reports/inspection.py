@@ -36,34 +36,34 @@ _PANELS = ("self", "next", "previous", "cls", "sep", "punctuation", "distance", 
 _RELATIONS = 12
 
 
-def as_json(found: Inspection) -> dict[str, Any]:
+def as_json(inspection: Inspection) -> dict[str, Any]:
     """Return every number; what is not defined, such as attention between pairs, is null."""
     return {
-        "layers": found.layers,
-        "heads": found.heads,
-        "texts": found.texts,
-        "tokens": found.tokens,
-        "statistics": {name: plain(values) for name, values in found.statistics.items()},
+        "layers": inspection.layers,
+        "heads": inspection.heads,
+        "texts": inspection.texts,
+        "tokens": inspection.tokens,
+        "statistics": {name: plain(values) for name, values in inspection.statistics.items()},
         "frequent_tokens": [
-            {"token": each.token, "count": each.count, "attention": plain(each.attention)}
-            for each in found.frequent
+            {"token": token.token, "count": token.count, "attention": plain(token.attention)}
+            for token in inspection.frequent
         ],
-        "distances": plain(found.distances),
-        "map": plain(found.points),
-        "map_share": round(found.map_share, 6),
+        "distances": plain(inspection.distances),
+        "map": plain(inspection.points),
+        "map_share": round(inspection.map_share, 6),
         "gradients": None
-        if found.gradients is None
+        if inspection.gradients is None
         else {
-            "loss": found.gradients.loss,
-            "sep": plain(found.gradients.of("sep"), 12),
-            "cls": plain(found.gradients.of("cls"), 12),
-            "all": plain(found.gradients.of("all"), 12),
+            "loss": inspection.gradients.loss,
+            "sep": plain(inspection.gradients.of("sep"), 12),
+            "cls": plain(inspection.gradients.of("cls"), 12),
+            "all": plain(inspection.gradients.of("all"), 12),
         },
-        "relations": [_relation(each) for each in found.annotated.relations],
-        **annotation_numbers(found.annotated),
-        **layer_numbers(found),
-        "control_relations": [_relation(each) for each in found.control.relations],
-        **{f"control_{k}": v for k, v in annotation_numbers(found.control).items()},
+        "relations": [_relation(relation) for relation in inspection.annotated.relations],
+        **annotation_numbers(inspection.annotated),
+        **layer_numbers(inspection),
+        "control_relations": [_relation(baseline) for baseline in inspection.control.relations],
+        **{f"control_{k}": v for k, v in annotation_numbers(inspection.control).items()},
         "sample": [
             {
                 "line": text.line,
@@ -74,24 +74,24 @@ def as_json(found: Inspection) -> dict[str, Any]:
                     if not np.isnan(values).all()
                 },
             }
-            for text in found.sample
+            for text in inspection.sample
         ],
     }
 
 
-def _relation(each: RelationFigures) -> dict[str, Any]:
-    direction, layer, head = each.best
+def _relation(relation: RelationFigures) -> dict[str, Any]:
+    direction, layer, head = relation.best
     return {
-        "name": printable(each.name),
-        "count": each.count,
-        "accuracy": round(each.best_accuracy, 6),
+        "name": printable(relation.name),
+        "count": relation.count,
+        "accuracy": round(relation.best_accuracy, 6),
         "layer": layer,
         "head": head,
         "direction": DIRECTIONS[direction],
-        "held_out": None if np.isnan(each.held_out) else round(each.held_out, 6),
-        "offset": each.offset,
-        "offset_accuracy": round(each.offset_accuracy, 6),
-        "heads": {name: plain(each.accuracy[n]) for n, name in enumerate(DIRECTIONS)},
+        "held_out": None if np.isnan(relation.held_out) else round(relation.held_out, 6),
+        "offset": relation.offset,
+        "offset_accuracy": round(relation.offset_accuracy, 6),
+        "heads": {name: plain(relation.accuracy[n]) for n, name in enumerate(DIRECTIONS)},
     }
 
 
@@ -100,7 +100,7 @@ class InspectionPage:
 
     def __init__(
         self,
-        found: Inspection,
+        inspection: Inspection,
         *,
         model: str,
         file: str,
@@ -110,25 +110,25 @@ class InspectionPage:
         """`notes` say how it was made. Raises `MissingExtra` without matplotlib."""
         self._bar = bar
         self.drawings: dict[str, Drawing] = {}
-        self._found, self._sections = found, list[tuple[str, str]]()
+        self._found, self._sections = inspection, list[tuple[str, str]]()
         self._model, self._file = model, file
         self._heads()
         self._panels()
-        if found.annotated.relations:
+        if inspection.annotated.relations:
             self._relations()
             self._sentences()
-        for title, content in annotation_sections(found, self._figure):
+        for title, content in annotation_sections(inspection, self._figure):
             self._section(title, content)
         self._tokens()
         self._map()
         self._gradients()
-        for title, content in layer_sections(found, self._figure):
+        for title, content in layer_sections(inspection, self._figure):
             self._section(title, content)
         self._section("How this was made", "".join(f"<p>{safe(note)}</p>" for note in notes))
 
     def html(self) -> str:
         """Return the whole page."""
-        found = self._found
+        result = self._found
         page = resources.files("bertsmith.reports").joinpath("inspection_page.html")
         links = "".join(
             f'<li><a href="#section-{number}">{safe(title)}</a></li>'
@@ -138,8 +138,8 @@ class InspectionPage:
             f'<section id="section-{number}"><h2>{safe(title)}</h2>{body}</section>'
             for number, (title, body) in enumerate(self._sections, 1)
         )
-        size = f"{counted(found.layers, 'layer')} of {counted(found.heads, 'head')}"
-        read = f"{counted(found.texts, 'text')}, {counted(found.tokens, 'token')}"
+        size = f"{counted(result.layers, 'layer')} of {counted(result.heads, 'head')}"
+        read = f"{counted(result.texts, 'text')}, {counted(result.tokens, 'token')}"
         return Template(page.read_text(encoding="utf-8")).substitute(
             title=safe(f"What the heads of {self._model} attend to"),
             subtitle=safe(f"{size}, over {self._file}: {read}"),
@@ -151,42 +151,42 @@ class InspectionPage:
 
     def _data(self) -> dict[str, Any]:
         """Return what the page's script reads."""
-        found = self._found
-        whole = as_json(found)
-        shown = [name for name, values in found.statistics.items() if not np.isnan(values).all()]
+        result = self._found
+        data_ = as_json(result)
+        shown = [name for name, values in result.statistics.items() if not np.isnan(values).all()]
         sample = [
             {
                 **text,
                 "weights": None if of.weights is None else b64encode(of.weights.tobytes()).decode(),
             }
-            for text, of in zip(whole["sample"], found.sample, strict=True)
+            for text, of in zip(data_["sample"], result.sample, strict=True)
         ]
         for text in sample:
-            text["statistics"] = {name: text["statistics"].get(name) or _nothing(found)
+            text["statistics"] = {name: text["statistics"].get(name) or _nothing(result)
                                   for name in shown}  # fmt: skip
         examples = {
             printable(name): [
                 {
-                    "words": [printable(word) for word in each.words],
-                    "dependent": each.dependent,
-                    "head": each.head,
-                    "found": each.found,
-                    "right": each.right,
+                    "words": [printable(word) for word in example.words],
+                    "dependent": example.dependent,
+                    "head": example.head,
+                    "found": example.found,
+                    "right": example.right,
                 }
-                for each in examples
+                for example in examples
             ]
-            for name, examples in found.examples.items()
+            for name, examples in result.examples.items()
         }
         return {
-            "layers": found.layers,
-            "heads": found.heads,
-            "statistics": {name: whole["statistics"][name] for name in shown},
+            "layers": result.layers,
+            "heads": result.heads,
+            "statistics": {name: data_["statistics"][name] for name in shown},
             "titles": {name: STATISTICS[name] for name in shown},
             "shares": sorted(SHARES),
             "sample": sample,
             "relations": [
-                {key: value for key, value in each.items() if key != "heads"}
-                for each in whole["relations"]
+                {key: value for key, value in item.items() if key != "heads"}
+                for item in data_["relations"]
             ],
             "examples": examples,
         }
@@ -206,13 +206,13 @@ class InspectionPage:
             self._bar.advance()
 
     def _heads(self) -> None:
-        found = self._found
+        result = self._found
         options = "".join(
             f'<option value="{name}">{safe(STATISTICS[name])}</option>'
-            for name, values in found.statistics.items()
+            for name, values in result.statistics.items()
             if not np.isnan(values).all()
         )
-        heads = range(found.heads)
+        heads = range(result.heads)
         header = "".join(f'<th scope="col">{head + 1}</th>' for head in heads)
         rows = "".join(
             f'<tr><th scope="row">{layer + 1}</th>'
@@ -221,7 +221,7 @@ class InspectionPage:
                 for head in heads
             )
             + "</tr>"
-            for layer in range(found.layers)
+            for layer in range(result.layers)
         )
         body = (
             "<p>A row is a layer, a column a head, brighter is more. Choose what is shown, and a "
@@ -241,7 +241,7 @@ class InspectionPage:
         self._section("Heads", body)
         # pictures of the usual statistics, beside the page
         for name in _PANELS:
-            grid = heat_map(f"grid-{name}", found.statistics[name], STATISTICS[name], as_svg=False)
+            grid = heat_map(f"grid-{name}", result.statistics[name], STATISTICS[name], as_svg=False)
             self._keep(f"grid-{name}", grid)
 
     def _extremes(self) -> str:
@@ -276,29 +276,30 @@ class InspectionPage:
         self._section("Layer by layer", self._figure("layers", drawing, "heads by layer", words))
 
     def _relations(self) -> None:
-        found = self._found
-        relations = found.annotated.relations
-        control = {each.name: each for each in found.control.relations}
+        result = self._found
+        relations = result.annotated.relations
+        control = {baseline.name: baseline for baseline in result.control.relations}
         shown = relations[: _RELATIONS + 1]
         series = {
-            "best head": [each.best_accuracy for each in shown],
-            "best fixed offset": [each.offset_accuracy for each in shown],
+            "best head": [figures.best_accuracy for figures in shown],
+            "best fixed offset": [figures.offset_accuracy for figures in shown],
         }
         if control:
             series["best head, random weights"] = [
-                control[each.name].best_accuracy if each.name in control else 0.0 for each in shown
+                control[figures.name].best_accuracy if figures.name in control else 0.0
+                for figures in shown
             ]
-        names = ["all relations" if each.name == ALL else each.name for each in shown]
+        names = ["all relations" if figures.name == ALL else figures.name for figures in shown]
         drawing = grouped_bars("relations", names, series, "share of words whose head is found")
         above = [
-            each
-            for each in shown[1:]
-            if each.best_accuracy > each.offset_accuracy and each.name != ALL
+            figures
+            for figures in shown[1:]
+            if figures.best_accuracy > figures.offset_accuracy and figures.name != ALL
         ]
         most = max(shown[1:], key=lambda each: each.best_accuracy - each.offset_accuracy)
         gain = 100 * (most.best_accuracy - most.offset_accuracy)
         words = (
-            f"The best of {2 * found.layers * found.heads} heads and directions beats the best "
+            f"The best of {2 * result.layers * result.heads} heads and directions beats the best "
             f"fixed offset for {len(above)} of the {len(shown) - 1} most frequent relations; the "
             f"gain is largest for {most.name} (head {most.best[1]}-{most.best[2]}, {gain:+z.1f} "
             "points). A head finds a relation if the most attended other word is the right one. "
@@ -307,7 +308,7 @@ class InspectionPage:
         figure = self._figure("relations", drawing, "relations found by heads", words)
         titles = ["words", "best head", "finds", "chosen on the other half", "best offset", "finds",
                   *(["random weights"] if control else [])]  # fmt: skip
-        rows = [_relation_row(each, control) for each in relations]
+        rows = [_relation_row(relation, control) for relation in relations]
         note = (
             '<p class="note">Each row shows the best head and direction for a relation. "Chosen on '
             'the other half": the head is chosen on every second sentence and scored on the rest, '
@@ -318,7 +319,7 @@ class InspectionPage:
 
     def _sentences(self) -> None:
         relations, examples = self._found.annotated.relations, self._found.examples
-        named = [each.name for each in relations[1:] if examples[each.name]]
+        named = [relation.name for relation in relations[1:] if examples[relation.name]]
         if not named:
             return
         options = "".join(f"<option>{safe(name)}</option>" for name in named)
@@ -332,16 +333,16 @@ class InspectionPage:
         self._section("The sentences behind a relation", body)
 
     def _tokens(self) -> None:
-        found = self._found
+        result = self._found
         names = ("share of the tokens", "share of the attention", "ratio", "head with most",
                  "its share")  # fmt: skip
         rows = []
-        for each in found.frequent:
-            layer, head = np.unravel_index(each.attention.argmax(), each.attention.shape)
-            share, mean = each.count / found.tokens, each.attention.mean()
+        for token in result.frequent:
+            layer, head = np.unravel_index(token.attention.argmax(), token.attention.shape)
+            share, mean = token.count / result.tokens, token.attention.mean()
             rows.append(
-                (each.token, percent(share), percent(mean), f"{mean / share:.2f}",
-                 f"{layer + 1}-{head + 1}", percent(each.attention.max()))
+                (token.token, percent(share), percent(mean), f"{mean / share:.2f}",
+                 f"{layer + 1}-{head + 1}", percent(token.attention.max()))
             )  # fmt: skip
         note = (
             '<p class="note">The most frequent tokens. A ratio above 1 means more attention than '
@@ -350,36 +351,36 @@ class InspectionPage:
         self._section("The most frequent tokens", named_rows("token", names, rows) + note)
 
     def _map(self) -> None:
-        found = self._found
-        layers = np.repeat(np.arange(found.layers), found.heads)
+        result = self._found
+        layers = np.repeat(np.arange(result.layers), result.heads)
         same = (layers[:, None] == layers) & ~np.eye(len(layers), dtype=bool)
         other = layers[:, None] != layers
         words = (
             "Each point is a head (layer-head); heads near each other attend to similar positions. "
-            f"Mean distance within a layer {found.distances[same].mean():.3f}"
+            f"Mean distance within a layer {result.distances[same].mean():.3f}"
             if same.any()
             else "Each point is a head (layer-head)"
         )
         if other.any():
-            words += f", between layers {found.distances[other].mean():.3f}"
+            words += f", between layers {result.distances[other].mean():.3f}"
         words += (
             f" (root of the mean Jensen-Shannon divergence, at most 0.833), over "
-            f"{counted(len(found.sample), 'sampled text')}. The map keeps "
-            f"{100 * found.map_share:.0f} % of the variance of the distances."
+            f"{counted(len(result.sample), 'sampled text')}. The map keeps "
+            f"{100 * result.map_share:.0f} % of the variance of the distances."
         )
-        drawing = head_map("map", found.points, found.layers, found.heads)
+        drawing = head_map("map", result.points, result.layers, result.heads)
         self._section("Map of the heads", self._figure("map", drawing, "map of the heads", words))
 
     def _gradients(self) -> None:
-        found = self._found
-        if found.gradients is None:
+        result = self._found
+        if result.gradients is None:
             body = (
                 "<p>The model has no head for masked words or classes, so there is no loss with a "
                 "gradient. Use a pre-trained or a fine-tuned model.</p>"
             )
             self._section("Does attention to [SEP] matter?", body)
             return
-        of = found.gradients.of
+        of = result.gradients.of
         means = {
             "to [SEP]": of("sep").mean(1).tolist(),
             "to [CLS]": of("cls").mean(1).tolist(),
@@ -388,10 +389,10 @@ class InspectionPage:
         drawing = layer_lines(
             "gradients", means, y_label="mean |gradient of the loss|", logarithmic=True
         )
-        share = found.statistics["sep"].mean(1)
+        share = result.statistics["sep"].mean(1)
         most = int(share.argmax())
         words = (
-            f"The gradient of the {found.gradients.loss} with respect to the attention to a kind "
+            f"The gradient of the {result.gradients.loss} with respect to the attention to a kind "
             f"of token, by layer. Layer {most + 1} attends most to [SEP] ({100 * share[most]:.1f} "
             "% of its attention); its gradient with respect to attention to [SEP] is "
             f"{means['to [SEP]'][most] / max(means['to any token'][most], 1e-30):.2f} times that "
@@ -402,20 +403,22 @@ class InspectionPage:
         self._section("Does attention to [SEP] matter?", figure)
 
 
-def _relation_row(each: RelationFigures, control: Mapping[str, RelationFigures]) -> tuple[str, ...]:
-    direction, layer, head = each.best
-    own = control.get(each.name)
+def _relation_row(
+    relation: RelationFigures, control: Mapping[str, RelationFigures]
+) -> tuple[str, ...]:
+    direction, layer, head = relation.best
+    own = control.get(relation.name)
     return (
-        "all relations" if each.name == ALL else each.name,
-        f"{each.count:,}",
+        "all relations" if relation.name == ALL else relation.name,
+        f"{relation.count:,}",
         f"{layer}-{head}, {DIRECTIONS[direction]}",
-        percent(each.best_accuracy),
-        percent(each.held_out),
-        f"{each.offset:+d}",
-        percent(each.offset_accuracy),
+        percent(relation.best_accuracy),
+        percent(relation.held_out),
+        f"{relation.offset:+d}",
+        percent(relation.offset_accuracy),
         *([percent(None if own is None else own.best_accuracy)] if control else []),
     )
 
 
-def _nothing(found: Inspection) -> list[list[None]]:
-    return [[None] * found.heads for _ in range(found.layers)]
+def _nothing(inspection: Inspection) -> list[list[None]]:
+    return [[None] * inspection.heads for _ in range(inspection.layers)]

@@ -26,11 +26,11 @@ Placed = Callable[[str, Drawing, str, str], str]
 """Keep a drawing by its name; return it with a label and the words beneath it."""
 
 
-def layer_numbers(found: Inspection) -> dict[str, Any]:
+def layer_numbers(inspection: Inspection) -> dict[str, Any]:
     """Return the numbers of these sections as plain JSON values."""
-    similarity = found.similarity
+    similarity = inspection.similarity
     return {
-        "probes": None if found.probes is None else _probe_numbers(found.probes),
+        "probes": None if inspection.probes is None else _probe_numbers(inspection.probes),
         "similarity": None
         if similarity is None
         else {
@@ -38,21 +38,21 @@ def layer_numbers(found: Inspection) -> dict[str, Any]:
             "cka": plain(similarity.cka),
             "rsa": plain(similarity.rsa),
         },
-        "anisotropy": None if found.anisotropy is None else plain(found.anisotropy),
-        "words": [_use_numbers(each) for each in found.uses],
+        "anisotropy": None if inspection.anisotropy is None else plain(inspection.anisotropy),
+        "words": [_use_numbers(use) for use in inspection.uses],
     }
 
 
-def layer_sections(found: Inspection, placed: Placed) -> Iterator[tuple[str, str]]:
+def layer_sections(inspection: Inspection, placed: Placed) -> Iterator[tuple[str, str]]:
     """Yield title and content of each section that there is something for."""
-    if found.probes is not None:
-        yield "What probes read", _probes(found.probes, placed)
-    if found.similarity is not None:
-        yield "What moved", _similarity(found.similarity, placed)
-    if found.uses:
-        yield "Words in context", _context(found, placed)
-    for number, each in enumerate(found.uses, 1):
-        yield f"Uses of {printable(each.word)}", _uses(each, f"word-{number}", placed)
+    if inspection.probes is not None:
+        yield "What probes read", _probes(inspection.probes, placed)
+    if inspection.similarity is not None:
+        yield "What moved", _similarity(inspection.similarity, placed)
+    if inspection.uses:
+        yield "Words in context", _context(inspection, placed)
+    for number, use in enumerate(inspection.uses, 1):
+        yield f"Uses of {printable(use.word)}", _uses(use, f"word-{number}", placed)
 
 
 def plain(values: NDArray[np.float64], digits: int = 6) -> Any:  # noqa: ANN401
@@ -69,9 +69,9 @@ def _probe_numbers(probes: ProbeFigures) -> dict[str, Any]:
     return {
         "sentences_learned": probes.learned,
         "sentences_measured": probes.measured,
-        "edges": {name: score(each) for name, each in probes.edges.items()},
+        "edges": {name: score(edge) for name, edge in probes.edges.items()},
         "fixed_offset": round(probes.fixed_offset, 6),
-        "tags_by_layer": [score(each) for each in probes.tags],
+        "tags_by_layer": [score(tag) for tag in probes.tags],
         "commonest_tag": round(probes.commonest_tag, 6),
         "tag_of_word": round(probes.tag_of_word, 6),
         "structure_by_layer": [
@@ -109,8 +109,8 @@ def _use_numbers(each: WordFigures) -> dict[str, Any]:
 
 def _probes(probes: ProbeFigures, placed: Placed) -> str:
     series = {
-        "task": [each.task for each in probes.edges.values()],
-        "control task": [each.control for each in probes.edges.values()],
+        "task": [edge.task for edge in probes.edges.values()],
+        "control task": [edge.control for edge in probes.edges.values()],
     }
     edges = grouped_bars(
         "probes-edges", list(probes.edges), series, "share of words whose head is found"
@@ -128,9 +128,9 @@ def _probes(probes: ProbeFigures, placed: Placed) -> str:
     tags = layer_lines(
         "probes-tags",
         {
-            "part of speech": [each.task for each in probes.tags],
-            "control task": [each.control for each in probes.tags],
-            "selectivity": [each.selectivity for each in probes.tags],
+            "part of speech": [tag.task for tag in probes.tags],
+            "control task": [tag.control for tag in probes.tags],
+            "selectivity": [tag.selectivity for tag in probes.tags],
         },
         y_label="accuracy", first=0, percent=True,
     )  # fmt: skip
@@ -180,10 +180,10 @@ def _similarity(similarity: Similarity, placed: Placed) -> str:
     return body
 
 
-def _context(found: Inspection, placed: Placed) -> str:
-    series = {printable(each.word): each.self_similarity.tolist() for each in found.uses}
-    if found.anisotropy is not None:
-        series["any two words"] = found.anisotropy.tolist()
+def _context(inspection: Inspection, placed: Placed) -> str:
+    series = {printable(use.word): use.self_similarity.tolist() for use in inspection.uses}
+    if inspection.anisotropy is not None:
+        series["any two words"] = inspection.anisotropy.tolist()
     drawing = layer_lines("context", series, y_label="mean cosine", first=0)
     words = (
         "Mean cosine between two uses of a word by layer, and between any two words of the texts. "
@@ -193,31 +193,31 @@ def _context(found: Inspection, placed: Placed) -> str:
     return placed("context", drawing, "self-similarity by layer", words)
 
 
-def _uses(each: WordFigures, name: str, placed: Placed) -> str:
-    drawing = use_map(f"{name}-map", each.points, each.clusters)
-    count = int(each.clusters.max()) + 1
+def _uses(word: WordFigures, name: str, placed: Placed) -> str:
+    drawing = use_map(f"{name}-map", word.points, word.clusters)
+    count = int(word.clusters.max()) + 1
     words = (
-        f"{counted(len(each.uses), 'use')} in layer {each.layer}, the layer whose "
-        f"{counted(count, 'cluster')} are best separated (silhouette {each.silhouette:z.2f}; "
+        f"{counted(len(word.uses), 'use')} in layer {word.layer}, the layer whose "
+        f"{counted(count, 'cluster')} are best separated (silhouette {word.silhouette:z.2f}; "
         "below 0.2 they are hardly clusters). The map keeps "
-        f"{100 * each.map_share:.0f} % of the variance."
+        f"{100 * word.map_share:.0f} % of the variance."
     )
-    body = placed(f"{name}-map", drawing, f"uses of {each.word}", words)
+    body = placed(f"{name}-map", drawing, f"uses of {word.word}", words)
     for cluster in range(count):
-        own = np.flatnonzero(each.clusters == cluster).tolist()
+        members = np.flatnonzero(word.clusters == cluster).tolist()
         lines = "".join(
-            f'<li>{_use(each, use)}<br><span class="note">most like it: '
-            f"{_use(each, int(each.neighbours[use, 0]))}</span></li>"
-            for use in own[:_SHOWN_USES]
+            f'<li>{_use(word, use)}<br><span class="note">most like it: '
+            f"{_use(word, int(word.neighbours[use, 0]))}</span></li>"
+            for use in members[:_SHOWN_USES]
         )
-        title = f"Cluster {cluster + 1}: {counted(len(own), 'use')}"
+        title = f"Cluster {cluster + 1}: {counted(len(members), 'use')}"
         body += f"<details><summary>{safe(title)}</summary><ul>{lines}</ul></details>"
     return body
 
 
-def _use(each: WordFigures, number: int) -> str:
+def _use(word: WordFigures, number: int) -> str:
     """Return a use with the words around it, its own in bold."""
-    use = each.uses[number]
+    use = word.uses[number]
     begin, end = max(0, use.place - _AROUND), use.place + _AROUND + 1
     before, after = " ".join(use.words[begin : use.place]), " ".join(use.words[use.place + 1 : end])
     return f"{safe(before)} <b>{safe(use.words[use.place])}</b> {safe(after)}"

@@ -23,7 +23,7 @@ from bertsmith.weights.folder import CARD_FILE
 from bertsmith.weights.formats.catalog import cannot_hold
 
 _HEAD = re.compile(r"\A\s*---[ \t]*\r?\n(?P<head>.*?)^---[ \t]*$\r?\n?", re.DOTALL | re.MULTILINE)
-_LARGEST = 2**20
+_MAX_BYTES = 2**20
 _ONE, _SEVERAL, _ONE_OR_SEVERAL = (str,), (list,), (str, list)
 _KINDS: dict[str, tuple[type, ...]] = {
     "license": _ONE_OR_SEVERAL,
@@ -104,7 +104,7 @@ def read_card(folder: Path) -> str:
     if not path.exists():
         return ""
     try:
-        if not path.is_file() or path.stat().st_size > _LARGEST:
+        if not path.is_file() or path.stat().st_size > _MAX_BYTES:
             raise ModelFolderError("is not a model card: not a file, or over 1 MiB", where=path)
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -125,8 +125,8 @@ def read_head(card: str, where: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         first = card[: match.start("head")].count("\n") + 1
         line = first + mark.line if mark is not None else None
-        what = f"bad YAML: {getattr(error, 'problem', None) or type(error).__name__}"
-        raise ModelFolderError(what, where=where, line=line, remedy=remedy) from error
+        problem = f"bad YAML: {getattr(error, 'problem', None) or type(error).__name__}"
+        raise ModelFolderError(problem, where=where, line=line, remedy=remedy) from error
     if head is None:
         return {}
     if not isinstance(head, dict):
@@ -139,8 +139,8 @@ def read_head(card: str, where: Path) -> dict[str, Any]:
         ):
             # a common trap: YAML reads language: no as false
             wanted = " or ".join("string" if kind is str else "list of strings" for kind in kinds)
-            what = f"{key} is {value!r}, not a {wanted}"
-            raise ModelFolderError(what[:300], where=where, remedy="put strings in quotes")
+            problem = f"{key} is {value!r}, not a {wanted}"
+            raise ModelFolderError(problem[:300], where=where, remedy="put strings in quotes")
     return head
 
 
@@ -157,12 +157,12 @@ def with_head(card: str, more: Head, where: Path) -> str:
     if match is None:
         return f"{written(missing)}{card}"
     empty = {key for key in missing if key in head}
-    kept = "".join(
+    other_lines = "".join(
         line
         for line in match["head"].splitlines(keepends=True)
         if line.partition(":")[0].strip() not in empty
     )
-    return f"---\n{kept}{_yaml(missing)}---\n{card[match.end() :]}"
+    return f"---\n{other_lines}{_yaml(missing)}---\n{card[match.end() :]}"
 
 
 def _yaml(head: Head) -> str:

@@ -148,9 +148,9 @@ def smoothed(points: Points) -> Points:
     return means
 
 
-def thinned(points: Points, most: int) -> Points:
-    """Return at most `most` points, each the mean of a run of neighbours."""
-    size = math.ceil(len(points) / most)
+def thinned(points: Points, max_points: int) -> Points:
+    """Return at most `max_points` points, each the mean of a run of neighbours."""
+    size = math.ceil(len(points) / max_points)
     runs = [points[i : i + size] for i in range(0, len(points), size)]
     return [(sum(x for x, _ in run) / len(run), sum(y for _, y in run) / len(run)) for run in runs]
 
@@ -181,8 +181,8 @@ def _value(value: float, *, percent: bool) -> str:
 
 
 NAMED_ACROSS = 12
-MOST_CLASSES = 20
-MOST_PAIRS = 30
+MAX_CLASSES = 20
+MAX_PAIRS = 30
 
 
 def confusion_html(matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
@@ -193,7 +193,7 @@ def confusion_html(matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> st
     """
     assert len(matrix) == len(labels)
     assert all(len(row) == len(labels) for row in matrix)
-    if len(labels) > MOST_CLASSES:
+    if len(labels) > MAX_CLASSES:
         return _most_frequent(matrix, labels)
     numbered = len(labels) > NAMED_ACROSS
     rows = ""
@@ -249,7 +249,7 @@ def _most_frequent(matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> st
         f"<tr><td>{escape(labels[true])}</td><td>{escape(labels[predicted])}</td>"
         f'<td class="number">{count:,}</td>'
         f'<td class="number">{_share(count, sum(matrix[true]))}</td></tr>'
-        for count, true, predicted in pairs[:MOST_PAIRS]
+        for count, true, predicted in pairs[:MAX_PAIRS]
     )
     right = sum(matrix[i][i] for i in range(len(labels)))
     total = sum(map(sum, matrix))
@@ -270,7 +270,7 @@ def _share(part: int, whole: int, *, short: bool = False) -> str:
     return f"{100 * part / whole:.0f}%" if short else f"{100 * part / whole:.1f} %"
 
 
-_LONGEST = 10_000
+_MAX_LENGTH = 10_000
 
 Cell = str | int | float | None
 
@@ -400,7 +400,7 @@ class Report:
 
 def safe(text: str) -> str:
     """Escape a text, however long."""
-    return html(text, _LONGEST)
+    return html(text, _MAX_LENGTH)
 
 
 def _note(note: str) -> str:

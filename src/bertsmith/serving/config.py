@@ -10,7 +10,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.printable import counted, model_name
 from bertsmith.engine.config import EngineConfig
 
-_HIGHEST_PORT = 65_535
+_MAX_PORT = 65_535
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ class ServeConfig(Config):
                 f"{counted(len(self.models), 'model')}",
                 remedy="give one for each model: --name one,other",
             )
-        if not 0 <= self.port <= _HIGHEST_PORT:
+        if not 0 <= self.port <= _MAX_PORT:
             raise ConfigError(f"--port is {self.port}", remedy="it must be in [0, 65535]")
         check_least(self, {"workers": 1})
         check_range(self, ["drain_delay"], "[0, 86400]")

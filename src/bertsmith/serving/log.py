@@ -19,10 +19,10 @@ from typing import TextIO
 
 from bertsmith.core.printable import counted
 
-MOST_KEPT = 64 * 1024
+MAX_KEPT_LINES = 64 * 1024
 """Characters that wait to be written, at most."""
 # pauses in which nothing is written, after which nobody is expected to read what is left at the end
-_PAUSE, _MOST_PAUSES = 0.05, 40
+_PAUSE, _MAX_PAUSES = 0.05, 40
 
 
 @contextmanager
@@ -103,7 +103,7 @@ class BufferedLog(io.TextIOBase):
         """Keep text to be written, or drop it; returns its length."""
         with self._changed:
             # what follows a dropped line is dropped too until there is room: one count is enough
-            self._full = self._full or self._size + len(text) > MOST_KEPT
+            self._full = self._full or self._size + len(text) > MAX_KEPT_LINES
             if self._full:
                 self._count(text.count("\n"), len(self._kept))
             else:
@@ -122,8 +122,8 @@ class BufferedLog(io.TextIOBase):
             self._kept.insert(place, lines)
 
     def _run(self) -> None:
-        while (kept := self._next()) is not None:
-            lost = self._write_all(kept)
+        while (items := self._next()) is not None:
+            lost = self._write_all(items)
             with self._changed:
                 self._count(lost, 0)
                 self._writes = False
@@ -136,26 +136,26 @@ class BufferedLog(io.TextIOBase):
                 if self._ends:
                     return None
                 self._changed.wait()
-            kept, self._kept, self._size = self._kept, [], 0
+            items, self._kept, self._size = self._kept, [], 0
             self._full = self._waits = False
             self._writes = True
-            return kept
+            return items
 
-    def _write_all(self, kept: list[str | int]) -> int:
+    def _write_all(self, items: list[str | int]) -> int:
         """Write items, however long that takes; return the lines that could not be written."""
-        for number, item in enumerate(kept):
+        for number, item in enumerate(items):
             try:
                 self._write_item(item)
             except OSError:
                 # a full disk, a reader who has gone: tried again with the next line
-                return sum(n if isinstance(n, int) else n.count("\n") for n in kept[number:])
+                return sum(n if isinstance(n, int) else n.count("\n") for n in items[number:])
         return 0
 
     def _write_item(self, item: str | int) -> None:
         if isinstance(item, int):
             # processes share standard error, and each counts its own lines
-            what = f"{counted(item, 'line')} of process {os.getpid()}"
-            item = f"{what} could not be written here and {'is' if item == 1 else 'are'} lost\n"
+            problem = f"{counted(item, 'line')} of process {os.getpid()}"
+            item = f"{problem} could not be written here and {'is' if item == 1 else 'are'} lost\n"
         data = item.encode(self.encoding, "backslashreplace")
         while data:
             try:
@@ -174,7 +174,7 @@ class BufferedLog(io.TextIOBase):
             while self._waits or self._writes:
                 self._changed.wait(_PAUSE)
                 pauses, before = pauses + 1 if self._written == before else 0, self._written
-                if pauses > _MOST_PAUSES:
+                if pauses > _MAX_PAUSES:
                     return False
         return True
 

@@ -92,7 +92,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class LogText:
     """Text for standard error."""
 
     text: str

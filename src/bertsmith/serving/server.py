@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _PACKAGES = ("starlette", "granian", "orjson", "pydantic", "prometheus_client")
 # without a request, after which connections are closed; what is on its way then would be lost
 _QUIET = 0.3
-_LONGEST_PARTING = 5.0
+_MAX_PARTING_SECONDS = 5.0
 _TICK = 0.02
 # more than before, after which Python looks for cycles among the new ones
 _CONTAINERS = 50_000
@@ -139,22 +139,24 @@ def with_room(config: ServeConfig) -> ServeConfig:
     there is no room for any.
     """
     workers = division(config)[0] * len(lanes(config))
-    wanted, others = config.limits.connections, _OTHER_FILES + workers
-    allowed = _raised_open_files(wanted + others)
-    most = allowed - others
-    if most >= wanted:
+    connections, other_files = config.limits.connections, _OTHER_FILES + workers
+    allowed = _raise_open_files(connections + other_files)
+    available = allowed - other_files
+    if available >= connections:
         return config
-    if most < 1:
-        what = f"the system allows {allowed} open files, and the server needs {others + 1} or more"
-        raise ConfigError(what, remedy="raise the limit: ulimit -n")
+    if available < 1:
+        needed = f"{other_files + 1} or more"
+        problem = f"the system allows {allowed} open files, and the server needs {needed}"
+        raise ConfigError(problem, remedy="raise the limit: ulimit -n")
     say(
-        f"--connections is {wanted:,}; {most:,} will be served at once, since the system allows "
+        f"--connections is {connections:,}; {available:,} will be served at once, since the "
+        "system allows "
         f"{allowed:,} open files (ulimit -n)"
     )
-    return config.override(**{"limits.connections": most})
+    return config.override(**{"limits.connections": available})
 
 
-def _raised_open_files(wanted: int) -> int:
+def _raise_open_files(wanted: int) -> int:
     """Raise the limit of open files to what is wanted, or may be had; return what it is then."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
@@ -171,12 +173,12 @@ def _raised_open_files(wanted: int) -> int:
 
 def listening(config: ServeConfig) -> socket.socket:
     """Return a socket that listens at the address; raises `ConfigError` where that cannot be."""
-    place = f"{config.host}:{config.port}"
+    address_text = f"{config.host}:{config.port}"
     try:
-        found = socket.getaddrinfo(
+        result = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        family, kind, protocol, _, where = found[0]
+        family, kind, protocol, _, where = result[0]
         listener = socket.socket(family, kind, protocol)
         try:
             # else the port of a server that has just ended is taken for a minute
@@ -189,7 +191,7 @@ def listening(config: ServeConfig) -> socket.socket:
             raise
     except OSError as error:
         raise ConfigError(
-            f"cannot listen at {place}: {error.strerror or error}",
+            f"cannot listen at {address_text}: {error.strerror or error}",
             remedy="choose another --port, or stop the program that uses it",
         ) from error
     return listener
@@ -212,29 +214,31 @@ async def _serve(config: ServeConfig, keys: Keys, listener: socket.socket) -> No
         task.add_done_callback(tasks.discard)
         return process
 
-    asked = asyncio.Event()
+    stop_requested = asyncio.Event()
     gateway = Gateway(config.limits, start, workers, lanes(config))
-    with _signals(asked.set):
+    with _signals(stop_requested.set):
         app = make_app(gateway, config, keys)
         http = HttpServer(app, listener, config.limits)
         gateway.start()
         serving = asyncio.create_task(http.run())
         # it ends by itself only by a fault
-        serving.add_done_callback(lambda _: asked.set())
+        serving.add_done_callback(lambda _: stop_requested.set())
         port = listener.getsockname()[1]
         say(f"listening at {address(config, port)}; opening {counted(len(config.models), 'model')}")
         try:
-            await _opened_or_asked(gateway.opened, asked)
-            if not asked.is_set():
+            await _wait_until_open(gateway.opened, stop_requested)
+            if not stop_requested.is_set():
                 for line in table(gateway.models, address(config, port)):
                     say(line)
-                each = " for small and for large requests each" if len(lanes(config)) > 1 else ""
+                lane_note = (
+                    " for small and for large requests each" if len(lanes(config)) > 1 else ""
+                )
                 with_threads = f"{counted(workers, 'worker')} of {counted(threads, 'thread')}"
-                _collect_seldom()
-                say(f"ready: {with_threads}{each}")
-                await asked.wait()
+                _relax_collector()
+                say(f"ready: {with_threads}{lane_note}")
+                await stop_requested.wait()
                 assert not serving.done(), "the HTTP server has ended by itself"
-                await _drain(gateway, app, config, asked)
+                await _drain(gateway, app, config, stop_requested)
         finally:
             gateway.stop()
             http.end()
@@ -243,7 +247,7 @@ async def _serve(config: ServeConfig, keys: Keys, listener: socket.socket) -> No
     say("stopped")
 
 
-def _collect_seldom() -> None:
+def _relax_collector() -> None:
     """Make the pauses of Python's collector rare, and spare it all that was imported.
 
     By default it goes through thousands of requests that wait, every two seconds for up to a tenth
@@ -254,31 +258,33 @@ def _collect_seldom() -> None:
     gc.set_threshold(_CONTAINERS, 20, 20)
 
 
-async def _opened_or_asked(opened: asyncio.Future[None], asked: asyncio.Event) -> None:
+async def _wait_until_open(opened: asyncio.Future[None], stop_requested: asyncio.Event) -> None:
     """Wait until the models are open, or somebody asks for an end; raises `UserError`."""
-    waiting = asyncio.create_task(asked.wait())
+    waiting = asyncio.create_task(stop_requested.wait())
     await asyncio.wait((opened, waiting), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if opened.done():
         opened.result()
 
 
-async def _drain(gateway: Gateway, app: Limits, config: ServeConfig, asked: asyncio.Event) -> None:
+async def _drain(
+    gateway: Gateway, app: Limits, config: ServeConfig, stop_requested: asyncio.Event
+) -> None:
     """Answer what is there; a second signal ends that at once."""
     gateway.leave()
     say(f"shutting down; requests in progress: {gateway.waiting:,}")
-    asked.clear()
-    again = asyncio.create_task(asked.wait())
+    stop_requested.clear()
+    second_request = asyncio.create_task(stop_requested.wait())
     ending = asyncio.create_task(_end(gateway, app, config))
-    await asyncio.wait((again, ending), return_when=asyncio.FIRST_COMPLETED)
-    for task in (again, ending):
+    await asyncio.wait((second_request, ending), return_when=asyncio.FIRST_COMPLETED)
+    for task in (second_request, ending):
         task.cancel()
 
 
 async def _end(gateway: Gateway, app: Limits, config: ServeConfig) -> None:
     await asyncio.sleep(config.drain_delay)
     await gateway.drain()
-    until = time.monotonic() + _LONGEST_PARTING
+    until = time.monotonic() + _MAX_PARTING_SECONDS
     while not app.quiet(_QUIET) and time.monotonic() < until:
         await asyncio.sleep(_TICK)
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import StoreError
-from bertsmith.core.files import write_whole
+from bertsmith.core.files import write_all
 from bertsmith.store.writing import BEGIN_ANEW
 
 DIGEST_BYTES = 16
@@ -74,11 +74,11 @@ class SeenTexts:
         maybe = np.flatnonzero(~old)
         maybe = maybe[self._passes(digests[maybe])]
         for file in self._files:
-            found = file.holds(digests[maybe])
-            old[maybe[found]] = True
-            maybe = maybe[~found]
+            result = file.holds(digests[maybe])
+            old[maybe[result]] = True
+            maybe = maybe[~result]
         new = digests[~old]
-        write_whole(self._log, new.astype("<u8").tobytes())
+        write_all(self._log, new.astype("<u8").tobytes())
         self._insert(new)
         self.count += len(new)
         return ~old
@@ -116,7 +116,7 @@ class SeenTexts:
         return passes
 
     def _bits(self, digests: Digests) -> Iterator[NDArray[np.int64]]:
-        """Three places in the filter for each digest."""
+        """Yield three places in the filter for each digest."""
         high, low = digests[:, 0], digests[:, 1]
         for part in (low, low >> np.uint64(32), high):
             yield (part % np.uint64(self._filter_bits)).astype(np.int64)
@@ -140,7 +140,7 @@ class SeenTexts:
         count = 0
         with path.open("wb", buffering=0) as file:
             for part in parts:
-                write_whole(file, part.astype("<u8").tobytes())
+                write_all(file, part.astype("<u8").tobytes())
                 # a copy, else it would hold on to all of the part
                 fences.append(part[-count % _PAGE :: _PAGE, 0].copy())
                 count += len(part)
@@ -156,16 +156,16 @@ class _Table:
         self.room = slots // 2
 
     def holds(self, digests: Digests) -> NDArray[np.bool_]:
-        found = np.zeros(len(digests), bool)
-        left = np.arange(len(digests))
+        results = np.zeros(len(digests), bool)
+        pending = np.arange(len(digests))
         place = self._first(digests)
-        while len(left):
-            equal = (self._slots[place] == digests[left]).all(axis=1)
+        while len(pending):
+            equal = (self._slots[place] == digests[pending]).all(axis=1)
             used = self._used[place]
-            found[left[equal & used]] = True
+            results[pending[equal & used]] = True
             on = used & ~equal
-            left, place = left[on], self._next(place[on])
-        return found
+            pending, place = pending[on], self._next(place[on])
+        return results
 
     def insert(self, digests: Digests) -> None:
         self.room -= len(digests)
@@ -179,7 +179,7 @@ class _Table:
             digests, place = digests[~stays], self._next(place[~stays])
 
     def take(self) -> Digests:
-        """All digests, sorted; the table is empty then."""
+        """Return all digests, sorted; the table is empty then."""
         taken = self._slots[self._used]
         self._used[:] = False
         self.room = len(self._used) // 2
@@ -207,14 +207,14 @@ class _SortedFile:
         # equal first halves may lie on both sides of a fence
         start = np.maximum(np.searchsorted(self._fences, first, side="left") - 1, 0)
         stop = np.searchsorted(self._fences, first, side="right")
-        found = np.zeros(len(digests), bool)
+        results = np.zeros(len(digests), bool)
         for number, (begin, end) in enumerate(zip(start.tolist(), stop.tolist(), strict=True)):
             part = self.read(begin * _PAGE, end * _PAGE)
-            found[number] = bool((part == digests[number]).all(axis=1).any())
-        return found
+            results[number] = bool((part == digests[number]).all(axis=1).any())
+        return results
 
     def read(self, start: int, stop: int) -> Digests:
-        """Digests start to stop, or to the last."""
+        """Return digests start to stop, or to the last."""
         return _read(self._handle, start, min(stop, self.count))
 
     def close(self) -> None:
@@ -223,15 +223,15 @@ class _SortedFile:
 
 
 def _merged(files: Sequence[_SortedFile]) -> Iterator[Digests]:
-    """The digests of several sorted files, sorted, a part at a time."""
+    """Yield the digests of several sorted files, sorted, a part at a time."""
     places = [0] * len(files)
     while True:
         heads = [file.read(at, at + _REPLAYED) for file, at in zip(files, places, strict=True)]
-        whole = [head for head in heads if len(head)]
-        if not whole:
+        nonempty = [head for head in heads if len(head)]
+        if not nonempty:
             return
         # beyond the smallest last one there may be more to come in between
-        limit = min(head[-1, 0] for head in whole)
+        limit = min(head[-1, 0] for head in nonempty)
         cuts = [int(np.searchsorted(head[:, 0], limit, side="right")) for head in heads]
         yield _sorted(np.concatenate([head[:cut] for head, cut in zip(heads, cuts, strict=True)]))
         places = [at + cut for at, cut in zip(places, cuts, strict=True)]

@@ -71,7 +71,7 @@ class EncodedGroup:
     repeated: int
 
     def part(self, chosen: NDArray[np.bool_], unknown_id: int) -> EncodedDocuments:
-        """The `chosen` (documents,) among them that have sentences."""
+        """Return the `chosen` (documents,) among them that have sentences."""
         chosen = chosen & (self.documents > 0)
         if chosen.all():
             ids, sentences = self.ids, self.sentences
@@ -111,7 +111,7 @@ class GroupEncoder:
         self._type = np.dtype(np.uint16 if tokenizer.size <= 2**16 else np.uint32)
 
     def __call__(self, group: Group) -> EncodedGroup:
-        """The documents of a group that differ, encoded."""
+        """Return the documents of a group that differ, encoded."""
         texts: dict[bytes, bytes] = {}
         sizes: list[TextSize] = []
         repeated = 0
@@ -123,19 +123,19 @@ class GroupEncoder:
                 continue
             texts[digest] = text
             sizes.append(sum(map(size_of, document.paragraphs), TextSize()))
-        given = list(texts.values())
-        encoded = self._encoder.encode(given)
+        texts_given = list(texts.values())
+        encoded = self._encoder.encode(texts_given)
         return EncodedGroup(
             digests=as_digests(texts),
             ids=encoded.ids.astype(self._type, copy=False),
             sentences=encoded.sentences,
-            documents=self._of_each(given, encoded.documents),
+            documents=self._of_each(texts_given, encoded.documents),
             sizes=sizes,
             repeated=repeated,
         )
 
     def _of_each(self, given: list[bytes], sentences: NDArray[np.integer]) -> NDArray[np.integer]:
-        """The sentences of each document given, from those of the ones that have any."""
+        """Return the sentences of each document given, from those of the ones that have any."""
         if len(sentences) == len(given):
             return sentences
         every = np.zeros(len(given), np.int64)
@@ -162,13 +162,13 @@ class Encoder(Protocol):
 
 @contextmanager
 def encoders(tokenizer: Tokenizer, workers: int) -> Iterator[Encoder]:
-    """Something that encodes groups: this process, or several others."""
+    """Yield an encoder of groups: in this process, or in several others."""
     if workers <= 1:
-        yield _Here(GroupEncoder(tokenizer))
+        yield _LocalEncoding(GroupEncoder(tokenizer))
         return
     with process_pool(workers, _start_worker, tokenizer) as pool:
         try:
-            yield _There(pool)
+            yield _PoolEncoding(pool)
         except BrokenProcessPool as error:
             raise StoreError(
                 "one of the processes that encode was killed, perhaps because memory ran out",
@@ -176,7 +176,7 @@ def encoders(tokenizer: Tokenizer, workers: int) -> Iterator[Encoder]:
             ) from error
 
 
-class _Here:
+class _LocalEncoding:
     """Encodes in this process, at once."""
 
     def __init__(self, encode: Callable[[Group], EncodedGroup]) -> None:
@@ -191,7 +191,7 @@ class _Here:
         return future
 
 
-class _There:
+class _PoolEncoding:
     """Encodes in the processes of a pool."""
 
     def __init__(self, pool: ProcessPool) -> None:
@@ -235,10 +235,10 @@ def prepare_store(
     """
     with (
         unfinished_store(out, None, total=1) as work,
-        _Making(work, tokenizer, held_out) as making,
+        _StoreBuilder(work, tokenizer, held_out) as builder,
     ):
-        making.run(_as_sections(documents), workers)
-        return making.finish(_nothing(out))
+        builder.run(_as_sections(documents), workers)
+        return builder.finish(_nothing(out))
 
 
 def prepare_corpus(
@@ -265,9 +265,9 @@ def prepare_corpus(
         if work.progress:
             say(f"resuming {work.folder}: {work.share()} is done")
             moved(start)
-        with _Making(work, tokenizer, held_out) as making:
-            making.run(corpus.sections(start), workers, encoder, moved)
-            return making.finish(_nothing(out) if making.documents else corpus.without_text())
+        with _StoreBuilder(work, tokenizer, held_out) as builder:
+            builder.run(corpus.sections(start), workers, encoder, moved)
+            return builder.finish(_nothing(out) if builder.documents else corpus.without_text())
 
 
 def check_preparing(
@@ -311,12 +311,12 @@ def _source(corpus: Corpus, tokenizer: Tokenizer, held_out: float) -> Source:
 
 
 def _as_sections(documents: Iterable[Document]) -> Iterator[Section]:
-    """Documents in sections of a million characters or a little more."""
+    """Yield documents in sections of a million characters or a little more."""
     for part, size, _ in in_parts(documents, length_of, GROUP_BYTES):
         yield DocumentSection(given=part, size=size, end=Position())
 
 
-class _Making:
+class _StoreBuilder:
     """The two stores of an unfinished one, for training and held out, and the texts seen."""
 
     def __init__(self, work: UnfinishedStore, tokenizer: Tokenizer, held_out: float) -> None:
@@ -339,7 +339,7 @@ class _Making:
                 self._writers.append(writer)
             self._opened = opened.pop_all()
 
-    def __enter__(self) -> _Making:
+    def __enter__(self) -> _StoreBuilder:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -404,11 +404,11 @@ class _Making:
         )
 
     def _open_files(self) -> list[Path]:
-        return [self._seen.log, *(path for each in self._writers for path in each.open_files)]
+        return [self._seen.log, *(path for writer in self._writers for path in writer.open_files)]
 
 
 def _groups(sections: Iterator[Section]) -> Iterator[Group]:
-    """Sections in groups of a megabyte or more, as files may be small."""
+    """Return sections in groups of a megabyte or more, as files may be small."""
     parts = in_parts(sections, lambda section: section.size, GROUP_BYTES)
     return (group for group, _, _ in parts)
 
@@ -416,7 +416,7 @@ def _groups(sections: Iterator[Section]) -> Iterator[Group]:
 def _encoded(
     groups: Iterator[Group], encoder: Encoder, workers: int
 ) -> Iterator[tuple[Position, EncodedGroup]]:
-    """Encoded groups with where they end, in the order of the corpus, few in hand at a time."""
+    """Yield encoded groups with their ends, in the order of the corpus, few in hand at a time."""
     waiting: deque[tuple[Position, Pending]] = deque()
     for group in groups:
         waiting.append((group[-1].end, encoder.submit(group)))

@@ -34,7 +34,7 @@ INDEX = "store.json"
 HELD_OUT = "held-out"
 VOCABULARY = "vocabulary"
 _OWN_HASH = "sha256"
-_LARGEST_INDEX = 64 * 2**20
+_MAX_INDEX_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,25 +124,25 @@ class TokenStore:
         return self.index.tokens
 
     def document_starts(self) -> NDArray[np.int64]:
-        """Token offsets of documents, (documents + 1,)."""
+        """Return token offsets of documents, (documents + 1,)."""
         return np.asarray(self.sentences[self.documents])
 
     def read(self, start: int, end: int) -> NDArray[np.integer]:
-        """The ids of tokens start to end, which must lie in one document."""
+        """Return the ids of tokens start to end, which must lie in one document."""
         shard = int(np.searchsorted(self._shard_starts, start, side="right")) - 1
         origin = int(self._shard_starts[shard])
         return self._shards[shard][start - origin : end - origin]
 
     def counts(self, vocabulary: int) -> NDArray[np.int64]:
         """Return how often each token occurs, (vocabulary,): about a second for each 500 M."""
-        found = np.zeros(vocabulary, np.int64)
+        counts_ = np.zeros(vocabulary, np.int64)
         for shard in self._shards:
             for begin in range(0, len(shard), _COUNTED):
-                found += np.bincount(shard[begin : begin + _COUNTED], minlength=vocabulary)
-        return found
+                counts_ += np.bincount(shard[begin : begin + _COUNTED], minlength=vocabulary)
+        return counts_
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer the store was made with; `StoreError` if it was exchanged since."""
+        """Return the tokenizer the store was made with; `StoreError` if it was exchanged since."""
         tokenizer = Tokenizer.load(self.folder / VOCABULARY)
         if tokenizer.fingerprint != self.index.fingerprint:
             raise StoreError(
@@ -152,7 +152,7 @@ class TokenStore:
         return tokenizer
 
     def held_out(self) -> TokenStore | None:
-        """The store of held-out documents, or None."""
+        """Return the store of held-out documents, or None."""
         folder = self.folder / HELD_OUT
         return TokenStore(folder) if folder.is_dir() else None
 
@@ -173,14 +173,14 @@ def _read_index(folder: Path) -> StoreIndex:
             where=folder,
             remedy="make one with `bertsmith prepare CORPUS --vocab DIR --out STORE`",
         )
-    content = read_json(path, StoreError, largest=_LARGEST_INDEX)
+    content = read_json(path, StoreError, largest=_MAX_INDEX_BYTES)
     if version := other_version(content.get("format"), FORMAT):
         raise StoreError(f"is the index of a store that {version} prepared", where=path)
     content.pop(_OWN_HASH, None)
     try:
         index = StoreIndex.from_dict(content, where=path)
     except ConfigError as error:
-        raise StoreError(error.what, where=error.where, line=error.line) from error
+        raise StoreError(error.problem, where=error.where, line=error.line) from error
     if index.type not in ("uint16", "uint32") or path.read_bytes() != _rendered(index):
         raise StoreError("was altered", where=path)
     return index
@@ -228,7 +228,7 @@ def dump_index(folder: Path, index: StoreIndex) -> None:
 
 
 def _rendered(index: StoreIndex) -> bytes:
-    """The bytes of `store.json`, which begin with the hash of all others."""
+    """Return the bytes of `store.json`, which begin with the hash of all others."""
     text = json.dumps(index.to_dict(), indent=1)
     return text.replace("{", f'{{\n "{_OWN_HASH}": "{text_hash(text)}",', 1).encode() + b"\n"
 
@@ -248,21 +248,22 @@ def verify_store(
     altered.
     """
     seen: Seen = {}
-    left = []
+    unverified = []
     for folder, record in _files(store):
         check_file(folder, record, verify=False)
         path = folder / record.name
         if known.get(str(path)) == _state(path):
             seen[str(path)] = _state(path)
         else:
-            left.append((path, record))
-    total = sum(record.bytes for _, record in left)
-    began = time.monotonic()
+            unverified.append((path, record))
+    total = sum(record.bytes for _, record in unverified)
+    started = time.monotonic()
     with progress("checking the store", total, "bytes") as bar:
-        for number, (path, record) in enumerate(left):
-            if seconds is not None and time.monotonic() - began > seconds:
+        for number, (path, record) in enumerate(unverified):
+            if seconds is not None and time.monotonic() - started > seconds:
                 say(
-                    f"{len(left) - number} of {counted(len(left), 'file')} of the store were not "
+                    f"{len(unverified) - number} of {counted(len(unverified), 'file')} of the "
+                    "store were not "
                     f"checked byte by byte: the first ones took {seconds:.0f} s of the "
                     "minutes given"
                 )

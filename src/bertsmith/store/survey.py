@@ -21,7 +21,7 @@ Numbers = NDArray[np.int64]
 
 _SHINGLE, _BANDS, _ROWS = 5, 8, 3
 _ALIKE = 0.5
-_LONGEST, _SHORTEST = 5_000, 20
+_MAX_LENGTH, _MIN_LENGTH = 5_000, 20
 _SHOWN = 40
 
 
@@ -44,8 +44,8 @@ class Likeness:
         """Look at the documents that begin at these tokens, neighbours in one file, in order."""
         begins = np.unique(begins)  # a document may be empty
         ends = self._ends[np.searchsorted(self._ends, begins, side="right")]
-        ends = np.minimum(ends, begins + _LONGEST)
-        begins, ends = (part[ends - begins >= _SHORTEST] for part in (begins, ends))
+        ends = np.minimum(ends, begins + _MAX_LENGTH)
+        begins, ends = (part[ends - begins >= _MIN_LENGTH] for part in (begins, ends))
         if len(begins):
             origin = int(begins[0])
             ids = self._store.read(origin, int(ends.max())).astype(np.int64)
@@ -53,7 +53,7 @@ class Likeness:
             self._begins.append(begins)
 
     def found(self) -> tuple[float, tuple[int, int]]:
-        """The share of near duplicates, and (token, length) of the beginning of one, or (0, 0)."""
+        """Return the share of near duplicates, and (token, length) of the beginning of one."""
         if not self._begins:
             return 0.0, (0, 0)
         signatures, begins = np.concatenate(self._signatures), np.concatenate(self._begins)
@@ -74,7 +74,7 @@ class Likeness:
         return float(np.mean(twins > 0)), (start, min(_SHOWN, end - start))
 
     def _signed(self, ids: Numbers, begins: Numbers, ends: Numbers) -> NDArray[np.uint32]:
-        """The least hashes of the documents' shingles, (documents, keys)."""
+        """Return the least hashes of the documents' shingles, (documents, keys)."""
         shingles = np.zeros(len(ids) - _SHINGLE + 1, np.uint64)
         for place in range(_SHINGLE):
             shingles = bits(shingles, ids[place : place + len(shingles)])
@@ -87,10 +87,10 @@ class Likeness:
         return (np.stack(hashes, axis=1) >> np.uint64(32)).astype(np.uint32)
 
 
-MOST_TOKENS = 20_000_000
+MAX_TOKENS = 20_000_000
 _PASSAGE = 65_536
 # shorter sentences repeat by nature: headings, "Returns:", "Yes."
-_SHORTEST_SENTENCE = 8
+_MIN_SENTENCE_LENGTH = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,17 +139,17 @@ class Passage:
     documents: Numbers
 
 
-def survey(store: TokenStore, vocabulary: int, most: int = MOST_TOKENS) -> Survey:
+def survey(store: TokenStore, vocabulary: int, max_tokens: int = MAX_TOKENS) -> Survey:
     """Look at a store with ids below `vocabulary`, at about so many tokens of it at most."""
     counts = np.zeros(vocabulary, np.int64)
     keys: list[NDArray[np.uint64]] = []
     places: list[Numbers] = []
     likeness = Likeness(store)
-    with progress("looking at the text", min(most, store.tokens), "tokens") as bar:
-        for passage in passages(store, most):
+    with progress("looking at the text", min(max_tokens, store.tokens), "tokens") as bar:
+        for passage in passages(store, max_tokens):
             counts += np.bincount(passage.ids, minlength=vocabulary)
             lengths = np.diff(passage.sentences)
-            long_enough = lengths >= _SHORTEST_SENTENCE
+            long_enough = lengths >= _MIN_SENTENCE_LENGTH
             keys.append(_sentence_keys(passage, lengths)[long_enough])
             starts = passage.begin + passage.sentences[:-1][long_enough]
             places.append(np.stack([starts, lengths[long_enough]]))
@@ -162,7 +162,7 @@ def survey(store: TokenStore, vocabulary: int, most: int = MOST_TOKENS) -> Surve
         tokens=total,
         sentences=sum(map(len, keys)),
         documents=likeness.documents,
-        whole=store.tokens <= most,
+        whole=store.tokens <= max_tokens,
         repeated_sentences=repeated,
         commonest_sentence=_read(store, *place),
         commonest_count=count,
@@ -175,14 +175,14 @@ def survey(store: TokenStore, vocabulary: int, most: int = MOST_TOKENS) -> Surve
     )
 
 
-def passages(store: TokenStore, most: int = MOST_TOKENS) -> Iterator[Passage]:
-    """Passages of about 65,536 tokens: all of the store, or some at even distances."""
-    if store.tokens <= most:
+def passages(store: TokenStore, max_tokens: int = MAX_TOKENS) -> Iterator[Passage]:
+    """Yield passages of about 65,536 tokens: all of the store, or some at even distances."""
+    if store.tokens <= max_tokens:
         begins = np.arange(0, store.tokens, _PASSAGE)
         ends = np.append(begins[1:], store.tokens)
     else:
         last_begin = max(0, store.tokens - _PASSAGE)
-        begins = np.linspace(0, last_begin, max(1, most // _PASSAGE)).astype(np.int64)
+        begins = np.linspace(0, last_begin, max(1, max_tokens // _PASSAGE)).astype(np.int64)
         ends = np.minimum(begins + _PASSAGE, store.tokens)
     first, last = (np.searchsorted(store.sentences, edges) for edges in (begins, ends))
     # what is read at once must not cross from one file to the next
@@ -195,7 +195,7 @@ def passages(store: TokenStore, most: int = MOST_TOKENS) -> Iterator[Passage]:
 
 
 def _passage(store: TokenStore, first: int, last: int) -> Passage:
-    """The sentences from one number up to another."""
+    """Return the sentences from one number up to another."""
     sentences = np.asarray(store.sentences[first : last + 1], np.int64)
     begin, end = int(sentences[0]), int(sentences[-1])
     numbers = np.searchsorted(store.documents, [first, last])
@@ -209,14 +209,14 @@ def _passage(store: TokenStore, first: int, last: int) -> Passage:
 
 
 def _sentence_keys(passage: Passage, lengths: Numbers) -> NDArray[np.uint64]:
-    """A hash of each sentence's text, (sentences,): the sum of one for each token at its place."""
+    """Return a hash of each sentence, (sentences,): a sum over its tokens at their places."""
     within = np.arange(len(passage.ids)) - np.repeat(passage.sentences[:-1], lengths)
     mixed = np.append(bits(within.astype(np.uint64) << np.uint64(32), passage.ids), np.uint64(0))
     return np.add.reduceat(mixed, passage.sentences[:-1])
 
 
 def _repeats(keys: NDArray[np.uint64], places: Numbers) -> tuple[float, tuple[int, int], int]:
-    """The share of keys that are there twice; place and length of the commonest; its count."""
+    """Return the share of keys that recur; place and length of the commonest; its count."""
     if not len(keys):
         return 0.0, (0, 0), 0
     _, first, counts = np.unique(keys, return_index=True, return_counts=True)

@@ -26,12 +26,12 @@ from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, DiskError, StoreError
 from bertsmith.core.files import (
     commit,
+    created_folder,
     disk_error,
     flush_to_disk,
-    is_taken,
-    made_folder,
+    name_is_taken,
     refused_by_disk,
-    write_whole,
+    write_all,
     writing,
 )
 from bertsmith.core.log import say
@@ -122,7 +122,7 @@ class Journal:
         noted = (line.progress for line in reversed(self._lines) if line.progress is not None)
         return next(noted, None)
 
-    def go_on(self, source: Source) -> None:
+    def resume(self, source: Source) -> None:
         """Go on from the last progress all of whose files are still as they were, or anew.
 
         Files that had not been reached may have changed. Raises `StoreError` when there is progress
@@ -132,24 +132,24 @@ class Journal:
         if not any(line.progress for line in self._lines):
             self._forget(0)
         elif before[-1] != source:
-            self._forget(self._still_good(before[-1], source))
+            self._forget(self._matching_size(before[-1], source))
         if not self._lines or before[-1] != source:
             self._append(_Line(source=source))
 
     def check(self, source: Source) -> None:
-        """Raise the `StoreError` that `go_on` would; nothing is written."""
+        """Raise the `StoreError` that `resume` would; nothing is written."""
         before = [line.source for line in self._lines if line.source is not None]
         if any(line.progress for line in self._lines) and before[-1] != source:
-            self._still_good(before[-1], source)
+            self._matching_size(before[-1], source)
 
     def note(self, progress: Progress) -> None:
         """Add a line; all that it counts must be on the disk."""
         self._append(_Line(progress=progress))
 
-    def refusal(self, what: str) -> StoreError:
-        """An error that says why the store cannot be gone on with, and what to do."""
+    def refusal(self, problem: str) -> StoreError:
+        """Return an error that says why the store cannot be gone on with, and what to do."""
         return StoreError(
-            f"an unfinished store that {what}",
+            f"an unfinished store that {problem}",
             where=self._path.parent,
             remedy="start anew with --fresh, or continue with the same corpus and options",
         )
@@ -158,7 +158,7 @@ class Journal:
     def _size(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def _still_good(self, before: Source, source: Source) -> int:
+    def _matching_size(self, before: Source, source: Source) -> int:
         """Return how many lines are still valid for a changed source."""
         for name, told in (
             ("version", "version of bertsmith"),
@@ -194,7 +194,7 @@ class Journal:
             # what is no good goes; half a line would hide those that follow
             file.truncate(self._size)
             file.seek(self._size)
-            write_whole(file, data)
+            write_all(file, data)
             os.fsync(file.fileno())
         if new:
             flush_to_disk(self._path.parent)
@@ -241,7 +241,7 @@ class UnfinishedStore:
             path.unlink(missing_ok=True)
         journal = Journal(path)
         if source is not None:
-            journal.go_on(source)
+            journal.resume(source)
             self.progress, self._journal = journal.progress, journal
         elif journal.progress is not None:
             raise journal.refusal("was begun with other text")
@@ -330,7 +330,7 @@ def check_place(out: Path, source: Source | None, *, fresh: bool = False) -> Non
 
 def _check_free(out: Path) -> None:
     # what a link leads to may lie on another disk, to which nothing can be moved
-    if is_taken(out) or out.is_symlink():
+    if name_is_taken(out) or out.is_symlink():
         raise StoreError("exists already", where=out, remedy="delete it or choose another --out")
 
 
@@ -338,7 +338,7 @@ def _check_free(out: Path) -> None:
 def unfinished_store(
     out: Path, source: Source | None, *, total: int, fresh: bool = False
 ) -> Iterator[UnfinishedStore]:
-    """A store to be made at `out`, where there must be nothing, or to be gone on with.
+    """Yield a store to be made at `out`, where there must be nothing, or to be gone on with.
 
     When the block ends well the store takes its name. Otherwise it is kept to go on from, and the
     error says so; without a `source`, or when nothing was done, nothing is left. `total` is the
@@ -346,7 +346,7 @@ def unfinished_store(
     """
     _check_free(out)
     work = UnfinishedStore(out, total=total)
-    with made_folder(out.parent), _owned(work.folder, out):
+    with created_folder(out.parent), _owned(work.folder, out):
         try:
             with writing(out):
                 work.begin(source, fresh=fresh)
@@ -358,24 +358,26 @@ def unfinished_store(
             kept = work.keep()
             if not kept:
                 work.discard()
-            raise _told(error, work, out, kept=kept) from error.__cause__
+            raise _with_resume_hint(error, work, out, is_kept=kept) from error.__cause__
         finally:
             work.close()
 
 
-def _told(error: BaseException, work: UnfinishedStore, out: Path, *, kept: bool) -> BaseException:
-    """The error as a user should see it: with what is kept, and how to go on."""
+def _with_resume_hint(
+    error: BaseException, work: UnfinishedStore, out: Path, *, is_kept: bool
+) -> BaseException:
+    """Return the error as a user should see it: with what is kept, and how to go on."""
     refusal = error.__cause__ if isinstance(error, DiskError) else error
     if isinstance(refusal, OSError) and refused_by_disk(refusal):
-        go_on = f"give the same command again: it resumes at {work.share()}"
-        told = disk_error(refusal, out, then=go_on if kept else "")
-        told.__cause__ = refusal
-        return told
-    if kept:
+        hint = f"give the same command again: it resumes at {work.share()}"
+        error_to_raise = disk_error(refusal, out, then=hint if is_kept else "")
+        error_to_raise.__cause__ = refusal
+        return error_to_raise
+    if is_kept:
         done = f"{work.share()} is done and kept in {work.folder}"
         if isinstance(error, KeyboardInterrupt):
-            what = str(error) or "interrupted"
-            error.args = (f"{what}; {done}: give the same command again to resume",)
+            problem = str(error) or "interrupted"
+            error.args = (f"{problem}; {done}: give the same command again to resume",)
         else:
             say(f"{done}: the same command resumes from there")
     return error
@@ -383,7 +385,7 @@ def _told(error: BaseException, work: UnfinishedStore, out: Path, *, kept: bool)
 
 @contextmanager
 def _owned(folder: Path, out: Path) -> Iterator[None]:
-    """The folder, made if need be, for this process alone; without anything kept it goes again."""
+    """Yield the folder for this process alone, created if need be, removed if nothing is kept."""
     with writing(out):
         folder.mkdir(exist_ok=True)
         foreign = {path.name for path in folder.iterdir()} - {_JOURNAL, _LOCK, _DIGESTS, _STORE}

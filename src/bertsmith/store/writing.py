@@ -180,14 +180,14 @@ def _closed(file: HashedFile) -> FileRecord:
 
 
 def _hashed_file(path: Path, size: int) -> HashedFile:
-    """A file to go on with; what it holds after `size` bytes is cut off."""
+    """Return a file to go on with; what it holds after `size` bytes is cut off."""
     if size and path.stat().st_size < size:
         raise StoreError("is shorter than it was", where=path, remedy=BEGIN_ANEW)
     return HashedFile(path, size)
 
 
 def _offsets_file(path: Path, count: int) -> HashedFile:
-    """A file of offsets after so many entries; the one before the first is 0."""
+    """Return a file of offsets after so many entries; the one before the first is 0."""
     file = _hashed_file(path, (count + 1) * _OFFSET_BYTES if count else 0)
     if not count:
         try:

@@ -23,8 +23,8 @@ from bertsmith.engine.predictor import (
     Answering,
     Predictor,
     Request,
-    by_request,
-    joined,
+    join_requests,
+    split_by_request,
     split_requests,
     text_length,
 )
@@ -40,8 +40,8 @@ from bertsmith.tasks.task import (
     Brief,
     Labels,
     Measured,
+    ReadingLimits,
     Record,
-    Room,
     Task,
     Tuned,
     score_answers,
@@ -71,7 +71,7 @@ class TaskAnswering:
     task: Task[Any]
     tokenizer: Tokenizer
     labels: Labels
-    room: Room
+    limits: ReadingLimits
     tuned: Tuned = UNTUNED
     top: int = 5
 
@@ -85,7 +85,7 @@ class TaskAnswering:
 
     def encode(self, examples: Sequence[Any]) -> EncodedExamples:
         """Encode rows as in training, without labels."""
-        return self.task.answers.encode(self.tokenizer, examples, self.room)
+        return self.task.answers.encode(self.tokenizer, examples, self.limits)
 
     def outputs(
         self,
@@ -94,8 +94,8 @@ class TaskAnswering:
         forward: Forward,
     ) -> Sequence[Any]:
         """Return what the head says of the units of each row."""
-        outputs = self.task.answers.outputs(model, joined(requests), forward)
-        return by_request(requests, outputs)
+        outputs = self.task.answers.outputs(model, join_requests(requests), forward)
+        return split_by_request(requests, outputs)
 
     def decode(self, request: Request[Any], output: Any) -> Any:  # noqa: ANN401
         """Return the answer to a row."""
@@ -104,12 +104,12 @@ class TaskAnswering:
 
     def unread(self, requests: Iterable[Request[Any]]) -> list[str]:
         """Return for each row that is not read whole, windows included, where it is and why."""
-        found = []
+        results = []
         for request in requests:
             if note := self.task.answers.unread(next(iter(request.encoded.sidecar), None)):
                 row = request.example
-                found.append(f"{Path(row.source).name}:{row.line}: {note}")
-        return found
+                results.append(f"{Path(row.source).name}:{row.line}: {note}")
+        return results
 
     def record(self, answer: Any) -> Record:  # noqa: ANN401
         """Return an answer as plain JSON values."""
@@ -145,14 +145,14 @@ class PretrainedAnswering:
         """Return the length of a text or pair."""
         return text_length(example)
 
-    def _judged(self, example: Example) -> bool:
+    def _is_pair_question(self, example: Example) -> bool:
         """Return whether it is asked if the second text follows the first."""
         return self._config.next_sentence and example.text_pair is not None
 
-    def _fills(self, example: Example) -> bool:
+    def _has_masks(self, example: Example) -> bool:
         """Return whether masks are to be filled: all that can be asked of what is no pair."""
         masked = self._mask in example.text or self._mask in (example.text_pair or "")
-        return not self._judged(example) or (masked and self._config.masked_lm)
+        return not self._is_pair_question(example) or (masked and self._config.masked_lm)
 
     def encode(self, examples: Sequence[Example]) -> EncodedExamples:
         """Encode pairs without masks, and texts with masks."""
@@ -162,8 +162,8 @@ class PretrainedAnswering:
             [example.text_pair for example in examples],
             longest=self._config.encoder.longest,
         )
-        for example, own in zip(examples, encoded.by_row(), strict=True):
-            if not self._fills(example):
+        for example, units in zip(examples, encoded.by_row(), strict=True):
+            if not self._has_masks(example):
                 continue
             if not self._config.masked_lm:
                 raise ExampleError(
@@ -173,7 +173,7 @@ class PretrainedAnswering:
                     line=example.line,
                     remedy="write both texts, separated by a tab",
                 )
-            self._filling.check(example, own)
+            self._filling.check(example, units)
         return encoded
 
     def outputs(
@@ -183,16 +183,18 @@ class PretrainedAnswering:
         forward: Forward,
     ) -> Sequence[Any]:
         """Return the probability of each pair, and the fillings of each text with masks."""
-        asked = [request for request in requests if self._judged(request.example)]
-        masked = [request for request in requests if self._fills(request.example)]
+        pairs = [request for request in requests if self._is_pair_question(request.example)]
+        masked = [request for request in requests if self._has_masks(request.example)]
         shares = iter(
-            next_sentence_probabilities(model, joined(asked), forward).tolist() if asked else ()
+            next_sentence_probabilities(model, join_requests(pairs), forward).tolist()
+            if pairs
+            else ()
         )
         filled = iter(self._filling.outputs(model, masked, forward) if masked else ())
         return [
             Pretrained(
-                share=next(shares) if self._judged(request.example) else None,
-                fillings=next(filled) if self._fills(request.example) else None,
+                share=next(shares) if self._is_pair_question(request.example) else None,
+                fillings=next(filled) if self._has_masks(request.example) else None,
             )
             for request in requests
         ]
@@ -206,10 +208,12 @@ class PretrainedAnswering:
         record: Record = {}
         if answer.fillings is not None:
             masks = answer.fillings.masks
-            record["masks"] = [[self._filling_record(each) for each in mask] for mask in masks]
+            record["masks"] = [
+                [self._filling_record(filling) for filling in mask] for mask in masks
+            ]
             if (joint := answer.fillings.joint) is not None:
                 record["joint"] = {
-                    "fillings": [self._filling_record(each) for each in joint.words],
+                    "fillings": [self._filling_record(filling) for filling in joint.words],
                     "order": [mask + 1 for mask in joint.order],
                     "probability": float(f"{joint.probability:.6g}"),
                 }
@@ -302,7 +306,7 @@ def answering_of(
             task=task,
             tokenizer=tokenizer,
             labels=config.labels,
-            room=Room.of_model(
+            limits=ReadingLimits.of_model(
                 config, longest=options.max_length, long=options.truncation, stride=options.stride
             ),
             tuned=_thresholds(task, config, options),
@@ -333,8 +337,8 @@ _THRESHOLD_OPTIONS = {
 def _check_length(options: AnsweringConfig, task: Task[Any] | None) -> None:
     """Raise `ConfigError` for an option that says nothing of how a task reads its texts."""
     if task is None:
-        given = options.max_length, options.truncation, options.stride
-        if given != (None, None, None):
+        options_given = options.max_length, options.truncation, options.stride
+        if options_given != (None, None, None):
             raise ConfigError(
                 "--max-length, --truncation and --stride are for a model fine-tuned for a task",
                 remedy="leave them out",
@@ -352,37 +356,39 @@ def _check_length(options: AnsweringConfig, task: Task[Any] | None) -> None:
         )
 
 
-def _check_thresholds(options: AnsweringConfig, thresholds: Collection[str], this: str) -> None:
+def _check_thresholds(
+    options: AnsweringConfig, thresholds: Collection[str], task_name: str
+) -> None:
     """Raise `ConfigError` for an option that means nothing where there are only `thresholds`."""
     for name, (meant, threshold) in _THRESHOLD_OPTIONS.items():
         if getattr(options, name) is not None and threshold not in thresholds:
             option = f"--{name.replace('_', '-')}"
-            raise ConfigError(f"{option} is for {meant}, and {this}", remedy="leave it out")
+            raise ConfigError(f"{option} is for {meant}, and {task_name}", remedy="leave it out")
 
 
 def _thresholds(task: Task[Any], config: ModelConfig, options: AnsweringConfig) -> Tuned:
     """Return the model's thresholds, or those asked for; `ConfigError` where the task has none."""
     _check_thresholds(options, task.answers.thresholds, f"this is {task.title.lower()}")
-    kept, coverage = Tuned.of_model(config), options.conformal
+    thresholds_, coverage = Tuned.of_model(config), options.conformal
     return Tuned(
         set_threshold=None if coverage is None else set_threshold(config.conformal, coverage),
-        no_answer=kept.no_answer if options.no_answer is None else options.no_answer,
-        min_confidence=kept.min_confidence
+        no_answer=thresholds_.no_answer if options.no_answer is None else options.no_answer,
+        min_confidence=thresholds_.min_confidence
         if options.min_confidence is None
         else options.min_confidence,
     )
 
 
 def task_predictor(
-    task: Task[Any], model: Model, tokenizer: Tokenizer, room: Room
+    task: Task[Any], model: Model, tokenizer: Tokenizer, limits: ReadingLimits
 ) -> Predictor[Any, Any]:
     """Return the predictor by which a network answers for a task."""
     labels = model.config.labels
-    answering = TaskAnswering(task=task, tokenizer=tokenizer, labels=labels, room=room)
+    answering = TaskAnswering(task=task, tokenizer=tokenizer, labels=labels, limits=limits)
     return Predictor(model=model, answering=answering)
 
 
-def tell_unread(first: str, count: int) -> None:
+def print_unread(first: str, count: int) -> None:
     """Say of which rows, the `first` of `count`, not all is read."""
     say(first if count == 1 else f"{first} (the first of {count:,} such rows)")
 

@@ -29,8 +29,8 @@ from bertsmith.tasks.task import (
     Measuring,
     Presentation,
     Reader,
+    ReadingLimits,
     Record,
-    Room,
     Scores,
     Task,
     Tuned,
@@ -52,10 +52,10 @@ def _read(file: Path, reading: Reading, *, labelled: bool) -> Iterator[Choice]:
     return read_choices(file, reading.columns, need_label=labelled, bad=reading.bad_rows)
 
 
-def _settled(file: Path, reading: Reading) -> Reading:
+def _resolve_reading(file: Path, reading: Reading) -> Reading:
     """Return the reading with what numeric labels count from."""
     start = find_label_start(file, reading.columns)
-    return reading.settled(columns=replace(reading.columns, label_start="1" if start else "0"))
+    return reading.with_changes(columns=replace(reading.columns, label_start="1" if start else "0"))
 
 
 def _layout(file: Path, reading: Reading) -> str:
@@ -86,9 +86,9 @@ def _right_options(rows: Sequence[Choice]) -> NDArray[np.int64]:
 # answers
 
 
-def _encode(tokenizer: Tokenizer, rows: Sequence[Choice], room: Room) -> EncodedExamples:
+def _encode(tokenizer: Tokenizer, rows: Sequence[Choice], limits: ReadingLimits) -> EncodedExamples:
     """Encode a question as a unit, its options as pairs with the text."""
-    if room.long == "windows":
+    if limits.long == "windows":
         raise ConfigError(
             "--truncation windows is not for multiple choice", remedy="take head, tail or head+tail"
         )
@@ -96,8 +96,8 @@ def _encode(tokenizer: Tokenizer, rows: Sequence[Choice], room: Room) -> Encoded
         tokenizer,
         [row.text for row in rows for _ in row.choices],
         [option for row in rows for option in row.choices],
-        longest=room.longest,
-        fit=room.long,
+        longest=limits.longest,
+        fit=limits.long,
     ).grouped([len(row.choices) for row in rows])
 
 
@@ -185,8 +185,8 @@ def _prediction(record: Record) -> str:
 def _describe(rows: Sequence[Choice], labels: Labels) -> str:
     """Return the numbers of options."""
     sizes = {len(row.choices) for row in rows}
-    least, most = min(sizes), max(sizes)
-    return f"{least} options each" if least == most else f"{least} to {most} options"
+    fewest, greatest = min(sizes), max(sizes)
+    return f"{fewest} options each" if fewest == greatest else f"{fewest} to {greatest} options"
 
 
 CHOICE = Task(
@@ -198,12 +198,12 @@ CHOICE = Task(
         labelled=partial(_read, labelled=True),
         unlabelled=partial(_read, labelled=False),
         characters=_characters,
-        settled=_settled,
+        resolve=_resolve_reading,
         layout=_layout,
         row_a_record=_row_a_record,
     ),
     identity=_identity,
-    asked=attrgetter("text", "choices"),
+    question_key=attrgetter("text", "choices"),
     answers=Answers(
         encode=_encode, outputs=option_scores, record=_record, thresholds=("min_confidence",)
     ),

@@ -174,7 +174,7 @@ def _lines(row: Example, record: Record, labels: Labels, brief: Brief) -> Iterat
     width = max(map(len, labels))
     text = row.text if row.text_pair is None else f"{row.text} | {row.text_pair}"
     among = (
-        f"  {{{', '.join(found)}}}" if (found := record.get("prediction_set")) is not None else ""
+        f"  {{{', '.join(result)}}}" if (result := record.get("prediction_set")) is not None else ""
     )
     yield f"{_prediction(record):<{width}}  {record['probability']:.3f}{among}  {brief(text)}"
 

@@ -35,7 +35,9 @@ class Reading(Config):
 
         return BadRows(self.on_bad)
 
-    def settled(self, *, columns: Columns | None = None, tags: TagColumns | None = None) -> Reading:
+    def with_changes(
+        self, *, columns: Columns | None = None, tags: TagColumns | None = None
+    ) -> Reading:
         """Return the same with other columns or tags; bad rows are counted together."""
         other = replace(self, columns=columns or self.columns, tags=tags or self.tags)
         vars(other)["bad_rows"] = self.bad_rows

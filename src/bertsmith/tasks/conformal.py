@@ -45,8 +45,8 @@ def conformal_of(right: NDArray[np.float64]) -> Conformal | None:
     """
     examples = len(right)
     # in whole tenths of a percent: 0.57 * 100 is more than 57
-    ranks = [-(-(examples + 1) * round(1000 * each) // 1000) for each in _COVERAGES]
-    coverages = [each for each, rank in zip(_COVERAGES, ranks, strict=True) if rank <= examples]
+    ranks = [-(-(examples + 1) * round(1000 * coverage) // 1000) for coverage in _COVERAGES]
+    coverages = [item for item, rank in zip(_COVERAGES, ranks, strict=True) if rank <= examples]
     if not coverages or np.isnan(right).any():
         return None
     largest, scale = np.sort(right)[::-1], 10**_DIGITS
@@ -68,14 +68,18 @@ def set_threshold(conformal: Conformal | None, coverage: float) -> float:
             "--conformal needs a model that was calibrated on dev, and this one was not",
             remedy="fine-tune it with bertsmith finetune, which calibrates where dev has examples",
         )
-    for each, threshold in zip(conformal.coverages, conformal.thresholds, strict=True):
-        if each >= coverage - 1e-9:
+    for item, threshold in zip(conformal.coverages, conformal.thresholds, strict=True):
+        if item >= coverage - 1e-9:
             return threshold
-    most, needed = conformal.coverages[-1], next(each for each in _COVERAGES if each >= coverage)
-    tenths = round(1000 * needed)
+    highest, next_coverage = (
+        conformal.coverages[-1],
+        next(item for item in _COVERAGES if item >= coverage),
+    )
+    tenths = round(1000 * next_coverage)
     raise ConfigError(
         f"--conformal is {coverage:g}, and the model was calibrated on "
-        f"{counted(conformal.examples, 'dev example')}, which are too few for more than {most:g}",
+        f"{counted(conformal.examples, 'dev example')}, which are too few for more than "
+        f"{highest:g}",
         remedy=f"ask for less, or fine-tune with {-(-tenths // (1000 - tenths)):,} on dev",
     )
 

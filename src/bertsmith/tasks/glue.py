@@ -55,14 +55,14 @@ def _layout(task: GlueTask, file: Path, reading: Reading) -> str:
 
 def _split(file: Path, glue: GlueTask) -> str:
     """Return the split that a file of a task holds, by its name."""
-    found = task_of(file)
-    if found is None or found[0] is not glue:
+    result = task_of(file)
+    if result is None or result[0] is not glue:
         raise ExampleError(
             f"is not a file of {glue.name}",
             where=file,
             remedy=f"name one in a folder called {glue.name}, as GLUE distributes it",
         )
-    return found[1]
+    return result[1]
 
 
 def _task(name: str) -> Task[Any]:

@@ -32,21 +32,21 @@ def require_labels(
     for row in rows:
         for label in labels_of(row):
             if label not in known:
-                what, remedy = mistake(label)
-                raise ExampleError(what, where=row.source, line=row.line, remedy=remedy)
+                problem, remedy = mistake(label)
+                raise ExampleError(problem, where=row.source, line=row.line, remedy=remedy)
 
 
 # examples a text: fewer are several annotators' judgements
 _FEW_TEXTS = 10
 
 
-def order_labels(found: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
-    """The classes in the order that the model will keep.
+def order_labels(results: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Return the classes in the order that the model will keep.
 
     The order of the model that training starts from if it has the same classes, whatever the order
     of the file; otherwise sorted, by value if all are finite numbers.
     """
-    labels = set(found)
+    labels = set(results)
     if labels == set(known):
         return tuple(known)
     values = {label: value_of(label) for label in labels}
@@ -56,25 +56,30 @@ def order_labels(found: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(labels, key=lambda label: (values[label], label)))
 
 
-def check_labels(found: Sequence[str], where: str) -> None:
+def check_labels(results: Sequence[str], where: str) -> None:
     """Raise `ExampleError` for labels that are hardly classes, or one number in two spellings."""
-    counts = Counter(found)
-    alone = sum(count == 1 for count in counts.values())
-    if len(found) > 2 and (alone == len(found) or (len(found) >= 10 and 2 * alone > len(found))):
-        what = (
+    counts = Counter(results)
+    singles = sum(count == 1 for count in counts.values())
+    if len(results) > 2 and (
+        singles == len(results) or (len(results) >= 10 and 2 * singles > len(results))
+    ):
+        problem = (
             "gives every example a label of its own"
-            if alone == len(found)
-            else f"{alone:,} of {len(found):,} labels occur once only, such as {found[0][:40]!r}"
+            if singles == len(results)
+            else f"{singles:,} of {len(results):,} labels occur once only, such as "
+            f"{results[0][:40]!r}"
         )
         remedy = "name the column with --label-column: there must be several examples of a class"
-        raise ExampleError(what, where=where, remedy=remedy)
+        raise ExampleError(problem, where=where, remedy=remedy)
     spelled: dict[float, str] = {}
     for label in counts:
-        other = spelled.setdefault(value_of(label), label)
-        if other != label and math.isfinite(value_of(label)):
-            what = f"the labels {other!r} and {label!r} are one number written in two ways"
+        first_spelling = spelled.setdefault(value_of(label), label)
+        if first_spelling != label and math.isfinite(value_of(label)):
+            problem = (
+                f"the labels {first_spelling!r} and {label!r} are one number written in two ways"
+            )
             remedy = "write them alike: labels are classes by their spelling"
-            raise ExampleError(what, where=where, remedy=remedy)
+            raise ExampleError(problem, where=where, remedy=remedy)
 
 
 def value_of(label: str) -> float:
@@ -100,20 +105,20 @@ def check_texts(rows: Sequence[Example], labels: Sequence[str]) -> None:
         )
 
 
-def unknown_label(label: str, known: Sequence[str], knower: str) -> str:
-    """Return what is known in place of an unknown label, for a remedy; `knower` is with a verb."""
-    same = [other for other in known if value_of(other) == value_of(label)]
-    if same:
-        return f"{same[0]!r} is the same number: write both alike"
+def unknown_label(label: str, known: Sequence[str], subject: str) -> str:
+    """Return what is known in place of an unknown label, for a remedy; `subject` is with a verb."""
+    alternatives = [other for other in known if value_of(other) == value_of(label)]
+    if alternatives:
+        return f"{alternatives[0]!r} is the same number: write both alike"
     folded = [other for other in known if other.casefold() == label.casefold()]
     if folded:
         return f"{folded[0]!r} is written otherwise: write both alike"
-    return f"{knower} {', '.join(known[:10])}" + (", ..." if len(known) > 10 else "")
+    return f"{subject} {', '.join(known[:10])}" + (", ..." if len(known) > 10 else "")
 
 
-def count_labels(found: Iterable[str], labels: tuple[str, ...]) -> str:
-    """Labels with how often they are found, the first ten."""
-    counts = Counter(found)
+def count_labels(results: Iterable[str], labels: tuple[str, ...]) -> str:
+    """Return labels with how often they are found, the first ten."""
+    counts = Counter(results)
     shown = ", ".join(f"{label} {counts[label]:,}" for label in labels[:10])
     return shown + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
 
@@ -123,12 +128,12 @@ def absent_labels(task: Task[R], rows: Sequence[R], labels: Labels) -> str:
 
     Of tags of entities, the types.
     """
-    known, present = labels, {label for row in rows for label in task.labels.of_row(row)}
+    known_labels, present = labels, {label for row in rows for label in task.labels.of_row(row)}
     if task.measuring.by_type is not None and names_entities(labels):
-        known, present = _types_of(labels), set(_types_of(present))
+        known_labels, present = _types_of(labels), set(_types_of(present))
     elif not task.labels.has_classes:
         return ""
-    absent = [label for label in known if label not in present]
+    absent = [label for label in known_labels if label not in present]
     shown = ", ".join(map(repr, absent[:10]))
     return shown + (f" and {len(absent) - 10} more" if len(absent) > 10 else "")
 
@@ -206,10 +211,11 @@ def confidence_for(right: Right, confidences: Confidences, accuracy: float) -> f
 
 def abstention_note(right: Right, confidences: Confidences, threshold: float, unit: str) -> str:
     """Return what a threshold does to rows: how many are answered, how many of these are right."""
-    given = confidences >= threshold
-    if not given.any():
+    answered = confidences >= threshold
+    if not answered.any():
         return f"no answer has a probability of {threshold:.4f} or more: none is given"
     return (
         f"answers are given where the probability is at least {threshold:.4f}: to "
-        f"{100 * given.mean():.2f} % of the {unit}, {100 * right[given].mean():.2f} % of them right"
+        f"{100 * answered.mean():.2f} % of the {unit}, {100 * right[answered].mean():.2f} % of "
+        "them right"
     )

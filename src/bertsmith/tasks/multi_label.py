@@ -42,8 +42,8 @@ from bertsmith.tasks.whole_texts import (
     text_inputs,
     text_reader,
 )
+from bertsmith.text.examples.detection import label_separator
 from bertsmith.text.examples.example import Example
-from bertsmith.text.examples.recognising import label_separator
 
 _THRESHOLD = 0.5
 """The probability above which a label is predicted."""
@@ -66,17 +66,17 @@ def flags_of(rows: Sequence[Example], labels: Labels) -> NDArray[np.bool_]:
 # reading
 
 
-def _settled(file: Path, reading: Reading) -> Reading:
+def _resolve_reading(file: Path, reading: Reading) -> Reading:
     """Return the reading with what stands between labels decided."""
     separator = label_separator(file, reading.columns)
-    return reading.settled(columns=replace(reading.columns, label_separator=separator))
+    return reading.with_changes(columns=replace(reading.columns, label_separator=separator))
 
 
 def _layout(file: Path, reading: Reading) -> str:
     """Return the columns, and what stands between labels if that is a comma or semicolon."""
     separator = reading.columns.label_separator
-    between = "" if separator in ("auto", "|") else f", labels between {separator!r}"
-    return describe_texts("classes", file, reading) + between
+    separator_note = "" if separator in ("auto", "|") else f", labels between {separator!r}"
+    return describe_texts("classes", file, reading) + separator_note
 
 
 # labels
@@ -90,9 +90,9 @@ def _names(rows: Sequence[Example], known: Sequence[str]) -> Labels:
         remedy = "name the label's column with --label-column"
         raise ExampleError("no example has a label", where=where, remedy=remedy)
     if len({frozenset(labels_of(row)) for row in rows}) == 1:
-        what = f"every example has the same labels: {', '.join(labels[:10])}"
+        problem = f"every example has the same labels: {', '.join(labels[:10])}"
         remedy = "give examples without them too, or name the label's column with --label-column"
-        raise ExampleError(what, where=where, remedy=remedy)
+        raise ExampleError(problem, where=where, remedy=remedy)
     check_labels([label for row in rows for label in labels_of(row)], where)
     check_texts(rows, labels)
     return labels
@@ -132,10 +132,12 @@ def _objective(rows: Sequence[Example], labels: Labels, settings: LabelLoss) -> 
     """Return binary cross-entropy; balanced, each label's rows with it weigh as those without."""
     weights: tuple[float, ...] = ()
     if settings.class_weights == "balanced":
-        there = flags_of(rows, labels).mean(0)
+        frequencies = flags_of(rows, labels).mean(0)
         # a label that none has, or all have, as if one row were otherwise
-        least = 1 / len(rows)
-        weights = tuple((np.maximum(1 - there, least) / np.maximum(there, least)).tolist())
+        smallest = 1 / len(rows)
+        weights = tuple(
+            (np.maximum(1 - frequencies, smallest) / np.maximum(frequencies, smallest)).tolist()
+        )
     term = MultiLabel(smoothing=settings.label_smoothing, weights=weights)
     return Objective(terms={"classify": term})
 
@@ -194,7 +196,7 @@ MULTI_LABEL = Task(
     name="multi-label",
     title="Multi-label classification",
     head="classes",
-    reader=replace(text_reader("classes"), settled=_settled, layout=_layout),
+    reader=replace(text_reader("classes"), resolve=_resolve_reading, layout=_layout),
     labels=Labelling(
         names=_names, of_row=labels_of, check=partial(check_rows, labels_of), picked=_picked
     ),

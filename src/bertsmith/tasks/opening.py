@@ -15,7 +15,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import say
 from bertsmith.engine.config import FULL_PRECISION, EngineConfig, FeatureConfig
 from bertsmith.engine.devices import device_named
-from bertsmith.engine.features import Features, TextFeatures, for_model, width
+from bertsmith.engine.features import Features, TextFeatures, resolve_pooling, width
 from bertsmith.engine.predictor import ROWS, Predictor, windows
 from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.hub.models import model_folder
@@ -101,12 +101,14 @@ def open_embedder(
         if prompt is not None:
             raise ConfigError("only a sentence-transformers folder has prompts", where=folder)
     else:
-        unused = [each for each, text in settings.prompts.items() if text]
+        unused = [item for item, text in settings.prompts.items() if text]
         if unused and prompt is None and settings.default_prompt is None:
             say(f"{folder}: no prompt is used; it has {', '.join(unused)} (--prompt)")
     prepared, tokenizer = loaded or open_model(folder, device_named(device), engine)
-    config, after = folder_features(config, prepared.model, settings, prompt=prompt, where=folder)
-    return Embedder(engine=prepared, tokenizer=tokenizer, config=config, after=after)
+    config, layers_after = folder_features(
+        config, prepared.model, settings, prompt=prompt, where=folder
+    )
+    return Embedder(engine=prepared, tokenizer=tokenizer, config=config, after=layers_after)
 
 
 def folder_features(
@@ -125,7 +127,7 @@ def folder_features(
     if settings is not None:
         after = settings.after if config.pool == "auto" else ()
         config = _by_folder(config, settings, prompt)
-    config = for_model(config, model)
+    config = resolve_pooling(config, model)
     _check_width(model, config, after, where)
     return config, after
 
@@ -133,9 +135,9 @@ def folder_features(
 def _by_folder(
     config: FeatureConfig, settings: SentenceSettings, prompt: str | None
 ) -> FeatureConfig:
-    """The config with what the folder says where nothing else is asked for."""
+    """Return the config with what the folder says where nothing else is asked for."""
     pool = "+".join(settings.pool) if config.pool == "auto" else config.pool
-    limits = [each for each in (config.max_length, settings.longest) if each is not None]
+    limits = [item for item in (config.max_length, settings.longest) if item is not None]
     return replace(
         config,
         pool=pool,
@@ -151,16 +153,16 @@ def _check_width(
     after: tuple[AfterPooling, ...],
     folder: str | Path,
 ) -> None:
-    found = width(model, config)
+    result = width(model, config)
     for layer in after:
         if isinstance(layer, Dense):
-            if layer.inputs != found:
+            if layer.inputs != result:
                 raise ConfigError(
-                    f"vectors are {found} wide, and the folder's Dense takes {layer.inputs}",
+                    f"vectors are {result} wide, and the folder's Dense takes {layer.inputs}",
                     where=folder,
                     remedy="take the last layer, or name a pooling",
                 )
-            found = layer.outputs
+            result = layer.outputs
 
 
 def vectors(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -170,5 +172,5 @@ def vectors(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
         Example(text=text, text_pair=None, label=None, source="texts", line=line)
         for line, text in enumerate(texts, start=1)
     )
-    rows = [each.vectors for each in embedder.features(examples)]
+    rows = [features.vectors for features in embedder.features(examples)]
     return np.stack(rows) if rows else np.zeros((0, embedder.width), np.float32)

@@ -45,9 +45,9 @@ from bertsmith.text.examples.example import Example
 
 NUMBER = ("number",)
 # of float32, in the spread of the numbers that are learned
-_FEWEST_STEPS = 4
+_MIN_STEPS = 4
 # of the numbers that are shown with all figures before the point
-_LONGEST = 1e15
+_MAX_PLAIN_NUMBER = 1e15
 
 
 def numbers_of(rows: Sequence[Example]) -> NDArray[np.float64]:
@@ -77,8 +77,8 @@ def _names(rows: Sequence[Example], known: Sequence[str]) -> Labels:
     numbers = numbers_of(rows)
     # a model answers in float32, whose numbers lie so far apart at this size
     step = float(np.spacing(np.abs(numbers).max().astype(np.float32)))
-    if numbers.std() < _FEWEST_STEPS * step:
-        low, high = (_figures(each, 15) for each in (numbers.min(), numbers.max()))
+    if numbers.std() < _MIN_STEPS * step:
+        low, high = (_figures(number, 15) for number in (numbers.min(), numbers.max()))
         raise ExampleError(
             f"has numbers that differ too little for their size, {low} to {high}",
             where=rows[0].source,
@@ -164,14 +164,14 @@ def _prediction(record: Record) -> str:
 def _describe(rows: Sequence[Example], labels: Labels) -> str:
     """Return the range of the numbers."""
     numbers = numbers_of(rows)
-    low, high = (_figures(each, 6) for each in (numbers.min(), numbers.max()))
+    low, high = (_figures(number, 6) for number in (numbers.min(), numbers.max()))
     return f"{low} to {high}, on average {_figures(numbers.mean(), 3)}"
 
 
 def _figures(number: float, significant: int) -> str:
     """Return a number with so many significant figures, and all of those before the point."""
-    whole = 10.0**significant <= abs(number) < _LONGEST
-    return f"{number:z.0f}" if whole else f"{number:z.{significant}g}"
+    in_full = 10.0**significant <= abs(number) < _MAX_PLAIN_NUMBER
+    return f"{number:z.0f}" if in_full else f"{number:z.{significant}g}"
 
 
 REGRESSION = Task(

@@ -15,7 +15,7 @@ from bertsmith.tasks.glue import GLUE
 from bertsmith.tasks.table import TASKS
 from bertsmith.tasks.task import Task
 from bertsmith.text.config import Columns
-from bertsmith.text.examples.recognising import recognise
+from bertsmith.text.examples.detection import recognise
 
 # a pair of texts has a class as a single text has
 _SAME = {"pair": "classify"}
@@ -28,9 +28,9 @@ def task_for(file: Path, name: str | None, reading: Reading) -> tuple[Task[Any],
     """
     if name is not None:
         return task_named(_SAME.get(name, name)), ""
-    found = recognise(file, reading.columns, reading.tags)
-    task = task_named(found.glue or _SAME.get(found.task, found.task))
-    return task, f"task: {found.task} ({found.reason}); --task names another"
+    result = recognise(file, reading.columns, reading.tags)
+    task = task_named(result.glue or _SAME.get(result.task, result.task))
+    return task, f"task: {result.task} ({result.reason}); --task names another"
 
 
 def task_named(name: str) -> Task[Any]:
@@ -61,26 +61,26 @@ def pick_classes(
         raise ConfigError(
             f"{task.name} has no classes to pick from", remedy="leave out --classes and --exclude"
         )
-    kept = task.labels.picked(rows, wanted)
+    picked = task.labels.picked(rows, wanted)
     present = dict.fromkeys(label for row in rows for label in task.labels.of_row(row))
     for name in named:
         if name not in present and name not in known:
-            there = ", ".join(sorted({*present, *known})[:30])
-            raise ConfigError(f"there is no class {name!r}", remedy=f"the classes are: {there}")
-    if not kept:
+            available = ", ".join(sorted({*present, *known})[:30])
+            raise ConfigError(f"there is no class {name!r}", remedy=f"the classes are: {available}")
+    if not picked:
         raise ConfigError(
             "no example of the chosen classes is left",
             where=rows[0].source,
             remedy="change --classes or --exclude",
         )
-    return kept
+    return picked
 
 
 ROWS = 2
-_LONGEST = 600
+_MAX_LENGTH = 600
 
 
-def tell_rows(task: Task[Any], rows: Sequence[Any], file: Path, reading: Reading) -> None:
+def print_rows(task: Task[Any], rows: Sequence[Any], file: Path, reading: Reading) -> None:
     """Print how a file was read, and two of its rows part by part."""
     width = shutil.get_terminal_size().columns
     for line in preview(task, rows, task.reader.layout(file, reading), file, width):
@@ -93,15 +93,17 @@ def preview(task: Task[Any], rows: Sequence[Any], layout: str, file: Path, width
     The second row is the first one with a different label, if there is one.
     """
     truth = task.present.truth(rows[0])
-    other = [row for row in rows[1:] if task.present.truth(row) != truth][:1] or list(rows[1:ROWS])
-    shown = [rows[0], *other]
+    different = [row for row in rows[1:] if task.present.truth(row) != truth][:1] or list(
+        rows[1:ROWS]
+    )
+    shown = [rows[0], *different]
     parts = [task.present.labelled_parts(row) for row in shown]
     names = max(len(name) for texts in parts for name in texts)
-    lines = [f"{printable(file.name)}: {printable(layout or task.unit, _LONGEST)}"]
+    lines = [f"{printable(file.name)}: {printable(layout or task.unit, _MAX_LENGTH)}"]
     for row, texts in zip(shown, parts, strict=True):
-        place = f"line {row.line}"
+        location = f"line {row.line}"
         for name, text in texts.items():
-            beginning = f"  {place:<11} {name:<{names}}  "
+            beginning = f"  {location:<11} {name:<{names}}  "
             lines.append(beginning + printable(text, max(width - len(beginning), 20)))
-            place = ""
+            location = ""
     return lines

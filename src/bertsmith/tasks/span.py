@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.batches.examples import EncodedExamples
-from bertsmith.batches.fitting import encode_pair, second_begins, window_of
+from bertsmith.batches.truncation import encode_pair, second_begins, window_of
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.printable import counted
 from bertsmith.engine.answers import Candidate, candidates, span_logits
@@ -34,9 +34,9 @@ from bertsmith.tasks.task import (
     Measuring,
     Presentation,
     Reader,
+    ReadingLimits,
     Record,
     Right,
-    Room,
     Scores,
     Task,
     Tuned,
@@ -85,8 +85,8 @@ def _names(rows: Sequence[Question], known: Sequence[str]) -> Labels:
 # encoding
 
 # as in the original code
-_LONGEST_QUESTION = 64
-_SHORTEST_CONTEXT = 8
+_MAX_QUESTION_LENGTH = 64
+_MIN_CONTEXT_LENGTH = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,17 +106,19 @@ class ContextWindows:
     asked: int
 
 
-def encode_questions(tokenizer: Tokenizer, rows: Sequence[Question], room: Room) -> EncodedExamples:
+def encode_questions(
+    tokenizer: Tokenizer, rows: Sequence[Question], limits: ReadingLimits
+) -> EncodedExamples:
     """Encode a window of the context with the question as a unit; the sidecar: `ContextWindows`.
 
     Questions keep their first 64 tokens. Raises `ConfigError` where there is no room for one.
     """
-    free = room.longest - tokenizer.specials_around(pair=True)
-    most = min(_LONGEST_QUESTION, free - _SHORTEST_CONTEXT)
-    if most < 1:
+    free = limits.longest - tokenizer.specials_around(pair=True)
+    max_question = min(_MAX_QUESTION_LENGTH, free - _MIN_CONTEXT_LENGTH)
+    if max_question < 1:
         raise ConfigError(
-            f"longest is {room.longest}",
-            remedy=f"question and context need at least {room.longest + 1 - most} tokens",
+            f"longest is {limits.longest}",
+            remedy=f"question and context need at least {limits.longest + 1 - max_question} tokens",
         )
     windows, sidecar, cut = [], [], []
     contexts: dict[str, Encoding] = {}
@@ -125,25 +127,25 @@ def encode_questions(tokenizer: Tokenizer, rows: Sequence[Question], room: Room)
             # questions of one context stand in a row
             contexts = {row.context: tokenizer.encode_spans(row.context)}
         context = contexts[row.context]
-        (whole,) = tokenizer.encode([row.question])
-        question = whole[:most]
+        (encoded_questions,) = tokenizer.encode([row.question])
+        question = encoded_questions[:max_question]
         inner = free - len(question)
-        begins, window = window_of(len(context), inner, min(room.overlap, inner // 2))
+        begins, window = window_of(len(context), inner, min(limits.overlap, inner // 2))
         parts = [slice(begin, begin + inner) for begin in begins]
         windows.append(
             [
-                encode_pair(tokenizer, question, context.ids[part], longest=room.longest)
+                encode_pair(tokenizer, question, context.ids[part], longest=limits.longest)
                 for part in parts
             ]
         )
-        cut.append(len(question) < len(whole))
+        cut.append(len(question) < len(encoded_questions))
         sidecar.append(
             ContextWindows(
                 context=context,
                 offset=second_begins(tokenizer, len(question)),
                 begins=begins,
                 own=[window[part] == number for number, part in enumerate(parts)],
-                question=len(whole),
+                question=len(encoded_questions),
                 asked=len(question),
             )
         )
@@ -201,9 +203,9 @@ def _decode(
     assert isinstance(sidecar, ContextWindows)
     spans: list[Candidate] = []
     none = math.inf
-    for logits, begin, own in zip(outputs, sidecar.begins, sidecar.own, strict=True):
-        inner = logits[sidecar.offset : sidecar.offset + len(own)]
-        spans += candidates(inner, begin, own)
+    for logits, begin, best_seen in zip(outputs, sidecar.begins, sidecar.own, strict=True):
+        inner = logits[sidecar.offset : sidecar.offset + len(best_seen)]
+        spans += candidates(inner, begin, best_seen)
         none = min(none, float(logits[0].sum()))
     best = sorted(spans, key=lambda each: -each.score)[:_NBEST]
     doubt = none - best[0].score if best else math.inf
@@ -212,10 +214,10 @@ def _decode(
 
 def _texts(row: Question, context: Encoding, best: Sequence[Candidate]) -> tuple[Answer, ...]:
     """Return spans as pieces of the context; of two with the same text, the better one."""
-    shares = _softmax([each.score for each in best])
+    shares = _softmax([candidate.score for candidate in best])
     answers: dict[str, Answer] = {}
-    for each, share in zip(best, shares, strict=True):
-        start, end = int(context.starts[each.first]), int(context.ends[each.last])
+    for item, share in zip(best, shares, strict=True):
+        start, end = int(context.starts[item.first]), int(context.ends[item.last])
         text = row.context[start:end]
         answers.setdefault(text, Answer(text, start, end, share))
     return tuple(answers.values())
@@ -230,7 +232,7 @@ def _softmax(scores: Sequence[float]) -> list[float]:
 
 def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # noqa: ANN401
     """Return the best answer with its characters, the next best, and the doubt."""
-    best = [_json(each) for each in answer.best[:top]]
+    best = [_json(span) for span in answer.best[:top]]
     silent = not best or (tuned.no_answer is not None and answer.doubt > tuned.no_answer)
     first = {"answer": "", "start": 0, "end": 0, "probability": 0.0} if silent else best[0]
     return {**first, "doubt": round(min(answer.doubt, 1e9), 6), "n_best": best}
@@ -253,8 +255,8 @@ def _targets(rows: Sequence[Question], labels: Labels, encoded: EncodedExamples)
     positions = []
     for row, windows in zip(rows, encoded.sidecar, strict=True):
         answer = _answer(windows.context, row)
-        for begin, own in zip(windows.begins, windows.own, strict=True):
-            positions.append(_positions(answer, begin, len(own), windows.offset))
+        for begin, best_seen in zip(windows.begins, windows.own, strict=True):
+            positions.append(_positions(answer, begin, len(best_seen), windows.offset))
     return encoded.labelled("span", np.array(positions, np.int64).reshape(-1, 2))
 
 
@@ -453,7 +455,7 @@ SPAN = Task(
     labels=Labelling(names=_names),
     # the questions of a context
     identity=_identity,
-    asked=attrgetter("question", "context"),
+    question_key=attrgetter("question", "context"),
     answers=Answers(
         encode=encode_questions,
         outputs=span_logits,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.batches.examples import EncodedExamples
-from bertsmith.batches.fitting import encode_pair, window_of
+from bertsmith.batches.truncation import encode_pair, window_of
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.printable import counted
 from bertsmith.engine.answers import tag_probabilities
@@ -34,19 +34,19 @@ from bertsmith.tasks.task import (
     Measuring,
     Presentation,
     Reader,
+    ReadingLimits,
     Record,
     Right,
-    Room,
     Scores,
     Task,
     Tuned,
 )
+from bertsmith.text.examples.detection import columns_of_tags
 from bertsmith.text.examples.example import Example, folded
 from bertsmith.text.examples.formats.conll import joining_sign, read_tagged, tag_scheme
 from bertsmith.text.examples.formats.conll_columns import has_names
 from bertsmith.text.examples.formats.tag_tables import described_tag_table, recognise_tag_table
 from bertsmith.text.examples.reading import read_examples
-from bertsmith.text.examples.recognising import columns_of_tags
 from bertsmith.text.examples.tagged import Entity, Tagged, entities_of, names_entities, words_of
 from bertsmith.text.opening import kind_of
 from bertsmith.text.tables import DELIMITED, JSON, TABLES
@@ -71,8 +71,8 @@ def _read(file: Path, reading: Reading, *, labelled: bool) -> Iterator[Tagged]:
 def _unlabelled(file: Path, reading: Reading) -> Iterator[Tagged]:
     """Yield the raw texts of a table, or sentences in columns."""
     kind, tags = kind_of(file), reading.tags
-    known = tags.layout != "auto" or tags.sign or _words_in_rows(file, reading)
-    if kind in TABLES and kind not in JSON and not known:
+    is_laid_out_ = tags.layout != "auto" or tags.sign or _words_in_rows(file, reading)
+    if kind in TABLES and kind not in JSON and not is_laid_out_:
         rows = read_examples(file, reading.columns, need_label=False, bad=reading.bad_rows)
         return map(raw_text, rows)
     return _read(file, reading, labelled=False)
@@ -95,15 +95,15 @@ def _words_in_rows(file: Path, reading: Reading) -> bool:
     """Return whether a table has a word per row, where it may also have a text per row."""
     if reading.tags.layout == "columns" and kind_of(file) in DELIMITED:
         return True
-    found = recognise_tag_table(file, reading.columns, reading.tags, need_tags=False)
-    return found is not None
+    result = recognise_tag_table(file, reading.columns, reading.tags, need_tags=False)
+    return result is not None
 
 
-def _settled(file: Path, reading: Reading) -> Reading:
+def _resolve_reading(file: Path, reading: Reading) -> Reading:
     """Return the reading with the tags as they are, where those of a file have no scheme."""
     if tag_scheme(file, reading.tags, reading.columns) != "plain":
         return reading
-    return reading.settled(tags=replace(reading.tags, scheme="plain"))
+    return reading.with_changes(tags=replace(reading.tags, scheme="plain"))
 
 
 def _reads_lines(file: str, reading: Reading) -> bool:
@@ -124,19 +124,19 @@ def _row_a_record(file: Path, reading: Reading) -> bool:
 def _layout(file: Path, reading: Reading) -> str:
     """Return the columns of words and tags, and how the tags are read."""
     scheme = tag_scheme(file, reading.tags, reading.columns)
-    how = "tags as they are" if scheme == "plain" else f"entities in {scheme.upper()}"
+    tag_note = "tags as they are" if scheme == "plain" else f"entities in {scheme.upper()}"
     if sign := joining_sign(file, reading.tags, reading.columns.encoding):
-        return f"sentences of word{sign}TAG: {how}"
+        return f"sentences of word{sign}TAG: {tag_note}"
     if kind_of(file) in JSON:
-        return f"{kind_of(file)[1:].upper()}: {how}"
+        return f"{kind_of(file)[1:].upper()}: {tag_note}"
     if kind_of(file) == ".conllu":
-        return f"CoNLL-U: {how}"
+        return f"CoNLL-U: {tag_note}"
     if kind_of(file) in DELIMITED:
-        return f"{described_tag_table(file, reading.columns, reading.tags)}; {how}"
+        return f"{described_tag_table(file, reading.columns, reading.tags)}; {tag_note}"
     columns = (reading.tags.word, reading.tags.tag)
-    word, tag = ("the last column" if each == -1 else f"column {each}" for each in columns)
+    word, tag = ("the last column" if column == -1 else f"column {column}" for column in columns)
     named = " below their names" if has_names(file, reading.columns.encoding) else ""
-    return f"columns{named}: word is {word}, tag is {tag}, {how}"
+    return f"columns{named}: word is {word}, tag is {tag}, {tag_note}"
 
 
 def _characters(row: Tagged) -> int:
@@ -165,10 +165,10 @@ def _names(rows: Sequence[Tagged], known: Sequence[str]) -> Labels:
 def _check_tags(rows: Sequence[Tagged], labels: Labels) -> None:
     """Raise `ExampleError` for tags most of which occur once: these are words."""
     counts = Counter(tag for row in rows for tag in tags_of(row))
-    once = [label for label in labels if counts[label] == 1]
-    if len(labels) >= _MANY_TAGS and 2 * len(once) > len(labels):
+    singles = [label for label in labels if counts[label] == 1]
+    if len(labels) >= _MANY_TAGS and 2 * len(singles) > len(labels):
         raise ExampleError(
-            f"has {len(labels):,} tags, most of them once only, such as {once[-1][:40]!r}",
+            f"has {len(labels):,} tags, most of them once only, such as {singles[-1][:40]!r}",
             where=rows[0].source,
             remedy="name the columns of words and tags, from 0, as in --tags.word 1 --tags.tag 0",
         )
@@ -176,8 +176,8 @@ def _check_tags(rows: Sequence[Tagged], labels: Labels) -> None:
 
 def _check(train: Sequence[Tagged], dev: Sequence[Tagged], labels: Labels) -> None:
     """Raise `ExampleError` for a tag to be measured that is none of those learned."""
-    there = f"the training sentences have {', '.join(labels[:20])}"
-    require_labels(dev, tags_of, labels, lambda tag: (f"unknown tag {tag!r}", there))
+    known = f"the training sentences have {', '.join(labels[:20])}"
+    require_labels(dev, tags_of, labels, lambda tag: (f"unknown tag {tag!r}", known))
 
 
 def _numbers(rows: Sequence[Tagged], labels: Labels) -> list[NDArray[np.int64]]:
@@ -200,29 +200,31 @@ class WordWindows:
     inside: list[int]
 
 
-def encode_words(tokenizer: Tokenizer, rows: Sequence[Tagged], room: Room) -> EncodedExamples:
+def encode_words(
+    tokenizer: Tokenizer, rows: Sequence[Tagged], limits: ReadingLimits
+) -> EncodedExamples:
     """Encode a window as a unit; each word is asked in one, at its first piece.
 
     A word without any piece, of signs that the tokenizer drops, is asked nowhere. `WordWindows` are
     the sidecar.
     """
     windows, sidecar, places = [], [], []
-    inner = room.longest - 2
+    inner = limits.longest - 2
     for row in rows:
         encoded = tokenizer.encode_spans(row.text)
         first, inside = _first_pieces(encoded, row)
-        asked = np.flatnonzero(first >= 0)
-        at = first[asked]
-        begins, window = window_of(len(encoded), inner, room.overlap)
+        with_pieces = np.flatnonzero(first >= 0)
+        first_pieces = first[with_pieces]
+        begins, window = window_of(len(encoded), inner, limits.overlap)
         words = []
         for number, begin in enumerate(begins):
-            here = slice(*np.searchsorted(at, (begin, begin + inner)).tolist())
-            words.append(asked[here][window[at[here]] == number])
+            here = slice(*np.searchsorted(first_pieces, (begin, begin + inner)).tolist())
+            words.append(with_pieces[here][window[first_pieces[here]] == number])
             places.append(first[words[-1]] - begin + 1)
         windows.append(
             [
                 encode_pair(
-                    tokenizer, encoded.ids[begin : begin + inner], None, longest=room.longest
+                    tokenizer, encoded.ids[begin : begin + inner], None, longest=limits.longest
                 )
                 for begin in begins
             ]
@@ -240,9 +242,9 @@ def _first_pieces(encoded: Encoding, row: Tagged) -> tuple[NDArray[np.int64], li
     ends = np.array([end for _, end in row.words])
     # a piece may begin with a blank before the word, or be empty in the text
     piece = np.searchsorted(encoded.ends, starts, side="right")
-    there = piece < len(encoded)
-    there[there] = encoded.starts[piece[there]] < ends[there]
-    first[there] = piece[there]
+    has_piece = piece < len(encoded)
+    has_piece[has_piece] = encoded.starts[piece[has_piece]] < ends[has_piece]
+    first[has_piece] = piece[has_piece]
     inside = [
         word for word in range(1, len(first)) if first[word] >= 0 and first[word] == first[word - 1]
     ]
@@ -280,12 +282,12 @@ def _decode(
             best = int(share.argmax())
             tags[word], probabilities[word] = labels[best], share[best]
     for word in sidecar.inside:
-        tags[word] = _gone_on(tags[word - 1])
+        tags[word] = _continuation_tag(tags[word - 1])
         probabilities[word] = probabilities[word - 1]
     return TagAnswer(row, tuple(tags), probabilities)
 
 
-def _gone_on(tag: str) -> str:
+def _continuation_tag(tag: str) -> str:
     """Return the tag of what goes on with a word of some tag."""
     return f"I{tag[1:]}" if tag == "B" or tag.startswith("B-") else tag
 
@@ -307,13 +309,13 @@ def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # n
                 "end": entity.end,
                 "label": entity.label,
                 "text": row.text[entity.start : entity.end],
-                "probability": _least(answer.probabilities[inside]),
+                "probability": _least_confident(answer.probabilities[inside]),
             }
         )
-    return {"entities": entities, "probability": _least(answer.probabilities)}
+    return {"entities": entities, "probability": _least_confident(answer.probabilities)}
 
 
-def _least(probabilities: NDArray[np.float32]) -> float:
+def _least_confident(probabilities: NDArray[np.float32]) -> float:
     """Return the smallest probability of the words that were read, 0 if there are none."""
     read = probabilities[~np.isnan(probabilities)]
     return round(float(read.min()), 6) if len(read) else 0.0
@@ -325,7 +327,9 @@ def _least(probabilities: NDArray[np.float32]) -> float:
 def _targets(rows: Sequence[Tagged], labels: Labels, encoded: EncodedExamples) -> EncodedExamples:
     """Return each window with the tags of the words that are asked in it."""
     numbers = zip(_numbers(rows, labels), encoded.sidecar, strict=True)
-    return encoded.labelled("tag", [own[words] for own, each in numbers for words in each.words])
+    return encoded.labelled(
+        "tag", [row_tags[words] for row_tags, item in numbers for words in item.words]
+    )
 
 
 def _objective(rows: Sequence[Tagged], labels: Labels, settings: LabelLoss) -> Objective:
@@ -399,7 +403,7 @@ def _commonest_tags(
         for (start, end), tag in zip(row.words, tags_of(row), strict=True):
             counts[row.text[start:end]][tag] += 1
     every = sum(counts.values(), Counter[str]())
-    best = {word: each.most_common(1)[0][0] for word, each in counts.items()}
+    best = {word: count.most_common(1)[0][0] for word, count in counts.items()}
     usual = every.most_common(1)[0][0]
     answers = [
         TagAnswer(
@@ -419,12 +423,12 @@ def _commonest_tags(
 def _lines(row: Tagged, record: Record, labels: Labels, brief: Brief) -> Iterator[str]:
     """Yield the text, and below it its entities; or its words with their tags."""
     if not names_entities(labels):
-        yield " ".join(f"{each['word']}/{each['tag']}" for each in record["words"])
+        yield " ".join(f"{word['word']}/{word['tag']}" for word in record["words"])
         return
     yield brief(row.text)
-    for each in record["entities"]:
-        place = f"{each['start']}-{each['end']}"
-        yield f"    {place:>11}  {each['label']}  {brief(each['text'])}"
+    for entity in record["entities"]:
+        location = f"{entity['start']}-{entity['end']}"
+        yield f"    {location:>11}  {entity['label']}  {brief(entity['text'])}"
 
 
 def _inputs(row: Tagged) -> dict[str, Any]:
@@ -448,7 +452,7 @@ def _truth(row: Tagged) -> str:
 def _prediction(record: Record) -> str:
     """Return the predicted entities, or tags."""
     if "words" in record:
-        return " ".join(each["tag"] for each in record["words"])
+        return " ".join(word["tag"] for word in record["words"])
     return ", ".join(f"{e['text']} {e['label']}" for e in record["entities"]) or "-"
 
 
@@ -476,7 +480,7 @@ TAG = Task(
         labelled=partial(_read, labelled=True),
         unlabelled=_unlabelled,
         characters=_characters,
-        settled=_settled,
+        resolve=_resolve_reading,
         layout=_layout,
         of_text=raw_text,
         reads_lines=_reads_lines,

@@ -66,7 +66,7 @@ R = TypeVar("R", bound=Row)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room(Config):
+class ReadingLimits(Config):
     """The part of a text that is read at once, and the treatment of the rest."""
 
     longest: int
@@ -98,8 +98,8 @@ class Room(Config):
         longest: int | None = None,
         long: Fit | None = None,
         stride: int | None = None,
-    ) -> Room:
-        """The limits a model answers with: those given, else those it was trained with.
+    ) -> ReadingLimits:
+        """Return the limits a model answers with: those given, else those it was trained with.
 
         Of a model that says nothing of its training: all that it can read, from the beginning.
         """
@@ -143,7 +143,7 @@ Threshold = Literal["no_answer", "min_confidence"]
 # the defaults of parts: module-level functions, since tasks are sent to worker processes
 
 
-def _as_given(file: Path, reading: Reading) -> Reading:
+def _unchanged(file: Path, reading: Reading) -> Reading:
     return reading
 
 
@@ -160,19 +160,19 @@ def _all_read(sidecar: object) -> str:
     return ""
 
 
-def _nothing(*values: object) -> None:
+def _none(*values: object) -> None:
     return None
 
 
-def _no(*values: object) -> bool:
+def _never(*values: object) -> bool:
     return False
 
 
-def _yes(*values: object) -> bool:
+def _always(*values: object) -> bool:
     return True
 
 
-def _blank(*values: object) -> str:
+def _no_text(*values: object) -> str:
     return ""
 
 
@@ -196,17 +196,17 @@ class Reader(Generic[R]):
     """The rows of a file to answer for, where they are no lines."""
     characters: Callable[[R], int]
     """The length of a row's texts, so that few long ones are taken at once."""
-    settled: Callable[[Path, Reading], Reading] = _as_given
+    resolve: Callable[[Path, Reading], Reading] = _unchanged
     """The reading, with what it leaves open decided from a labelled file."""
-    layout: Callable[[Path, Reading], str] = _blank
+    layout: Callable[[Path, Reading], str] = _no_text
     """A description of a labelled file, such as its header and columns."""
     of_text: Callable[[Example], R] | None = None
     """A text as a row; None where a row is more than that."""
     pairs: bool = False
     """True if a row may be a pair of texts."""
-    reads_lines: Callable[[str, Reading], bool] = _no
+    reads_lines: Callable[[str, Reading], bool] = _never
     """True if each line of a file, or of standard input (-), is a text to answer for."""
-    row_a_record: Callable[[Path, Reading], bool] = _yes
+    row_a_record: Callable[[Path, Reading], bool] = _always
     """True if each record of a table is one row, so that its columns can be kept."""
 
     def to_measure(self, file: Path, reading: Reading) -> Iterator[R]:
@@ -225,7 +225,7 @@ class Labelling(Generic[R]):
     """The names, where they are the same whatever the rows are."""
     of_row: Callable[[R], Labels] = _no_labels
     """The labels of a row."""
-    check: Callable[[Sequence[R], Sequence[R], Labels], None] = _nothing
+    check: Callable[[Sequence[R], Sequence[R], Labels], None] = _none
     """Raises `ExampleError` for dev rows that are of another kind than the training rows."""
     picked: Callable[[Sequence[R], Callable[[str], bool]], list[R]] | None = None
     """The rows with classes that are wanted; None where rows have no classes."""
@@ -243,7 +243,7 @@ NO_LABELS = Labelling[Any]()
 class Answers(Generic[R]):
     """From rows to outputs, and from outputs to answers."""
 
-    encode: Callable[[Tokenizer, Sequence[R], Room], EncodedExamples]
+    encode: Callable[[Tokenizer, Sequence[R], ReadingLimits], EncodedExamples]
     """The rows as token ids, and what decoding needs as sidecar."""
     outputs: Callable[[Model, EncodedExamples, Forward], Outputs]
     """The function of the engine that computes outputs for each unit, in order."""
@@ -268,7 +268,7 @@ class Learning(Generic[R]):
     """The encoded rows with what is to be learned of them."""
     objective: Callable[[Sequence[R], Labels, LabelLoss], Objective]
     """The objective that training on some rows minimises."""
-    finish: Callable[[Model, Sequence[R]], None] = _nothing
+    finish: Callable[[Model, Sequence[R]], None] = _none
     """Finishes a model that was trained on some rows, before it answers."""
     weighs: bool = False
     """True if there are classes that can be weighed, and labels that can be smoothed."""
@@ -305,10 +305,10 @@ class Measuring(Generic[R]):
     """The rows of evidence that are right; None where answers are right by degrees."""
     notes: Callable[[Evidence, Tuned], list[str]] = _no_notes
     """Further remarks on some rows of evidence, by the thresholds that were given."""
-    calibrate: Callable[[Evidence, Sequence[Any]], Conformal | None] = _nothing
+    calibrate: Callable[[Evidence, Sequence[Any]], Conformal | None] = _none
     """The thresholds of prediction sets, by some rows of evidence and their answers."""
     majority_baseline: Callable[[Sequence[R], Sequence[R], Labels], tuple[str, float] | None] = (
-        _nothing
+        _none
     )
     """Name and score on dev rows of what learns from training rows no more than frequencies."""
     by_type: Callable[[Sequence[R], Sequence[Any]], dict[str, EntityScores]] | None = None
@@ -327,7 +327,7 @@ class Presentation(Generic[R]):
     """The label of a row."""
     prediction: Callable[[Record], str]
     """An answer in words."""
-    describe: Callable[[Sequence[R], Labels], str] = _blank
+    describe: Callable[[Sequence[R], Labels], str] = _no_text
     """A short description of some rows; "" if there is nothing worth saying."""
     parts: Callable[[R], dict[str, str]] | None = None
     """The parts of a labelled row by name; None for its inputs and its label."""
@@ -356,9 +356,9 @@ class Task(Generic[R]):
     labels: Labelling[R] = NO_LABELS
     identity: Callable[[R], Hashable]
     """The key that rows share if they must not be on both sides of a split."""
-    asked: Callable[[R], Hashable] | None = None
+    question_key: Callable[[R], Hashable] | None = None
     """The key of all that a row asks, without its label; None where that is its identity."""
-    stratum: Callable[[R], str] = _blank
+    stratum: Callable[[R], str] = _no_text
     """The stratum of a row, of which both sides of a split get their share."""
     answers: Answers[R]
     learning: Learning[R]
@@ -415,7 +415,7 @@ def interval_of(
     tuned: Tuned | None = None,
     name: str | None = None,
 ) -> Interval:
-    """The 95 % interval of a score, the one that counts most where none is named.
+    """Return the 95 % interval of a score, the one that counts most where none is named.
 
     Over rows drawn anew from these, with what was tuned on all of them: it is that model, not a
     tuning for each draw, that will be asked on other rows.

@@ -12,7 +12,7 @@ from bertsmith.core.errors import ExampleError
 from bertsmith.engine.predictor import text_length
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.labels import require_labels, unknown_label
-from bertsmith.tasks.task import Labels, Reader, Room
+from bertsmith.tasks.task import Labels, Reader, ReadingLimits
 from bertsmith.text.examples.example import Example, folded
 from bertsmith.text.examples.reading import Kind, describe_examples, has_labels, read_examples
 from bertsmith.text.opening import kind_of
@@ -27,7 +27,7 @@ def text_reader(kind: Kind) -> Reader[Example]:
         unlabelled=partial(_read, kind=kind, labelled=False),
         characters=text_length,
         layout=partial(describe_texts, kind),
-        of_text=_itself,
+        of_text=_identity_row,
         pairs=True,
         reads_lines=_reads_lines,
     )
@@ -44,15 +44,15 @@ def describe_texts(kind: Kind, file: Path, reading: Reading) -> str:
     return describe_examples(file, reading.columns, kind, need_label=True)
 
 
-def _itself(example: Example) -> Example:
+def _identity_row(example: Example) -> Example:
     return example
 
 
 def _reads_lines(file: str, reading: Reading) -> bool:
     """Return whether it is neither a table nor a folder, and no lines with labels."""
     path = Path(file)
-    other = path.is_dir() or kind_of(path) in TABLES or has_labels(path, reading.columns)
-    return file == "-" or not other
+    has_other_layout = path.is_dir() or kind_of(path) in TABLES or has_labels(path, reading.columns)
+    return file == "-" or not has_other_layout
 
 
 def same_text(row: Example) -> Hashable:
@@ -60,14 +60,16 @@ def same_text(row: Example) -> Hashable:
     return folded(row.text), None if row.text_pair is None else folded(row.text_pair)
 
 
-def encode_texts(tokenizer: Tokenizer, rows: Sequence[Example], room: Room) -> EncodedExamples:
+def encode_texts(
+    tokenizer: Tokenizer, rows: Sequence[Example], limits: ReadingLimits
+) -> EncodedExamples:
     """Encode each text or pair as a unit."""
     return encode_examples(
         tokenizer,
         [row.text for row in rows],
         [row.text_pair for row in rows],
-        longest=room.longest,
-        fit=room.long,
+        longest=limits.longest,
+        fit=limits.long,
     )
 
 

@@ -19,7 +19,7 @@ Row = TypeVar("Row")
 Refuse = Callable[[UserError, str], None]
 """A function of a row's error and of the row as it is in the file."""
 
-_LONGEST_ROW = 10_000
+_MAX_ROW_LENGTH = 10_000
 
 
 def fail(error: UserError, row: str) -> None:
@@ -95,7 +95,7 @@ class BadRows:
         remedy = "correct the rows, or name the columns or the task"
         return file.fault(f"holds no examples: {bad}", remedy=remedy)
 
-    def told(self) -> str | None:
+    def message(self) -> str | None:
         """Return a summary of the bad rows, None if there are none: count, first error, files."""
         if self.first is None:
             return None
@@ -103,9 +103,9 @@ class BadRows:
         places = f", kept in {', '.join(map(str, self.files))}" if self.files else ""
         return f"{rows}{places}; the first: {self.first}"
 
-    def tell(self) -> None:
+    def print(self) -> None:
         """Print the summary, if there are bad rows."""
-        if (summary := self.told()) is not None:
+        if (summary := self.message()) is not None:
             say(summary)
 
 
@@ -113,7 +113,7 @@ FAIL = BadRows("fail")
 
 
 def _line(error: UserError, row: str) -> str:
-    reason = f"{error.what}; {error.remedy}" if error.remedy else error.what
-    kept = {"line": error.line, "reason": reason, "row": row[:_LONGEST_ROW]}
+    reason = f"{error.problem}; {error.remedy}" if error.remedy else error.problem
+    kept = {"line": error.line, "reason": reason, "row": row[:_MAX_ROW_LENGTH]}
     # escaped, so that lone surrogates and undecodable bytes can be written
     return json.dumps(kept) + "\n"

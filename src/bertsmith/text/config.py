@@ -106,8 +106,8 @@ class Columns(TextColumns):
     def check_named(self, path: Path) -> None:
         """Raise `ConfigError` if the header is denied to a file whose values always have names."""
         if self.header == "no":
-            what = "--header no does not apply to JSON and Parquet, where every value has a name"
-            raise ConfigError(what, where=path, remedy="omit it")
+            problem = "--header no does not apply to JSON and Parquet, where every value has a name"
+            raise ConfigError(problem, where=path, remedy="omit it")
 
     def check_read(self, path: Path | str, reader: str, *fields: str) -> None:
         """Raise `ConfigError` if a column or header is given that is not among `fields`.
@@ -123,8 +123,8 @@ class Columns(TextColumns):
             return
         options = [_OPTIONS[name] for name in _OPTIONS if name in fields]
         known = f"omit it; {', '.join(options)} can be given" if options else "omit it"
-        what = f"{_OPTIONS[unread[0]]} does not apply to {reader}"
-        raise ConfigError(what, where=path, remedy=known)
+        problem = f"{_OPTIONS[unread[0]]} does not apply to {reader}"
+        raise ConfigError(problem, where=path, remedy=known)
 
 
 USUAL = Columns()
@@ -163,8 +163,10 @@ class TagColumns(Config):
         if self.sign is not None and (
             not self.sign or self.layout == "columns" or any(map(str.isspace, self.sign))
         ):
-            what = f"tags.sign is {self.sign!r}" + " of columns" * (self.layout == "columns")
-            raise ConfigError(what, remedy="give the sign of joined words and tags, such as _ or /")
+            problem = f"tags.sign is {self.sign!r}" + " of columns" * (self.layout == "columns")
+            raise ConfigError(
+                problem, remedy="give the sign of joined words and tags, such as _ or /"
+            )
 
 
 USUAL_TAGS = TagColumns()

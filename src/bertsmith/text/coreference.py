@@ -27,7 +27,7 @@ Layout = Literal["conll-2012", "conllu"]
 
 _BEGIN, _END = "#begin document", "#end document"
 _WORD, _TAG, _NAMED = 3, 4, 10
-_FEWEST_COLUMNS = 6
+_MIN_COLUMNS = 6
 _LINES = 2000
 _NOTHING = ("-", "_", "*", "")
 _BRACKET = re.compile(r"\(([^()|]*)\)?|([^()|]+)\)")
@@ -131,7 +131,7 @@ class _Spans(NamedTuple):
 def _spans(marks: Iterable[str], at: int = 0) -> _Spans:
     """Return what brackets enclose; of a mention in several parts the first."""
     waiting: dict[str, list[int]] = {}
-    found = _Spans([], [])
+    result = _Spans([], [])
     for word, mark in enumerate(marks):
         for match in _BRACKET.finditer("" if mark in _NOTHING else mark):
             opened, closed = match.groups()
@@ -146,11 +146,11 @@ def _spans(marks: Iterable[str], at: int = 0) -> _Spans:
                 waiting.setdefault(name, []).append(word)
             if opened is None or match[0].endswith(")"):
                 if waiting.get(name):
-                    found.spans.append((waiting[name].pop(), word + 1, name))
+                    result.spans.append((waiting[name].pop(), word + 1, name))
                 else:
-                    found.unmatched.append(word)
-    found.unmatched.extend(word for words in waiting.values() for word in words)
-    return found
+                    result.unmatched.append(word)
+    result.unmatched.extend(word for words in waiting.values() for word in words)
+    return result
 
 
 def _kind(tag: str) -> Kind:
@@ -181,7 +181,7 @@ def _column_documents(file: TextFile) -> Iterator[MarkedDocument]:
             continue
         if not text.startswith("#"):
             cells = text.split()
-            if not inside or len(cells) < _FEWEST_COLUMNS:
+            if not inside or len(cells) < _MIN_COLUMNS:
                 remedy = "give the columns of CoNLL-2012 between #begin document and #end document"
                 raise file.fault("no word of a document", line, remedy)
             lines.append((line, cells))
@@ -197,8 +197,10 @@ def _of_columns(file: TextFile, sentences: Sequence[_Lines]) -> MarkedDocument:
     rows = [row for lines in sentences for row in lines]
     spans, unmatched = _spans(cells[-1] for _, cells in rows)
     if unmatched:
-        what = f"{rows[unmatched[0]][1][-1]!r} has a bracket without its other half"
-        raise file.fault(what, rows[unmatched[0]][0], "write (12 where a mention begins, 12) after")
+        problem = f"{rows[unmatched[0]][1][-1]!r} has a bracket without its other half"
+        raise file.fault(
+            problem, rows[unmatched[0]][0], "write (12 where a mention begins, 12) after"
+        )
     tags = [cells[_TAG] for _, cells in rows]
     mentions = []
     for begin, end, entity in sorted(spans):
@@ -212,7 +214,7 @@ def _of_columns(file: TextFile, sentences: Sequence[_Lines]) -> MarkedDocument:
 def _sentence(lines: _Lines) -> MarkedSentence:
     words = tuple(_BRACKETS.get(cells[_WORD], tidy(cells[_WORD]) or "?") for _, cells in lines)
     named = [cells[_NAMED] if len(cells) > _NAMED + 1 else "*" for _, cells in lines]
-    tags = _entities(named) if any("(" in each for each in named) else None
+    tags = _entities(named) if any("(" in item for item in named) else None
     own = tuple(cells[_TAG] for _, cells in lines)
     return MarkedSentence(words=words, tags=tags or own, line=lines[0][0])
 

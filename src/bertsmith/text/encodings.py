@@ -24,7 +24,7 @@ from bertsmith.text.config import UTF8, codec_named
 _TYPOGRAPHY = frozenset("€‚„…‹‘’“”•–—›™\xa0¡£§©«®°²³´·º»½¼¾¿×ª±№\u00ad")
 _BETWEEN_LETTERS = frozenset("’–—…\u00ad\xa0·´")
 _ASIAN_TYPOGRAPHY = frozenset("「」『』《》〈〉【】〔〕々〇ー・…—‘’“”·、。！？，：；（）％～　－")
-_LEAST_LETTERS = 3
+_MIN_LETTERS = 3
 _UNEXPLAINED = 0.02
 
 
@@ -194,7 +194,7 @@ def _unexplained(text: str, counts: Counter[str], language: _Language) -> int | 
         frequent = sum(counts[sign] for sign in language.frequent)
         if letters < 5 or frequent < language.share * letters:
             return None
-    elif beyond < _LEAST_LETTERS:
+    elif beyond < _MIN_LETTERS:
         return None
     if strange <= most and language.by_words:
         strange += sum(_misplaced(word, language) for word in text.split() if not word.isascii())
@@ -397,7 +397,7 @@ def _by_sample(sample: bytes, multibyte: int, declared: str | None) -> Verdict:
     return Verdict(codec=UTF8, candidates=guess.plausible)
 
 
-def tell_guess(path: Path, verdict: Verdict, more: int = 0) -> None:
+def print_guess(path: Path, verdict: Verdict, more: int = 0) -> None:
     """Report the guessed or doubted encoding of a file, and of how many more files."""
     others = f" and {counted(more, 'more file')}" if more else ""
     why = verdict.doubt or f"{verdict.guessed}; {OPTION} names another"
@@ -416,15 +416,15 @@ class Guesses:
         """Add the guess about one more file."""
         first, kept, count = self._found.get(verdict.codec, (path, verdict, 0))
         if self._first_at_once and not count:
-            tell_guess(path, verdict)
+            print_guess(path, verdict)
         if self._first_at_once and count == 1:
             first = path
         self._found[verdict.codec] = (first, kept, count + 1)
 
-    def tell(self) -> None:
+    def print(self) -> None:
         """Report the guesses not yet reported, in one line per encoding."""
         for first, verdict, count in self._found.values():
             if not self._first_at_once:
-                tell_guess(first, verdict, count - 1)
+                print_guess(first, verdict, count - 1)
             elif count > 1:
-                tell_guess(first, verdict, count - 2)
+                print_guess(first, verdict, count - 2)

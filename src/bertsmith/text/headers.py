@@ -31,7 +31,7 @@ _SENTENCE_WORDS = 6
 _SENTENCE_CHARACTERS = 60
 _FEW_ROWS = 10
 # no table has as many columns, and Python reads no number of thousands of digits
-_MOST_DIGITS = 9
+_MAX_DIGITS = 9
 _LETTERS = re.compile(r"[^\W\d_]+")
 _DIGITS = re.compile(r"\d+")
 _STOPS = (".", "!", "?", "。", "！", "？")
@@ -158,12 +158,12 @@ def column_of(name: str, names: Sequence[str], header: Header, file: TextFile) -
         remedy = f"its {width} column{'s are' * (width > 1)}{' is' * (width == 1)} numbered from 0"
         raise file.fault(f"no column {name!r}", 1, remedy)
     if position < width and same != [position]:
-        what = (
+        problem = (
             f"column {name!r} may be the one at position {position}, {names[position][:_SHOWN]!r}, "
             f"or the one with the name {name!r}, at position {same[0]}"
         )
         raise file.fault(
-            what, 1, "rename the columns in its first line so that none is such a number"
+            problem, 1, "rename the columns in its first line so that none is such a number"
         )
     return same[0]
 
@@ -172,9 +172,9 @@ def _by_name(name: str, names: Sequence[str], header: Header, file: TextFile) ->
     index = index_of(names, name)
     if index is None or header.present is False:
         if header.present is False:
-            what = f"no column {name!r}, since it has no header: {header.reason}"
+            problem = f"no column {name!r}, since it has no header: {header.reason}"
             remedy = f"name columns by position: {positions(names)}; or give --header yes"
-            raise file.fault(what, 1, remedy)
+            raise file.fault(problem, 1, remedy)
         raise file.fault(f"no column {name!r}", 1, f"name one of its columns: {listed(names)}")
     check_unique(index, names, header, file)
     return index
@@ -192,7 +192,7 @@ def check_unique(index: int, names: Sequence[str], header: Header, file: TextFil
 
 def is_position(name: str) -> bool:
     """Return whether a column is given by position, not by name."""
-    return name.isascii() and name.isdecimal() and len(name) <= _MOST_DIGITS
+    return name.isascii() and name.isdecimal() and len(name) <= _MAX_DIGITS
 
 
 def stated_header(
@@ -216,8 +216,8 @@ def stated_header(
 
 def undecided(header: Header, names: Sequence[str], file: TextFile) -> UserError:
     """Return the error for a file whose header is undecided."""
-    what = f"its first line may be a header or not: {listed(names)}; {header.reason}"
-    return file.fault(what, 1, "state it: --header yes or --header no")
+    problem = f"its first line may be a header or not: {listed(names)}; {header.reason}"
+    return file.fault(problem, 1, "state it: --header yes or --header no")
 
 
 def described_columns(

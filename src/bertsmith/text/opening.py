@@ -25,19 +25,19 @@ from bertsmith.text.encodings import (
     doubted,
     is_wide,
     judge,
+    print_guess,
     resolve,
-    tell_guess,
 )
 
 COMPRESSED = (".gz", ".zst")
 BLOCK_BYTES = 1 << 20
-LONGEST_LINE = 1 << 26
-LONGEST_FILE = 1 << 29
+MAX_LINE_LENGTH = 1 << 26
+MAX_FILE_LENGTH = 1 << 29
 """Maximum characters of a file that must be in memory as a whole, such as one JSON object."""
 
 # undecodable bytes in text ("surrogateescape")
 _ESCAPED = re.compile("[\udc80-\udcff]")
-_MOST_VERDICTS = 100_000
+_MAX_VERDICTS = 100_000
 # files are opened several times, to recognise and to read them, but examined and reported once
 _verdicts: dict[tuple[object, ...], Verdict] = {}
 
@@ -85,9 +85,9 @@ class TextFile:
             return self._closed_at
         return raw.tell() if raw.seekable() else 0
 
-    def fault(self, what: str, line: int | None = None, remedy: str = "") -> UserError:
+    def fault(self, problem: str, line: int | None = None, remedy: str = "") -> UserError:
         """Return an error that names this file."""
-        return self._error(what, where=self.path, line=line, remedy=remedy)
+        return self._error(problem, where=self.path, line=line, remedy=remedy)
 
     def _unreadable(self, error: OSError) -> UserError:
         return self.fault(f"cannot be read: {error.strerror}", remedy=reading_remedy(error))
@@ -117,7 +117,7 @@ class TextFile:
 
         In a file read as UTF-8, invalid bytes are left as they are.
         """
-        codec, blocks = self._settled(start)
+        codec, blocks = self._open_decoded(start)
         if codec == UTF8:
             yield from blocks
             return
@@ -139,7 +139,7 @@ class TextFile:
             while block := stream.read(BLOCK_BYTES):
                 yield block
 
-    def _settled(self, start: int = 0) -> tuple[str, Generator[bytes, None, None]]:
+    def _open_decoded(self, start: int = 0) -> tuple[str, Generator[bytes, None, None]]:
         """Return the codec of the text, and its bytes: if UTF-8, from an offset on, else all."""
         if self.encoding == AUTO and self.path.is_file():
             codec = self._accepted(self._examined())
@@ -152,7 +152,7 @@ class TextFile:
         # a pipe is judged by its first block, since it cannot be read twice
         verdict = judge([first]) if named == AUTO else Verdict(codec=resolve(named, first))
         if verdict.guessed:
-            tell_guess(self.path, verdict)
+            print_guess(self.path, verdict)
         return self._accepted(verdict), _prepend(first, blocks)
 
     def examine(self, guesses: Guesses) -> None:
@@ -174,7 +174,7 @@ class TextFile:
             _remember(key, verdict)
             guesses.add(self.path, verdict)
 
-    def _examined(self, tell: Callable[[Path, Verdict], None] = tell_guess) -> Verdict:
+    def _examined(self, tell: Callable[[Path, Verdict], None] = print_guess) -> Verdict:
         """Return the verdict on this file's encoding, from its present bytes.
 
         A new guess is reported by `tell`.
@@ -205,7 +205,7 @@ class TextFile:
 
         With `escaped`, undecodable bytes are kept for `undecodable` to find, so that one such line
         does not end the reading. Raises the file's error if it cannot be decoded, or a line has
-        more than `LONGEST_LINE` characters.
+        more than `MAX_LINE_LENGTH` characters.
         """
         number, rest = 1, ""
         for text in self._decoded("surrogateescape" if escaped else "strict"):
@@ -214,9 +214,9 @@ class TextFile:
             for other in others:
                 yield number, rest
                 number, rest = number + 1, other
-            if len(rest) > LONGEST_LINE:
+            if len(rest) > MAX_LINE_LENGTH:
                 remedy = "is a line end missing, or is this another kind of file?"
-                raise self.fault(f"a line of over {LONGEST_LINE:,} characters", number, remedy)
+                raise self.fault(f"a line of over {MAX_LINE_LENGTH:,} characters", number, remedy)
         if rest:
             yield number, rest
 
@@ -230,9 +230,9 @@ class TextFile:
         for text in self._decoded("strict"):
             parts.append(text)
             size += len(text)
-            if size > LONGEST_FILE:
+            if size > MAX_FILE_LENGTH:
                 remedy = "split it into several files"
-                raise self.fault(f"more than {LONGEST_FILE:,} characters", None, remedy)
+                raise self.fault(f"more than {MAX_FILE_LENGTH:,} characters", None, remedy)
         return "".join(parts)
 
     def undecodable(self, text: str, line: int) -> UserError | None:
@@ -272,7 +272,7 @@ class TextFile:
 
     def _decoded(self, errors: str) -> Iterator[str]:
         """Yield the text in blocks, every line end as one LF."""
-        codec, blocks = self._settled()
+        codec, blocks = self._open_decoded()
         # half of a wide character may be an ASCII byte, which cannot be escaped
         errors = "strict" if is_wide(codec) else errors
         held, first = "", True
@@ -322,8 +322,8 @@ class TextFile:
         if self._codec == UTF8:
             return self.fault(f"is not UTF-8{shown}", line, self._encoding_remedy())
         guess = ", the encoding guessed from its beginning" if self._guessed else ""
-        what = f"is not {self._codec}{guess}{shown}"
-        return self.fault(what, line, f"name another encoding: {OPTION} NAME")
+        problem = f"is not {self._codec}{guess}{shown}"
+        return self.fault(problem, line, f"name another encoding: {OPTION} NAME")
 
     def _encoding_remedy(self) -> str:
         names = self._candidates[:3] or ("cp1252", "latin-1", "gb18030")
@@ -337,7 +337,7 @@ class TextFile:
 
 
 def _remember(key: tuple[object, ...], verdict: Verdict) -> None:
-    if len(_verdicts) >= _MOST_VERDICTS:
+    if len(_verdicts) >= _MAX_VERDICTS:
         del _verdicts[next(iter(_verdicts))]
     _verdicts[key] = verdict
 
@@ -431,7 +431,7 @@ def refuse_foreign(path: Path) -> None:
 
 def _archive(path: Path, kind: str) -> ExampleError:
     """Return the error for a zip archive, perhaps an office file."""
-    what, remedy = _OFFICE.get(kind, ("a zip archive", "unpack it and give the file inside"))
+    problem, remedy = _OFFICE.get(kind, ("a zip archive", "unpack it and give the file inside"))
     if kind in (".csv", ".tsv"):
         remedy += f", or, of an Excel file, {_EXPORT}"
-    return ExampleError(f"is {what}, not text", where=path, remedy=remedy)
+    return ExampleError(f"is {problem}, not text", where=path, remedy=remedy)

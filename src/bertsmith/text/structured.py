@@ -12,8 +12,8 @@ from bertsmith.core.errors import UserError
 from bertsmith.core.files import NestedTooDeep, parse_json
 from bertsmith.text.opening import TextFile
 
-_DEEPEST = 16
-_LONGEST = 1 << 24
+_MAX_DEPTH = 16
+_MAX_LENGTH = 1 << 24
 _SPACE = re.compile(r"[\s,]*")
 _STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_][\w.]*|-?\d[\d_]{0,30}\.?\d{0,30}(?:[eE][+-]?\d{1,3})?")
@@ -26,8 +26,8 @@ _TYPE = re.compile(r"\s*,?\s*(?:dtype|shape)=(?:\w+|'[^']*'|\([^)]*\))")
 
 def literal(written: str) -> object:
     """Parse a list or object in a cell. Raises `ValueError` for anything else."""
-    if len(written) > _LONGEST:
-        raise ValueError(f"longer than {_LONGEST:,} characters")
+    if len(written) > _MAX_LENGTH:
+        raise ValueError(f"longer than {_MAX_LENGTH:,} characters")
     try:
         return parse_json(written)
     except NestedTooDeep:
@@ -48,7 +48,7 @@ def _after_space(text: str, at: int, space: re.Pattern[str] = _SPACE) -> int:
 
 def _value(text: str, at: int, depth: int) -> tuple[object, int]:
     sign = text[at : at + 1]
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         raise ValueError("nested too deep")
     if sign in ("[", "("):
         return _list(text, at + 1, "]" if sign == "[" else ")", depth)
@@ -83,26 +83,26 @@ def _array(text: str, at: int, depth: int) -> tuple[object, int]:
 
 
 def _list(text: str, at: int, end: str, depth: int) -> tuple[list[object], int]:
-    found: list[object] = []
+    results: list[object] = []
     at = _after_space(text, at)
     while text[at : at + 1] != end:
         value, at = _value(text, at, depth + 1)
-        found.append(value)
+        results.append(value)
         at = _after_space(text, at)
-    return found, at + 1
+    return results, at + 1
 
 
 def _object(text: str, at: int, depth: int) -> tuple[dict[str, object], int]:
-    found: dict[str, object] = {}
+    results: dict[str, object] = {}
     at = _after_space(text, at)
     while text[at : at + 1] != "}":
         key, at = _value(text, at, depth + 1)
         at = _after_space(text, at)
         if text[at : at + 1] != ":" or not isinstance(key, str):
             raise ValueError("an object without a colon after its key")
-        found[key], at = _value(text, _after_space(text, at + 1), depth + 1)
+        results[key], at = _value(text, _after_space(text, at + 1), depth + 1)
         at = _after_space(text, at)
-    return found, at + 1
+    return results, at + 1
 
 
 _JSON_SPACE = re.compile(r"[ \t\n]*")
@@ -112,14 +112,14 @@ def _after(text: str, at: int) -> int:
     return _after_space(text, at, _JSON_SPACE)
 
 
-class Placed(NamedTuple):
+class LocatedValue(NamedTuple):
     """A value and the line where it begins."""
 
     value: object
     line: int
 
 
-class PlacedJson:
+class LocatedJson:
     """A JSON file read part by part; raises the file's error if it is not valid JSON."""
 
     def __init__(self, file: TextFile) -> None:
@@ -128,10 +128,10 @@ class PlacedJson:
         self._decoder = json.JSONDecoder()
         self._counted, self._line = 0, 1
 
-    def elements(self, keys: Sequence[str]) -> Iterator[Placed]:
+    def elements(self, keys: Sequence[str]) -> Iterator[LocatedValue]:
         """Yield the elements of the list under the first key of the file's object.
 
-        In each, a list under the next key is a list of `Placed`, and so on to the last key.
+        In each, a list under the next key is a list of `LocatedValue`, and so on to the last key.
         """
         try:
             value, end = self._value(_after(self._text, 0), keys)
@@ -162,10 +162,10 @@ class PlacedJson:
         return self._decoder.raw_decode(self._text, at)
 
     def _object(self, at: int, keys: Sequence[str]) -> tuple[dict[str, object], int]:
-        found: dict[str, object] = {}
+        results: dict[str, object] = {}
         at = _after(self._text, at)
         if self._text[at : at + 1] == "}":
-            return found, at + 1
+            return results, at + 1
         while True:
             if self._text[at : at + 1] != '"':
                 raise json.JSONDecodeError("Expecting a key in double quotes", self._text, at)
@@ -175,25 +175,25 @@ class PlacedJson:
                 raise json.JSONDecodeError("Expecting ':' delimiter", self._text, at)
             at = _after(self._text, at + 1)
             if key == keys[0] and self._text[at : at + 1] == "[":
-                found[key], at = self._list(at + 1, keys[1:])
+                results[key], at = self._list(at + 1, keys[1:])
             else:
-                found[key], at = self._decoder.raw_decode(self._text, at)
+                results[key], at = self._decoder.raw_decode(self._text, at)
             at, ended = self._next(at, "}")
             if ended:
-                return found, at
+                return results, at
 
-    def _list(self, at: int, keys: Sequence[str]) -> tuple[list[Placed], int]:
-        found: list[Placed] = []
+    def _list(self, at: int, keys: Sequence[str]) -> tuple[list[LocatedValue], int]:
+        results: list[LocatedValue] = []
         at = _after(self._text, at)
         if self._text[at : at + 1] == "]":
-            return found, at + 1
+            return results, at + 1
         while True:
             line = self._line_of(at)
             value, at = self._value(at, keys)
-            found.append(Placed(value, line))
+            results.append(LocatedValue(value, line))
             at, ended = self._next(at, "]")
             if ended:
-                return found, at
+                return results, at
 
     def _next(self, at: int, end: str) -> tuple[int, bool]:
         """Return the start of the next part and False, or the end of the last and True."""
@@ -214,7 +214,7 @@ def first_keys(file: TextFile) -> set[str]:
     return set(first.value) if first is not None and isinstance(first.value, dict) else set()
 
 
-def json_records(file: TextFile) -> Iterator[Placed]:
+def json_records(file: TextFile) -> Iterator[LocatedValue]:
     """Yield the records of a JSON file, each with its line.
 
     The records are in a list, in a list under a key of an object (`RECORDS`), or one per line.
@@ -235,7 +235,7 @@ def json_records(file: TextFile) -> Iterator[Placed]:
             line += text.count("\n", counted, at)
             counted = at
             value, end = decoder.raw_decode(text, at)
-            yield Placed(value, line)
+            yield LocatedValue(value, line)
             at = _after(text, end)
             sign = text[at : at + 1]
             if bracket and sign not in (",", "]"):

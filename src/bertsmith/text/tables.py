@@ -30,13 +30,13 @@ from bertsmith.text.headers import (
     stated_header,
     undecided,
 )
-from bertsmith.text.opening import COMPRESSED, LONGEST_LINE, TextFile, kind_of
+from bertsmith.text.opening import COMPRESSED, MAX_LINE_LENGTH, TextFile, kind_of
 from bertsmith.text.structured import json_records
 
 # a bad row of more lines is skipped as a whole once so many have been read again: reading them all
 # again would take quadratic time
 _LINES_READ_AGAIN = 1000
-_MOST_READ_AGAIN = 500_000
+_MAX_READ_AGAIN = 500_000
 # lines of a row from which on they are looked at, and the share of them that look like rows
 _LINES_IN_QUOTES = 10
 _SHARE_IN_QUOTES = 0.9
@@ -52,7 +52,7 @@ class _Lines:
     def __init__(self, lines: Iterator[tuple[int, str]]) -> None:
         self._lines = lines
         self._again: deque[tuple[int, str]] = deque()
-        self._left = _MOST_READ_AGAIN
+        self._left = _MAX_READ_AGAIN
         self.row: list[tuple[int, str]] = []
 
     def __iter__(self) -> Iterator[str]:
@@ -82,7 +82,7 @@ def comma_rows(file: TextFile) -> Iterator[tuple[int, list[str] | UserError, str
     rows of one length only with semicolons, tabs or bars.
     """
     # the module's default limit of 128 K characters a field is too small for long texts
-    csv.field_size_limit(LONGEST_LINE)
+    csv.field_size_limit(MAX_LINE_LENGTH)
     lines = file.lines(escaped=True)
     first = list(islice(lines, _SAMPLE))
     if first and (stated := _STATED_DELIMITER.fullmatch(first[0][1])):
@@ -150,7 +150,7 @@ Cells = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class TableHead:
     """The head of a table, known before its rows are read.
 
     `names` are the columns' names; in a CSV or TSV, the cells of the first row, header or not; in
@@ -164,7 +164,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pick:
+class ColumnSelection:
     """Indices of the columns to read and of optional ones; whether the first row is a header."""
 
     columns: tuple[int, ...]
@@ -218,11 +218,17 @@ class Table:
             return "\t".join(row)
         return json.dumps(row, ensure_ascii=False, default=str)
 
-    def rows(self, pick: Callable[[Head], Pick]) -> Iterator[tuple[int, Cells]]:
-        """Yield line and picked cells of every row; `pick` gets the head first and may raise."""
+    def rows(
+        self, select_columns: Callable[[TableHead], ColumnSelection]
+    ) -> Iterator[tuple[int, Cells]]:
+        """Yield line and chosen cells of every row; `select_columns` gets the head, may raise."""
         if self._kind == ".parquet":
-            return self._parquet(pick)
-        return self._delimited(pick) if self._kind in DELIMITED else self._json_lines(pick)
+            return self._parquet(select_columns)
+        return (
+            self._delimited(select_columns)
+            if self._kind in DELIMITED
+            else self._json_lines(select_columns)
+        )
 
     def texts(self, column: str, header: HeaderOption = "auto") -> Iterator[tuple[int, str]]:
         """Yield line and text of every row with a text in a column given by name or position."""
@@ -237,19 +243,19 @@ class Table:
         """Return a short description of the header and the text column."""
         descriptions: list[str] = []
 
-        def pick(head: Head) -> Pick:
+        def select_columns(head: TableHead) -> ColumnSelection:
             header, index = self._column(head, column, option)
             descriptions.append(described_columns(self._kind, head.names, header, {"text": index}))
-            return Pick(columns=(index,), header=header.present is not False)
+            return ColumnSelection(columns=(index,), header=header.present is not False)
 
-        next(self.rows(pick), None)
+        next(self.rows(select_columns), None)
         return descriptions[0] if descriptions else "no rows"
 
-    def _text(self, head: Head, column: str, option: HeaderOption) -> Pick:
+    def _text(self, head: TableHead, column: str, option: HeaderOption) -> ColumnSelection:
         header, index = self._column(head, column, option)
-        return Pick(columns=(index,), header=header.present is not False)
+        return ColumnSelection(columns=(index,), header=header.present is not False)
 
-    def _column(self, head: Head, column: str, option: HeaderOption) -> tuple[Header, int]:
+    def _column(self, head: TableHead, column: str, option: HeaderOption) -> tuple[Header, int]:
         """Return the header and the index of a column given by name or by position."""
         header = NAMED
         if head.delimited:
@@ -259,7 +265,9 @@ class Table:
             raise undecided(header, head.names, self.file)
         return header, index
 
-    def _delimited(self, pick: Callable[[Head], Pick]) -> Iterator[tuple[int, Cells]]:
+    def _delimited(
+        self, select_columns: Callable[[TableHead], ColumnSelection]
+    ) -> Iterator[tuple[int, Cells]]:
         rows = self._commas() if self._kind == ".csv" else self._tabs()
         sample = list(islice(rows, SAMPLE_ROWS))
         if not sample:
@@ -267,16 +275,16 @@ class Table:
         if isinstance(sample[0][1], UserError):
             raise sample[0][1]
         cells = [cells for _, cells, _ in sample if not isinstance(cells, UserError)]
-        head = Head(names=tuple(cells[0]), sample=cells, delimited=True)
-        picked = pick(head)
+        head = TableHead(names=tuple(cells[0]), sample=cells, delimited=True)
+        picked = select_columns(head)
         for line, row, text in chain(sample[picked.header :], rows):
             # not before: bad rows are refused in the order of the file
             if isinstance(row, UserError):
                 self._refuse(row, text)
                 continue
             if len(row) != len(head.names):
-                what = f"{counted(len(row), 'column')} where the first row has {len(head.names)}"
-                self._refuse(self.file.fault(what, line, self._ragged()), self._written(row))
+                problem = f"{counted(len(row), 'column')} where the first row has {len(head.names)}"
+                self._refuse(self.file.fault(problem, line, self._ragged()), self._written(row))
                 continue
             self._row = row
             yield line, tuple(row[index] for index in picked.columns)
@@ -306,13 +314,15 @@ class Table:
             yield line, text, error
             first = False
 
-    def _json_lines(self, pick: Callable[[Head], Pick]) -> Iterator[tuple[int, Cells]]:
+    def _json_lines(
+        self, select_columns: Callable[[TableHead], ColumnSelection]
+    ) -> Iterator[tuple[int, Cells]]:
         rows = self._objects() if self._kind == ".jsonl" else self._records()
         sample = list(_sample(rows))
         # exporters leave out keys without a value, in the first record as in any other
         records = [row for _, _, row in sample if isinstance(row, dict)]
         names = tuple(dict.fromkeys(name for row in records for name in _names(row))) or ("",)
-        picked = pick(Head(names=names)) if records else Pick(columns=())
+        picked = select_columns(TableHead(names=names)) if records else ColumnSelection(columns=())
         keys = [names[index] for index in picked.columns]
         wanted = {names[index] for index in picked.columns if index not in picked.optional}
         for line, text, row in chain(sample, rows):
@@ -342,8 +352,8 @@ class Table:
             if isinstance(value, dict):
                 yield line, text, value
             else:
-                what = f"{type_of(value)}, not a JSON object"
-                yield line, text, self.file.fault(what, line, 'write [{"text": "..."}, ...]')
+                problem = f"{type_of(value)}, not a JSON object"
+                yield line, text, self.file.fault(problem, line, 'write [{"text": "..."}, ...]')
 
     def _object(self, line: int, text: str) -> dict[str, object] | UserError:
         remedy = 'each line must be an object of its own, such as {"text": "..."}'
@@ -356,19 +366,21 @@ class Table:
             return self.file.fault(f"{type_of(row)}, not a JSON object", line, remedy)
         return row
 
-    def _parquet(self, pick: Callable[[Head], Pick]) -> Iterator[tuple[int, Cells]]:
+    def _parquet(
+        self, select_columns: Callable[[TableHead], ColumnSelection]
+    ) -> Iterator[tuple[int, Cells]]:
         import pyarrow as pa
 
         self._share = 0.0
         try:
             with ExitStack() as stack:
-                yield from self._batches(pick, stack)
+                yield from self._batches(select_columns, stack)
         except (pa.ArrowException, OSError) as error:
             remedy = "copy or export it again"
             raise self.file.fault(f"not a valid Parquet file: {error}", None, remedy) from error
 
     def _batches(
-        self, pick: Callable[[Head], Pick], stack: ExitStack
+        self, select_columns: Callable[[TableHead], ColumnSelection], stack: ExitStack
     ) -> Iterator[tuple[int, Cells]]:
         from pyarrow import parquet
 
@@ -380,7 +392,7 @@ class Table:
             source = unpacked
         opened: Any = stack.enter_context(parquet.ParquetFile(source))
         names = tuple(opened.schema_arrow.names)
-        picked = pick(Head(names=names))
+        picked = select_columns(TableHead(names=names))
         columns = [names[index] for index in picked.columns]
         for index in picked.columns:
             check_unique(index, names, NAMED, self.file)
@@ -399,9 +411,9 @@ def _sample(
 ) -> Iterator[tuple[int, str, dict[str, object] | UserError]]:
     """Yield the first rows, until they are many or long."""
     characters = 0
-    for each in islice(rows, SAMPLE_ROWS):
-        yield each
-        characters += len(each[1])
+    for row in islice(rows, SAMPLE_ROWS):
+        yield row
+        characters += len(row[1])
         if characters > _SAMPLE_CHARACTERS:
             return
 
@@ -436,7 +448,7 @@ def _plain_numbers(column: Any) -> list[object]:  # noqa: ANN401
     values: list[object] = column.to_pylist()
     if not pa.types.is_decimal(column.type):
         return values
-    return [_plain_number(each) if isinstance(each, Decimal) else each for each in values]
+    return [_plain_number(value) if isinstance(value, Decimal) else value for value in values]
 
 
 def _plain_number(value: Decimal) -> float:

@@ -16,9 +16,9 @@ _WORD, _TAG, _HEAD, _RELATION, _MISC = 1, 3, 6, 7, 9
 _DOCUMENT = "# newdoc"
 ENTITY = "Entity"
 """The name of the brackets of mentions in the last column."""
-_LONGEST_SENTENCE = 100_000
+_MAX_SENTENCE_LENGTH = 100_000
 # Python reads no number of thousands of digits
-_MOST_DIGITS = 9
+_MAX_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,16 +71,16 @@ def _sentences(file: TextFile) -> Iterator[tuple[int, list[tuple[int, list[str]]
             continue
         cells = text.split("\t")
         if len(cells) != _WIDTH:
-            what = f"{counted(len(cells), 'column')} where CoNLL-U has {_WIDTH}"
-            raise file.fault(what, line, "separate the columns by tabs")
+            problem = f"{counted(len(cells), 'column')} where CoNLL-U has {_WIDTH}"
+            raise file.fault(problem, line, "separate the columns by tabs")
         if cells[0].isdecimal():
             words.append((line, cells))
         elif not cells[0].replace("-", "").replace(".", "").isdecimal():
-            what = f"{cells[0]!r} is not the number of a word"
-            raise file.fault(what, line, "number the words of a sentence from 1")
-        if len(words) > _LONGEST_SENTENCE:
-            what = f"no empty line in {counted(len(words), 'line')}"
-            raise file.fault(what, line, "put an empty line after each sentence")
+            problem = f"{cells[0]!r} is not the number of a word"
+            raise file.fault(problem, line, "number the words of a sentence from 1")
+        if len(words) > _MAX_SENTENCE_LENGTH:
+            problem = f"no empty line in {counted(len(words), 'line')}"
+            raise file.fault(problem, line, "put an empty line after each sentence")
     if words:
         yield document, words
 
@@ -98,8 +98,8 @@ def _tree(file: TextFile, lines: Sequence[tuple[int, list[str]]], document: int)
         head = _number(cells[_HEAD])
         if head is None or head > len(lines) or head == number:
             shown = repr(cells[_HEAD][:40])
-            what = f"the head is {shown} in a sentence of {counted(len(lines), 'word')}"
-            raise file.fault(what, line, "give the number of another word, 0 for the root")
+            problem = f"the head is {shown} in a sentence of {counted(len(lines), 'word')}"
+            raise file.fault(problem, line, "give the number of another word, 0 for the root")
         heads.append(head - 1)
     return Tree(
         words=tuple(words),
@@ -115,7 +115,7 @@ def _tree(file: TextFile, lines: Sequence[tuple[int, list[str]]], document: int)
 
 def _number(cell: str) -> int | None:
     """Return the whole number in a cell, None for anything else and for a longer one."""
-    return int(cell) if cell.isdecimal() and len(cell) <= _MOST_DIGITS else None
+    return int(cell) if cell.isdecimal() and len(cell) <= _MAX_DIGITS else None
 
 
 def _marks(cell: str) -> str:

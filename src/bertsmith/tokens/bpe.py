@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Final
 
 from bertsmith.core.config import Config
-from bertsmith.tokens.vocabulary import BYTE_SPECIALS, Remembered, Stretch
+from bertsmith.tokens.vocabulary import BYTE_SPECIALS, BoundedCache, TextRun
 
 _WORD: Final = re.compile(
     r"'(?:[stmd]|re|ve|ll)| ?[A-Za-z]+| ?[0-9]+| ?[^A-Za-z0-9\t-\r ]+"
@@ -203,8 +203,8 @@ class ByteText:
         self._rules = rules
         self._unknown = unknown_id
         self._pairs = BytePairs(rules.merges)
-        self._words = Remembered(self._word_ids)
-        self._word_spans = Remembered(self._spans_of)
+        self._words = BoundedCache(self._word_ids)
+        self._word_spans = BoundedCache(self._spans_of)
 
     def ids(
         self, text: str, *, specials_in_text: bool, inside: bool = False
@@ -222,33 +222,33 @@ class ByteText:
             for _, part, special in self._parts(text)
         )
 
-    def spans(self, text: str, *, specials_in_text: bool) -> Iterator[Stretch]:
+    def spans(self, text: str, *, specials_in_text: bool) -> Iterator[TextRun]:
         """Yield the ids with the positions of the pieces, without surrounding blanks."""
         each_part = self._rules.prefix_parts and specials_in_text
         added = self._lacks_blank(text) and not each_part
-        given = " " + text if added else text
-        parts = self._parts(given) if specials_in_text else iter([(0, given, False)])
+        prefixed = " " + text if added else text
+        parts = self._parts(prefixed) if specials_in_text else iter([(0, prefixed, False)])
         for place, part, special in parts:
             if special:
-                yield Stretch(place - added, (self._ids[part],), (0,), (len(part),))
+                yield TextRun(place - added, (self._ids[part],), (0,), (len(part),))
                 continue
             if each_part:
                 yield from self._part_spans(part, place)
                 continue
             start = 0
             for end in word_ends(part):
-                stretch = Stretch(place + start - added, *self._word_spans[part[start:end]])
+                stretch = TextRun(place + start - added, *self._word_spans[part[start:end]])
                 own_blank = self._rules.prefix_blank and not added and place + start == 0
                 yield _with_blank(stretch) if own_blank else stretch
                 start = end
 
-    def _part_spans(self, part: str, place: int) -> Iterator[Stretch]:
+    def _part_spans(self, part: str, place: int) -> Iterator[TextRun]:
         """Yield the pieces of a part with their positions, without a prepended blank."""
-        given = self._prefixed(part)
-        added = len(given) - len(part)
+        prefixed = self._prefixed(part)
+        added = len(prefixed) - len(part)
         start = 0
-        for end in word_ends(given):
-            yield Stretch(place + start - added, *self._word_spans[given[start:end]])
+        for end in word_ends(prefixed):
+            yield TextRun(place + start - added, *self._word_spans[prefixed[start:end]])
             start = end
 
     def _prefixed(self, part: str) -> str:
@@ -292,7 +292,7 @@ class ByteText:
         )
 
 
-def _with_blank(first: Stretch) -> Stretch:
+def _with_blank(first: TextRun) -> TextRun:
     """Return a text's first word with its own blank included, as every word must have one."""
     nothing = first.starts[0] == first.ends[0]
     return first._replace(

@@ -22,7 +22,7 @@ from functools import cache
 from bertsmith.tokens.bpe import WHITE_SPACE
 from bertsmith.tokens.normalisation import SPACE, Traced, UnigramRules
 from bertsmith.tokens.unigram import SpecialTokens, Unigram, joined_unknowns
-from bertsmith.tokens.vocabulary import Remembered, Stretch
+from bertsmith.tokens.vocabulary import BoundedCache, TextRun
 
 _WORD = re.compile(f"[^{WHITE_SPACE}]+")
 _BLANK = re.compile(f"[{WHITE_SPACE}]")
@@ -31,7 +31,7 @@ _MARKED = re.compile(f"{SPACE}?[^{SPACE}]+|{SPACE}")
 _QUOTED = re.compile("(``|'')|.", re.DOTALL)
 # of ASCII, what is not always replaced by itself
 _APART = "\r`'"
-_LARGEST_CLUSTER = 5
+_MAX_CLUSTER_LENGTH = 5
 
 
 class CompiledUnigramText:
@@ -52,20 +52,20 @@ class CompiledUnigramText:
             if special is not None:
                 yield (special,)
             else:
-                yield from between.ids(text[start:end], goes_on=inside and not start)
+                yield from between.ids(text[start:end], continues_word=inside and not start)
 
-    def spans(self, text: str, *, specials_in_text: bool) -> Iterator[Stretch]:
+    def spans(self, text: str, *, specials_in_text: bool) -> Iterator[TextRun]:
         """Yield the ids with the positions of the pieces, without the blanks before them."""
         between = self._between(specials_in_text)
         for start, end, special in self._specials.parts(text, wanted=specials_in_text):
             if special is not None:
-                yield Stretch(start, (special,), (0,), (end - start,))
+                yield TextRun(start, (special,), (0,), (end - start,))
                 continue
-            for word in between.words(text[start:end], goes_on=False):
+            for word in between.words(text[start:end], continues_word=False):
                 done = 0
                 for number, size in zip(*between.pieces[word.text], strict=True):
                     first, last = word.place(done, done + size)
-                    yield Stretch(start, (number,), (first,), (last,))
+                    yield TextRun(start, (number,), (first,), (last,))
                     done += size
 
 
@@ -87,18 +87,18 @@ class _Between:
         self._unigram = Unigram(list(self._ids), [rules.scores[n] for n in self._ids.values()])
         self._rules, self._unknown, self._characters = rules, unknown_id, characters
         self._mask = rules.specials[-1] if rules.late_mask and wanted else None
-        self._stretches = Remembered(self._stretch)
-        self.pieces = Remembered(self._segmented)
+        self._stretches = BoundedCache(self._stretch)
+        self.pieces = BoundedCache(self._segmented)
         """Of a marked word, the ids of its pieces and their numbers of characters."""
 
-    def ids(self, text: str, *, goes_on: bool) -> Iterator[Sequence[int]]:
-        """Yield the ids of a text, in parts; it `goes_on` if no blank is put before it."""
-        if self._rules.prefix_space and not goes_on:
+    def ids(self, text: str, *, continues_word: bool) -> Iterator[Sequence[int]]:
+        """Yield the ids of a text, in parts; it `continues_word` if no blank is put before it."""
+        if self._rules.prefix_space and not continues_word:
             apart = [self._stretches[stretch] for stretch in text.split(" ")]
             if None not in apart:
                 yield from (ids for ids in apart if ids is not None)
                 return
-        for word in self.words(text, goes_on=goes_on):
+        for word in self.words(text, continues_word=continues_word):
             yield self.pieces[word.text][0]
 
     def _stretch(self, stretch: str) -> tuple[int, ...] | None:
@@ -111,7 +111,7 @@ class _Between:
             return None
         return self.pieces[SPACE + new][0]
 
-    def words(self, text: str, *, goes_on: bool) -> Iterator[Traced]:
+    def words(self, text: str, *, continues_word: bool) -> Iterator[Traced]:
         """Yield the words of a text after replacement, each with the marker of its blank."""
         whole, rules = self._characters.exchanged(text), self._rules
         if rules.strips_end:
@@ -122,31 +122,33 @@ class _Between:
             if whole.text[start:end] == self._mask:
                 yield whole.part(start, end)
             else:
-                yield from self._marked(whole.part(start, end), goes_on=goes_on and not start)
+                yield from self._marked(
+                    whole.part(start, end), continues_word=continues_word and not start
+                )
 
     def _around_masks(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield the start and end of masks in a text after replacement, and of what is between."""
         done = 0
-        while self._mask is not None and (found := text.find(self._mask, done)) >= 0:
+        while self._mask is not None and (result := text.find(self._mask, done)) >= 0:
             takes_blank = self._rules.mask_takes_blank
-            before = text[done:found].rstrip(WHITE_SPACE if takes_blank else "")
+            before = text[done:result].rstrip(WHITE_SPACE if takes_blank else "")
             yield done, done + len(before)
-            yield found, found + len(self._mask)
-            done = found + len(self._mask)
+            yield result, result + len(self._mask)
+            done = result + len(self._mask)
         yield done, len(text)
 
-    def _marked(self, whole: Traced, *, goes_on: bool) -> Iterator[Traced]:
+    def _marked(self, whole: Traced, *, continues_word: bool) -> Iterator[Traced]:
         words = [whole]
         if self._rules.remove_space:
-            words = [whole.part(*found.span()) for found in _WORD.finditer(whole.text)]
+            words = [whole.part(*match.span()) for match in _WORD.finditer(whole.text)]
         for number, word in enumerate(words):
             marked = Traced(word.text.replace(" ", SPACE), word.starts, word.ends)
-            prefix = self._rules.prefix_space and not (goes_on and number == 0)
+            prefix = self._rules.prefix_space and not (continues_word and number == 0)
             if prefix and marked.text[:1] not in ("", SPACE):
                 at = marked.starts[0]
                 marked = Traced(SPACE + marked.text, [at, *marked.starts], [at, *marked.ends])
-            for found in _MARKED.finditer(marked.text):
-                yield marked.part(*found.span())
+            for match in _MARKED.finditer(marked.text):
+                yield marked.part(*match.span())
 
     def _segmented(self, word: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         if word == self._mask:
@@ -175,7 +177,7 @@ class _Characters:
 
     def __init__(self, rules: UnigramRules) -> None:
         self._rules, self._exchanges = rules, rules.exchanges
-        self._replaced = Remembered(self._replacement)
+        self._replaced = BoundedCache(self._replacement)
         self._keeps_blank = not self._exchanges or not self._exchanged(" ")[1]
         letters = set(map(chr, range(128))) - set(_APART)
         kept = [c for c in letters if not self._exchanged(c.lower() if rules.lowercase else c)[1]]
@@ -224,12 +226,12 @@ class _Characters:
 
     def _replacement(self, cluster: str) -> list[tuple[str, int]]:
         """Return what parts of a cluster become, with their numbers of characters."""
-        if len(cluster.encode("utf-8", "surrogatepass")) <= _LARGEST_CLUSTER:
+        if len(cluster.encode("utf-8", "surrogatepass")) <= _MAX_CLUSTER_LENGTH:
             new, size = self._exchanged(cluster)
             if size:
                 return [(new, len(cluster))]
-        found = ((letter, *self._exchanged(letter)) for letter in cluster)
-        return [(new if size else letter, 1) for letter, new, size in found]
+        result = ((letter, *self._exchanged(letter)) for letter in cluster)
+        return [(new if size else letter, 1) for letter, new, size in result]
 
     def _exchanged(self, text: str) -> tuple[str, int]:
         return self._exchanges.exchange(text.encode("utf-8", "surrogatepass"), 0, shortest=True)
@@ -280,14 +282,14 @@ def _clusters() -> re.Pattern[str]:
 
     Consonants of India joined by a virama, and flags, are left apart: each has six bytes or more.
     """
-    joined, single = [], ["\u2028\u2029"]
+    join_runs, single = [], ["\u2028\u2029"]
     for code in range(0x110000):
         kind = unicodedata.category(chr(code))
         if kind in ("Mn", "Me") or (kind == "Mc" and chr(code) not in _NOT_JOINED):
-            joined.append(code)
+            join_runs.append(code)
         elif kind in ("Cc", "Cf", "Cs"):
             single.append(chr(code))
-    marks = f"{_ranges(joined)}{_ALSO_JOINED}"
+    marks = f"{_ranges(join_runs)}{_ALSO_JOINED}"
     alone = re.sub(f"[{_ALSO_JOINED}{_BEFORE}]", "", "".join(single))
     control = _ranges(sorted(map(ord, alone)))
     emoji = "".join(re.sub(r"\w+", lambda code: f"\\U{code[0]:0>8}", _EMOJI).split())
@@ -297,10 +299,10 @@ def _clusters() -> re.Pattern[str]:
 
 def _ranges(codes: Sequence[int]) -> str:
     """Return ascending code points as ranges of a class in a regular expression."""
-    found: list[list[int]] = []
+    results: list[list[int]] = []
     for code in codes:
-        if found and code == found[-1][1] + 1:
-            found[-1][1] = code
+        if results and code == results[-1][1] + 1:
+            results[-1][1] = code
         else:
-            found.append([code, code])
-    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in found)
+            results.append([code, code])
+    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in results)

@@ -11,7 +11,7 @@ from unicodedata import normalize
 
 from bertsmith.core.config import Config
 from bertsmith.tokens.bpe import WHITE_SPACE, BytePairs, places_of, word_ends, words, written
-from bertsmith.tokens.vocabulary import SPECIALS, Remembered, Stretch
+from bertsmith.tokens.vocabulary import SPECIALS, BoundedCache, TextRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +142,8 @@ class ModernText:
             for late in (False, True)
         )
         self._pairs = BytePairs(rules.merges)
-        self._words = Remembered(self._word_ids)
-        self._word_spans = Remembered(self._spans_of)
+        self._words = BoundedCache(self._word_ids)
+        self._word_spans = BoundedCache(self._spans_of)
 
     def ids(
         self, text: str, *, specials_in_text: bool, inside: bool = False
@@ -164,36 +164,36 @@ class ModernText:
                 else:
                     yield from map(self._words.__getitem__, words(part[first:last]))
 
-    def spans(self, text: str, *, specials_in_text: bool) -> Iterator[Stretch]:
+    def spans(self, text: str, *, specials_in_text: bool) -> Iterator[TextRun]:
         """Yield the ids with the positions of the pieces, including preceding blanks."""
         for start, end, number in self._given.parts(text, specials_in_text):
             if number is not None:
-                yield Stretch(start, (number,), (0,), (end - start,))
+                yield TextRun(start, (number,), (0,), (end - start,))
                 continue
             part = text[start:end]
             other = composed(part)
             for stretch in self._between(part if other is None else other.text, specials_in_text):
                 place, ids, starts, ends = stretch
                 if other is None:
-                    yield Stretch(start + place, ids, starts, ends)
+                    yield TextRun(start + place, ids, starts, ends)
                     continue
-                yield Stretch(
+                yield TextRun(
                     start,
                     ids,
                     tuple(other.starts[place + at] for at in starts),
                     tuple(other.ends[place + at - 1] for at in ends),
                 )
 
-    def _between(self, text: str, specials_in_text: bool) -> Iterator[Stretch]:
+    def _between(self, text: str, specials_in_text: bool) -> Iterator[TextRun]:
         """Yield the encoding of text between the tokens matched in the original text."""
         for start, end, number in self._composed.parts(text, specials_in_text):
             if number is not None:
-                yield Stretch(start, (number,), (0,), (end - start,))
+                yield TextRun(start, (number,), (0,), (end - start,))
                 continue
             part = text[start:end]
             before = 0
             for after in word_ends(part):
-                yield Stretch(start + before, *self._word_spans[part[before:after]])
+                yield TextRun(start + before, *self._word_spans[part[before:after]])
                 before = after
 
     def _word_ids(self, word: str) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ _HEAD = 4
 _LEAF = 1 << 31
 _LABEL = _LEAF | 0xFF
 _BLANK = 0x20
-_LONGEST_MATCH, _LARGEST = 256, 2**20
+_MAX_MATCH_LENGTH, _MAX_BYTES = 256, 2**20
 
 
 class CharsMap:
@@ -35,7 +35,7 @@ class CharsMap:
 
     def __init__(self, data: bytes) -> None:
         """Raises `ValueError` for bytes that contain no valid rules."""
-        if len(data) > _LARGEST:
+        if len(data) > _MAX_BYTES:
             raise ValueError("they are longer than 1 MiB")
         size = int.from_bytes(data[:_HEAD], "little")
         if data and (len(data) < _HEAD or size % 4 or size > len(data) - _HEAD):
@@ -55,7 +55,7 @@ class CharsMap:
 
         With `shortest` it is that of the shortest match.
         """
-        trie, length, found = self._trie, 0, 0
+        trie, length, result = self._trie, 0, 0
         if not trie:
             return "", 0
         node = _offset(trie[0])
@@ -66,12 +66,12 @@ class CharsMap:
             unit = trie[node]
             node ^= _offset(unit)
             if unit >> 8 & 1 and node < len(trie):
-                length, found = place + 1 - start, trie[node] & (_LEAF - 1)
+                length, result = place + 1 - start, trie[node] & (_LEAF - 1)
                 if shortest:
                     break
         if not length:
             return "", 0
-        return self._texts[found : self._texts.find(b"\0", found)].decode(
+        return self._texts[result : self._texts.find(b"\0", result)].decode(
             "utf-8", "replace"
         ), length
 
@@ -90,7 +90,7 @@ class CharsMap:
         labels = units & _LABEL
         level, depth = nodes[:1], 0
         while len(level):
-            if depth > _LONGEST_MATCH:
+            if depth > _MAX_MATCH_LENGTH:
                 return True  # only cyclic rules are this deep
             after = nodes[(labels < 256) & np.isin(nodes ^ labels, bases[level])]
             if depth and (labels[after] == _BLANK).any():
@@ -112,8 +112,8 @@ def compiled(exchanges: Mapping[str, str]) -> bytes:
     byte that leads to each, so that blocks of 256 hold all children.
     """
     values, texts = {}, b""
-    for given, text in exchanges.items():
-        values[given.encode() + b"\0"] = len(texts)
+    for source_texts, text in exchanges.items():
+        values[source_texts.encode() + b"\0"] = len(texts)
         texts += text.encode() + b"\0"
     units: dict[int, int] = {0: 0}
     nodes, base = [(b"", 0)], 0
@@ -244,10 +244,10 @@ def traced(rules: UnigramRules, text: str) -> Traced:
     """Return the result of `tidied` for a text not lower-cased yet, with positions in that text."""
     parts: list[_Part] = []
     stretches = _STRETCH.finditer(text) if rules.remove_space else [_ANY.search(text)]
-    for found in filter(None, stretches):
+    for result in filter(None, stretches):
         if parts:
-            parts.append((" ", found.start() - 1, found.start()))
-        parts += _unquoted(rules, found[0], found.start())
+            parts.append((" ", result.start() - 1, result.start()))
+        parts += _unquoted(rules, result[0], result.start())
     if not rules.keep_accents:
         # all marks that would be reordered are removed
         parts = [

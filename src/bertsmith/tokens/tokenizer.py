@@ -47,11 +47,11 @@ from bertsmith.tokens.vocabulary import (
     SPECIALS,
     UNIGRAM_SPECIALS,
     Encoding,
-    Stretch,
+    TextRun,
     TokenInventory,
     check_vocabulary,
     is_placeholder,
-    joined,
+    join_runs,
 )
 from bertsmith.tokens.wordpiece import CONTINUES, WordPieceText
 
@@ -68,7 +68,7 @@ class TextEncoder(Protocol):
         """Yield the ids of a text, in parts; `inside` if it continues a paragraph."""
         ...
 
-    def spans(self, text: str, *, specials_in_text: bool) -> Iterable[Stretch]:
+    def spans(self, text: str, *, specials_in_text: bool) -> Iterable[TextRun]:
         """Yield the ids with the positions of the pieces."""
         ...
 
@@ -86,7 +86,7 @@ class Kind:
     """True if the second text of a pair has segment id 1."""
     encoder: Callable[[Sequence[str], Any, int], TextEncoder]
     """Makes an encoder from a vocabulary, rules of this kind, and the id of the unknown token."""
-    goes_on: Callable[[str], bool]
+    continues_word: Callable[[str], bool]
     """Returns whether a piece continues a word."""
     joined: Callable[[Sequence[str]], str]
     """Returns the text of some pieces."""
@@ -109,7 +109,7 @@ def _bytes(pieces: Sequence[str]) -> str:
     return read("".join(pieces)).decode("utf-8", "replace")
 
 
-def _goes_on_bytes(piece: str) -> bool:
+def _continues_word_bytes(piece: str) -> bool:
     """Return whether a piece has no blank before it and is no punctuation, a word in itself.
 
     Letters after punctuation count as continuing a word: the piece does not show the difference.
@@ -124,7 +124,7 @@ def _marked(pieces: Sequence[str]) -> str:
     return "".join(pieces).replace(SPACE, " ").strip()
 
 
-def _goes_on_marked(piece: str) -> bool:
+def _continues_word_marked(piece: str) -> bool:
     return piece[0] != SPACE and piece[0].isalnum()
 
 
@@ -152,7 +152,7 @@ _UNIGRAM = Kind(
     separators=1,
     segments=True,
     encoder=_unigram_text,
-    goes_on=_goes_on_marked,
+    continues_word=_continues_word_marked,
     joined=_marked,
     lowercase=lambda rules: bool(rules.lowercase),
     identity=_unigram_identity,
@@ -164,7 +164,7 @@ _KINDS: dict[type, Kind] = {
         separators=1,
         segments=True,
         encoder=WordPieceText,
-        goes_on=lambda piece: piece.startswith(CONTINUES),
+        continues_word=lambda piece: piece.startswith(CONTINUES),
         joined=_words,
         lowercase=lambda rules: bool(rules.lowercase),
         identity=lambda rules: [
@@ -178,7 +178,7 @@ _KINDS: dict[type, Kind] = {
         separators=2,
         segments=False,
         encoder=ByteText,
-        goes_on=_goes_on_bytes,
+        continues_word=_continues_word_bytes,
         joined=_bytes,
         lowercase=lambda rules: False,
         identity=lambda rules: [
@@ -192,7 +192,7 @@ _KINDS: dict[type, Kind] = {
         separators=1,
         segments=True,
         encoder=ModernText,
-        goes_on=_goes_on_bytes,
+        continues_word=_continues_word_bytes,
         joined=_bytes,
         lowercase=lambda rules: False,
         identity=lambda rules: [rules.to_dict()],
@@ -231,7 +231,7 @@ class Tokenizer(TokenInventory):
         ids = {piece: number for number, piece in enumerate(pieces)}
         pad, unknown, cls, sep, mask = (ids[piece] for piece in kind.specials)
         special_ids = frozenset((pad, unknown, cls, sep, mask))
-        continues = np.fromiter(map(kind.goes_on, pieces), np.bool_, len(pieces))
+        continues = np.fromiter(map(kind.continues_word, pieces), np.bool_, len(pieces))
         continues[sorted(special_ids)] = False
         ordinary = [
             number
@@ -288,7 +288,7 @@ class Tokenizer(TokenInventory):
         Positions are those of `transformers`' offset mapping, in the original text: an accent that
         the rules strip belongs to no piece, [UNK] to its whole word.
         """
-        return joined(self._text.spans(text, specials_in_text=specials_in_text))
+        return join_runs(self._text.spans(text, specials_in_text=specials_in_text))
 
     def pieces(self, text: str) -> list[str]:
         """Return the pieces of a text, including special tokens in it."""

@@ -24,10 +24,10 @@ from bertsmith.tokens.normalisation import (
     tidied,
     traced,
 )
-from bertsmith.tokens.vocabulary import Remembered, Stretch
+from bertsmith.tokens.vocabulary import BoundedCache, TextRun
 
 _UNKNOWN_PENALTY = 10.0
-_LEAST_FLOAT = 2.0**-126
+_MIN_FLOAT = 2.0**-126
 _PREFIX = 2
 
 
@@ -49,7 +49,7 @@ class Unigram:
         """`pieces` are those a text may be split into; those in `wanted` are always split off."""
         self._scores = dict(zip(pieces, scores, strict=True))
         ordinary = [score for piece, score in self._scores.items() if piece not in wanted]
-        best = max([_LEAST_FLOAT, *ordinary])
+        best = max([_MIN_FLOAT, *ordinary])
         self._unknown = _rounded(min(ordinary, default=0.0) - _UNKNOWN_PENALTY)
         for piece in wanted:
             self._scores[piece] = _rounded(len(piece.encode()) * best - 0.1)
@@ -68,7 +68,7 @@ class Unigram:
         cell = array("f" if rounded else "d", (0.0,))
         scores, sizes = self._scores, self._sizes
         for start in range(size):
-            here = best.sums[start]
+            total = best.sums[start]
             single = False
             for length in sizes.get(text[start : start + _PREFIX], (1,)):
                 score = scores.get(text[start : start + length])
@@ -76,10 +76,10 @@ class Unigram:
                 if score is None or start + length > size:
                     continue
                 single = single or length == 1
-                cell[0] = here + score
+                cell[0] = total + score
                 best.offer(cell[0], start, start + length)
             if not single:
-                cell[0] = here + self._unknown
+                cell[0] = total + self._unknown
                 best.offer(cell[0], start, start + 1)
         return best.traced(text)
 
@@ -215,8 +215,8 @@ class UnigramText:
             and not any(b" " in piece for piece in self._wanted)
             and not rules.exchanges.crosses_blanks
         )
-        self._stretches = Remembered(self._stretch)
-        self._stretch_spans = Remembered(self._spans_of)
+        self._stretches = BoundedCache(self._stretch)
+        self._stretch_spans = BoundedCache(self._spans_of)
 
     def ids(
         self, text: str, *, specials_in_text: bool, inside: bool = False
@@ -229,23 +229,23 @@ class UnigramText:
                 part = text[start:end]
                 yield from self._plain(part, prefix=not inside or bool(start) or part[0] == " ")
 
-    def spans(self, text: str, *, specials_in_text: bool) -> Iterator[Stretch]:
+    def spans(self, text: str, *, specials_in_text: bool) -> Iterator[TextRun]:
         """Yield the ids with the positions of the pieces, without surrounding blanks."""
         for start, end, special in self._specials.parts(text, wanted=specials_in_text):
             if special is not None:
-                yield Stretch(start, (special,), (0,), (end - start,))
+                yield TextRun(start, (special,), (0,), (end - start,))
                 continue
             part = text[start:end]
             if self._rounding_matters(part):
-                yield Stretch(start, *self._spans_of(part, rounded=True))
+                yield TextRun(start, *self._spans_of(part, rounded=True))
                 continue
             for match in self._words.finditer(part):
-                yield Stretch(start + match.start(), *self._stretch_spans[match[0]])
+                yield TextRun(start + match.start(), *self._stretch_spans[match[0]])
 
     def _plain(self, text: str, *, prefix: bool) -> Iterator[Sequence[int]]:
         if not prefix or self._rounding_matters(text):
-            given = lowered(text) if self._rules.lowercase else text
-            made = self._normalised(tidied(self._rules, given), prefix=prefix)
+            lowered_text = lowered(text) if self._rules.lowercase else text
+            made = self._normalised(tidied(self._rules, lowered_text), prefix=prefix)
             return iter([self._ids_of(self._pieces(made.text, rounded=True))])
         return iter([self._stretches[stretch].ids for stretch in self._split(text)])
 

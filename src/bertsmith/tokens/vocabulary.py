@@ -17,7 +17,7 @@ from bertsmith.core.errors import VocabularyError
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BYTE_SPECIALS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 UNIGRAM_SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
-MOST_PIECES = 1_000_000
+MAX_PIECES = 1_000_000
 
 _PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d{4}|<\|(?:padding|endoftext)\|>")
 _PLACEHOLDER_STARTS = ("[unused", "madeupword", "<|")
@@ -44,9 +44,9 @@ def check_vocabulary(
     """
     if not vocabulary:
         raise VocabularyError("holds no pieces", where=where, remedy="learn a vocabulary first")
-    if len(vocabulary) > MOST_PIECES:
+    if len(vocabulary) > MAX_PIECES:
         raise VocabularyError(
-            f"holds more than {MOST_PIECES:,} pieces",
+            f"holds more than {MAX_PIECES:,} pieces",
             where=where,
             remedy="name a vocabulary, which has one piece a line",
         )
@@ -161,20 +161,20 @@ class Encoding:
         return len(self.ids)
 
 
-class Stretch(NamedTuple):
-    """A part of a text as pieces: ids, and their starts and ends relative to `place`."""
+class TextRun(NamedTuple):
+    """A part of a text as pieces: ids, and their starts and ends relative to `offset`."""
 
-    place: int
+    offset: int
     ids: Sequence[int]
     starts: Sequence[int]
     ends: Sequence[int]
 
 
-def joined(stretches: Iterable[Stretch]) -> Encoding:
+def join_runs(stretches: Iterable[TextRun]) -> Encoding:
     """Return the encoding of a text from its parts, in order."""
     parts = list(stretches)
     sizes = [len(part.ids) for part in parts]
-    places = np.repeat(np.array([part.place for part in parts], np.int32), sizes)
+    places = np.repeat(np.array([part.offset for part in parts], np.int32), sizes)
 
     def flat(rows: Iterable[Sequence[int]]) -> NDArray[np.int32]:
         return np.fromiter(chain.from_iterable(rows), np.int32, len(places))
@@ -187,12 +187,12 @@ def joined(stretches: Iterable[Stretch]) -> Encoding:
 
 
 _CACHE_SIZE = 200_000
-_LONGEST_CACHED = 48
+_MAX_CACHED_LENGTH = 48
 
 Value = TypeVar("Value")
 
 
-class Remembered(dict[str, Value]):
+class BoundedCache(dict[str, Value]):
     """A cache of the ids of a piece of text, or of any other function of it.
 
     Memory is bounded: when the cache is full, it is cleared; long texts are not stored.
@@ -204,7 +204,7 @@ class Remembered(dict[str, Value]):
 
     def __missing__(self, stretch: str) -> Value:
         value = self._compute(stretch)
-        if len(stretch) <= _LONGEST_CACHED:
+        if len(stretch) <= _MAX_CACHED_LENGTH:
             if len(self) >= _CACHE_SIZE:
                 self.clear()
             self[stretch] = value

@@ -16,9 +16,9 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from bertsmith.tokens.basic import ASCII_REMOVED, ASCII_WORD, BasicRules, is_punctuation
-from bertsmith.tokens.vocabulary import SPECIALS, Remembered, Stretch
+from bertsmith.tokens.vocabulary import SPECIALS, BoundedCache, TextRun
 
-LONGEST_WORD = 100
+MAX_WORD_LENGTH = 100
 CONTINUES = "##"
 
 _PREFIX = 3
@@ -49,7 +49,7 @@ class WordPiece:
     def ids(self, word: str) -> list[int]:
         """Return a word's ids; one [UNK] if no pieces match or it has over 100 characters."""
         length = len(word)
-        if length > LONGEST_WORD:
+        if length > MAX_WORD_LENGTH:
             return self._unknown
         if word in self._first:
             return [self._first[word]]
@@ -77,18 +77,18 @@ def _sizes(pieces: Iterable[str]) -> dict[str, tuple[int, ...]]:
     Longer pieces than the longest word are left out.
     """
     # sets of sizes as bits of a number, since thousands of containers would set off the collector
-    found: dict[str, int] = {}
-    bits_of = found.get
+    results: dict[str, int] = {}
+    bits_of = results.get
     for piece in pieces:
         size = len(piece)
-        if size <= LONGEST_WORD:
+        if size <= MAX_WORD_LENGTH:
             prefix = piece[:_PREFIX]
-            found[prefix] = bits_of(prefix, 0b110) | 1 << size
+            results[prefix] = bits_of(prefix, 0b110) | 1 << size
     sizes = {
-        bits: tuple(size for size in range(LONGEST_WORD, 0, -1) if bits >> size & 1)
-        for bits in set(found.values())
+        bits: tuple(size for size in range(MAX_WORD_LENGTH, 0, -1) if bits >> size & 1)
+        for bits in set(results.values())
     }
-    return {prefix: sizes[bits] for prefix, bits in found.items()}
+    return {prefix: sizes[bits] for prefix, bits in results.items()}
 
 
 class _Character(NamedTuple):
@@ -256,8 +256,8 @@ class WordPieceText:
         self._special = {piece: vocabulary.index(piece) for piece in SPECIALS}
         self._pieces = WordPiece(vocabulary, unknown_id)
         self._unknown = unknown_id
-        self._chunks = Remembered(self._chunk_ids)
-        self._chunk_spans = Remembered(self._spans_of)
+        self._chunks = BoundedCache(self._chunk_ids)
+        self._chunk_spans = BoundedCache(self._spans_of)
 
     def ids(
         self, text: str, *, specials_in_text: bool, inside: bool = False
@@ -272,7 +272,7 @@ class WordPieceText:
             for place, part in enumerate(parts)
         )
 
-    def spans(self, text: str, *, specials_in_text: bool) -> Iterator[Stretch]:
+    def spans(self, text: str, *, specials_in_text: bool) -> Iterator[TextRun]:
         """Yield the ids with the positions of the pieces."""
         if not specials_in_text or "[" not in text:
             yield from self._plain_spans(text, 0, len(text))
@@ -280,7 +280,7 @@ class WordPieceText:
         before = 0
         for match in _LITERAL_SPECIAL.finditer(text):
             yield from self._spans_between(text, before, match.start())
-            yield Stretch(match.start(), (self._special[match[0]],), (0,), (len(match[0]),))
+            yield TextRun(match.start(), (self._special[match[0]],), (0,), (len(match[0]),))
             before = match.end()
         yield from self._spans_between(text, before, len(text))
 
@@ -289,21 +289,21 @@ class WordPieceText:
             text = _FALSE_BLANKS.sub("", text)
         return map(self._chunks.__getitem__, text.split())
 
-    def _plain_spans(self, text: str, start: int, end: int) -> Iterator[Stretch]:
+    def _plain_spans(self, text: str, start: int, end: int) -> Iterator[TextRun]:
         for match in _STRETCH.finditer(text, start, end):
-            yield Stretch(match.start(), *self._chunk_spans[match[0]])
+            yield TextRun(match.start(), *self._chunk_spans[match[0]])
 
     def _between_specials(self, text: str) -> Iterator[Sequence[int]]:
         if self._may_hide_special(text):
             return iter([self._pieces.ids_of(self._rules.words_keeping(text, _SPECIALS))])
         return self._plain(text)
 
-    def _spans_between(self, text: str, start: int, end: int) -> Iterator[Stretch]:
+    def _spans_between(self, text: str, start: int, end: int) -> Iterator[TextRun]:
         if not self._may_hide_special(text[start:end]):
             yield from self._plain_spans(text, start, end)
             return
         for match in _STRETCH.finditer(text, start, end):
-            yield Stretch(match.start(), *self._spans_of(match[0], _SPECIALS))
+            yield TextRun(match.start(), *self._spans_of(match[0], _SPECIALS))
 
     def _may_hide_special(self, text: str) -> bool:
         """Return whether removing a character or an accent may yield a special token.

@@ -61,7 +61,7 @@ from bertsmith.weights.tensors import write_tensors
 _SHARDING, _OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"
 
 
-class Meeting:
+class RankMessages:
     """The meeting of a world's ranks to write a checkpoint, each in a thread of its own.
 
     They speak through the launcher's store: operations between ranks belong to the training.
@@ -72,20 +72,20 @@ class Meeting:
         self._name = world.new_name("saving")
         self._store = world.store.clone()
 
-    def tell(self, what: str, value: object) -> None:
+    def send(self, key: str, value: object) -> None:
         """Tell the other ranks something, a JSON value."""
-        self._store.set(f"{self._name}/{what}", json.dumps(value))
+        self._store.set(f"{self._name}/{key}", json.dumps(value))
 
-    def hear(self, what: str) -> Any:  # noqa: ANN401
+    def receive(self, key: str) -> Any:  # noqa: ANN401
         """Return another rank's message; raises `RankLost` if one is lost."""
         assert self.world.watch is not None
-        found = wait_for(self._store, f"{self._name}/{what}", self.world.watch)
-        if not found:
+        value = wait_for(self._store, f"{self._name}/{key}", self.world.watch)
+        if not value:
             raise RankLost(self.world.watch.cause)
-        return json.loads(found)
+        return json.loads(value)
 
 
-class SharedTensors(Mapping[str, Tensor]):
+class ShardedTensors(Mapping[str, Tensor]):
     """The tensors of several files of shares, each put together when it is asked for."""
 
     def __init__(self, files: Collection[Path]) -> None:
@@ -111,40 +111,40 @@ class SharedTensors(Mapping[str, Tensor]):
         return len(self._shares)
 
 
-def files_of(kind: str, names: Collection[str]) -> list[str]:
-    """The files with shares of a kind among these names, [] unless they are all there."""
+def shard_files(kind: str, names: Collection[str]) -> list[str]:
+    """Return the files with shares of a kind among these names, [] unless they are all there."""
     pattern = re.compile(rf"{kind}-(\d{{5}})-of-(\d{{5}})\.safetensors")
-    found = [each for each in map(pattern.fullmatch, sorted(names)) if each]
-    numbers = [int(each[1]) for each in found]
-    size = {int(each[2]) for each in found}
-    return [each[0] for each in found] if size == {len(numbers)} else []
+    matches = [match for match in map(pattern.fullmatch, sorted(names)) if match]
+    numbers = [int(result[1]) for result in matches]
+    size = {int(result[2]) for result in matches}
+    return [result[0] for result in matches] if size == {len(numbers)} else []
 
 
-def write_shares(
+def write_shards(
     folder: Path,
     tensors: Mapping[str, Mapping[str, Tensor]],
     rows: Mapping[str, int],
-    meeting: Meeting,
+    messages: RankMessages,
 ) -> dict[str, Record]:
     """Write this rank's tensors, by kind, in a folder that the first rank has made.
 
     `rows` tells where each share begins. Returns the files written, on the first rank those of all.
     """
-    world, name = meeting.world, folder.name
+    world, name = messages.world, folder.name
     if world.first:
-        meeting.tell(f"{name}/made", True)
+        messages.send(f"{name}/made", True)
     else:
-        meeting.hear(f"{name}/made")
+        messages.receive(f"{name}/made")
     records = {}
-    for kind, own in tensors.items():
+    for kind, shard in tensors.items():
         file = f"{kind}-{world.rank + 1:05}-of-{world.size:05}.safetensors"
-        records[file] = write_tensors(folder / file, own, _header(own, rows))
+        records[file] = write_tensors(folder / file, shard, _header(shard, rows))
     if not world.first:
-        meeting.tell(f"{name}/{world.rank}", records)
+        messages.send(f"{name}/{world.rank}", records)
         return records
     for rank in range(1, world.size):
-        told = meeting.hear(f"{name}/{rank}")
-        records |= {file: Record(*record) for file, record in told.items()}
+        shards = messages.receive(f"{name}/{rank}")
+        records |= {file: Record(*record) for file, record in shards.items()}
     return records
 
 
@@ -157,8 +157,8 @@ def _header(tensors: Mapping[str, Tensor], rows: Mapping[str, int]) -> dict[str,
     return {_SHARDING: json.dumps(offsets)}
 
 
-_LARGEST = 2**20
-_LARGEST_MEMORY = 2**30
+_MAX_BYTES = 2**20
+_MAX_MEMORY_BYTES = 2**30
 
 
 class Manifest(NamedTuple):
@@ -177,11 +177,11 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """A manifest; `ValueError` that names it when it is not, byte for byte, what was written.
+    """Return a manifest; `ValueError` if it is not, byte for byte, what was written.
 
     The same for a manifest that another version of the program wrote.
     """
-    written, version = read_bytes(path, RunFolderError, largest=_LARGEST), ""
+    written, version = read_bytes(path, RunFolderError, largest=_MAX_BYTES), ""
     try:
         content = parse_json(written)
         del content["sha256"]
@@ -270,7 +270,7 @@ class Checkpoints:
         self._run = run
         self._keep = keep
         self._world = world
-        self._meeting = Meeting(world) if world.shard else None
+        self._meeting = RankMessages(world) if world.shard else None
         self._damaged: set[Path] = set()
         self._foreign: set[Path] = set()
 
@@ -303,19 +303,19 @@ class Checkpoints:
         return final
 
     def load(self) -> Checkpoint | None:
-        """The run's newest whole checkpoint, None if it has none.
+        """Return the run's newest whole checkpoint, None if it has none.
 
         Damaged ones and those of other runs are named and passed over. Every rank loads the one
         that the first finds. Raises `RunFolderError` when the run's are all damaged.
         """
-        found: list[Checkpoint] = []
+        results: list[Checkpoint] = []
 
         def newest() -> int | None:
-            found.extend(self._newest())
-            return found[0].state.step if found else None
+            results.extend(self._newest())
+            return results[0].state.step if results else None
 
-        step = self._world.told(newest)
-        if step is not None and not found:
+        step = self._world.broadcast(newest)
+        if step is not None and not results:
             try:
                 return _read(self.folder / _name(step), self._run)
             except (_Damaged, ConfigError) as damage:
@@ -323,10 +323,10 @@ class Checkpoints:
                     f"rank {self._world.rank} does not find what rank 0 has read: {damage}",
                     remedy="let all machines share the disk of the run's folder",
                 ) from damage
-        return found[0] if found else None
+        return results[0] if results else None
 
     def _newest(self) -> Iterator[Checkpoint]:
-        """The newest whole checkpoint, if there is one."""
+        """Yield the newest whole checkpoint, if there is one."""
         for path in reversed(self._found()):
             try:
                 yield _read(path, self._run)
@@ -345,7 +345,7 @@ class Checkpoints:
             )
 
     def best(self, state: State) -> Checkpoint:
-        """The checkpoint of the step that `state` knows as the best; raises `RunFolderError`."""
+        """Return the checkpoint of the best step according to `state`; raises `RunFolderError`."""
         assert state.best_step is not None
         try:
             return _read(self.folder / _name(state.best_step), self._run)
@@ -369,10 +369,14 @@ class Checkpoints:
 
     def _prune(self, state: State) -> None:
         """Delete what is neither among the newest nor the best, and what is known to be damaged."""
-        whole = [path for path in self._found() if path not in self._damaged | self._foreign]
-        kept = {*whole[-self._keep :], *self._foreign, self.folder / _name(state.best_step or 0)}
+        valid = [path for path in self._found() if path not in self._damaged | self._foreign]
+        retained = {
+            *valid[-self._keep :],
+            *self._foreign,
+            self.folder / _name(state.best_step or 0),
+        }
         for path in self._found():
-            if path not in kept:
+            if path not in retained:
                 self._forget(path)
         self._damaged.clear()
 
@@ -385,8 +389,8 @@ class Checkpoints:
 
     def _sweep(self) -> None:
         """Delete what a process that was killed has left."""
-        for left in self.folder.glob(".step-*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in self.folder.glob(".step-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 class _Damaged(Exception):
@@ -402,19 +406,19 @@ def _name(step: int) -> str:
 
 
 def _step(path: Path) -> int | None:
-    found = re.fullmatch(r"step-(\d{8,})", path.name)
-    return int(found[1]) if found else None
+    match = re.fullmatch(r"step-(\d{8,})", path.name)
+    return int(match[1]) if match else None
 
 
-def _write(folder: Path, checkpoint: Checkpoint, run: str, meeting: Meeting | None) -> None:
+def _write(folder: Path, checkpoint: Checkpoint, run: str, meeting: RankMessages | None) -> None:
     tensors = {"weights": checkpoint.weights, "optimiser": checkpoint.optimiser}
     if meeting is None:
         records = {
-            f"{kind}.safetensors": write_tensors(folder / f"{kind}.safetensors", each)
-            for kind, each in tensors.items()
+            f"{kind}.safetensors": write_tensors(folder / f"{kind}.safetensors", tensor)
+            for kind, tensor in tensors.items()
         }
     else:
-        records = write_shares(folder, tensors, checkpoint.rows, meeting)
+        records = write_shards(folder, tensors, checkpoint.rows, meeting)
     if meeting is not None and not meeting.world.first:
         return
     for name, content in zip(_VALUES, (checkpoint.state.to_dict(), checkpoint.memory), strict=True):
@@ -424,7 +428,7 @@ def _write(folder: Path, checkpoint: Checkpoint, run: str, meeting: Meeting | No
 
 
 def _read(folder: Path, run: str) -> Checkpoint:
-    """A run's checkpoint whose every file is what was written; `_Damaged` otherwise."""
+    """Return a run's checkpoint whose every file is what was written; `_Damaged` otherwise."""
     try:
         its_run, step, records = read_manifest(folder / "manifest.json")
         if its_run != run:
@@ -432,7 +436,7 @@ def _read(folder: Path, run: str) -> Checkpoint:
         if problem := _problem(folder, step, records) or check_files(folder, records):
             raise _Damaged(problem)
         state = State.load(folder / "state.json")
-        memory = read_json(folder / "memory.json", RunFolderError, largest=_LARGEST_MEMORY)
+        memory = read_json(folder / "memory.json", RunFolderError, largest=_MAX_MEMORY_BYTES)
         weights, optimiser = (_load(folder, kind, records) for kind in _TENSORS)
     except OSError as error:
         raise _Damaged(f"{error.filename or folder}: {error.strerror}") from error
@@ -442,17 +446,17 @@ def _read(folder: Path, run: str) -> Checkpoint:
 
 
 def _load(folder: Path, kind: str, names: Iterable[str]) -> Mapping[str, Tensor]:
-    if shares := files_of(kind, list(names)):
-        return SharedTensors([folder / name for name in shares])
-    whole: dict[str, Tensor] = load_file(folder / f"{kind}.safetensors")
-    return whole
+    if shares := shard_files(kind, list(names)):
+        return ShardedTensors([folder / name for name in shares])
+    single: dict[str, Tensor] = load_file(folder / f"{kind}.safetensors")
+    return single
 
 
 def _problem(folder: Path, step: int, records: Iterable[str]) -> str:
     if step != _step(folder):
         return f"{folder}: holds the checkpoint of step {step}"
     names = list(records)
-    shares = [name for kind in _TENSORS for name in files_of(kind, names)]
+    shares = [name for kind in _TENSORS for name in shard_files(kind, names)]
     if set(names) != {*_VALUES, *(shares or [f"{kind}.safetensors" for kind in _TENSORS])}:
         return f"{folder / 'manifest.json'}: names other files"
     return ""

@@ -68,10 +68,10 @@ class ScheduleConfig(Config):
         begin = self.warmup + self.hold
         if self.decay == "none" or progress <= begin:
             return 1.0
-        left = (1 - progress) / (1 - begin)
+        remaining = (1 - progress) / (1 - begin)
         if self.decay == "root":
-            return 1 - math.sqrt(1 - left)
-        return left if self.decay == "linear" else (1 - math.cos(math.pi * left)) / 2
+            return 1 - math.sqrt(1 - remaining)
+        return remaining if self.decay == "linear" else (1 - math.cos(math.pi * remaining)) / 2
 
 
 @dataclass(frozen=True, kw_only=True)

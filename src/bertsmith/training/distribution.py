@@ -29,7 +29,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from bertsmith.core.clock import process_fields
 from bertsmith.core.errors import ConfigError, RankLost, UserError
-from bertsmith.core.log import complain, console, say
+from bertsmith.core.log import console, print_error, say
 from bertsmith.core.signals import Interrupted, ending_status, interruptions
 
 _POLL_SECONDS = 1.0
@@ -52,19 +52,19 @@ class Peer(TypedDict):
 class RankWatch:
     """One rank's view of the others; `cause` is why the run has to end, empty while none is lost.
 
-    `told_here` is true on the rank that recorded the cause first, which reports it.
+    `reported_here` is true on the rank that recorded the cause first, which reports it.
     """
 
     def __init__(self, store: Any, rank: int, size: int) -> None:  # noqa: ANN401
         self.cause = ""
-        self.told_here = False
+        self.reported_here = False
         self._rank = rank
         self._store = store.clone()
-        store.set(f"rank/{rank}", json.dumps(_me()))
+        store.set(f"rank/{rank}", json.dumps(_this_peer()))
         self.peers: dict[int, Peer] = {
             other: json.loads(store.get(f"rank/{other}")) for other in range(size)
         }
-        self._silent = dict.fromkeys(self._listened_to(), 0)
+        self._silent = dict.fromkeys(self._ranks_to_watch(), 0)
         self._beats: dict[int, bytes] = {}
         # each rank listens to the previous one, so that a waiting rank notices one that is stopped
         self._neighbour = (rank - 1) % size
@@ -76,18 +76,18 @@ class RankWatch:
         self._thread = threading.Thread(target=self._run, name="watching ranks", daemon=True)
         self._thread.start()
 
-    def known(self, seconds: float) -> bool:
+    def has_failed(self, seconds: float) -> bool:
         """Return whether there is a cause to end, waiting for one for at most some seconds."""
         return self._known.wait(seconds)
 
-    def fail(self, cause: str) -> None:
+    def record_failure(self, cause: str) -> None:
         """Record for all ranks why the run has to end, unless another rank already has."""
         if self._known.is_set():
             return
-        mine = first = f"{self._rank} {cause}"
+        own = first = f"{self._rank} {cause}"
         with suppress(distributed.DistError):
-            first = self._store.compare_set(_CAUSE, "", mine).decode()
-        self.told_here = first == mine
+            first = self._store.compare_set(_CAUSE, "", own).decode()
+        self.reported_here = first == own
         self.cause = first.partition(" ")[2]
         self._known.set()
 
@@ -114,7 +114,7 @@ class RankWatch:
                 self._poll([handles[handle] for handle in ended], polls)
             except distributed.DistError:
                 # reported by each rank: the store that would decide the first is gone
-                self.cause, self.told_here = "the launcher of the ranks has gone", True
+                self.cause, self.reported_here = "the launcher of the ranks has gone", True
                 self._known.set()
         if self._known.is_set() and not self._left.wait(_GRACE_SECONDS):
             self._end()
@@ -123,13 +123,13 @@ class RankWatch:
 
     def _poll(self, ended: list[int], polls: int) -> None:
         """Check whether a rank has ended or recorded a cause."""
-        deaths = {rank: _death(self.peers[rank], rank) for rank in ended}
+        deaths = {rank: _describe_exit(self.peers[rank], rank) for rank in ended}
         if self._store.check([_CAUSE]):
-            self.fail("")
+            self.record_failure("")
             return
         for rank, cause in deaths.items():
             if not self._store.check([f"left/{rank}"]):
-                self.fail(cause)
+                self.record_failure(cause)
         if polls % _BEAT_POLLS == 1:
             self._store.set(f"beat/{self._rank}", str(polls))
         for rank in self._silent:
@@ -142,7 +142,9 @@ class RankWatch:
         self._silent[rank] = 0 if beat != self._beats.get(rank) else self._silent[rank] + 1
         self._beats[rank] = beat
         if self._silent[rank] >= _SILENT_POLLS and not self._store.check([f"left/{rank}"]):
-            self.fail(f"{_named(self.peers[rank], rank)} has sent no heartbeat for 30 seconds")
+            self.record_failure(
+                f"{_peer_name(self.peers[rank], rank)} has sent no heartbeat for 30 seconds"
+            )
 
     def _watch_neighbour(self) -> None:
         """Report when the previous rank stops sending heartbeats, and when it continues."""
@@ -151,35 +153,35 @@ class RankWatch:
         beat = self._store.get(key) if self._store.check([key]) else b""
         self._quiet = 0 if beat != self._neighbour_beat else before + 1
         self._neighbour_beat = beat
-        named = _named(self.peers[rank], rank)
+        name = _peer_name(self.peers[rank], rank)
         if before >= _QUIET_POLLS and self._quiet == 0:
-            self._report(f"{named} is running again")
+            self._report(f"{name} is running again")
         elif self._quiet == _QUIET_POLLS and not self._store.check([f"left/{rank}"]):
-            pid, me = self.peers[rank]["pid"], self.peers[self._rank]
-            here = self.peers[rank]["machine"] == me["machine"]
-            stopped = here and "".join(process_fields(pid)[:1]) in ("T", "t")
-            why = f"it is stopped, kill -CONT {pid} resumes it" if stopped else "waiting for it"
-            self._report(f"{named} has sent no heartbeat for {_QUIET_POLLS} seconds: {why}")
+            pid, own = self.peers[rank]["pid"], self.peers[self._rank]
+            same_machine = self.peers[rank]["machine"] == own["machine"]
+            stopped = same_machine and "".join(process_fields(pid)[:1]) in ("T", "t")
+            reason = f"it is stopped, kill -CONT {pid} resumes it" if stopped else "waiting for it"
+            self._report(f"{name} has sent no heartbeat for {_QUIET_POLLS} seconds: {reason}")
 
     def _report(self, line: str) -> None:
         """Print a line on any rank: rank 0, which usually prints, may be the silent one."""
         if self._rank == 0:
             say(line)
         else:
-            complain(line)
+            print_error(line)
 
-    def _listened_to(self) -> list[int]:
+    def _ranks_to_watch(self) -> list[int]:
         """Return the ranks on other machines to listen to: all of them on rank 0, else rank 0."""
-        me = self.peers[self._rank]
-        far = [rank for rank, peer in self.peers.items() if peer["machine"] != me["machine"]]
-        return far if self._rank == 0 else [rank for rank in far if rank == 0]
+        own = self.peers[self._rank]
+        distant = [rank for rank, peer in self.peers.items() if peer["machine"] != own["machine"]]
+        return distant if self._rank == 0 else [rank for rank in distant if rank == 0]
 
     def _handles(self) -> dict[int, int]:
         """Return handles of the other ranks' processes on this machine, with their ranks."""
-        me = self.peers[self._rank]
+        own = self.peers[self._rank]
         handles = {}
         for rank, peer in self.peers.items():
-            if rank != self._rank and peer["machine"] == me["machine"]:
+            if rank != self._rank and peer["machine"] == own["machine"]:
                 try:
                     handles[os.pidfd_open(peer["pid"])] = rank
                 except (OSError, AttributeError):
@@ -188,15 +190,15 @@ class RankWatch:
         return handles
 
     def _end(self) -> None:
-        if self.told_here:
-            complain(self.cause)
+        if self.reported_here:
+            print_error(self.cause)
         os._exit(2)
 
 
 def wait_for(store: Any, key: str, watch: RankWatch) -> str:  # noqa: ANN401
     """Return the value that another rank stores under a key, "" once there is a cause to end."""
     pause = 0.001
-    while not watch.known(pause):
+    while not watch.has_failed(pause):
         # the store's own wait warns on standard error after a long time
         if store.check([key]):
             return str(store.get(key).decode())
@@ -204,7 +206,7 @@ def wait_for(store: Any, key: str, watch: RankWatch) -> str:  # noqa: ANN401
     return ""
 
 
-def _me() -> Peer:
+def _this_peer() -> Peer:
     host = socket.gethostname()
     machine = host
     with suppress(OSError):
@@ -213,13 +215,13 @@ def _me() -> Peer:
     return Peer(pid=os.getpid(), host=host, machine=machine)
 
 
-def _named(peer: Peer, rank: int) -> str:
+def _peer_name(peer: Peer, rank: int) -> str:
     return f"rank {rank} (pid {peer['pid']} on {peer['host']})"
 
 
-def _death(peer: Peer, rank: int) -> str:
+def _describe_exit(peer: Peer, rank: int) -> str:
     """Describe how a process on this machine has ended, if its parent has not reaped it yet."""
-    name, status = _named(peer, rank), 0
+    name, status = _peer_name(peer, rank), 0
     with suppress(ValueError, IndexError):
         # field 52 is the status in the form of waitpid
         status = int(process_fields(peer["pid"])[49])
@@ -239,7 +241,7 @@ _NEWS_SECONDS = 5.0
 _joined = itertools.count()
 
 
-class EndedElsewhere(SystemExit):
+class ReportedElsewhere(SystemExit):
     """The run has ended and another rank reports why: this one exits silently."""
 
 
@@ -252,7 +254,7 @@ class World:
 
     rank: int = 0
     size: int = 1
-    here: int = 1
+    local_size: int = 1
     """Ranks on this machine."""
     shard: bool = False
     store: Any = None
@@ -276,23 +278,23 @@ class World:
         """Return whether the flag is set on any rank."""
         return self.sum([float(flag)])[0] > 0
 
-    def of_first(self, value: float) -> float:
+    def broadcast_number(self, value: float) -> float:
         """Return rank 0's value."""
         return self.sum([value if self.first else 0.0])[0]
 
-    def told(self, make: Callable[[], Any]) -> Any:  # noqa: ANN401
+    def broadcast(self, compute: Callable[[], Any]) -> Any:  # noqa: ANN401
         """Return the JSON value that rank 0 makes; the others wait for it without a timeout.
 
         An exception on rank 0 ends the run; the others exit.
         """
         if self.size == 1:
-            return make()
+            return compute()
         assert self.watch is not None
         key = self.new_name("told")
         if self.first:
-            made = make()
-            self.store.set(key, json.dumps(made))
-            return made
+            value_here = compute()
+            self.store.set(key, json.dumps(value_here))
+            return value_here
         value = wait_for(self.store, key, self.watch)
         if not value:
             raise RankLost(self.watch.cause)
@@ -305,8 +307,8 @@ class World:
     @contextmanager
     def interruptions(self) -> Iterator[Callable[[], bool]]:
         """Turn Ctrl-C or SIGTERM into a request; all ranks check together whether any has one."""
-        with interruptions() as asked:
-            yield lambda: self.any(asked())
+        with interruptions() as stop_requested:
+            yield lambda: self.any(stop_requested())
 
     def share(self, batches: int) -> int:
         """Return each rank's number of batches per step; `ConfigError` if they cannot be equal."""
@@ -328,7 +330,7 @@ class World:
 
     def wait_for_first(self) -> None:
         """Block until rank 0 has called this, without a timeout."""
-        self.told(lambda: None)
+        self.broadcast(lambda: None)
 
     def wait(self) -> None:
         """Block until every rank has called this."""
@@ -340,11 +342,11 @@ ALONE = World()
 
 
 @contextmanager
-def joined(*, shard: bool = False) -> Iterator[World]:
+def join_world(*, shard: bool = False) -> Iterator[World]:
     """Yield the world that torchrun's environment describes, or this process alone without one.
 
     Raises `ConfigError` when a single process is to shard, `RankLost` on one rank when another one
-    is lost, `EndedElsewhere` on those that do not report it.
+    is lost, `ReportedElsewhere` on those that do not report it.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         if shard:
@@ -373,25 +375,25 @@ def joined(*, shard: bool = False) -> Iterator[World]:
 
 
 def _join(shard: bool) -> World:
-    place = int(os.environ["LOCAL_RANK"])
+    local_rank = int(os.environ["LOCAL_RANK"])
     backend = "gloo"
     if torch.cuda.is_available():
-        if place >= torch.cuda.device_count():
+        if local_rank >= torch.cuda.device_count():
             raise ConfigError(
-                f"rank {os.environ['RANK']} is number {place} on a machine with "
+                f"rank {os.environ['RANK']} is number {local_rank} on a machine with "
                 f"{torch.cuda.device_count()} GPUs",
                 remedy="start one process a GPU (--nproc-per-node)",
             )
-        torch.cuda.set_device(place)
+        torch.cuda.set_device(local_rank)
         # messages between ranks stay on the CPU and wait for no GPU
         backend = "cpu:gloo,cuda:nccl"
     store, rank, size = next(iter(rendezvous("env://")))
     store = PrefixStore(f"bertsmith/{next(_joined)}", store)
     distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_STUCK)
     # torchrun states it; another launcher may not
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
     watch = RankWatch(store, rank, size)
-    return World(rank=rank, size=size, here=here, shard=shard, store=store, watch=watch)
+    return World(rank=rank, size=size, local_size=local_size, shard=shard, store=store, watch=watch)
 
 
 def _end(world: World, error: BaseException) -> BaseException:
@@ -402,8 +404,8 @@ def _end(world: World, error: BaseException) -> BaseException:
     if isinstance(error, Interrupted):
         # all have stopped together; the first one to exit must not count as lost
         watch.leave()
-        return error if world.first else EndedElsewhere(ending_status())
-    if not watch.known(0 if ours else _NEWS_SECONDS):
-        watch.fail(f"rank {world.rank} has failed: {str(error) or type(error).__name__}")
-        return error if watch.told_here else EndedElsewhere(1)
-    return RankLost(watch.cause) if watch.told_here else EndedElsewhere(1)
+        return error if world.first else ReportedElsewhere(ending_status())
+    if not watch.has_failed(0 if ours else _NEWS_SECONDS):
+        watch.record_failure(f"rank {world.rank} has failed: {str(error) or type(error).__name__}")
+        return error if watch.reported_here else ReportedElsewhere(1)
+    return RankLost(watch.cause) if watch.reported_here else ReportedElsewhere(1)

@@ -22,34 +22,35 @@ import torch
 from bertsmith.batches import DataPosition
 from bertsmith.core.errors import WorkerDied
 from bertsmith.network.batch import Batch
-from bertsmith.training.processes import Gone, Worker, failure, pickled, receive
+from bertsmith.training.distribution import ALONE, World
+from bertsmith.training.processes import ConnectionLost, Worker, describe_failure, pickled, receive
 
 
 class BatchSource(Protocol):
     """A source of batches, which are a pure function of the position in the data."""
 
-    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+    def next_batch(self, position: DataPosition) -> tuple[Batch, DataPosition]:
         """Return the batch at a position, and the position after it."""
         ...
 
 
 @runtime_checkable
-class WalkableSource(BatchSource, Protocol):
+class SkippableSource(BatchSource, Protocol):
     """A source that worker processes can read from; it must be picklable."""
 
-    def after(self, place: DataPosition) -> DataPosition:
+    def after(self, position: DataPosition) -> DataPosition:
         """Return the position after the batch at a position, cheaply."""
         ...
 
 
-class Walk(NamedTuple):
+class LoadRequest(NamedTuple):
     """A request to load from a position: the group number `first` and every `stride`-th after it.
 
     A group is one batch for each of `ranks`; the worker makes that of `rank`.
     """
 
-    walk: int
-    place: DataPosition
+    request: int
+    position: DataPosition
     first: int
     stride: int
     rank: int
@@ -60,54 +61,56 @@ class Ready(NamedTuple):
     """The worker is ready for requests."""
 
 
-class Drawn(NamedTuple):
-    """A batch of a walk, with the position of its group and the position after it."""
+class LoadedBatch(NamedTuple):
+    """The batch of a request, with the position of its group and the position after it."""
 
-    walk: int
-    place: DataPosition
+    request: int
+    position: DataPosition
     batch: Batch
     after: DataPosition
 
 
 def serve(connection: Connection) -> None:
     """Make the batches that the process at the other end requests, until it exits."""
-    walked, ahead = receive(connection)
+    pickled_source, ahead = receive(connection)
     waiting: queue.Queue[bytes] = queue.Queue(ahead)
     threading.Thread(target=_send, args=(connection, waiting), daemon=True).start()
     try:
-        source: WalkableSource = pickle.loads(walked)
+        source: SkippableSource = pickle.loads(pickled_source)
         torch.set_num_threads(1)
         waiting.put(pickled(Ready()))
-        _draw(connection, source, waiting)
-    except Gone:
+        _load_batches(connection, source, waiting)
+    except ConnectionLost:
         raise
     except Exception as error:
-        waiting.put(pickled(failure(error)))
+        waiting.put(pickled(describe_failure(error)))
         receive(connection)  # until the other end closes
 
 
-def _draw(connection: Connection, source: WalkableSource, waiting: queue.Queue[bytes]) -> None:
+def _load_batches(
+    connection: Connection, source: SkippableSource, waiting: queue.Queue[bytes]
+) -> None:
     while True:
-        walk: Walk = receive(connection)
-        place = _skip(source, walk.place, walk.first * walk.ranks)
+        request: LoadRequest = receive(connection)
+        position = _skip(source, request.position, request.first * request.ranks)
         while not connection.poll():
-            batch, after = take_own(source, place, walk.rank, walk.ranks)
-            waiting.put(pickled(Drawn(walk.walk, place, batch, after)))
-            place = _skip(source, after, (walk.stride - 1) * walk.ranks)
+            batch, after = batch_of_rank(source, position, request.rank, request.ranks)
+            waiting.put(pickled(LoadedBatch(request.request, position, batch, after)))
+            position = _skip(source, after, (request.stride - 1) * request.ranks)
 
 
-def take_own(
-    source: WalkableSource, place: DataPosition, rank: int, ranks: int
+def batch_of_rank(
+    source: SkippableSource, position: DataPosition, rank: int, ranks: int
 ) -> tuple[Batch, DataPosition]:
     """Return one rank's batch of the next group, and the position after the group."""
-    batch, after = source.next_batch(_skip(source, place, rank))
+    batch, after = source.next_batch(_skip(source, position, rank))
     return batch, _skip(source, after, ranks - 1 - rank)
 
 
-def _skip(source: WalkableSource, place: DataPosition, batches: int) -> DataPosition:
+def _skip(source: SkippableSource, position: DataPosition, batches: int) -> DataPosition:
     for _ in range(batches):
-        place = source.after(place)
-    return place
+        position = source.after(position)
+    return position
 
 
 def _send(connection: Connection, waiting: queue.Queue[bytes]) -> None:
@@ -119,31 +122,28 @@ def _send(connection: Connection, waiting: queue.Queue[bytes]) -> None:
 
 
 class Feed:
-    """Loads the batches of a step in this process.
+    """Loads the batches of a step in this process; of several ranks each loads its share."""
 
-    Of `ranks` processes that train together, this one (`rank`) loads every `ranks`-th batch.
-    """
-
-    def __init__(self, batches: BatchSource, rank: int = 0, ranks: int = 1) -> None:
+    def __init__(self, batches: BatchSource, world: World) -> None:
         self._batches = batches
-        self._rank, self._ranks = rank, ranks
+        self._world = world
 
-    def draw(self, place: DataPosition, count: int) -> tuple[list[Batch], DataPosition]:
+    def next_batches(self, position: DataPosition, count: int) -> tuple[list[Batch], DataPosition]:
         """Return this rank's next `count` batches, and the position after those of all ranks."""
-        drawn = []
+        batches = []
         for _ in range(count):
-            batch, place = self._take(place)
-            drawn.append(batch)
-        return drawn, place
+            batch, position = self._next_batch(position)
+            batches.append(batch)
+        return batches, position
 
-    def _take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
-        if self._ranks == 1:
-            return self._batches.next_batch(place)
-        assert isinstance(self._batches, WalkableSource)
-        return take_own(self._batches, place, self._rank, self._ranks)
+    def _next_batch(self, position: DataPosition) -> tuple[Batch, DataPosition]:
+        if self._world.size == 1:
+            return self._batches.next_batch(position)
+        assert isinstance(self._batches, SkippableSource)
+        return batch_of_rank(self._batches, position, self._world.rank, self._world.size)
 
 
-class _Drawer(Worker):
+class _LoadingWorker(Worker):
     """A worker process that loads batches."""
 
     def __init__(self) -> None:
@@ -160,54 +160,55 @@ class _Drawer(Worker):
 class _WorkerFeed(Feed):
     """Loads the batches of a step from several workers, in the order of a single one."""
 
-    def __init__(self, batches: BatchSource, workers: list[_Drawer], rank: int, ranks: int) -> None:
-        super().__init__(batches, rank, ranks)
+    def __init__(self, batches: BatchSource, world: World, workers: list[_LoadingWorker]) -> None:
+        super().__init__(batches, world)
         self._workers = workers
-        self._walk = 0
+        self._request = 0
         self._turn = 0
         self._next: DataPosition | None = None
 
-    def _take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
-        if place != self._next:
-            self._go_to(place)
-        message = self._workers[self._turn].hear()
-        while not isinstance(message, Drawn) or message.walk != self._walk:
-            message = self._workers[self._turn].hear()
-        assert message.place == place, (message.place, place)
+    def _next_batch(self, position: DataPosition) -> tuple[Batch, DataPosition]:
+        if position != self._next:
+            self._seek(position)
+        message = self._workers[self._turn].receive()
+        while not isinstance(message, LoadedBatch) or message.request != self._request:
+            message = self._workers[self._turn].receive()
+        assert message.position == position, (message.position, position)
         self._turn = (self._turn + 1) % len(self._workers)
         self._next = message.after
         return message.batch, message.after
 
-    def _go_to(self, place: DataPosition) -> None:
-        self._walk += 1
+    def _seek(self, position: DataPosition) -> None:
+        self._request += 1
         self._turn = 0
+        rank, ranks = self._world.rank, self._world.size
         for first, worker in enumerate(self._workers):
             stride = len(self._workers)
-            worker.tell(Walk(self._walk, place, first, stride, self._rank, self._ranks))
+            worker.send(LoadRequest(self._request, position, first, stride, rank, ranks))
 
 
 @contextmanager
-def feeding(
-    batches: BatchSource, workers: int, *, ahead: int = 1, rank: int = 0, ranks: int = 1
+def open_feed(
+    batches: BatchSource, workers: int, world: World = ALONE, *, ahead: int = 1
 ) -> Iterator[Feed]:
     """Yield a feed with `workers` processes that prefetch up to `ahead` batches each, or without.
 
-    With several `ranks` it loads the batches of this one, as `Feed` does. Raises `WorkerDied`, also
-    from `draw`.
+    Of a world of several ranks it loads the batches of this one. Raises `WorkerDied`, also from
+    `next_batches`.
     """
     if not workers:
-        yield Feed(batches, rank, ranks)
+        yield Feed(batches, world)
         return
-    assert isinstance(batches, WalkableSource)
-    started: list[_Drawer] = []
+    assert isinstance(batches, SkippableSource)
+    started: list[_LoadingWorker] = []
     try:
         for _ in range(workers):
-            started.append(_Drawer())
+            started.append(_LoadingWorker())
         for worker in started:
-            worker.tell((pickle.dumps(batches), ahead))
+            worker.send((pickle.dumps(batches), ahead))
         for worker in started:
-            worker.hear()
-        yield _WorkerFeed(batches, started, rank, ranks)
+            worker.receive()
+        yield _WorkerFeed(batches, world, started)
     finally:
         for worker in started:
             worker.close()

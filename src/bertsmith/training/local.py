@@ -29,15 +29,22 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.core.errors import ConfigError, WorkerDied
-from bertsmith.core.log import complain
+from bertsmith.core.log import print_error
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import Precision
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Losses
 from bertsmith.training.distribution import ALONE
-from bertsmith.training.processes import Gone, Worker, failure, keep_large_blocks, pickled, receive
-from bertsmith.training.replicas import Objective, PlainLosses, Replica, losses_of
+from bertsmith.training.processes import (
+    ConnectionLost,
+    Worker,
+    describe_failure,
+    keep_large_blocks,
+    pickled,
+    receive,
+)
+from bertsmith.training.replicas import Objective, PlainLosses, Replica, to_losses
 
 PARTS_PER_PROCESS = 2
 POSSIBLE = hasattr(os, "memfd_create")
@@ -48,7 +55,7 @@ _SILENT_SECONDS = 10.0
 _NUMBER_BYTES = 2
 
 
-class Material(NamedTuple):
+class ReplicaInputs(NamedTuple):
     """The material from which a process computes gradients; the weights are in shared memory."""
 
     replica: bytes
@@ -76,7 +83,7 @@ class DropoutKey(NamedTuple):
             torch.cuda.manual_seed_all(torch.initial_seed())
 
 
-class Work(NamedTuple):
+class BatchTask(NamedTuple):
     """The parts of a batch, and the number of targets of the whole step."""
 
     parts: Sequence[Batch]
@@ -84,7 +91,7 @@ class Work(NamedTuple):
     key: DropoutKey
 
 
-class Done(NamedTuple):
+class PartResult(NamedTuple):
     """A part whose gradient is in shared memory, where `used` says of which parameters."""
 
     part: int
@@ -93,21 +100,21 @@ class Done(NamedTuple):
     used: Sequence[bool]
 
 
-class _Shared:
+class _SharedMemory:
     """The weights of a model, and a gradient of it for each part, in a file that is only memory."""
 
     def __init__(self, file: int, parameters: Sequence[nn.Parameter], parts: int) -> None:
-        sizes = [-(-each.numel() // _ALIGNED) * _ALIGNED for each in parameters]
-        begins = [0, *accumulate(sizes)]
-        one = begins[-1]
-        os.ftruncate(file, 4 * one * (1 + parts))
+        sizes = [-(-parameter.numel() // _ALIGNED) * _ALIGNED for parameter in parameters]
+        starts = [0, *accumulate(sizes)]
+        stride = starts[-1]
+        os.ftruncate(file, 4 * stride * (1 + parts))
         flat = torch.frombuffer(mmap.mmap(file, 0), dtype=torch.float32)
 
         def copy(number: int) -> list[Tensor]:
-            places = zip(parameters, pairwise(begins), strict=True)
+            located = zip(parameters, pairwise(starts), strict=True)
             return [
-                flat[number * one + begin :][: each.numel()].view(each.shape)
-                for each, (begin, _) in places
+                flat[number * stride + begin :][: item.numel()].view(item.shape)
+                for item, (begin, _) in located
             ]
 
         self.weights = copy(0)
@@ -119,18 +126,22 @@ class _Shared:
             parameter.data = weight
 
 
-class _Parts:
+class _PartComputer:
     """Computes the gradients of parts of a batch: what every process does."""
 
     def __init__(
-        self, replica: Replica, parameters: Sequence[nn.Parameter], shared: _Shared, queue: int
+        self,
+        replica: Replica,
+        parameters: Sequence[nn.Parameter],
+        shared: _SharedMemory,
+        queue: int,
     ) -> None:
         self._replica, self.parameters = replica, parameters
         self._shared, self._queue = shared, queue
 
-    def compute(self, work: Work) -> list[Done]:
+    def compute(self, work: BatchTask) -> list[PartResult]:
         """Compute parts until none is left."""
-        return [self._one(part, work) for part in iter(self._next, None)]
+        return [self._compute_part(part, work) for part in iter(self._next, None)]
 
     def _next(self) -> int | None:
         """Take the number of a part that nobody has taken."""
@@ -140,27 +151,27 @@ class _Parts:
             number = os.read(self._queue, _NUMBER_BYTES)
         return int.from_bytes(number, "little") if number else None
 
-    def _one(self, part: int, work: Work) -> Done:
+    def _compute_part(self, part: int, work: BatchTask) -> PartResult:
         number = work.key.number * len(self._shared.gradients) + part
         work.key._replace(number=number).seed_torch()
         losses = self._replica.losses(work.parts[part])
         total = losses.total(work.counts)
-        found = torch.autograd.grad(total, self.parameters, allow_unused=True)
-        for place, gradient in zip(self._shared.gradients[part], found, strict=True):
+        gradients = torch.autograd.grad(total, self.parameters, allow_unused=True)
+        for target, gradient in zip(self._shared.gradients[part], gradients, strict=True):
             if gradient is not None:
-                place.copy_(gradient)
-        return Done(
+                target.copy_(gradient)
+        return PartResult(
             part=part,
             total=total.detach(),
             losses={
-                name: (each.sum.detach(), each.correct, each.count, each.weight)
-                for name, each in losses.parts.items()
+                name: (loss.sum.detach(), loss.correct, loss.count, loss.weight)
+                for name, loss in losses.parts.items()
             },
-            used=[gradient is not None for gradient in found],
+            used=[gradient is not None for gradient in gradients],
         )
 
 
-class _Helper(Worker):
+class _ReplicaProcess(Worker):
     """A process that computes parts beside the main one."""
 
     def __init__(self) -> None:
@@ -173,7 +184,7 @@ class _Helper(Worker):
             remedy="give the same command again: it continues",
         )
 
-    def give(self, *files: int) -> None:
+    def send_files(self, *files: int) -> None:
         """Let the process have open files."""
         for file in files:
             send_handle(self.connection, file, self._process.pid)
@@ -182,7 +193,7 @@ class _Helper(Worker):
         """Wait for a message; say so once if it takes long."""
         if not self.connection.poll(_SILENT_SECONDS):
             pid = self._process.pid
-            complain(
+            print_error(
                 f"process {pid}, which trains a part of each batch, has been silent for "
                 f"{_SILENT_SECONDS:.0f} seconds; if it is stopped, kill -CONT {pid} resumes it"
             )
@@ -192,27 +203,27 @@ def serve(connection: Connection) -> None:
     """Compute parts for the process at the other end, until it exits."""
     torch.set_num_threads(1)
     keep_large_blocks()
-    material: Material = receive(connection)
+    inputs: ReplicaInputs = receive(connection)
     memory, queue = recv_handle(connection), recv_handle(connection)
     try:
-        model, objective, precision = pickle.loads(material.replica)
+        model, objective, precision = pickle.loads(inputs.replica)
         replica = Replica(model, objective, precision, ALONE)
-        parameters = _trained(replica)
-        shared = _Shared(memory, parameters, material.parts)
+        parameters = _trained_parameters(replica)
+        shared = _SharedMemory(memory, parameters, inputs.parts)
         shared.bind(parameters)
-        parts = _Parts(replica, parameters, shared, queue)
+        parts = _PartComputer(replica, parameters, shared, queue)
         while True:
             connection.send_bytes(pickled(parts.compute(receive(connection))))
-    except Gone:
+    except ConnectionLost:
         raise
     except Exception as error:
-        connection.send_bytes(pickled(failure(error)))
+        connection.send_bytes(pickled(describe_failure(error)))
         receive(connection)  # until the other end closes
 
 
 def shared_bytes(model: nn.Module, processes: int) -> int:
     """Return the bytes of shared memory that replicas of a model in so many processes take."""
-    values = sum(each.numel() for each in model.parameters() if each.requires_grad)
+    values = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     return 4 * values * (1 + PARTS_PER_PROCESS * processes)
 
 
@@ -220,9 +231,13 @@ class LocalReplicas:
     """Computes the gradient of a batch by several processes, or by this one as several would."""
 
     def __init__(
-        self, own: _Parts, helpers: Sequence[_Helper], shared: _Shared, fill: Callable[[int], None]
+        self,
+        computer: _PartComputer,
+        helpers: Sequence[_ReplicaProcess],
+        shared: _SharedMemory,
+        fill: Callable[[int], None],
     ) -> None:
-        self._own, self._helpers, self._shared, self._fill = own, helpers, shared, fill
+        self._own, self._helpers, self._shared, self._fill = computer, helpers, shared, fill
 
     def add_gradient(
         self, batch: Batch, counts: Mapping[str, int], key: DropoutKey
@@ -232,21 +247,21 @@ class LocalReplicas:
         `counts` are the targets of all batches of the step. Returns the total and the losses of
         each part. Raises `WorkerDied`.
         """
-        work = Work(batch.parts(len(self._shared.gradients)), counts, key)
+        work = BatchTask(batch.parts(len(self._shared.gradients)), counts, key)
         self._fill(len(work.parts))
         message = pickled(work) if self._helpers else b""
-        for helper in self._helpers:
-            helper.tell_pickled(message)
-        done = self._own.compute(work)
-        for helper in self._helpers:
-            helper.wait()
-            done += helper.hear()
-        done.sort(key=lambda each: each.part)
+        for process in self._helpers:
+            process.send_pickled(message)
+        results = self._own.compute(work)
+        for process in self._helpers:
+            process.wait()
+            results += process.receive()
+        results.sort(key=lambda result: result.part)
         for number, parameter in enumerate(self._own.parameters):
-            for each in done:
-                if each.used[number]:
-                    _add(parameter, self._shared.gradients[each.part][number])
-        return [(each.total, losses_of(each.losses)) for each in done]
+            for result in results:
+                if result.used[number]:
+                    _add(parameter, self._shared.gradients[result.part][number])
+        return [(result.total, to_losses(result.losses)) for result in results]
 
 
 def _add(parameter: nn.Parameter, gradient: Tensor) -> None:
@@ -256,9 +271,9 @@ def _add(parameter: nn.Parameter, gradient: Tensor) -> None:
         parameter.grad.add_(gradient)
 
 
-def _trained(replica: Replica) -> list[nn.Parameter]:
+def _trained_parameters(replica: Replica) -> list[nn.Parameter]:
     """Return the parameters that are trained, in an order that is the same in every process."""
-    return [each for each in replica.trained.parameters() if each.requires_grad]
+    return [parameter for parameter in replica.trained.parameters() if parameter.requires_grad]
 
 
 @contextmanager
@@ -276,26 +291,26 @@ def local_replicas(
             remedy="resume it where it was begun, or start another run with --out",
         )
     replica = Replica(model, objective, precision, ALONE)
-    parameters = _trained(replica)
+    parameters = _trained_parameters(replica)
     memory = os.memfd_create("bertsmith")
     queue, entry = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    helpers: list[_Helper] = []
+    helpers: list[_ReplicaProcess] = []
     try:
-        shared = _Shared(memory, parameters, parts)
+        shared = _SharedMemory(memory, parameters, parts)
         for parameter, weight in zip(parameters, shared.weights, strict=True):
             weight.copy_(parameter.data)
-        material = pickle.dumps((model, objective, precision)) if processes > 1 else b""
+        pickled_replica = pickle.dumps((model, objective, precision)) if processes > 1 else b""
         for _ in range(processes - 1):
-            helpers.append(_Helper())
+            helpers.append(_ReplicaProcess())
         for helper in helpers:
-            helper.tell(Material(material, parts))
-            helper.give(memory, queue)
+            helper.send(ReplicaInputs(pickled_replica, parts))
+            helper.send_files(memory, queue)
         shared.bind(parameters)
         yield LocalReplicas(
-            _Parts(replica, parameters, shared, queue),
+            _PartComputer(replica, parameters, shared, queue),
             helpers,
             shared,
-            lambda count: _put(entry, count),
+            lambda count: _enqueue_parts(entry, count),
         )
     finally:
         for helper in helpers:
@@ -306,6 +321,6 @@ def local_replicas(
             os.close(file)
 
 
-def _put(entry: int, count: int) -> None:
+def _enqueue_parts(entry: int, count: int) -> None:
     """Put the numbers of parts into the pipe that processes take them from."""
     os.write(entry, b"".join(part.to_bytes(_NUMBER_BYTES, "little") for part in range(count)))

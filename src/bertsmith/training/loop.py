@@ -16,29 +16,30 @@ from bertsmith.network.model import Model
 from bertsmith.training.checkpoints import Checkpoints, State
 from bertsmith.training.config import FitConfig
 from bertsmith.training.distribution import ALONE, World
-from bertsmith.training.loading import BatchSource, feeding
+from bertsmith.training.gradients import compute_gradient
+from bertsmith.training.loading import BatchSource, open_feed
 from bertsmith.training.local import PARTS_PER_PROCESS, LocalReplicas, local_replicas
-from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import matrix_peak
 from bertsmith.training.processes import keep_large_blocks
 from bertsmith.training.replicas import Objective, Replica
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Pacing, Timing
-from bertsmith.training.state import Measure, Measuring, Saver, TrainState
-from bertsmith.training.stepping import Watch, gradient_of
+from bertsmith.training.state import Evaluator, Measure, Saver, TrainState
 
 
-def _stay(place: DataPosition, progress: float) -> DataPosition:
-    return place
+def _same_position(position: DataPosition, progress: float) -> DataPosition:
+    return position
 
 
-def _checkpoints(folder: RunFolder | None, config: FitConfig, world: World) -> Checkpoints | None:
+def _open_checkpoints(
+    folder: RunFolder | None, config: FitConfig, world: World
+) -> Checkpoints | None:
     if folder is None:
         return None
     return Checkpoints(folder.checkpoints, config.keep_checkpoints, world, run=folder.identity)
 
 
-def _local(
+def _open_local_replicas(
     model: Model, objective: Objective, config: FitConfig
 ) -> AbstractContextManager[LocalReplicas | None]:
     """Return the local replicas of a run, in as many processes as there are cores for."""
@@ -53,13 +54,15 @@ def _local(
     )
 
 
-def _keep_up(now: TrainState, config: FitConfig, factor: float, bar: Bar, saver: Saver) -> None:
+def _report_progress(
+    training: TrainState, config: FitConfig, factor: float, bar: Bar, saver: Saver
+) -> None:
     """Advance the progress bar, and write the log and a checkpoint when they are due."""
-    bar.move_to(now.spent)
-    if now.state.step % config.log_every == 0 or now.spent >= 1:
-        bar.note(now.log(rate=config.optimiser.learning_rate * factor))
-    if now.state.seconds - now.saved_at > 60 * config.checkpoint_minutes:
-        now.save(saver)
+    bar.move_to(training.spent)
+    if training.state.step % config.log_every == 0 or training.spent >= 1:
+        bar.note(training.log(rate=config.optimiser.learning_rate * factor))
+    if training.state.seconds - training.saved_at > 60 * config.checkpoint_minutes:
+        training.save(saver)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +83,7 @@ def fit(
     objective: Objective,
     batches: BatchSource,
     *,
-    enter: Callable[[DataPosition, float], DataPosition] = _stay,
+    enter: Callable[[DataPosition, float], DataPosition] = _same_position,
     measure: Measure | None = None,
     folder: RunFolder | None = None,
     session: Session = Session(),
@@ -94,43 +97,43 @@ def fit(
     """
     world, timing = session.world, session.timing or Timing(clock=Clock())
     keep_large_blocks()
-    checkpoints = _checkpoints(folder, config, world)
-    watch, own = Watch(config.spike, config.patience), world.share(config.gradient_accumulation)
+    checkpoints = _open_checkpoints(folder, config, world)
+    per_rank = world.share(config.gradient_accumulation)
     peak = functools.partial(matrix_peak, config.precision, model.device)
     replica = Replica(model, objective, config.precision, world)
-    measuring = Measuring(measure, config.measurements, config.stop_after)
+    evaluator = Evaluator(measure, config.measurements, config.stop_after)
     with (
         world.interruptions() as stopping,
-        feeding(batches, config.workers, ahead=own + 1, rank=world.rank, ranks=world.size) as feed,
+        open_feed(batches, config.workers, world, ahead=per_rank + 1) as feed,
         closing(Saver(folder, checkpoints)) as saver,
-        _local(model, objective, config) as local,
+        _open_local_replicas(model, objective, config) as local,
         progress(session.title, 1.0) as bar,
     ):
-        pacing = Pacing(config.budget, timing, world, measuring.left, lambda: saver.seconds)
-        optimiser = Optimiser(replica.trained, config.optimiser)
-        now = TrainState(replica, optimiser, watch, pacing, folder, peak)
-        now.resume(checkpoints, saver)
-        while now.unfinished(measuring) and not stopping():
+        pacing = Pacing(config.budget, timing, world, evaluator.left, lambda: saver.seconds)
+        training = TrainState(config, replica, pacing, folder, peak)
+        training.resume(checkpoints, saver)
+        while training.unfinished(evaluator) and not stopping():
             saver.check()
-            if measuring.due(now.state, now.spent):
+            if evaluator.due(training.state, training.spent):
                 bar.note("measuring on held-out text")
-                now.measure(measuring, stopping, saver)
+                training.measure(evaluator, stopping, saver)
                 continue
-            began, seed, step = pacing.now(), config.seed, now.state.step
-            drawn, place = feed.draw(enter(now.state.place, now.spent), own)
-            gradient = gradient_of(
+            started, seed, step = pacing.now(), config.seed, training.state.step
+            position = enter(training.state.place, training.spent)
+            drawn, position = feed.next_batches(position, per_rank)
+            gradient = compute_gradient(
                 replica, drawn, seed, step, clip=config.max_gradient_norm, stopping=stopping,
                 local=local,
             )  # fmt: skip
             if gradient is None:
                 break
-            now.step(gradient, factor := config.schedule.factor(now.spent))
-            now.count(gradient, place, drawn, world.of_first(pacing.now() - began))
-            _keep_up(now, config, factor, bar, saver)
-        now.finish(saver)
+            training.step(gradient, factor := config.schedule.factor(training.spent))
+            training.count(gradient, position, drawn, started)
+            _report_progress(training, config, factor, bar, saver)
+        training.finish(saver)
         stopped = stopping()
-    if stopped or now.unfinished(measuring):
+    if stopped or training.unfinished(evaluator):
         # also when requested in the very last step: what follows would take long
-        raise Interrupted(f"stopped after step {now.state.step}")
+        raise Interrupted(f"stopped after step {training.state.step}")
     model.eval()
-    return now.state
+    return training.state

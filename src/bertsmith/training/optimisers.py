@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bertsmith.engine.devices import multiplies_bf16
 from bertsmith.training.config import OptimiserConfig
-from bertsmith.training.replicas import shared_as, whole
+from bertsmith.training.replicas import full_tensor, sharded_like
 
 
 class Lamb(torch.optim.Optimizer):
@@ -45,18 +45,20 @@ class Lamb(torch.optim.Optimizer):
         """Update every tensor that has a gradient."""
         assert closure is None
         for group in self.param_groups:
-            parameters = [each for each in group["params"] if each.grad is not None]
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             if parameters:
                 directions = self._directions(parameters, group)
                 if group["trust"]:
-                    _as_long_as(parameters, directions)
+                    _scale_to_parameter_norms(parameters, directions)
                 torch._foreach_add_(parameters, directions, alpha=-group["lr"])
 
     def _directions(self, parameters: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
         """Return Adam's directions with weight decay, each of its tensor's shape."""
         beta_1, beta_2 = group["betas"]
-        gradients = [each.grad for each in parameters if each.grad is not None]
-        steps, firsts, seconds = zip(*(self._memory(each) for each in parameters), strict=True)
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        steps, firsts, seconds = zip(
+            *(self._moments(parameter) for parameter in parameters), strict=True
+        )
         torch._foreach_add_(steps, 1)
         torch._foreach_lerp_(firsts, gradients, 1 - beta_1)
         torch._foreach_mul_(seconds, beta_2)
@@ -72,7 +74,7 @@ class Lamb(torch.optim.Optimizer):
             torch._foreach_add_(directions, parameters, alpha=group["weight_decay"])
         return list(directions)
 
-    def _memory(self, parameter: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _moments(self, parameter: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the number of steps, the first and the second moment."""
         memory = self.state[parameter]
         if not memory:
@@ -82,10 +84,14 @@ class Lamb(torch.optim.Optimizer):
         return memory["step"], memory["exp_avg"], memory["exp_avg_sq"]
 
 
-def _as_long_as(parameters: list[Tensor], directions: list[Tensor]) -> None:
+def _scale_to_parameter_norms(parameters: list[Tensor], directions: list[Tensor]) -> None:
     """Scale directions to the norms of the tensors that they update."""
-    wanted, has = (torch.stack(torch._foreach_norm(each)) for each in (parameters, directions))
-    ratios = torch.where((wanted > 0) & (has > 0), wanted / has, 1.0)
+    parameter_norms, direction_norms = (
+        torch.stack(torch._foreach_norm(tensors)) for tensors in (parameters, directions)
+    )
+    ratios = torch.where(
+        (parameter_norms > 0) & (direction_norms > 0), parameter_norms / direction_norms, 1.0
+    )
     torch._foreach_mul_(directions, list(ratios.unbind()))
 
 
@@ -125,16 +131,16 @@ class Muon(torch.optim.Optimizer):
                 if parameter.grad is not None:
                     shapes[min(parameter.shape), max(parameter.shape)].append(parameter)
             for parameters in shapes.values():
-                self._step_alike(parameters, group)
+                self._step_same_shape(parameters, group)
 
-    def _step_alike(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+    def _step_same_shape(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """Update matrices of one shape, up to transposition."""
         gradients = [p.grad for p in parameters if p.grad is not None]
         buffers = [self._buffer(parameter) for parameter in parameters]
         torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
         directions = torch._foreach_lerp(gradients, buffers, group["momentum"])
         # with sharding, every rank computes all of it: cheap compared with the rest of a step
-        complete = [whole(direction) for direction in directions]
+        complete = [full_tensor(direction) for direction in directions]
         wide = [d.T if len(d) > d.shape[1] else d for d in complete]
         orthogonal = orthogonalise(torch.stack(wide)).unbind()
         for parameter, matrix in zip(parameters, orthogonal, strict=True):
@@ -142,7 +148,7 @@ class Muon(torch.optim.Optimizer):
             step = group["lr"] * max(1, rows / columns) ** 0.5
             parameter.mul_(1 - group["lr"] * group["weight_decay"])
             turned = matrix.T if rows > columns else matrix
-            parameter.add_(shared_as(turned, parameter), alpha=-step)
+            parameter.add_(sharded_like(turned, parameter), alpha=-step)
 
     def _buffer(self, parameter: Tensor) -> Tensor:
         memory = self.state[parameter]
@@ -229,7 +235,7 @@ class Optimiser:
                 # one by one: they may be many, and this rank may keep only a shard of each
                 if memory := by_parameter.get(self.names[parameter]):
                     part.state[parameter] = {
-                        quantity: _as_memory_of(parameter, tensors[name])
+                        quantity: _state_like(parameter, tensors[name])
                         for quantity, name in memory.items()
                     }
 
@@ -259,10 +265,10 @@ def _adam(
     )
 
 
-def _as_memory_of(parameter: Tensor, tensor: Tensor) -> Tensor:
+def _state_like(parameter: Tensor, tensor: Tensor) -> Tensor:
     """Return a copy on the parameter's device, sharded if the parameter is."""
     copy = tensor.to(parameter.device, copy=True)
-    return shared_as(copy, parameter) if copy.shape == parameter.shape else copy
+    return sharded_like(copy, parameter) if copy.shape == parameter.shape else copy
 
 
 def _top(names: Iterable[str]) -> int:

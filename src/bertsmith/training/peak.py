@@ -23,7 +23,7 @@ import torch
 
 from bertsmith.core.errors import DiskError
 from bertsmith.core.files import read_json, replaced_file, text_hash, user_cache
-from bertsmith.core.ownership import unfinished
+from bertsmith.core.ownership import temporary_path
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.config import Precision
 
@@ -33,7 +33,7 @@ _SIDES = (256, 512, 1024, 2048, 4096, 8192)
 _FIRST_SECONDS, _LATER_SECONDS = 1.8, 0.6
 # many consecutive calls hit a moment in which all threads of a busy machine run; calls longer than
 # a time slice of the system never do
-_TURN, _LONGEST = 0.15, 0.025
+_TURN, _MAX_LENGTH = 0.15, 0.025
 # cores that share a clock, or two threads of one core, reach about this share of their sum
 _SCALING = 0.6
 # runs in quick succession share the machine with the same processes: measuring again adds nothing
@@ -139,7 +139,7 @@ def _write(folder: Path, machine: str, peak: Peak) -> None:
     record = {"machine": machine, **asdict(peak)}
     with suppress(OSError, DiskError):
         folder.mkdir(parents=True, exist_ok=True)
-        with replaced_file(path, unfinished(path)) as fresh:
+        with replaced_file(path, temporary_path(path)) as fresh:
             fresh.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
@@ -183,17 +183,17 @@ def measure_peak(precision: Precision, device: torch.device, seconds: float) -> 
     reveals that; then the measurement is repeated up to two times.
     """
     threads = torch.get_num_threads() if device.type == "cpu" else 1
-    best = least = 0.0
+    best = wanted = 0.0
     if threads > 1:
         torch.set_num_threads(1)
         try:
             best = fastest(_products(precision, device), seconds / 3)
         finally:
             torch.set_num_threads(threads)
-        least = _SCALING * threads * best
+        wanted = _SCALING * threads * best
     for _ in range(3):
         best = max(best, fastest(_products(precision, device), seconds))
-        if best >= least:
+        if best >= wanted:
             break
     return best
 
@@ -204,10 +204,10 @@ def _products(
     """Yield square products from small to large: number of operations, and a call that runs it."""
     kind = torch.bfloat16 if precision == "bf16" else torch.float32
     # random numbers drawn later must not depend on whether the peak was measured
-    own = torch.Generator(device).manual_seed(int(stream(Purpose.PEAK_PRODUCTS)))
+    generator = torch.Generator(device).manual_seed(int(stream(Purpose.PEAK_PRODUCTS)))
     for side in _SIDES:
-        left, right = torch.rand(2, side, side, device=device, generator=own).to(kind)
-        multiply = functools.partial(torch.mm, left, right, out=torch.empty_like(left))
+        operand, right = torch.rand(2, side, side, device=device, generator=generator).to(kind)
+        multiply = functools.partial(torch.mm, operand, right, out=torch.empty_like(operand))
         yield 2.0 * side**3, functools.partial(_finished, multiply, device)
 
 
@@ -228,7 +228,7 @@ def fastest(
     Ordered from small to large, they run in turns of many calls until `seconds` are over; the first
     call of each is not counted. A product joins when its calls are short at the best speed so far.
     """
-    began, best = clock(), 0.0
+    started, best = clock(), 0.0
 
     def timed(call: Callable[[], object]) -> float:
         start = clock()
@@ -238,8 +238,8 @@ def fastest(
 
     joined: list[tuple[float, Callable[[], object]]] = []
     waiting = next(products, None)
-    while clock() - began < seconds:
-        if waiting is not None and waiting[0] <= (best or math.inf) * _LONGEST:
+    while clock() - started < seconds:
+        if waiting is not None and waiting[0] <= (best or math.inf) * _MAX_LENGTH:
             timed(waiting[1])
             # the newest first: it is likely the fastest
             joined.insert(0, waiting)
@@ -248,6 +248,6 @@ def fastest(
             ends = clock() + min(_TURN, seconds / 4)
             while True:
                 best = max(best, operations / timed(call))
-                if clock() >= min(ends, began + seconds):
+                if clock() >= min(ends, started + seconds):
                     break
     return best

@@ -33,35 +33,35 @@ MESSAGES = 1
 """The format version of messages between a worker and its parent."""
 
 
-class Failed(NamedTuple):
+class WorkerFailure(NamedTuple):
     """A failure in a worker: the parts of a `UserError`, the system's error, the traceback."""
 
     user_error: tuple[type[UserError], str, str | Path | None, int | None, str] | None
     system_error: OSError | None
     traceback: str
 
-    def again(self) -> Exception:
+    def to_exception(self) -> Exception:
         """Return the worker's exception, to be raised in the parent."""
         where = RuntimeError(f"a process that works for this one has failed:\n{self.traceback}")
         if self.user_error is None:
             if self.system_error is not None:
                 self.system_error.__cause__ = where
             return self.system_error or where
-        kind, what, place, line, remedy = self.user_error
-        error = kind(what, where=place, line=line, remedy=remedy)
+        kind, problem, place, line, remedy = self.user_error
+        error = kind(problem, where=place, line=line, remedy=remedy)
         error.__cause__ = self.system_error
         return error
 
 
-def failure(error: Exception) -> Failed:
+def describe_failure(error: Exception) -> WorkerFailure:
     """Return the message that describes the exception being handled."""
     parts = None
     error = out_of_memory(error) or error
     system_error = error if isinstance(error, OSError) else None
     if isinstance(error, UserError):
-        parts = (type(error), error.what, error.where, error.line, error.remedy)
+        parts = (type(error), error.problem, error.where, error.line, error.remedy)
         system_error = error.__cause__ if isinstance(error.__cause__, OSError) else None
-    return Failed(parts, system_error, traceback.format_exc())
+    return WorkerFailure(parts, system_error, traceback.format_exc())
 
 
 def begin(connection: Connection, serve: Callable[[Connection], None], messages: int) -> None:
@@ -70,7 +70,7 @@ def begin(connection: Connection, serve: Callable[[Connection], None], messages:
     The parent's messages are of another format if the installed package was replaced while it ran.
     """
     if not (version := other_version(messages, MESSAGES)):
-        with contextlib.suppress(Gone):
+        with contextlib.suppress(ConnectionLost):
             serve(connection)
         # a thread that waits for a reader must not delay the exit
         os._exit(0)
@@ -78,19 +78,19 @@ def begin(connection: Connection, serve: Callable[[Connection], None], messages:
         f"bertsmith was replaced by another version while it ran: this process is of {version}",
         remedy="give the same command again",
     )
-    connection.send_bytes(pickle.dumps(failure(refusal)))
+    connection.send_bytes(pickle.dumps(describe_failure(refusal)))
 
 
-class Gone(Exception):
+class ConnectionLost(Exception):
     """The process at the other end has gone."""
 
 
 def receive(connection: Connection) -> Any:  # noqa: ANN401
-    """Return the next message from the parent; raises `Gone`."""
+    """Return the next message from the parent; raises `ConnectionLost`."""
     try:
         return pickle.loads(connection.recv_bytes())
     except (EOFError, OSError) as error:
-        raise Gone from error
+        raise ConnectionLost from error
 
 
 class Worker(ABC):
@@ -116,31 +116,31 @@ class Worker(ABC):
         self.connection = Connection(ours.detach())
         """The connection, to wait for several workers at once."""
         # first, as none of our modules can be imported without it
-        self.tell(sys.path)
+        self.send(sys.path)
 
     @abstractmethod
     def died(self, status: int) -> WorkerDied:
         """Return the error for a worker that has died."""
 
-    def tell(self, message: object) -> None:
+    def send(self, message: object) -> None:
         """Send a message; raises `WorkerDied`."""
-        self.tell_pickled(pickle.dumps(message))
+        self.send_pickled(pickle.dumps(message))
 
-    def tell_pickled(self, message: bytes) -> None:
+    def send_pickled(self, message: bytes) -> None:
         """Send a pickled message; raises `WorkerDied`."""
         try:
             self.connection.send_bytes(message)
         except OSError as error:
             raise self._died() from error
 
-    def hear(self) -> Any:  # noqa: ANN401
+    def receive(self) -> Any:  # noqa: ANN401
         """Return the next message; raises `WorkerDied`, or the exception of the worker."""
         try:
             message = pickle.loads(self.connection.recv_bytes())
         except (EOFError, OSError) as error:
             raise self._died() from error
-        if isinstance(message, Failed):
-            raise message.again()
+        if isinstance(message, WorkerFailure):
+            raise message.to_exception()
         return message
 
     def ask_to_stop(self) -> None:

@@ -26,30 +26,30 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
-def in_shares(tensor: Tensor) -> bool:
+def is_sharded(tensor: Tensor) -> bool:
     """Return whether a tensor is sharded."""
     return hasattr(tensor, "full_tensor")
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """Return the whole of a tensor; if it is sharded, every rank has to call this."""
-    if not in_shares(tensor):
+    if not is_sharded(tensor):
         return tensor
     gathered: Tensor = _distributed(tensor).full_tensor()
     return gathered
 
 
-def own_share(tensor: Tensor) -> Tensor:
+def local_shard(tensor: Tensor) -> Tensor:
     """Return this rank's shard, or a plain tensor as it is."""
-    if not in_shares(tensor):
+    if not is_sharded(tensor):
         return tensor
     share: Tensor = _distributed(tensor).to_local()
     return share
 
 
-def shared_as(tensor: Tensor, like: Tensor) -> Tensor:
+def sharded_like(tensor: Tensor, like: Tensor) -> Tensor:
     """Return a tensor that every rank holds, sharded if `like` is, without communication."""
-    if not in_shares(like):
+    if not is_sharded(like):
         return tensor
     from torch.distributed.tensor import distribute_tensor
 
@@ -59,20 +59,20 @@ def shared_as(tensor: Tensor, like: Tensor) -> Tensor:
     return shared.clone()
 
 
-def to_save(tensors: Mapping[str, Tensor], *, first: bool) -> dict[str, Tensor]:
+def tensors_to_save(tensors: Mapping[str, Tensor], *, first: bool) -> dict[str, Tensor]:
     """Return this rank's non-empty shards; on the first rank also the tensors not sharded."""
-    own = {
-        name: own_share(tensor) for name, tensor in tensors.items() if first or in_shares(tensor)
+    shards = {
+        name: local_shard(tensor) for name, tensor in tensors.items() if first or is_sharded(tensor)
     }
-    return {name: share for name, share in own.items() if share.dim() == 0 or len(share)}
+    return {name: shard for name, shard in shards.items() if shard.dim() == 0 or len(shard)}
 
 
-def first_rows(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+def shard_starts(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """Return the first row of this rank's shard of each sharded tensor."""
-    return {name: _first_row(tensor) for name, tensor in tensors.items() if in_shares(tensor)}
+    return {name: _shard_start(tensor) for name, tensor in tensors.items() if is_sharded(tensor)}
 
 
-def _first_row(tensor: Tensor) -> int:
+def _shard_start(tensor: Tensor) -> int:
     """Return the first row of this rank's shard: rows are split into equal runs, the last short.
 
     FSDP2 splits this way; no tensor is sharded along another dimension here.
@@ -93,7 +93,7 @@ PlainLosses = Mapping[str, tuple[Tensor, Tensor, int, float]]
 _OWN = "objective"
 
 
-def losses_of(parts: PlainLosses) -> Losses:
+def to_losses(parts: PlainLosses) -> Losses:
     """Return losses, given their plain values."""
     return Losses(
         parts={
@@ -103,20 +103,20 @@ def losses_of(parts: PlainLosses) -> Losses:
     )
 
 
-class Trained(nn.Module):
+class TrainedParameters(nn.Module):
     """The trained parameters: those of a model by its names, those of terms below `objective`."""
 
-    def __init__(self, model: Model, own: nn.ModuleDict) -> None:
+    def __init__(self, model: Model, term_modules: nn.ModuleDict) -> None:
         super().__init__()
         for name, part in model.named_children():
             self.add_module(name, part)
-        if own:
-            self.add_module(_OWN, own.to(model.device))
+        if term_modules:
+            self.add_module(_OWN, term_modules.to(model.device))
 
 
-def of_model(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def model_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the model's weights, without those of terms."""
-    return {name: each for name, each in weights.items() if not name.startswith(f"{_OWN}.")}
+    return {name: weight for name, weight in weights.items() if not name.startswith(f"{_OWN}.")}
 
 
 class Replica:
@@ -134,7 +134,7 @@ class Replica:
         self._precision: Precision = precision
         self._step: Callable[[Batch], PlainLosses]
         self._step = step = _Step(model, objective)
-        self.trained = Trained(model, step.own)
+        self.trained = TrainedParameters(model, step.own)
         self._copies: Any = None
         self._shares: Any = None
         if world.shard:
@@ -148,7 +148,7 @@ class Replica:
     def losses(self, batch: Batch) -> Losses:
         """Return the objective's losses over one batch."""
         with autocast(self._precision, self.model.device):
-            return losses_of(self._step(batch))
+            return to_losses(self._step(batch))
 
     @contextmanager
     def part_of_step(self, *, last: bool) -> Iterator[None]:
@@ -210,15 +210,15 @@ def _shard(model: Model, step: _Step, world: World) -> None:
     fully_shard(step, mesh=mesh)
 
 
-def complete(model: Model, world: World) -> Model:
+def gather_model(model: Model, world: World) -> Model:
     """Return a separate model with the weights of a sharded one on rank 0, elsewhere the shards.
 
     A model that is not sharded is returned as it is.
     """
     shares = model.state_dict()
-    if not any(map(in_shares, shares.values())):
+    if not any(map(is_sharded, shares.values())):
         return model
-    weights = {name: whole(share).cpu() for name, share in shares.items()}
+    weights = {name: full_tensor(share).cpu() for name, share in shares.items()}
     if not world.first:
         return model
     gathered = build_model(model.config, seed=0)
@@ -231,5 +231,5 @@ def unshard(modules: nn.Module) -> None:
     """Replace the shards of modules by their whole tensors; every rank has to call this."""
     for part in modules.modules():
         for name, share in list(part.named_parameters(recurse=False)):
-            if in_shares(share):
-                setattr(part, name, nn.Parameter(whole(share)))
+            if is_sharded(share):
+                setattr(part, name, nn.Parameter(full_tensor(share)))

@@ -1,6 +1,6 @@
 """A run's folder: its settings, log, checkpoints and results, owned by one process at a time.
 
-Its log can be exported to TensorBoard while it grows (`events`).
+Its log can be exported to TensorBoard while it grows (`tensorboard_events`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 from bertsmith.core.config import Config
 from bertsmith.core.errors import DiskError, MissingExtra, RunFolderError
 from bertsmith.core.files import (
+    created_folder,
     disk_error,
     flush_to_disk,
-    made_folder,
     open_regular,
     other_version,
     parse_json,
@@ -47,7 +47,7 @@ search space of fine-tuning was among those of a training.
 
 _HASH = "sha256"
 # the largest is what was said of each row of a large dev set
-_LARGEST = 2**30
+_MAX_BYTES = 2**30
 
 
 def write_record(path: Path, content: Mapping[str, Any]) -> None:
@@ -59,9 +59,9 @@ def read_record(path: Path) -> dict[str, Any]:
     """Return what `write_record` wrote; `RunFolderError` if it is not that any more."""
     remedy = "delete it, and give the command of the run again"
     try:
-        content: dict[str, Any] = read_json(path, RunFolderError, largest=_LARGEST)
+        content: dict[str, Any] = read_json(path, RunFolderError, largest=_MAX_BYTES)
     except RunFolderError as error:
-        raise RunFolderError(f"is damaged: {error.what}", where=path, remedy=remedy) from error
+        raise RunFolderError(f"is damaged: {error.problem}", where=path, remedy=remedy) from error
     if content.pop(_HASH, None) != _hash(content):
         raise RunFolderError("is damaged: it is not what was written", where=path, remedy=remedy)
     return content
@@ -80,9 +80,9 @@ _PREPARATIONS = frozenset((_LOCK, "run.json", "verified.json", HELD_OUT_PLAN, PR
 _RECORDS = frozenset(
     (*_PREPARATIONS - {_LOCK}, "result.json", "results.json", "dev.json", "rivals.json")
 )
-_LARGEST_RECORD = 64 * 2**20
-_LONGEST_LINE = 2**20
-_LARGEST_FIGURE = 2**62
+_MAX_RECORD_BYTES = 64 * 2**20
+_MAX_LINE_LENGTH = 2**20
+_MAX_NUMBER = 2**62
 
 
 class RunFolder:
@@ -129,18 +129,18 @@ class RunFolder:
         cannot be written meanwhile.
         """
         self.check_place()
-        with made_folder(self.path), owned(self.path / _LOCK, of=self.path):
+        with created_folder(self.path), owned(self.path / _LOCK, of=self.path):
             self._sweep()
             try:
                 yield
             except (OSError, DiskError) as error:
-                self._forget_beginning()
+                self._discard_empty_run()
                 if (refusal := refusal_of(error, self.path / _LOCK)) is None:
                     raise
                 where = getattr(error, "where", None) or self.path
-                raise disk_error(refusal, where, then=self._how_to_go_on()) from refusal
+                raise disk_error(refusal, where, then=self._resume_hint()) from refusal
             except BaseException:
-                self._forget_beginning()
+                self._discard_empty_run()
                 raise
 
     def check_place(self) -> None:
@@ -150,17 +150,17 @@ class RunFolder:
         self._check_contents()
         self.check_version()
 
-    def check_claim(self, kind: str, settings: Config, *, growing: str = "") -> None:
+    def check_claim(self, kind: str, settings: Config, *, extensible: str = "") -> None:
         """Raise `RunFolderError` where `claim` would for another run's settings; writes nothing."""
         self.check_place()
         stored = self.settings(kind)
         if stored is not None:
-            self._check_same(stored, settings, growing)
+            self._check_same(stored, settings, extensible)
 
-    def claim(self, kind: str, settings: Config, *, growing: str = "") -> bool:
+    def claim(self, kind: str, settings: Config, *, extensible: str = "") -> bool:
         """Write the run's settings, or check that they are the ones written; True to resume.
 
-        The number that is called `growing` may be larger than it was, and is written anew.
+        The number that is called `extensible` may be larger than it was, and is written anew.
         """
         stored = self.settings(kind)
         self.check_version()
@@ -177,17 +177,17 @@ class RunFolder:
             write_json(self._run, described)
             self._begun_here = True
             return False
-        if self._check_same(stored, settings, growing):
+        if self._check_same(stored, settings, extensible):
             write_json(self._run, described)
         return True
 
-    def _check_same(self, stored: dict[str, Any], settings: Config, growing: str) -> bool:
+    def _check_same(self, stored: dict[str, Any], settings: Config, extensible: str) -> bool:
         """Check that settings are those stored; return whether the one that may grow has grown."""
         # settings that came with a later version have their defaults in older runs
         known = type(settings).from_dict(stored, where=self._run).to_dict()
-        grown = bool(growing) and known[growing] < getattr(settings, growing)
+        grown = bool(extensible) and known[extensible] < getattr(settings, extensible)
         if grown:
-            known[growing] = getattr(settings, growing)
+            known[extensible] = getattr(settings, extensible)
         different = _first_difference(known, settings.to_dict())
         if different:
             raise RunFolderError(
@@ -212,7 +212,7 @@ class RunFolder:
             )
 
     def settings(self, kind: str) -> dict[str, Any] | None:
-        """The settings of the run that the folder holds, or None if it holds none."""
+        """Return the settings of the run that the folder holds, or None if it holds none."""
         if not self._run.exists():
             return None
         stored = self._stored()
@@ -248,15 +248,15 @@ class RunFolder:
             follow(line)
 
     def log(self) -> list[dict[str, Any]]:
-        """The lines of log.jsonl; a line cut short by a crash is passed over."""
+        """Return the lines of log.jsonl; a line cut short by a crash is passed over."""
         if not self._log.exists():
             return []
         lines = []
         try:
             with open_regular(self._log) as log:
                 # blocks, as a damaged file may be one line of gigabytes
-                while line := log.readline(_LONGEST_LINE):
-                    if (entry := _entry(line)) is not None:
+                while line := log.readline(_MAX_LINE_LENGTH):
+                    if (entry := _parse_log_line(line)) is not None:
                         lines.append(entry)
         except OSError as error:
             raise RunFolderError(
@@ -265,13 +265,13 @@ class RunFolder:
         return lines
 
     def verified(self) -> dict[str, list[int]]:
-        """Size and time of change of files that the run reads and has found to be whole."""
+        """Return size and time of change of files that the run reads and has found to be whole."""
         try:
             return _read_json(self._verified, "delete it")
         except RunFolderError:
             return {}
 
-    def note_verified(self, files: Mapping[str, list[int]]) -> None:
+    def record_verified(self, files: Mapping[str, list[int]]) -> None:
         """Remember files that were found to be whole; raises `DiskError`."""
         if files != self.verified():
             write_json(self._verified, files)
@@ -291,7 +291,7 @@ class RunFolder:
             with writing(self._log):
                 flush_to_disk(self._log)
 
-    def cut_log(self, size: int) -> None:
+    def truncate_log(self, size: int) -> None:
         """Leave only the first `size` bytes of log.jsonl; raises `DiskError`."""
         if self.log_bytes > size:
             with writing(self._log):
@@ -319,7 +319,7 @@ class RunFolder:
                 remedy="choose an empty or new folder for --out",
             )
 
-    def _forget_beginning(self) -> None:
+    def _discard_empty_run(self) -> None:
         """Leave nothing of a run that was begun just now and came to nothing worth keeping."""
         if not self.path.is_dir():
             return
@@ -334,50 +334,52 @@ class RunFolder:
 
     def _sweep(self) -> None:
         """Delete what a process that was killed has left half-written."""
-        for left in self.path.rglob("*.json.partial"):
-            if left.name.removesuffix(".partial") in _RECORDS:
+        for leftover in self.path.rglob("*.json.partial"):
+            if leftover.name.removesuffix(".partial") in _RECORDS:
                 with suppress(OSError):
-                    left.unlink()
+                    leftover.unlink()
 
-    def _how_to_go_on(self) -> str:
+    def _resume_hint(self) -> str:
         if not self._run.exists():
             return "give the same command again"
         newest = max(self.checkpoints.glob("step-*"), default=None)
-        place = "with what is saved" if newest is None else f"from {newest.name}"
-        return f"give the same command again: it resumes {place}"
+        start = "with what is saved" if newest is None else f"from {newest.name}"
+        return f"give the same command again: it resumes {start}"
 
 
 def _read_json(path: Path, remedy: str) -> dict[str, Any]:
     """Return the object that `write_json` wrote; `RunFolderError` if the file is damaged."""
     try:
-        found: dict[str, Any] = read_json(path, RunFolderError, largest=_LARGEST_RECORD)
+        content: dict[str, Any] = read_json(path, RunFolderError, largest=_MAX_RECORD_BYTES)
     except RunFolderError as error:
-        raise RunFolderError(f"is damaged: {error.what}", where=path, remedy=remedy) from error
-    return found
+        raise RunFolderError(f"is damaged: {error.problem}", where=path, remedy=remedy) from error
+    return content
 
 
-def _entry(line: bytes) -> dict[str, Any] | None:
+def _parse_log_line(line: bytes) -> dict[str, Any] | None:
     """Return a line of the log, None for one that was cut short or damaged."""
     try:
         entry = parse_json(line)
     except ValueError:
         return None
-    if not isinstance(entry, dict) or not all(map(_is_figure, entry.values())):
+    if not isinstance(entry, dict) or not all(map(_is_number, entry.values())):
         return None
     placed = all(math.isfinite(entry.get(key, math.nan)) for key in ("step", "seconds"))
     return entry if placed else None
 
 
-def _is_figure(value: object) -> bool:
-    return type(value) is float or (type(value) is int and abs(value) < _LARGEST_FIGURE)
+def _is_number(value: object) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < _MAX_NUMBER)
 
 
 def _first_difference(stored: object, wanted: object, path: str = "") -> str:
     if isinstance(stored, dict) and isinstance(wanted, dict):
         for key in sorted(stored.keys() | wanted.keys()):
-            found = _first_difference(stored.get(key), wanted.get(key), f"{path}.{key}".strip("."))
-            if found:
-                return found
+            difference = _first_difference(
+                stored.get(key), wanted.get(key), f"{path}.{key}".strip(".")
+            )
+            if difference:
+                return difference
         return ""
     if stored == wanted:
         return ""
@@ -397,8 +399,8 @@ def require_tensorboard() -> None:
 
 
 @contextmanager
-def events(folder: RunFolder, place: Path) -> Iterator[None]:
-    """Write every record of `folder`'s log to event files in `place` as well.
+def tensorboard_events(folder: RunFolder, event_folder: Path) -> Iterator[None]:
+    """Write every record of `folder`'s log to event files in `event_folder` as well.
 
     At the first record the files are rewritten from log.jsonl, so that a resumed run shows each
     step once. Raises `MissingExtra`.
@@ -407,18 +409,18 @@ def events(folder: RunFolder, place: Path) -> Iterator[None]:
     from torch.utils.tensorboard import SummaryWriter
 
     writers: list[SummaryWriter] = []
-    began = 0.0
+    started = 0.0
 
     def follow(line: Mapping[str, object]) -> None:
-        nonlocal began
+        nonlocal started
         lines = [line]
         if not writers:
-            shutil.rmtree(place, ignore_errors=True)
-            writers.append(SummaryWriter(str(place)))
+            shutil.rmtree(event_folder, ignore_errors=True)
+            writers.append(SummaryWriter(str(event_folder)))
             lines = list(folder.log())
-            began = time.time() - _number(line, "seconds")
+            started = time.time() - _number(line, "seconds")
         for record in lines:
-            step, at = int(_number(record, "step")), began + _number(record, "seconds")
+            step, at = int(_number(record, "step")), started + _number(record, "seconds")
             for name, value in record.items():
                 if name != "step" and isinstance(value, int | float):
                     writers[0].add_scalar(tag(name), value, step, walltime=at)

@@ -90,7 +90,7 @@ class Pacing:
     def stepped(self, state: State, seconds: float) -> State:
         """Return the state after a step of `seconds`, equal on every rank."""
         before = self._left
-        state = self._timed(state)
+        state = self._with_elapsed(state)
         if self._budget.steps:
             return state
         # no step is begun of which more than half lies beyond the end
@@ -103,7 +103,7 @@ class Pacing:
         if seconds is not None:
             self._measurement = seconds
             self._measuring += seconds
-        state = self._timed(state)
+        state = self._with_elapsed(state)
         # a run without a single step would save an untrained model
         over = not self._budget.steps and self._left <= 0 and state.step > 0
         return replace(state, spent=1.0) if over else state
@@ -115,25 +115,31 @@ class Pacing:
         """
         if self._budget.minutes is None:
             return True
-        return not self._world.any(self._measurement > self._for_measuring())
+        return not self._world.any(self._measurement > self._seconds_for_measuring())
 
-    def _for_measuring(self) -> float:
+    def _seconds_for_measuring(self) -> float:
         """Return the seconds left for measurements in a budget of minutes."""
         assert self._budget.minutes is not None
         return max(0.0, 60 * self._budget.minutes * _MEASURING - self._measuring)
 
-    def _timed(self, state: State) -> State:
+    def _with_elapsed(self, state: State) -> State:
         """Record the time on rank 0's clock."""
-        now = [self._clock.elapsed, self._for_steps(state)] if self._world.first else [0.0, 0.0]
+        now = (
+            [self._clock.elapsed, self._seconds_for_steps(state)]
+            if self._world.first
+            else [0.0, 0.0]
+        )
         elapsed, self._left = self._world.sum(now)
         return replace(state, elapsed=elapsed)
 
-    def _for_steps(self, state: State) -> float:
+    def _seconds_for_steps(self, state: State) -> float:
         """Return the seconds left for steps; 0 for a budget of steps, which has no deadline."""
         if self._budget.minutes is None:
             return 0.0
         saving = self._checkpoint_seconds()
         saving = self._costs.checkpoint if saving is None else saving
-        measuring = min(self._measurement * self._measurements_left(state), self._for_measuring())
+        measuring = min(
+            self._measurement * self._measurements_left(state), self._seconds_for_measuring()
+        )
         total = 60 * self._budget.minutes
         return total - self._clock.elapsed - saving - measuring - self._costs.afterwards

@@ -25,19 +25,20 @@ from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Losses
 from bertsmith.objectives.pretraining import generator_model
 from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
+from bertsmith.training.config import FitConfig
+from bertsmith.training.gradients import Gradient, GradientGuard
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import Peak
-from bertsmith.training.replicas import Replica, first_rows, shared_as, to_save
+from bertsmith.training.replicas import Replica, shard_starts, sharded_like, tensors_to_save
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Pacing
-from bertsmith.training.stepping import Gradient, Watch
 
 Measure = Callable[[Model, Callable[[], bool]], dict[str, float] | None]
 """Returns metrics by name, including ``NAME_loss``, {} without held-out text, or None if the second
 argument reported a request to stop."""
 
 
-class Measuring:
+class Evaluator:
     """Measures `count` times, evenly over the budget, and tracks the best measurement.
 
     Training stops early after `stop_after` measurements in a row without improvement; 0 disables.
@@ -69,13 +70,13 @@ class Measuring:
     ) -> tuple[State, dict[str, float]] | None:
         """Return the state after a measurement, and a log record; None if stopped."""
         assert self._measure is not None
-        figures = self._measure(model, stopping)
-        if figures is None:
+        metrics = self._measure(model, stopping)
+        if metrics is None:
             return None
         state = replace(state, measured=self._wanted(spent))
-        if not figures:
+        if not metrics:
             return state, {}
-        loss = sum(value for name, value in figures.items() if name.endswith("_loss"))
+        loss = sum(value for name, value in metrics.items() if name.endswith("_loss"))
         best = math.inf if state.best_loss is None else state.best_loss
         # of losses that are no numbers the first counts as the best, until there is a number
         if loss < best or math.isnan(best) or state.best_step is None:
@@ -88,7 +89,7 @@ class Measuring:
             "seconds": round(state.seconds, 3),
             "tokens": state.tokens,
         }
-        return state, line | {f"held_out_{name}": value for name, value in figures.items()}
+        return state, line | {f"held_out_{name}": value for name, value in metrics.items()}
 
     def _wanted(self, spent: float) -> int:
         return int(spent * self._count)
@@ -118,11 +119,13 @@ class Saver:
         if self._checkpoints is None or checkpoint.state.step == self._newest:
             return
         self._newest = checkpoint.state.step
-        began = time.monotonic()
+        started = time.monotonic()
         copy = replace(
-            checkpoint, weights=_copied(checkpoint.weights), optimiser=_copied(checkpoint.optimiser)
+            checkpoint,
+            weights=_cpu_copies(checkpoint.weights),
+            optimiser=_cpu_copies(checkpoint.optimiser),
         )
-        self._writing = self._thread.submit(self._write, copy, began)
+        self._writing = self._thread.submit(self._write, copy, started)
 
     def check(self) -> None:
         """Raise the `DiskError` of a checkpoint that could not be written."""
@@ -135,7 +138,7 @@ class Saver:
         if writing is not None:
             writing.result()
 
-    def saved(self, step: int) -> None:
+    def mark_saved(self, step: int) -> None:
         """Take note that the checkpoint of a step is there already."""
         self._newest = step
 
@@ -143,15 +146,15 @@ class Saver:
         """End the thread when what it has in hand is written."""
         self._thread.shutdown()
 
-    def _write(self, checkpoint: Checkpoint, began: float) -> None:
+    def _write(self, checkpoint: Checkpoint, started: float) -> None:
         assert self._folder is not None
         assert self._checkpoints is not None
         self._folder.flush_log()
         self._checkpoints.save(checkpoint)
-        self.seconds = time.monotonic() - began
+        self.seconds = time.monotonic() - started
 
 
-def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _cpu_copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
@@ -159,11 +162,11 @@ def batch_flops(config: ModelConfig, batch: Batch) -> float:
     """Return the number of operations for training a model on a batch."""
     work = work_of(batch, window=config.encoder.window, last_needed=True)
     generators = [generator_model(config.encoder)] if config.replaced_tokens else []
-    return sum(training_flops(each, work) for each in (config, *generators))
+    return sum(training_flops(model, work) for model in (config, *generators))
 
 
 @dataclass
-class Figures:
+class MetricSums:
     """Sums over the steps since the last record of the log."""
 
     steps: int = 0
@@ -184,9 +187,9 @@ class Figures:
             self.correct[name] = self.correct.get(name, 0) + loss.correct
             self.counts[name] = self.counts.get(name, 0) + loss.count
 
-    def add_work(self, config: ModelConfig, drawn: Sequence[Batch]) -> None:
+    def add_work(self, config: ModelConfig, batches: Sequence[Batch]) -> None:
         """Add the tokens and operations of the batches that this process drew for a step."""
-        for batch in drawn:
+        for batch in batches:
             self.drawn += batch.tokens
             # tokens that belong to none of the sequences
             self.padding += batch.tokens - sum(batch.lengths)
@@ -251,9 +254,8 @@ class TrainState:
 
     def __init__(
         self,
+        config: FitConfig,
         replica: Replica,
-        optimiser: Optimiser,
-        watch: Watch,
         pacing: Pacing,
         folder: RunFolder | None,
         peak: Callable[..., Peak],
@@ -263,31 +265,31 @@ class TrainState:
         The folder's log is written by the first rank only.
         """
         self.state = State()
-        self.figures = Figures()
+        self.figures = MetricSums()
         self.saved_at = 0.0
         self._replica = replica
         self._model, self._trained = replica.model, replica.trained
-        self._optimiser = optimiser
-        self._watch = watch
+        self._optimiser = Optimiser(replica.trained, config.optimiser)
+        self._guard = GradientGuard(config.spike, config.patience)
         self._pacing = pacing
-        self._writes = replica.world.first
-        self._folder = folder if self._writes else None
-        self._peak, self._machine, self._peak_again = peak(), peak, False
+        self._is_writer = replica.world.first
+        self._folder = folder if self._is_writer else None
+        self._peak, self._machine, self._peak_remeasured = peak(), peak, False
 
     @property
     def spent(self) -> float:
         """Spent share of the budget, 0 to 1."""
         return self._pacing.spent(self.state)
 
-    def unfinished(self, measuring: Measuring) -> bool:
+    def unfinished(self, evaluator: Evaluator) -> bool:
         """Return whether training has to continue."""
-        if measuring.enough(self.state):
+        if evaluator.enough(self.state):
             return False
-        return self.spent < 1 or measuring.due(self.state, self.spent)
+        return self.spent < 1 or evaluator.due(self.state, self.spent)
 
     def step(self, gradient: Gradient, factor: float) -> None:
         """Apply a gradient unless it is rejected; raises `TrainingDiverged`."""
-        if self._watch.accepts(gradient, self.state.step + 1):
+        if self._guard.accepts(gradient, self.state.step + 1):
             self._optimiser.step(factor)
             for losses in gradient.losses:
                 self.figures.add_losses(losses)
@@ -296,16 +298,17 @@ class TrainState:
             self.state = replace(self.state, skipped=self.state.skipped + 1)
 
     def count(
-        self, gradient: Gradient, place: DataPosition, drawn: Sequence[Batch], seconds: float
+        self, gradient: Gradient, position: DataPosition, batches: Sequence[Batch], started: float
     ) -> None:
-        """Count a finished step; `place` is the position of the next one in the data."""
-        used = not self._watch.refusing
-        self.figures.add_work(self._model.config, drawn)
+        """Count a step since `started`; `position` is that of the next one in the data."""
+        seconds = self._replica.world.broadcast_number(self._pacing.now() - started)
+        used = not self._guard.rejected_last
+        self.figures.add_work(self._model.config, batches)
         self.figures.add_step(gradient.tokens, seconds, gradient.norm if used else None)
         self.state = replace(
             self.state,
             step=self.state.step + 1,
-            place=place,
+            place=position,
             seconds=self.state.seconds + seconds,
             tokens=self.state.tokens + gradient.tokens,
         )
@@ -314,51 +317,51 @@ class TrainState:
     def log(self, rate: float) -> str:
         """Write a record to the log; returns the text next to the progress bar."""
         reached = self.figures.flops / max(self.figures.seconds, 1e-9)
-        if reached > self._peak.flops and not self._peak_again:
+        if reached > self._peak.flops and not self._peak_remeasured:
             # the machine was busy during the measurement; measuring once more suffices
-            self._peak, self._peak_again = self._machine(reached=reached), True
+            self._peak, self._peak_remeasured = self._machine(reached=reached), True
         line = self.figures.line(self.state, rate=rate, peak=self._peak.flops)
         note = self.figures.note(line)
         if self._folder is not None:
             self._folder.record(line)
-        self.figures = Figures()
+        self.figures = MetricSums()
         return note
 
-    def measure(self, measuring: Measuring, stopping: Callable[[], bool], saver: Saver) -> None:
+    def measure(self, evaluator: Evaluator, stopping: Callable[[], bool], saver: Saver) -> None:
         """Measure on held-out text and save a new best; without effect if it was stopped.
 
         Measurements that would take too much of the minutes are left out.
         """
         if not self._pacing.can_measure():
-            self.state = measuring.skipped(self.state, self.spent)
+            self.state = evaluator.skipped(self.state, self.spent)
             return
-        began = self._pacing.now()
+        started = self._pacing.now()
         with self._replica.gathered():
-            found = measuring.measure(self._model, self.state, self.spent, stopping)
-        if found is None:
+            outcome = evaluator.measure(self._model, self.state, self.spent, stopping)
+        if outcome is None:
             return
-        before, (self.state, line) = self.state, found
+        before, (self.state, line) = self.state, outcome
         if line and self._folder is not None:
             self._folder.record(line)
         if self.state.best_step != before.best_step:
             self.save(saver)
-        self.state = self._pacing.paused(self.state, self._pacing.now() - began)
+        self.state = self._pacing.paused(self.state, self._pacing.now() - started)
 
     def save(self, saver: Saver) -> None:
         """Start saving a checkpoint."""
         memory = {
-            "watch": self._watch.memory(),
-            "figures": _plain(self.figures),
+            "watch": self._guard.state_dict(),
+            "figures": _metrics_to_json(self.figures),
             "log_bytes": 0 if self._folder is None else self._folder.log_bytes,
         }
         weights, optimiser = self._trained.state_dict(), self._optimiser.tensors()
         saver.save(
             Checkpoint(
                 state=self.state,
-                weights=to_save(weights, first=self._writes),
-                optimiser=to_save(optimiser, first=self._writes),
+                weights=tensors_to_save(weights, first=self._is_writer),
+                optimiser=tensors_to_save(optimiser, first=self._is_writer),
                 memory=memory,
-                rows=first_rows(weights) | first_rows(optimiser),
+                rows=shard_starts(weights) | shard_starts(optimiser),
             )
         )
         self.saved_at = self.state.seconds
@@ -375,7 +378,7 @@ class TrainState:
         if checkpoint is not None:
             assert checkpoints is not None
             try:
-                self._trained.load_state_dict(_as_in(self._trained, checkpoint.weights))
+                self._trained.load_state_dict(_sharded_as(self._trained, checkpoint.weights))
             except RuntimeError as error:
                 raise RunFolderError(
                     "the checkpoint's weights are not those of this model",
@@ -383,30 +386,30 @@ class TrainState:
                     remedy="choose another --out",
                 ) from error
             self._optimiser.restore(checkpoint.optimiser)
-            self._watch.recall(checkpoint.memory["watch"])
-            self.figures = _figures(checkpoint.memory["figures"])
+            self._guard.load_state_dict(checkpoint.memory["watch"])
+            self.figures = _restore_metrics(checkpoint.memory["figures"])
             self.state = checkpoint.state
             self.saved_at = self.state.seconds
-            saver.saved(self.state.step)
+            saver.mark_saved(self.state.step)
             checkpoints.tidy(self.state)
         self.state = self._pacing.begin(self.state)
         if self._folder is not None:
             # records after the checkpoint will be written again
-            self._folder.cut_log(0 if checkpoint is None else checkpoint.memory["log_bytes"])
+            self._folder.truncate_log(0 if checkpoint is None else checkpoint.memory["log_bytes"])
 
 
-def _as_in(trained: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _sharded_as(trained: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return weights, sharded where the parameters are and the shapes match."""
     likes = trained.state_dict()
     return {
-        name: shared_as(weights[name], likes[name])
+        name: sharded_like(weights[name], likes[name])
         if name in likes and likes[name].shape == weights[name].shape
         else weights[name]
         for name in weights
     }
 
 
-def _plain(figures: Figures) -> dict[str, Any]:
+def _metrics_to_json(figures: MetricSums) -> dict[str, Any]:
     """Return the sums as JSON values, from which they can be restored exactly."""
 
     def plain(value: Any) -> Any:  # noqa: ANN401
@@ -414,15 +417,15 @@ def _plain(figures: Figures) -> dict[str, Any]:
             return {"tensor": value.item(), "type": str(value.dtype).removeprefix("torch.")}
         return {"of": {k: plain(v) for k, v in value.items()}} if isinstance(value, dict) else value
 
-    return {each.name: plain(getattr(figures, each.name)) for each in fields(figures)}
+    return {setting.name: plain(getattr(figures, setting.name)) for setting in fields(figures)}
 
 
-def _figures(values: Mapping[str, Any]) -> Figures:
+def _restore_metrics(values: Mapping[str, Any]) -> MetricSums:
     def made(value: Any) -> Any:  # noqa: ANN401
         if not isinstance(value, dict):
             return value
         if "of" in value:
-            return {name: made(each) for name, each in value["of"].items()}
+            return {name: made(item) for name, item in value["of"].items()}
         return torch.tensor(value["tensor"], dtype=getattr(torch, value["type"]))
 
-    return Figures(**{name: made(value) for name, value in values.items()})
+    return MetricSums(**{name: made(value) for name, value in values.items()})

@@ -38,21 +38,21 @@ class ThreadChoice:
 
 
 def choose_threads(
-    speed_of: Callable[[int], float], most: int, unit: str = "tokens/s"
+    speed_of: Callable[[int], float], max_threads: int, unit: str = "tokens/s"
 ) -> ThreadChoice:
     """Choose among all threads, half of them and one, by the speed of each, in `unit`.
 
     Fewer than all have to be clearly faster, as they are on a busy machine.
     """
-    counts = sorted({1, max(most // 2, 1), most})
+    counts = sorted({1, max(max_threads // 2, 1), max_threads})
     speeds = {threads: speed_of(threads) for threads in counts}
     best = max(counts, key=speeds.__getitem__)
-    if speeds[best] <= CLEARLY_FASTER * speeds[most]:
-        return ThreadChoice(threads=most)
+    if speeds[best] <= CLEARLY_FASTER * speeds[max_threads]:
+        return ThreadChoice(threads=max_threads)
     return ThreadChoice(
         threads=best,
-        reason=f"{counted(best, 'thread')} of {most}: {speeds[best]:,.0f} {unit} against "
-        f"{speeds[most]:,.0f}, as when other programs are busy",
+        reason=f"{counted(best, 'thread')} of {max_threads}: {speeds[best]:,.0f} {unit} against "
+        f"{speeds[max_threads]:,.0f}, as when other programs are busy",
     )
 
 
@@ -61,22 +61,22 @@ def threads_are_set() -> bool:
     return any(os.environ.get(name) for name in THREAD_SETTINGS)
 
 
-def quick_choice(hidden: int, feed_forward: int, most: int) -> ThreadChoice:
+def quick_choice(hidden: int, feed_forward: int, max_threads: int) -> ThreadChoice:
     """Choose the number of threads by products as wide as a model's, within half a second.
 
     What the user has set is kept.
     """
-    if most == 1 or threads_are_set():
-        return ThreadChoice(threads=most)
+    if max_threads == 1 or threads_are_set():
+        return ThreadChoice(threads=max_threads)
     inputs, weights = torch.ones(_ROWS, hidden), torch.ones(feed_forward, hidden)
 
     def speed_of(threads: int) -> float:
         with threads_of_torch(threads):
             F.gelu(F.linear(inputs, weights))  # compiled for each number of threads
-            layers, began = 0, time.perf_counter()
-            while time.perf_counter() - began < _SECONDS:
+            layers, started = 0, time.perf_counter()
+            while time.perf_counter() - started < _SECONDS:
                 F.gelu(F.linear(inputs, weights))
                 layers += 1
-            return layers / (time.perf_counter() - began)
+            return layers / (time.perf_counter() - started)
 
-    return choose_threads(speed_of, most, "products/s")
+    return choose_threads(speed_of, max_threads, "products/s")

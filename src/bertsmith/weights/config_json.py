@@ -68,12 +68,12 @@ _PARTS: dict[str, tuple[Part, ...]] = {
 
 
 def architecture(config: ModelConfig) -> str:
-    """The class that holds all the heads of a model, or the most telling one."""
+    """Return the class that holds all the heads of a model, or the most telling one."""
     return FORMATS[format_of(config)].classes + _task(config)
 
 
 def heads_of(architecture: str, kind: FamilyName) -> tuple[Part, ...]:
-    """The heads that a class of a family holds; none for a class that is not known."""
+    """Return the heads that a class of a family holds; none for a class that is not known."""
     form = FORMATS[kind]
     own = FORMATS["bertsmith"].classes
     task = architecture.removeprefix(own if architecture.startswith(own) else form.classes)
@@ -95,7 +95,7 @@ def _task(config: ModelConfig) -> str:
 
 
 def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> dict[str, Any]:
-    """The settings of a model, and what `transformers` cannot say under keys of our own.
+    """Return the settings of a model, and what `transformers` cannot say under keys of our own.
 
     `pad_id` and `ends` are the ids of padding and of what a sequence begins and ends with.
     """
@@ -112,7 +112,7 @@ def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> di
         keys["classifier_dropout"]: config.classifier_dropout,
     }
     if name == "bertsmith":
-        names = {each.keys["activation"] for each in FORMATS.values() if each.keys}
+        names = {format_.keys["activation"] for format_ in FORMATS.values() if format_.keys}
         data |= dict.fromkeys(names, OWN_ACTIVATION + activation)
         data[ENCODER] = encoder.to_dict()
     else:
@@ -125,13 +125,13 @@ def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> di
         data["label2id"] = {label: number for number, label in enumerate(config.labels)}
     if config.predicts in PROBLEMS:
         data["problem_type"] = PROBLEMS[config.predicts]
-    own = {
+    own_settings = {
         NO_ANSWER: config.no_answer,
         MIN_CONFIDENCE: config.min_confidence,
         CONFORMAL: config.conformal,
         PREPROCESSING: config.preprocessing,
     }
-    data |= {key: plain_value(value) for key, value in own.items() if value is not None}
+    data |= {key: plain_value(value) for key, value in own_settings.items() if value is not None}
     return dict(sorted(data.items()))
 
 
@@ -140,8 +140,8 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
 }
-_LARGEST_SIZE, _LARGEST_NUMBER = 2**31 - 1, 1e30
-_LARGEST_OWN = 2**24
+_MAX_SIZE, _MAX_NUMBER = 2**31 - 1, 1e30
+_MAX_OWN_BYTES = 2**24
 
 # settings of transformers that change a model's result, and the values we can follow
 _ONLY: dict[str, tuple[object, ...]] = {
@@ -162,7 +162,7 @@ _ONLY: dict[str, tuple[object, ...]] = {
     "use_rms_norm": (False, None),
     "alibi": (False, None),
 }
-_MOST_LABELS = 100_000
+_MAX_LABELS = 100_000
 _TWO_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}
 _NUMBERS = (
     "theta", "local_theta", "dropout", "attention_dropout", "norm_epsilon", "initial_std",
@@ -198,7 +198,7 @@ class HubConfig:
                 self._check_settings()
                 self.encoder = self._encoder()
         except ConfigError as error:
-            self._refuse(error.what, error.remedy)
+            self._refuse(error.problem, error.remedy)
         self.classifier_dropout = self._classifier_dropout()
 
     @property
@@ -214,15 +214,15 @@ class HubConfig:
 
     def answering(self, predicts: Predicts | None) -> dict[str, Any]:
         """Return settings of `ModelConfig` that `transformers` lacks, for a model's predictions."""
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         if predicts == "span":
-            found["no_answer"] = self._optional_number(NO_ANSWER, -_LARGEST_NUMBER, _LARGEST_NUMBER)
+            results["no_answer"] = self._optional_number(NO_ANSWER, -_MAX_NUMBER, _MAX_NUMBER)
         if predicts in ("class", "choice"):
-            found["min_confidence"] = self._optional_number(MIN_CONFIDENCE, 0, 1)
-            found["conformal"] = self._optional_config(CONFORMAL, Conformal)
+            results["min_confidence"] = self._optional_number(MIN_CONFIDENCE, 0, 1)
+            results["conformal"] = self._optional_config(CONFORMAL, Conformal)
         if predicts is not None:
-            found["preprocessing"] = self._optional_config(PREPROCESSING, Preprocessing)
-        return found
+            results["preprocessing"] = self._optional_config(PREPROCESSING, Preprocessing)
+        return results
 
     def _optional_config(self, key: str, kind: type[C]) -> C | None:
         """Return settings of ours that are an object; None where there are none."""
@@ -234,7 +234,7 @@ class HubConfig:
         try:
             return kind.from_dict(value)
         except ConfigError as error:
-            self._refuse(f"{key}: {error.what}", error.remedy or "mend it")
+            self._refuse(f"{key}: {error.problem}", error.remedy or "mend it")
 
     def predicts(self, head: HeadName, outputs: int) -> Predicts:
         """Return what a head of so many outputs predicts."""
@@ -252,9 +252,9 @@ class HubConfig:
         return known
 
     def labels(self, outputs: int) -> tuple[str, ...]:
-        """The names of a head's outputs, in their order; both directions must agree."""
-        if outputs > _MOST_LABELS:
-            self._refuse(f"its head has {outputs:,} outputs", f"at most {_MOST_LABELS:,} are read")
+        """Return the names of a head's outputs, in their order; both directions must agree."""
+        if outputs > _MAX_LABELS:
+            self._refuse(f"its head has {outputs:,} outputs", f"at most {_MAX_LABELS:,} are read")
         number_to_name, name_to_number = (self._data.get(k) for k in ("id2label", "label2id"))
         # old versions wrote the names of two, whatever num_labels was
         unnamed = number_to_name == _TWO_LABELS and self._data.get("num_labels") == outputs
@@ -276,7 +276,7 @@ class HubConfig:
 
     def _family(self) -> FamilyName:
         kind = self._data.get("model_type", "bert")
-        known = next((each for each in FAMILIES if each == kind), None)
+        known = next((family for family in FAMILIES if family == kind), None)
         if known is None:
             self._refuse(f"model_type is {kind!r}", f"it can be {', '.join(FORMATS)}")
         return known
@@ -291,8 +291,8 @@ class HubConfig:
         if not isinstance(settings, dict):
             self._refuse(f"{ENCODER} is {settings!r}", "it must be an object")
         for name, value in settings.items():
-            if isinstance(value, int | float) and not -1 < value <= _LARGEST_OWN:
-                self._refuse(f"{ENCODER}: {name} is {value!r}", f"at most {_LARGEST_OWN:,}")
+            if isinstance(value, int | float) and not -1 < value <= _MAX_OWN_BYTES:
+                self._refuse(f"{ENCODER}: {name} is {value!r}", f"at most {_MAX_OWN_BYTES:,}")
         return EncoderConfig.from_dict(settings)
 
     def _check_settings(self) -> None:
@@ -325,7 +325,7 @@ class HubConfig:
             "family": self.family,
             # as many groups as layers share nothing
             "groups": None if groups == layers else groups,
-            "longest": self._integer("longest", least=1 + offset) - offset,
+            "longest": self._integer("longest", minimum=1 + offset) - offset,
             "position_offset": offset,
             "activation": _ACTIVATIONS[activation],
             "causal": self._data.get("is_decoder") is True,
@@ -338,7 +338,7 @@ class HubConfig:
         if "position_offset" not in self._format.needs:
             return 0
         pad_id = self._data.get("pad_token_id", 1)
-        if type(pad_id) is not int or not 0 <= pad_id < _LARGEST_SIZE:
+        if type(pad_id) is not int or not 0 <= pad_id < _MAX_SIZE:
             self._refuse(f"pad_token_id is {pad_id!r}", "it must be a whole number, at least 0")
         return pad_id + 1
 
@@ -355,29 +355,31 @@ class HubConfig:
         """Return the value for a setting of ours."""
         return self._data.get(self._format.keys[name], self._format.defaults.get(name))
 
-    def _integer(self, name: str, *, least: int = 1) -> int:
+    def _integer(self, name: str, *, minimum: int = 1) -> int:
         key, value = self._format.keys[name], self._value(name)
-        if type(value) is not int or not least <= value <= _LARGEST_SIZE:
+        if type(value) is not int or not minimum <= value <= _MAX_SIZE:
             self._refuse(
                 f"{key} is {value!r}" if key in self._data else f"{key} is missing",
-                f"it must be a whole number from {least} to {_LARGEST_SIZE:,}",
+                f"it must be a whole number from {minimum} to {_MAX_SIZE:,}",
             )
         return value
 
     def _number(self, name: str) -> float:
         value = self._value(name)
-        if type(value) not in (int, float) or not 0 <= value <= _LARGEST_NUMBER:
+        if type(value) not in (int, float) or not 0 <= value <= _MAX_NUMBER:
             key = self._format.keys[name]
             self._refuse(f"{key} is {value!r}", "it must be a number, at least 0")
         return float(value)
 
-    def _optional_number(self, key: str, least: float, most: float) -> float | None:
+    def _optional_number(self, key: str, minimum: float, maximum: float) -> float | None:
         value = self._data.get(key)
         if value is None:
             return None
-        if type(value) not in (int, float) or not least <= value <= most:
-            self._refuse(f"{key} is {value!r}", f"it must be a number from {least:g} to {most:g}")
+        if type(value) not in (int, float) or not minimum <= value <= maximum:
+            self._refuse(
+                f"{key} is {value!r}", f"it must be a number from {minimum:g} to {maximum:g}"
+            )
         return float(value)
 
-    def _refuse(self, what: str, remedy: str) -> NoReturn:
-        raise ModelFolderError(what, where=self.path, remedy=remedy)
+    def _refuse(self, problem: str, remedy: str) -> NoReturn:
+        raise ModelFolderError(problem, where=self.path, remedy=remedy)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bertsmith.core.errors import ConfigError, ModelFolderError, TrainingDiverged
 from bertsmith.core.files import read_json, reading_remedy, write_json
-from bertsmith.core.ownership import new_folder, place_aside
+from bertsmith.core.ownership import aside_path, new_folder
 from bertsmith.core.printable import shell_word
 from bertsmith.network.config import HEADS, ModelConfig, Predicts
 from bertsmith.network.encoder import FixedTable, sinusoidal_table
@@ -66,7 +66,7 @@ _OF_OPENVINO = frozenset(("openvino_model.bin", "openvino_model.xml"))
 _EXPORTED = ("model.onnx", "openvino_model.xml", "model.pt2", "onnx/model.onnx")
 _PICKLED = frozenset((".bin", ".pt", ".pth", ".ckpt", ".pkl"))
 # tables of the hub are often rounded up to a multiple of 8, 64 or 128 rows
-_MOST_SPARE_ROWS = 127
+_MAX_SPARE_ROWS = 127
 
 
 def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = "") -> None:
@@ -100,7 +100,7 @@ def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = 
 
 
 def load_model(folder: Path) -> tuple[Model, Tokenizer]:
-    """The model and the tokenizer of a folder, in evaluation mode, on the CPU, in float32.
+    """Return the model and the tokenizer of a folder, in evaluation mode, on the CPU, in float32.
 
     The heads are those the file holds. Raises `ModelFolderError` for a folder that is no model, is
     damaged, is pickled or describes what we cannot compute; `VocabularyError` for its vocabulary.
@@ -125,7 +125,7 @@ def load_prepared(folder: Path, prepare: Callable[[Model], P]) -> tuple[P, Token
 def start_from(
     folder: Path, *, predicts: Predicts = "class", labels: tuple[str, ...] = (), seed: int = 0
 ) -> tuple[Model, Tokenizer]:
-    """A folder's encoder under a new head, with the folder's pooler where the head reads one.
+    """Return a folder's encoder under a new head, with the folder's pooler if the head reads one.
 
     `labels` name the classes, numbers or tags that it is to predict. The head, and the pooler where
     the folder has none, are a pure function of the seed. Raises what `load_model` raises.
@@ -137,12 +137,12 @@ def start_from(
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """The config of the model that `load_model` would load; no weights are read for it."""
+    """Return the config of the model that `load_model` would load; no weights are read for it."""
     return _files(folder, heads=True, tell=False).config
 
 
 def load_as(folder: Path, config: ModelConfig, *, seed: int = 0) -> tuple[Model, Tokenizer]:
-    """A folder's encoder under the pooler and the heads that `config` asks for.
+    """Return a folder's encoder under the pooler and the heads that `config` asks for.
 
     Those the folder lacks are a pure function of the seed, as those of a new model start. The
     encoder's config is the folder's but for the dropout. Raises what `load_model` raises.
@@ -163,7 +163,7 @@ def _open(folder: Path, *, heads: bool) -> tuple[ModelFiles, Tokenizer]:
 def _tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
     tokenizer = Tokenizer.load(folder)
     rows = config.encoder.vocabulary
-    if not 0 <= rows - tokenizer.size <= _MOST_SPARE_ROWS:
+    if not 0 <= rows - tokenizer.size <= _MAX_SPARE_ROWS:
         raise ModelFolderError(
             f"its vocabulary has {tokenizer.size} pieces, its token table {rows} rows",
             where=folder,
@@ -185,7 +185,7 @@ def _files(folder: Path, *, heads: bool, tell: bool = True) -> ModelFiles:
 
 def _check_place(folder: Path) -> None:
     """Check that there is a folder with the two files, none of them a link that leads elsewhere."""
-    aside = place_aside(folder.resolve())
+    aside = aside_path(folder.resolve())
     if not folder.exists() and aside.is_dir():
         raise ModelFolderError(
             "saving was interrupted", where=folder, remedy=f"rename {aside} to it"
@@ -216,11 +216,11 @@ def _check_place(folder: Path) -> None:
     if not folder.is_dir():
         raise ModelFolderError("is a file", where=folder, remedy="name the model folder it is in")
     inner = folder / "model"
-    for name, there in (
+    for name, exists in (
         (CONFIG_FILE, (folder / CONFIG_FILE).exists()),
         (WEIGHTS_FILE, has_weights),
     ):
-        if not there:
+        if not exists:
             # a run's folder is what people have at hand
             other = str(inner) if (inner / CONFIG_FILE).exists() else "another"
             remedy = f"name {other}"
@@ -245,18 +245,18 @@ def check_file(path: Path, folder: Path) -> None:
     """
     target = path.resolve()
     # in the hub's cache the files of a snapshot are links into a folder of blobs
-    homes = (folder, folder.parent.parent / "blobs")
-    if not any(target.is_relative_to(home) for home in homes):
+    candidate_folders = (folder, folder.parent.parent / "blobs")
+    if not any(target.is_relative_to(home) for home in candidate_folders):
         raise ModelFolderError(
             "is a link that leads out of the folder", where=path, remedy="put the file itself there"
         )
     if not target.is_file():
-        what = "is not a file" if target.exists() else "is missing"
-        raise ModelFolderError(what, where=path, remedy="fetch the folder again")
+        problem = "is not a file" if target.exists() else "is missing"
+        raise ModelFolderError(problem, where=path, remedy="fetch the folder again")
 
 
 def _on_disk(model: Model) -> dict[str, Tensor]:
-    """All tensors of a model as float32 by the hub's names, with positions and segments."""
+    """Return all tensors of a model as float32 by the hub's names, with positions and segments."""
     config, state = model.config, model.state_dict()
     # a bare encoder is saved without the prefix, as transformers does
     form = format_of(config)
@@ -300,7 +300,7 @@ def _assemble(config: ModelConfig, state: Mapping[str, Tensor]) -> Model:
 
 
 def _fresh_heads(config: ModelConfig, seed: int) -> dict[str, Tensor]:
-    """New weights of the pooler and the heads, as those of a new model start."""
+    """Return new weights of the pooler and the heads, as those of a new model start."""
     # drawn with an encoder as small as can be under them: theirs would take seconds to draw
     small = dataclasses.replace(
         config.encoder, vocabulary=1, layers=1, groups=None, feed_forward=1, longest=1
@@ -308,7 +308,7 @@ def _fresh_heads(config: ModelConfig, seed: int) -> dict[str, Tensor]:
     state = build_model(dataclasses.replace(config, encoder=small), seed=seed).state_dict()
     if config.masked_lm:
         state["heads.masked_lm.bias"] = torch.zeros(config.encoder.vocabulary)
-    return {name: each for name, each in state.items() if not name.startswith("encoder.")}
+    return {name: value for name, value in state.items() if not name.startswith("encoder.")}
 
 
 QUANTIZED_FILE = "bertsmith_quantized.json"
@@ -332,8 +332,8 @@ def quantized_precision(folder: Path) -> Literal["int8"] | None:
     path = folder / QUANTIZED_FILE
     if not path.is_file():
         return None
-    found = read_json(path, ModelFolderError, largest=2**20)
-    if found.get("precision") != "int8":
+    result = read_json(path, ModelFolderError, largest=2**20)
+    if result.get("precision") != "int8":
         raise ModelFolderError(
             "does not say precision int8", where=path, remedy="delete it, or run quantize again"
         )

@@ -19,7 +19,7 @@ COUNTERS = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
 
 
 def rows(config: ModelConfig) -> list[Row]:
-    """The tensors a file holds for a model, blocks numbered, in the order of the table.
+    """Return the tensors a file holds for a model, blocks numbered, in the order of the table.
 
     Positions always have a row, and segments where the family has any: a model without them writes
     what stands for them.
@@ -28,62 +28,62 @@ def rows(config: ModelConfig) -> list[Row]:
 
 
 def parts(config: ModelConfig) -> set[Part]:
-    """The parts that a model has."""
-    found: set[Part] = {"encoder"}
+    """Return the parts that a model has."""
+    results: set[Part] = {"encoder"}
     if config.pooler:
-        found.add("pooler")
-    found.update(config.pretraining_heads)
+        results.add("pooler")
+    results.update(config.pretraining_heads)
     if config.head is not None:
-        found.add(config.head)
-    return found
+        results.add(config.head)
+    return results
 
 
 def rows_of(encoder: EncoderConfig, wanted: Collection[Part], form: FormatName) -> list[Row]:
-    """The tensors of some parts of a model, blocks numbered, in the order of the table."""
+    """Return the tensors of some parts of a model, blocks numbered, in the order of the table."""
     if form == "bertsmith":
         return [row for row in _own_rows(encoder) if row.part in wanted]
     table = [row for row in FORMATS[form].table if row.part in wanted]
     # a head may bring the layer that it reads the first token through
     brought = {row.ours for row in table if row.part != "pooler"}
-    found = []
+    results = []
     for row in table:
         if row.part == "pooler" and row.ours in brought:
             continue
         if row.ours.startswith(WIDEN) and encoder.embedding is None:
             continue
         several = "{block}" in row.ours
-        found += [
+        results += [
             row._replace(ours=row.ours.format(block=i), hub=row.hub.format(block=i))
             for i in range(row.first, (encoder.groups or encoder.layers) if several else 1)
         ]
-    return found
+    return results
 
 
 @cache
 def _own_rows(encoder: EncoderConfig) -> list[Row]:
-    """The tensors of our own format, by the names that they have in the model."""
+    """Return the tensors of our own format, by the names that they have in the model."""
     with torch.device("meta"):
         modules: dict[Part, tuple[str, nn.Module]] = {
             "encoder": ("encoder", Encoder(encoder)),
             "pooler": ("pooler", Pooler(encoder)),
             **{name: (f"heads.{name}", make(encoder)) for name, make in PRETRAINING_HEADS.items()},
         }
-    found = [
+    results = [
         Row(part, f"{start}.{name}", f"{start}.{name}", tuple(tensor.shape))
         for part, (start, module) in modules.items()
         for name, tensor in module.named_parameters()
     ]
     if encoder.positions == "sinusoidal":
-        found.append(Row("encoder", POSITIONS, POSITIONS, ("longest", E)))
+        results.append(Row("encoder", POSITIONS, POSITIONS, ("longest", E)))
     outputs: dict[Part, str | int] = {"span": 2, "choose": 1}
     for head in dict.fromkeys(HEADS.values()):
         name = f"heads.{head}"
-        found += linear(head, name, name, outputs.get(head, "labels"), H)
-    return found
+        results += linear(head, name, name, outputs.get(head, "labels"), H)
+    return results
 
 
 def shape(row: Row, config: ModelConfig) -> tuple[int, ...]:
-    """The shape of the tensor of a row."""
+    """Return the shape of the tensor of a row."""
     encoder = config.encoder
     sizes = {
         "vocabulary": encoder.vocabulary,
@@ -99,13 +99,13 @@ def shape(row: Row, config: ModelConfig) -> tuple[int, ...]:
 
 
 def shape_in_file(row: Row, config: ModelConfig) -> tuple[int, ...]:
-    """The shape of the tensor in a file that the tensor of a row is, or is a part of."""
+    """Return the shape of the tensor in a file that the tensor of a row is, or is a part of."""
     first, *others = shape(row, config)
     return (first * row.place[1], *others)
 
 
 def standard(hub: str, kind: FormatName = "bert") -> str:
-    """A name as some tool wrote it, but with the family's prefix and today's norms."""
+    """Return a name as some tool wrote it, but with the family's prefix and today's norms."""
     if hub.partition(".")[0] in FORMATS[kind].roots:
         hub = FORMATS[kind].prefix + hub
     for old, new in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):

@@ -27,10 +27,10 @@ from bertsmith.weights.tensors import Weights
 # how far a constant may have moved by being stored
 _ROUNDING = {"F32": 1e-6, "F64": 1e-6, "F16": 1e-3, "BF16": 4e-3}
 
-_MOST_TENSORS = 20_000
+_MAX_TENSORS = 20_000
 
 # positions whose table is made where the file has none, so that no config asks for terabytes
-_MOST_MADE = 2**13
+_MAX_CREATED_POSITIONS = 2**13
 
 
 class ModelFiles:
@@ -52,19 +52,19 @@ class ModelFiles:
         self._layout = FORMATS[self._format]
         self._stored = self._standard_names()
         blocks = encoder.groups or encoder.layers
-        if not blocks <= len(self._stored) <= _MOST_TENSORS:
+        if not blocks <= len(self._stored) <= _MAX_TENSORS:
             self._refuse(f"holds {len(self._stored):,} tensors, which no {blocks} layers have")
         parts = self._parts()
-        self._tell_unknown(parts)
+        self._report_unknown(parts)
         self.config = self._config(parts)
         for row in self._rows_of(self.config):
             if row.hub in self._stored:
                 self._check_shape(row, self.config)
         self._check_constants()
-        self._tell_first_token()
+        self._report_first_token()
 
     def state(self, config: ModelConfig, heads: Collection[Part]) -> dict[str, Tensor]:
-        """Those tensors of a model that the file holds, float32 and by our names.
+        """Return those tensors of a model that the file holds, float32 and by our names.
 
         The encoder's, the pooler's, and those of the heads named.
         """
@@ -80,16 +80,16 @@ class ModelFiles:
         for row in rows:
             self._check_shape(row, config)
         self._check_memory(sum(math.prod(names.shape(row, config)) for row in rows))
-        self._tell_rounded(rows)
+        self._report_rounded(rows)
         wanted: dict[str, list[Row]] = {}
         for row in rows:
             wanted.setdefault(self._stored[row.hub], []).append(row)
         state: dict[str, Tensor] = {}
-        for name, whole in self._weights.read_many(wanted):
-            state |= {row.ours: _part(row, whole) for row in wanted[name]}
+        for name, tensor in self._weights.read_many(wanted):
+            state |= {row.ours: _part(row, tensor) for row in wanted[name]}
         return {row.ours: state[row.ours] for row in rows}
 
-    def _tell_first_token(self) -> None:
+    def _report_first_token(self) -> None:
         """Tell of a head that can say nothing but the same, as `transformers` computes it."""
         config = self.config
         reads_one = config.head in READS_SEQUENCE or config.next_sentence
@@ -99,7 +99,7 @@ class ModelFiles:
                 "first token, as in transformers: it gives the same answer for every text"
             )
 
-    def _tell_rounded(self, rows: Collection[Row]) -> None:
+    def _report_rounded(self, rows: Collection[Row]) -> None:
         """Tell of weights that are more precise than what is computed with."""
         doubles = sum(self._weights.entries[self._stored[row.hub]].kind == "F64" for row in rows)
         if doubles and self._tell:
@@ -115,7 +115,7 @@ class ModelFiles:
             )
 
     def _config(self, parts: Set[Part]) -> ModelConfig:
-        """The config of a model of these parts."""
+        """Return the config of a model of these parts."""
         predicts: Predicts | None = None
         labels: tuple[str, ...] = ()
         head = next((head for head in HEADS.values() if head in parts), None)
@@ -124,19 +124,19 @@ class ModelFiles:
             predicts = self._hub.predicts(head, outputs)
             labels = self._hub.labels(outputs) if head in ("classify", "tag") else ()
         rows = names.rows_of(self._encoder, parts, self._format)
-        own = self._hub.answering(predicts)
-        own |= {name: name in parts for name in PRETRAINING_HEADS}
+        answering = self._hub.answering(predicts)
+        answering |= {name: name in parts for name in PRETRAINING_HEADS}
         return ModelConfig(
             encoder=self._encoder,
             pooler=any(row.ours.startswith("pooler.") for row in rows),
             predicts=predicts,
             labels=labels,
             classifier_dropout=self._hub.classifier_dropout,
-            **own,
+            **answering,
         )
 
     def _outputs(self, head: HeadName) -> int:
-        """Outputs of a head, by its biases."""
+        """Return outputs of a head, by its biases."""
         bias = next(row.hub for row in self._rows(head) if row.ours == f"heads.{head}.bias")
         shape = self._weights.entries[self._stored[bias]].shape
         if len(shape) != 1 or shape[0] < 1:
@@ -144,7 +144,7 @@ class ModelFiles:
         return shape[0]
 
     def _standard_names(self) -> dict[str, str]:
-        """Names in the file by their standard form."""
+        """Return names in the file by their standard form."""
         stored: dict[str, str] = {}
         for name in self._weights.entries:
             standard = names.standard(name, self._format)
@@ -157,17 +157,17 @@ class ModelFiles:
         return stored
 
     def _parts(self) -> set[Part]:
-        """The parts the file holds whole and we can use; one that it holds half of is an error."""
+        """Return the parts that the file holds whole and we can use; half of one is an error."""
         missing = {part: self._missing(part) for part in self._looked_for()}
         parts = {part for part, lacking in missing.items() if not lacking}
         rows = names.rows_of(self._encoder, parts, self._format)
         if not any(row.ours.startswith("pooler.") for row in rows):
             parts -= {"next_sentence", *READS_SEQUENCE}
-        self._tell_lacking(parts)
+        self._report_missing(parts)
         return parts
 
     def _looked_for(self) -> list[Part]:
-        """The parts that the family has and that the file may hold."""
+        """Return the parts that the family has and that the file may hold."""
         heads: list[Part] = list(PRETRAINING_HEADS)
         if self._layout.one_head:
             heads = [head for head in heads if head in self._hub.heads]
@@ -180,7 +180,7 @@ class ModelFiles:
         return [part for part in wanted if self._rows(part)]
 
     def _missing(self, part: Part) -> list[str]:
-        """All tensors of a part if the file holds none of them, none if it holds all."""
+        """Return all tensors of a part if the file holds none of them, none if it holds all."""
         constants = self._constants()
         wanted = [row.hub for row in self._rows(part) if row.ours not in constants]
         missing = [name for name in wanted if name not in self._stored]
@@ -189,7 +189,7 @@ class ModelFiles:
             self._refuse(f"lacks the tensor {missing[0]}{more}")
         return missing
 
-    def _tell_lacking(self, parts: set[Part]) -> None:
+    def _report_missing(self, parts: set[Part]) -> None:
         """Tell of heads that config.json names and that cannot be had."""
         lacking = [head for head in self._hub.heads if head not in parts]
         if self._heads and self._tell and self._hub.architecture and lacking:
@@ -198,7 +198,7 @@ class ModelFiles:
                 f"{', '.join(lacking)} of {self._hub.architecture}"
             )
 
-    def _tell_unknown(self, parts: set[Part]) -> None:
+    def _report_unknown(self, parts: set[Part]) -> None:
         """Tell of tensors that are not used; refuse those that would change the encoder."""
         used = {row.hub for row in names.rows_of(self._encoder, parts, self._format)}
         known = {row.hub for part in self._looked_for() for row in self._rows(part)}
@@ -221,15 +221,15 @@ class ModelFiles:
         return names.rows_of(config.encoder, names.parts(config), self._format)
 
     def _check_shape(self, row: Row, config: ModelConfig) -> None:
-        found = self._weights.entries[self._stored[row.hub]].shape
+        result = self._weights.entries[self._stored[row.hub]].shape
         expected = names.shape_in_file(row, config)
-        if found != expected:
+        if result != expected:
             self._refuse(
-                f"tensor {row.hub} has the shape {found} where config.json asks for {expected}"
+                f"tensor {row.hub} has the shape {result} where config.json asks for {expected}"
             )
 
     def _constants(self) -> dict[str, str]:
-        """Our names of the tensors that the model has as a constant, and the hub's."""
+        """Return our names of the tensors that the model has as a constant, and the hub's."""
         absent = {POSITIONS} if self._encoder.positions != "learned" else set()
         absent |= set() if self._encoder.segments else {SEGMENTS}
         return {row.ours: row.hub for row in self._rows("encoder") if row.ours in absent}
@@ -240,7 +240,7 @@ class ModelFiles:
             if hub not in self._stored:
                 made = ours == POSITIONS and self._encoder.positions == "sinusoidal"
                 rows = self._encoder.longest + self._encoder.position_offset
-                if made and rows > _MOST_MADE:
+                if made and rows > _MAX_CREATED_POSITIONS:
                     self._refuse(f"lacks the tensor {hub} of {rows:,} positions")
                 continue
             table = self._weights.read(self._stored[hub])
@@ -264,13 +264,13 @@ class ModelFiles:
                 if not torch.equal(*pair):
                     self._refuse(f"{copy} differs from {original}; only tied ones are supported")
 
-    def _refuse(self, what: str) -> NoReturn:
+    def _refuse(self, problem: str) -> NoReturn:
         raise ModelFolderError(
-            what, where=self._weights.path, remedy="weights and config.json must be of one model"
+            problem, where=self._weights.path, remedy="weights and config.json must be of one model"
         )
 
 
-def _part(row: Row, whole: Tensor) -> Tensor:
+def _part(row: Row, tensor: Tensor) -> Tensor:
     """Return the tensor of a row, a copy where it is a part of one in the file."""
     number, count = row.place
-    return whole if count == 1 else whole.chunk(count)[number].clone()
+    return tensor if count == 1 else tensor.chunk(count)[number].clone()

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
-from bertsmith.core.files import is_taken, read_json, write_json
+from bertsmith.core.files import name_is_taken, read_json, write_json
 from bertsmith.core.log import say
 from bertsmith.core.ownership import new_folder
 from bertsmith.network.config import VectorPooling
@@ -68,9 +68,9 @@ _TRANSFORMER_FILES = (
 )  # fmt: skip
 _KNOWN = re.compile(r"sentence_transformers(\.\w+)*\.(Transformer|Pooling|Normalize|Dense)")
 _PLACE = re.compile(r"\w[\w.-]{0,100}")
-_LARGEST_FILE = 2**20
-_LARGEST_TOKENIZER = 2**28
-_LARGEST_SIDE = 2**16
+_MAX_FILE_BYTES = 2**20
+_MAX_TOKENIZER_BYTES = 2**28
+_MAX_SIDE_FILE_BYTES = 2**16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class SentenceSettings:
     default_prompt: str | None = None
 
     def prompt(self, name: str | None) -> str:
-        """The text of a prompt, of the folder's own where no name is given; `ConfigError`."""
+        """Return the text of a prompt, the folder's own if no name is given; `ConfigError`."""
         name = self.default_prompt if name is None else name
         if name is None:
             return ""
@@ -101,7 +101,7 @@ class SentenceSettings:
 
 
 def read_sentence_folder(folder: Path) -> SentenceSettings | None:
-    """The settings of a sentence-transformers folder; None for a model folder of another kind.
+    """Return the settings of a sentence-transformers folder; None for another kind of folder.
 
     Raises `ModelFolderError` for a folder that is damaged, or asks for what we do not follow.
     """
@@ -109,8 +109,8 @@ def read_sentence_folder(folder: Path) -> SentenceSettings | None:
     if not path.is_file():
         return None
     modules = [
-        _module(each, path)
-        for each in read_json(path, ModelFolderError, kind=list, largest=_LARGEST_FILE)
+        _module(item, path)
+        for item in read_json(path, ModelFolderError, kind=list, largest=_MAX_FILE_BYTES)
     ]
     kinds = [kind for kind, _ in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or not {*kinds[2:]} <= {"Dense", "Normalize"}:
@@ -126,9 +126,9 @@ def read_sentence_folder(folder: Path) -> SentenceSettings | None:
         after.append(_dense(place, folder, width) if kind == "Dense" else _unit(place, folder))
         width = getattr(after[-1], "outputs", width)
     longest, lowercase = _transformer(places[0], folder)
-    prompts, default, kept = _of_texts(folder)
-    if kept is not None and kept < width:
-        after.append(Truncation(kept))
+    prompts, default, features_kept = _of_texts(folder)
+    if features_kept is not None and features_kept < width:
+        after.append(Truncation(features_kept))
     return SentenceSettings(
         network=places[0], pool=pool, after=tuple(after), longest=longest, lowercase=lowercase,
         prompts=prompts, default_prompt=default,
@@ -136,7 +136,7 @@ def read_sentence_folder(folder: Path) -> SentenceSettings | None:
 
 
 def _module(entry: Any, path: Path) -> tuple[str, str]:  # noqa: ANN401
-    """The kind of a module and its place in the folder."""
+    """Return the kind of a module and its place in the folder."""
     config = entry if isinstance(entry, dict) else {}
     kind, place = str(config.get("type")), config.get("path")
     known = _KNOWN.fullmatch(kind)
@@ -152,10 +152,10 @@ def _module(entry: Any, path: Path) -> tuple[str, str]:  # noqa: ANN401
 
 
 def _pooling(path: Path, folder: Path) -> tuple[tuple[VectorPooling, ...], int]:
-    """The kinds of pooling in their order, and how wide what they give is."""
+    """Return the kinds of pooling in their order, and how wide what they give is."""
     config = _settings(_inside(path, folder))
-    given = config.get("pooling_mode")
-    names = [given] if isinstance(given, str) else given
+    mode = config.get("pooling_mode")
+    names = [mode] if isinstance(mode, str) else mode
     if names is None:
         # without any flag the mean is what the library takes
         set_flags = [name for name, flag in FLAGS.items() if config.get(flag) is True]
@@ -168,7 +168,7 @@ def _pooling(path: Path, folder: Path) -> tuple[tuple[VectorPooling, ...], int]:
             "include_prompt is false", path, "only prompts that are pooled too are supported"
         )
     width = config.get("word_embedding_dimension", config.get("embedding_dimension"))
-    if type(width) is not int or not 1 <= width <= _LARGEST_SIDE:
+    if type(width) is not int or not 1 <= width <= _MAX_SIDE_FILE_BYTES:
         raise _refused(f"word_embedding_dimension is {str(width)[:80]}", path, "it must be a width")
     return tuple(POOLINGS[name] for name in names), width * len(names)
 
@@ -220,7 +220,7 @@ def _check_keys(config: dict[str, Any], path: Path) -> None:
 
 
 def _transformer(place: Path, folder: Path) -> tuple[int | None, bool]:
-    """The longest text in tokens, and whether texts are lower-cased."""
+    """Return the longest text in tokens, and whether texts are lower-cased."""
     path = next((place / name for name in _TRANSFORMER_FILES if (place / name).is_file()), None)
     config = {} if path is None else _settings(_inside(path, folder))
     path = path or place
@@ -243,11 +243,11 @@ def _transformer(place: Path, folder: Path) -> tuple[int | None, bool]:
 
 
 def _of_texts(folder: Path) -> tuple[dict[str, str], str | None, int | None]:
-    """The prompts by name, the name of the usual one, and how many features of vectors are kept."""
+    """Return the prompts by name, the default one's name, and the features of a vector kept."""
     path = folder / PROMPTS_FILE
     config = _settings(_inside(path, folder)) if path.is_file() else {}
     prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
-    fits = isinstance(prompts, dict) and all(isinstance(each, str) for each in prompts.values())
+    fits = isinstance(prompts, dict) and all(isinstance(prompt, str) for prompt in prompts.values())
     if not fits or (default is not None and str(default) not in prompts):
         raise _refused("its prompts cannot be understood", path, "each must be a text with a name")
     kept = config.get("truncate_dim")
@@ -257,20 +257,20 @@ def _of_texts(folder: Path) -> tuple[dict[str, str], str | None, int | None]:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    config: dict[str, Any] = read_json(path, ModelFolderError, largest=_LARGEST_FILE)
+    config: dict[str, Any] = read_json(path, ModelFolderError, largest=_MAX_FILE_BYTES)
     return config
 
 
 def _inside(path: Path, folder: Path) -> Path:
-    """The path, once it is a file that is in the folder."""
+    """Return the path, once it is a file that is in the folder."""
     if not path.exists():
         raise _refused("is missing", path, f"{MODULES_FILE} asks for it")
     check_file(path, folder.resolve())
     return path
 
 
-def _refused(what: str, path: Path, remedy: str) -> ModelFolderError:
-    return ModelFolderError(what, where=path, remedy=remedy)
+def _refused(problem: str, path: Path, remedy: str) -> ModelFolderError:
+    return ModelFolderError(problem, where=path, remedy=remedy)
 
 
 _CLASSES = "sentence_transformers.models"
@@ -289,7 +289,7 @@ def save_sentence_folder(
     All or nothing; the name must be free. `settings.network` is not looked at: the encoder is the
     model's. Raises `ModelFolderError`, `DiskError`.
     """
-    if is_taken(folder):
+    if name_is_taken(folder):
         raise ModelFolderError("exists already", where=folder, remedy="choose another name")
     with new_folder(folder) as fresh:
         save_model(fresh, model, tokenizer, card=card)
@@ -306,7 +306,7 @@ def save_like(
     try:
         settings = read_sentence_folder(parent)
     except ModelFolderError as error:
-        say(f"{error.where}: {error.what}; pooling is left out")
+        say(f"{error.where}: {error.problem}; pooling is left out")
         settings = None
     if settings is None:
         save_model(folder, model, tokenizer, card=card)
@@ -347,7 +347,7 @@ def write_sentence_files(folder: Path, settings: SentenceSettings, *, hidden: in
 def _without_truncation(
     after: tuple[AfterPooling, ...],
 ) -> tuple[tuple[AfterPooling, ...], dict[str, int]]:
-    """The layers that are modules of the library, and the setting of a truncation after them."""
+    """Return the layers that are modules of the library, and the truncation after them."""
     if after and isinstance(last := after[-1], Truncation):
         return after[:-1], {"truncate_dim": last.outputs}
     return after, {}
@@ -388,7 +388,7 @@ def is_static(folder: Path) -> bool:
     path = folder / MODULES_FILE
     if not path.is_file():
         return False
-    modules = read_json(path, ModelFolderError, kind=list, largest=_LARGEST_FILE)
+    modules = read_json(path, ModelFolderError, kind=list, largest=_MAX_FILE_BYTES)
     first = modules[0] if modules and isinstance(modules[0], dict) else {}
     return _STATIC.fullmatch(str(first.get("type"))) is not None
 
@@ -420,13 +420,13 @@ def read_static(folder: Path) -> tuple[Tensor, Tokenizer, SentenceSettings]:
 
 
 def _static_modules(folder: Path) -> tuple[Path, list[AfterPooling]]:
-    """The folder of the StaticEmbedding, and the layers after it."""
+    """Return the folder of the StaticEmbedding, and the layers after it."""
     path = folder / MODULES_FILE
-    first, *rest = read_json(path, ModelFolderError, kind=list, largest=_LARGEST_FILE)
+    first, *rest = read_json(path, ModelFolderError, kind=list, largest=_MAX_FILE_BYTES)
     place = first.get("path")
     if place != "" and not (isinstance(place, str) and _PLACE.fullmatch(place)):
         raise _refused(f"a module's path is {str(place)[:80]!r}", path, "it must be a plain name")
-    kinds = [_module(each, path) for each in rest]
+    kinds = [_module(item, path) for item in rest]
     if not {kind for kind, _ in kinds} <= {"Normalize"}:
         names = ", ".join(kind for kind, _ in kinds)
         raise _refused(
@@ -434,16 +434,16 @@ def _static_modules(folder: Path) -> tuple[Path, list[AfterPooling]]:
             path,
             "after a StaticEmbedding only Normalize is supported",
         )
-    return folder / place, [_unit(folder / each, folder) for _, each in kinds]
+    return folder / place, [_unit(folder / item, folder) for _, item in kinds]
 
 
 def _static_limit(place: Path, folder: Path) -> int | None:
-    """The longest text in tokens, by the truncation of the tokenizer's file."""
+    """Return the longest text in tokens, by the truncation of the tokenizer's file."""
     path = place / "tokenizer.json"
     if not path.is_file():
         return None
     check_file(path, folder.resolve())
-    config = read_json(path, ModelFolderError, largest=_LARGEST_TOKENIZER).get("truncation")
+    config = read_json(path, ModelFolderError, largest=_MAX_TOKENIZER_BYTES).get("truncation")
     longest = config.get("max_length") if isinstance(config, dict) else None
     if longest is not None and (type(longest) is not int or longest < 1):
         raise _refused(f"max_length is {str(longest)[:80]!r}", path, "it must be at least 1")

@@ -28,7 +28,7 @@ from bertsmith.core.files import (
     write_parts,
 )
 
-_LARGEST_HEADER = 8 * 2**20
+_MAX_HEADER_BYTES = 8 * 2**20
 _BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U16": 2, "I16": 2,
     "F16": 2, "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8, "C64": 8,
@@ -42,7 +42,7 @@ READABLE = {
 """Types that weights can have."""
 
 # what is read by one call: the system takes 1,024 pieces of memory at once
-_MOST_NEIGHBOURS, _NEIGHBOURING_BYTES = 1000, 2**28
+_MAX_NEIGHBOURS, _NEIGHBOURING_BYTES = 1000, 2**28
 
 
 class Entry(NamedTuple):
@@ -68,8 +68,8 @@ class TensorFile:
                 self._data, header = _read_header(file, path)
                 size = os.fstat(file.fileno()).st_size - self._data
         except OSError as error:
-            what, remedy = f"cannot be read: {error.strerror}", reading_remedy(error)
-            raise ModelFolderError(what, where=path, remedy=remedy) from error
+            problem, remedy = f"cannot be read: {error.strerror}", reading_remedy(error)
+            raise ModelFolderError(problem, where=path, remedy=remedy) from error
         self.entries: dict[str, Entry] = {
             name: _entry(name, value, path)
             for name, value in header.items()
@@ -78,7 +78,7 @@ class TensorFile:
         _check_cover(self.entries, size, path)
 
     def read(self, name: str) -> Tensor:
-        """One tensor as float32, float64 rounded to the nearest.
+        """Return one tensor as float32, float64 rounded to the nearest.
 
         `ModelFolderError` if it is of a type that weights do not have, or is not finite.
         """
@@ -103,7 +103,7 @@ class TensorFile:
         begin = end = 0
         for name in sorted(names, key=lambda name: self.entries[name].begin):
             entry = self.entries[name]
-            full = len(group) == _MOST_NEIGHBOURS or entry.end - begin > _NEIGHBOURING_BYTES
+            full = len(group) == _MAX_NEIGHBOURS or entry.end - begin > _NEIGHBOURING_BYTES
             if group and (entry.begin != end or full):
                 yield group
                 group = []
@@ -138,7 +138,7 @@ class TensorFile:
 
 def _fill(file: BufferedReader, begin: int, tensors: Sequence[Tensor]) -> bool:
     """Fill tensors of bytes, one after the other, from an offset of a file; False at its end."""
-    buffers = [memoryview(each.numpy().data) for each in tensors if len(each)]
+    buffers = [memoryview(tensor.numpy().data) for tensor in tensors if len(tensor)]
     # Windows has no call that fills several
     fill = getattr(os, "preadv", None)
     while buffers:
@@ -171,7 +171,7 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[int, dict[str, Any]]:
             "is a Git LFS pointer, not the weights", where=path, remedy="run: git lfs pull"
         )
     length = int.from_bytes(start, "little")
-    if len(start) < 8 or not 2 <= length <= _LARGEST_HEADER:
+    if len(start) < 8 or not 2 <= length <= _MAX_HEADER_BYTES:
         raise ModelFolderError("is not a safetensors file", where=path, remedy="fetch it again")
     text = file.read(length)
     try:
@@ -196,9 +196,9 @@ def _entry(name: str, value: Any, path: Path) -> Entry:  # noqa: ANN401
 
 
 def _sizes(value: Any) -> tuple[int, ...] | None:  # noqa: ANN401
-    """A short list of counts, or None."""
+    """Return a short list of counts, or None."""
     fits = isinstance(value, list) and len(value) <= 8
-    if fits and all(type(each) is int and 0 <= each < 2**48 for each in value):
+    if fits and all(type(item) is int and 0 <= item < 2**48 for item in value):
         return tuple(value)
     return None
 
@@ -213,9 +213,9 @@ def _check_cover(entries: Mapping[str, Entry], size: int, path: Path) -> None:
         raise damaged(f"it holds {size} bytes of data where its header states {reached}", path)
 
 
-def damaged(what: str, path: Path) -> ModelFolderError:
+def damaged(problem: str, path: Path) -> ModelFolderError:
     """Return the error for a damaged file of tensors."""
-    return ModelFolderError(f"is damaged: {what}", where=path, remedy="fetch or copy it again")
+    return ModelFolderError(f"is damaged: {problem}", where=path, remedy="fetch or copy it again")
 
 
 _KINDS = {
@@ -250,14 +250,14 @@ def write_tensors(
 
 
 def raw_bytes(tensor: Tensor) -> memoryview:
-    """The bytes of a tensor, without a copy where it is contiguous."""
+    """Return the bytes of a tensor, without a copy where it is contiguous."""
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     return flat.numpy().data
 
 
 WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
-_LARGEST_INDEX = 16 * 2**20
-_MOST_SHARDS = 1000
+_MAX_INDEX_BYTES = 16 * 2**20
+_MAX_SHARDS = 1000
 
 
 class Weights:
@@ -287,7 +287,7 @@ class Weights:
         return {name: file.entries[name] for name, file in self._homes.items()}
 
     def read(self, name: str) -> Tensor:
-        """One tensor as float32; raises what `TensorFile.read` raises."""
+        """Return one tensor as float32; raises what `TensorFile.read` raises."""
         return self._homes[name].read(name)
 
     def read_many(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
@@ -300,15 +300,15 @@ class Weights:
             if name not in self._homes:
                 _refuse(f"{home} lacks the tensor {name[:80]!r}", self.path)
             if self._homes[name].path.name != home:
-                found = self._homes[name].path.name
-                _refuse(f"tensor {name[:80]!r} is in {found}, not in {home}", self.path)
+                result = self._homes[name].path.name
+                _refuse(f"tensor {name[:80]!r} is in {result}, not in {home}", self.path)
         for name, file in self._homes.items():
             if name not in index:
                 _refuse(f"{file.path.name} holds {name[:80]!r}, which is not listed", self.path)
 
 
 def shard_names(folder: Path) -> list[str]:
-    """The names of the files that hold a folder's weights together; none where there is one file.
+    """Return the names of the files that hold a folder's weights; none if there is one file.
 
     Raises `ModelFolderError` for an index that is none or leads out of the folder.
     """
@@ -318,7 +318,7 @@ def shard_names(folder: Path) -> list[str]:
 
 
 def weights_hash(folder: Path) -> str:
-    """SHA-256 of the weights' file; of several, that of their names and hashes."""
+    """Return SHA-256 of the weights' file; of several, that of their names and hashes."""
     names = shard_names(folder)
     if not names:
         return file_hash(folder / WEIGHTS_FILE)
@@ -328,18 +328,18 @@ def weights_hash(folder: Path) -> str:
 
 def _weight_map(folder: Path) -> dict[str, str]:
     path = folder / INDEX_FILE
-    found = read_json(path, ModelFolderError, largest=_LARGEST_INDEX).get("weight_map")
-    if not isinstance(found, dict) or not found:
+    result = read_json(path, ModelFolderError, largest=_MAX_INDEX_BYTES).get("weight_map")
+    if not isinstance(result, dict) or not result:
         _refuse("holds no weight_map", path)
-    for home in found.values():
+    for home in result.values():
         # a name and nothing else, so that it cannot lead out of the folder
         plain = isinstance(home, str) and home.isprintable() and not set(home) & set("/\\:")
         if not plain or not home.endswith(".safetensors") or home.startswith("."):
             _refuse(f"names the file {str(home)[:80]!r}, which no shard can be", path)
-    if len(set(found.values())) > _MOST_SHARDS:
-        _refuse(f"names {len(set(found.values())):,} files", path)
-    return found
+    if len(set(result.values())) > _MAX_SHARDS:
+        _refuse(f"names {len(set(result.values())):,} files", path)
+    return result
 
 
-def _refuse(what: str, path: Path) -> NoReturn:
-    raise ModelFolderError(what, where=path, remedy="fetch the index and its files again")
+def _refuse(problem: str, path: Path) -> NoReturn:
+    raise ModelFolderError(problem, where=path, remedy="fetch the index and its files again")

@@ -61,7 +61,7 @@ def test_words_of_one_piece_are_replaced_by_what_transformers_finds_likeliest(
     places = [0, 1, 2, 4]
     words = ["ba", "di", "go", "badi", "ku"]
     (ids,) = tokenizer.encode(["ba di go badi ku"])
-    whole = torch.tensor([tokenizer.vocabulary.index(each) for each in SYLLABLES])
+    whole = torch.tensor([tokenizer.vocabulary.index(item) for item in SYLLABLES])
     changed = 0
     for place in places:
         masked = torch.tensor([[2, *ids.tolist(), 3]])
@@ -69,10 +69,10 @@ def test_words_of_one_piece_are_replaced_by_what_transformers_finds_likeliest(
         masked[0, at] = 4
         with torch.no_grad():
             logits = theirs(input_ids=masked).logits[0, at, whole]
-        likely = [SYLLABLES[each] for each in logits.topk(16).indices.tolist()]
-        candidates = [each for each in likely if each != words[place]][:15]
+        likely = [SYLLABLES[index] for index in logits.topk(16).indices.tolist()]
+        candidates = [item for item in likely if item != words[place]][:15]
         used = [row.text.split()[place] for row in found[2::2]]
-        replaced = [each for each in used if each != words[place]]
+        replaced = [item for item in used if item != words[place]]
         assert set(replaced) <= set(candidates)
         assert len(set(replaced)) > 4
         changed += len(replaced)
@@ -89,12 +89,12 @@ def test_other_words_are_replaced_by_those_with_the_nearest_vectors(
 ) -> None:
     table = load_model(folder)[0].encoder.embeddings.tokens.weight.detach()
     table = table / table.norm(dim=1, keepdim=True)
-    ids = [tokenizer.vocabulary.index(each) for each in ("ba", "##di")]
-    whole = [tokenizer.vocabulary.index(each) for each in SYLLABLES]
+    ids = [tokenizer.vocabulary.index(item) for item in ("ba", "##di")]
+    whole = [tokenizer.vocabulary.index(item) for item in SYLLABLES]
     near = (table[whole] @ table[ids].mean(0)).topk(15).indices.tolist()
     for masked_lm in (True, False):
         used = {row.text.split()[3] for row in augmented(folder, masked_lm=masked_lm)[::2]}
-        assert used - {"badi"} <= {SYLLABLES[each] for each in near}
+        assert used - {"badi"} <= {SYLLABLES[item] for item in near}
         assert len(used) > 4
 
 

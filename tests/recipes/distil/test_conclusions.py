@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bertsmith.recipes.distil.report import Entrant, conclusions
+from bertsmith.recipes.distil.report import Contender, conclusions
 from bertsmith.recipes.finetune.outcome import Difference
 
 
@@ -18,9 +18,11 @@ from bertsmith.recipes.finetune.outcome import Difference
 )
 def test_a_plain_student_beside_its_teacher(plain: float, said: str) -> None:
     scores = {"teacher": 0.80, "minilm": 0.80, "plain": plain}
-    entrants = [Entrant(name=name, scores=({"accuracy": each},)) for name, each in scores.items()]
+    contenders = [
+        Contender(name=name, scores=({"accuracy": score},)) for name, score in scores.items()
+    ]
     difference = Difference(points=0.80 - plain, low=-0.1, high=0.1, p=0.5)
-    assert conclusions(entrants, ["minilm"], {"minilm": difference})[-1].startswith(said)
+    assert conclusions(contenders, ["minilm"], {"minilm": difference})[-1].startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,8 @@ def test_an_interval_without_zero_is_not_called_luck_without_a_reason(
     low: float, p: float, said: str
 ) -> None:
     scores = {"teacher": 0.8, "minilm": 0.7, "plain": 0.75}
-    entrants = [Entrant(name=name, scores=({"accuracy": each},)) for name, each in scores.items()]
+    contenders = [
+        Contender(name=name, scores=({"accuracy": score},)) for name, score in scores.items()
+    ]
     difference = Difference(points=0.05, low=low, high=0.1, p=p)
-    assert conclusions(entrants, ["minilm"], {"minilm": difference})[0].endswith(said)
+    assert conclusions(contenders, ["minilm"], {"minilm": difference})[0].endswith(said)

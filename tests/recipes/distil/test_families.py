@@ -23,7 +23,7 @@ from bertsmith.recipes.distil.student import (
     student_encoder,
 )
 from bertsmith.recipes.distil.supervision import with_targets
-from bertsmith.recipes.distil.teacher import Wanted, outputs_of
+from bertsmith.recipes.distil.teacher import TeacherOutputs, outputs_of
 from bertsmith.weights.folder import save_model
 from families import MODELS, TOKENIZERS, WIRINGS
 from parity.comparing import varied
@@ -90,7 +90,7 @@ def test_it_starts_from_what_its_teacher_knows_of_each_token(
         states = zip(student.state_dict().items(), new.state_dict().values(), strict=True)
         assert all(torch.equal(mine, at_random) for (_, mine), at_random in states)
     else:
-        alike = {kind: likeness(each, teacher) for kind, each in (("it", student), ("new", new))}
+        alike = {kind: likeness(item, teacher) for kind, item in (("it", student), ("new", new))}
         assert alike["it"] > 0.8
         assert abs(alike["new"]) < 0.3
 
@@ -99,8 +99,8 @@ def likeness(student: Model, teacher: Model) -> float:
     """The correlation of the cosines of ordinary tokens in both tables."""
     ordinary = TOKENIZERS[teacher.config.encoder.family].ordinary_ids
     cosines = []
-    for each in (student, teacher):
-        rows = each.encoder.embeddings.tokens.weight[torch.from_numpy(ordinary)]
+    for item in (student, teacher):
+        rows = item.encoder.embeddings.tokens.weight[torch.from_numpy(ordinary)]
         rows = torch.nn.functional.normalize(rows - rows.mean(0), dim=1)
         cosines.append((rows @ rows.T)[~torch.eye(len(rows), dtype=torch.bool)])
     return float(torch.corrcoef(torch.stack(cosines))[0, 1])
@@ -115,7 +115,7 @@ def test_each_method_teaches_it_or_names_one_that_does(
     encoders, refused = (teacher.config.encoder, student.config.encoder), set()
     random = np.random.default_rng(0)
     ids = [random.integers(5, 99, length).astype(np.int32) for length in (9, 13, 4)]
-    segments = [np.zeros(len(each), np.int8) for each in ids]
+    segments = [np.zeros(len(id_), np.int8) for id_ in ids]
     labels = Target(at=torch.arange(3), labels=torch.tensor([0, 1, 0]), by_sequence=True)
     for method in METHODS:
         try:
@@ -128,14 +128,14 @@ def test_each_method_teaches_it_or_names_one_that_does(
                 check_method(other, *encoders, TeachingConfig())
             continue
         taught = method_terms(method, *encoders, TeachingConfig(), "class", seed=0)
-        wanted = Wanted(taps=taught.taps, answer="class", precision="fp32")
+        wanted = TeacherOutputs(taps=taught.taps, answer="class", precision="fp32")
         for step in taught.steps:
-            names = tuple(each for each in step if each != "labels")
+            names = tuple(item for item in step if item != "labels")
             batch = with_targets(pack(ids, segments, {"classify": labels}), names)
             batch = replace(batch, given=outputs_of(teacher, batch, wanted))
-            losses = Objective({each: taught.terms[each] for each in names})(student, batch)
+            losses = Objective({item: taught.terms[item] for item in names})(student, batch)
             student.zero_grad()
-            torch.stack([each.sum for each in losses.parts.values()]).sum().backward()
+            torch.stack([part.sum for part in losses.parts.values()]).sum().backward()
             gradient = student.encoder.embeddings.tokens.weight.grad
             assert gradient is not None
             assert torch.isfinite(gradient).all()

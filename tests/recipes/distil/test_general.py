@@ -128,7 +128,7 @@ def test_rates_of_the_options_reach_the_run(options: dict[str, Any]) -> None:
     def resolved(**changes: Any) -> PretrainSettings:  # noqa: ANN401
         config = DistilConfig(**options | {"general": GeneralSettings(**changes)})
         place = torch.device("cpu")
-        return general._resolved(config, TokenStore(options["data"]), place).training.settings
+        return general._resolve_run(config, TokenStore(options["data"]), place).training.settings
 
     quick, published = resolved(), resolved(recipe="paper")
     of_pretraining = recipes.quick("tiny", Budget(steps=1))
@@ -154,7 +154,7 @@ def test_a_narrow_student_starts_from_the_token_table_of_its_teacher(
         out = options["out"] / str(student.get("start"))
         config = StudentConfig(student="2/21", **student)
         model = _run(options | {"student": config, "out": out}).model
-        both = torch.stack([_cosines(each) for each in (load_model(options["teacher"])[0], model)])
+        both = torch.stack([_cosines(item) for item in (load_model(options["teacher"])[0], model)])
         return float(torch.corrcoef(both)[0, 1])
 
     assert likeness() > 0.7
@@ -288,7 +288,7 @@ def test_soft_targets_need_a_head(options: dict[str, Any], teachers: dict[str, P
     with pytest.raises(UserError, match="has no masked-LM head, whose answers distilbert teaches"):
         distil(config)
     # the others read what is inside
-    assert general._resolved(
+    assert general._resolve_run(
         replace(config, method=("minilm",)),
         TokenStore(options["data"]),
         torch.device("cpu"),

@@ -61,7 +61,7 @@ def test_vectors_are_weighted_components_of_what_the_teacher_makes_of_a_piece(
     with torch.no_grad():
         rows = theirs(input_ids=around).last_hidden_state.mean(1).double().numpy()
     counts = TokenStore(store).counts(tokenizer.size)
-    read = np.concatenate([np.fromfile(each, "<u2") for each in store.glob("tokens-*.bin")])
+    read = np.concatenate([np.fromfile(path, "<u2") for path in store.glob("tokens-*.bin")])
     assert np.array_equal(counts, np.bincount(read, minlength=tokenizer.size))
     shares = (counts[5:] + 1) / (counts[5:].sum() + len(ids))
     expected = PCA(8).fit_transform(rows) * (1e-4 / (1e-4 + shares))[:, None]
@@ -79,7 +79,7 @@ def test_sentence_transformers_and_embed_open_the_folder(
 
     theirs = SentenceTransformer(str(made[2]), device="cpu").encode(TEXTS)
     file = tmp_path / "texts.txt"
-    file.write_text("\n".join(each for each in TEXTS if each) + "\n")
+    file.write_text("\n".join(item for item in TEXTS if item) + "\n")
     embed(EmbedConfig(model=made[2], file=str(file), out=tmp_path / "vectors.npy"))
     ours = np.load(tmp_path / "vectors.npy")
     close_unit_vectors(ours, theirs[[0, 1, 2, 4]])

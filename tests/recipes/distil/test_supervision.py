@@ -24,13 +24,13 @@ from bertsmith.recipes.distil.config import Method, TeachingConfig
 from bertsmith.recipes.distil.methods import method_terms
 from bertsmith.recipes.distil.student import NewStudent
 from bertsmith.recipes.distil.supervision import TeacherSupervision, answer_of, units_of
-from bertsmith.recipes.distil.teacher import TeacherRows, Wanted
+from bertsmith.recipes.distil.teacher import TeacherOutputs, TeacherRows
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.recipes.finetune.trial import run_trial
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.rows import task_named
-from bertsmith.tasks.task import Room
+from bertsmith.tasks.task import ReadingLimits
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model, save_model, start_from
@@ -66,12 +66,12 @@ def prepared_rows(name: str, folder: Path, tokenizer: Tokenizer, *, long: Fit = 
     file = folder / f"{name}.jsonl"
     file.write_text("".join(json.dumps(ROWS[name](n)) + "\n" for n in range(1, 13)))
     task = task_named("classify" if name == "pair" else name)
-    reading = task.reader.settled(file, Reading())
+    reading = task.reader.resolve(file, Reading())
     rows = list(task.reader.labelled(file, reading))
     data = LabelledData(
         task=task, labels=task.labels.names(rows, ()), train=rows, dev=rows, dev_is_cut=False
     )
-    return prepare(data, tokenizer, Room(longest=12, long=long))
+    return prepare(data, tokenizer, ReadingLimits(longest=12, long=long))
 
 
 def taught_folder(base: Path, prepared: Prepared, folder: Path) -> Path:
@@ -99,12 +99,13 @@ def supervision_of(
     supervision = TeacherSupervision(
         method=method, teaching=TeachingConfig(), teacher=config.encoder, student=student.encoder,
         taught=TeacherRows(
-            teacher, prepared.train, Wanted(taps=NO_TAPS, answer=answer, precision="fp32"), CPU
+            teacher, prepared.train,
+            TeacherOutputs(taps=NO_TAPS, answer=answer, precision="fp32"), CPU,
         ),
         answer=answer,
     )  # fmt: skip
     taps, taught = supervision.terms(0, prepared.data).taps, supervision.taught
-    taught = replace(taught, wanted=replace(taught.wanted, taps=taps))
+    taught = replace(taught, outputs=replace(taught.outputs, taps=taps))
     return replace(supervision, taught=taught.keep(kept, 1.0) if kept else taught), new
 
 
@@ -225,7 +226,7 @@ def test_the_steps_of_the_methods() -> None:
         method: method_terms(method, encoder, student, teaching, "class", seed=0)
         for method in METHODS
     }
-    assert {name: each.steps for name, each in steps.items()} == {
+    assert {name: step.steps for name, step in steps.items()} == {
         "distilbert": (("soft_targets", "cosine", "labels"),),
         "tinybert": (("attention_scores", "hidden_states"), ("soft_targets",)),
         "minilm": (("relations",), ("soft_targets", "labels")),

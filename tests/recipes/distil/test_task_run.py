@@ -66,7 +66,7 @@ def test_a_run_compares_students_and_goes_on_with_more_seeds(
     config = DistilConfig(**options, method=("distilbert", "minilm"))
     first = distil(config)
     assert isinstance(first, DistilOutcome)
-    names = [each.name for each in first.entrants]
+    names = [contender.name for contender in first.contenders]
     assert names[:5] == [
         "teacher", "distilbert", "minilm", "plain, labels alone", "layers dropped, untrained",
     ]  # fmt: skip
@@ -75,14 +75,14 @@ def test_a_run_compares_students_and_goes_on_with_more_seeds(
     assert model.config.labels == ("up", "down")
     assert model.config.encoder.layers == 1
     assert model.config.preprocessing is not None
-    for each in first.entrants[:5]:
-        assert each.speed is not None
-        assert each.speed.bulk > 0
-    count = sum(each.numel() for each in model.parameters())
-    assert [each.parameters for each in first.entrants[1:5]] == [count] * 4
+    for contender in first.contenders[:5]:
+        assert contender.speed is not None
+        assert contender.speed.bulk > 0
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert [contender.parameters for contender in first.contenders[1:5]] == [count] * 4
     assert set(first.differences) == {"distilbert", "minilm"}
     record = json.loads((first.folder / "results.json").read_text())
-    assert [each["name"] for each in record["entrants"]] == names
+    assert [item["name"] for item in record["entrants"]] == names
     page = (first.folder / "report.html").read_text()
     assert "Score against speed" in page
     assert "points to the plain student" in page
@@ -90,8 +90,8 @@ def test_a_run_compares_students_and_goes_on_with_more_seeds(
     capsys.readouterr()
     again = distil(replace(config, seeds=2))
     assert isinstance(again, DistilOutcome)
-    assert [len(each.scores) for each in again.entrants[:4]] == [1, 2, 2, 2]
-    assert again.entrants[1].scores[0] == first.entrants[1].scores[0]
+    assert [len(contender.scores) for contender in again.contenders[:4]] == [1, 2, 2, 2]
+    assert again.contenders[1].scores[0] == first.contenders[1].scores[0]
     told = capsys.readouterr().err
     assert "seed 1 (2 of 2)" in told
     assert "seed 0 (1 of 2)" not in told
@@ -228,7 +228,7 @@ def test_auto_takes_the_largest_student_that_is_fast_enough(
 ) -> None:
     def fake(models: dict[str, Model], *_: Any, **__: Any) -> dict[str, Speed]:  # noqa: ANN401
         blocks = {
-            name: sum(each.numel() for each in model.encoder.blocks.parameters())
+            name: sum(parameter.numel() for parameter in model.encoder.blocks.parameters())
             for name, model in models.items()
         }
         return {name: Speed(bulk=1e6 / n, single=0.1, engine="") for name, n in blocks.items()}

@@ -20,12 +20,12 @@ from bertsmith.core.errors import UserError
 from bertsmith.recipes.distil.config import DistilConfig, StudentConfig, TeachingConfig
 from bertsmith.recipes.distil.recipe import distil
 from bertsmith.recipes.distil.task import DistilOutcome
-from bertsmith.recipes.distil.transfer_set import answered, read_unlabelled
+from bertsmith.recipes.distil.transfer_set import read_unlabelled, with_teacher_answers
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.rows import task_named
-from bertsmith.tasks.task import Room
+from bertsmith.tasks.task import ReadingLimits
 from bertsmith.text.config import Columns
 from bertsmith.weights.folder import load_model, save_model, start_from
 
@@ -52,7 +52,7 @@ def prepared(
     rows = [{"text": f"word{n} good", name: values[n % 2]} for n in range(8)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = task_named(request.param)
-    read = list(task.reader.labelled(file, task.reader.settled(file, Reading())))
+    read = list(task.reader.labelled(file, task.reader.resolve(file, Reading())))
     labels = task.labels.names(read, ())
     data = LabelledData(task=task, labels=labels, train=read, dev=read[:2], dev_is_cut=False)
     model, tokenizer = start_from(base_folder, predicts=task.head, labels=labels, seed=3)
@@ -62,7 +62,7 @@ def prepared(
         for parameter in model.heads.parameters():
             parameter.mul_(20)
     save_model(folder / "model", model, tokenizer)
-    return folder / "model", prepare(data, tokenizer, Room(longest=40, long="head"))
+    return folder / "model", prepare(data, tokenizer, ReadingLimits(longest=40, long="head"))
 
 
 @torch.no_grad()
@@ -72,7 +72,7 @@ def test_their_labels_are_what_transformers_answers(
     folder, rows = prepared
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(TEXTS) + "\n")
-    found = answered(
+    found = with_teacher_answers(
         load_model(folder)[0], rows, read_unlabelled(file, rows.data, Reading(), LABELLED)
     )
     assert [row.text for row in found] == TEXTS
@@ -84,7 +84,7 @@ def test_their_labels_are_what_transformers_answers(
         assert [row.label for row in found] == [names[n] for n in logits.argmax(-1).tolist()]
         assert len({row.label for row in found}) == 2
     elif rows.task.head == "classes":
-        taught = [{names[n] for n in range(len(names)) if each[n] > 0} for each in logits]
+        taught = [{names[n] for n in range(len(names)) if logit[n] > 0} for logit in logits]
         assert [set(row.labels or ()) for row in found] == taught
     else:
         assert [row.number for row in found] == pytest.approx(logits[:, 0].tolist(), abs=1e-4)
@@ -220,9 +220,9 @@ def test_sentences_are_tagged_by_the_teacher_as_transformers_tags_them(
     save_model(tmp_path / "model", model, tokenizer)
     rows = list(task.reader.labelled(tmp_path / "train.conll", Reading()))
     data = LabelledData(task=task, labels=labels, train=rows, dev=rows[:1], dev_is_cut=False)
-    prepared = prepare(data, tokenizer, Room(longest=40, long="head"))
+    prepared = prepare(data, tokenizer, ReadingLimits(longest=40, long="head"))
     read = read_unlabelled(tmp_path / name, data, Reading(), tmp_path / "train.conll")
-    found = answered(load_model(tmp_path / "model")[0], prepared, read)
+    found = with_teacher_answers(load_model(tmp_path / "model")[0], prepared, read)
     # the third is among the labelled ones
     words = [["word5", "good", ",", "bad"], ["word6", "bad"]]
     assert [[row.text[start:end] for start, end in row.words] for row in found] == words
@@ -246,10 +246,10 @@ def test_a_tagger_is_distilled_with_copies_and_with_sentences_without_tags(
         [(f"word{n}", "B-X" if n % 3 == 0 else "O") for n in random.integers(0, 30, 5)]
         for _ in range(40)
     ]
-    written = ["".join(f"{word} {tag}\n" for word, tag in each) for each in sentences]
+    written = ["".join(f"{word} {tag}\n" for word, tag in sentence) for sentence in sentences]
     (tmp_path / "train.conll").write_text("\n".join(written[:16]))
     (tmp_path / "dev.conll").write_text("\n".join(written[16:28]))
-    more = [" ".join(word for word, _ in each) for each in sentences[28:]]
+    more = [" ".join(word for word, _ in sentence) for sentence in sentences[28:]]
     (tmp_path / "more.txt").write_text("\n".join(more) + "\n")
     model, tokenizer = start_from(base_folder, predicts="tags", labels=("O", "B-X"), seed=3)
     save_model(tmp_path / "teacher", model, tokenizer)

@@ -24,21 +24,21 @@ from bertsmith.objectives.distillation import LOGITS
 from bertsmith.recipes.distil.config import DistilConfig, StudentConfig, TeachingConfig
 from bertsmith.recipes.distil.recipe import distil
 from bertsmith.recipes.distil.task import DistilOutcome
-from bertsmith.recipes.distil.teacher import TeacherRows, Wanted
-from bertsmith.recipes.distil.transfer_set import answered, read_unlabelled
+from bertsmith.recipes.distil.teacher import TeacherOutputs, TeacherRows
+from bertsmith.recipes.distil.transfer_set import read_unlabelled, with_teacher_answers
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.rows import task_named
-from bertsmith.tasks.task import Room
+from bertsmith.tasks.task import ReadingLimits
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.formats.squad import Question
 from bertsmith.weights.folder import load_model, save_model, start_from
 
 # what a window has of a context beside a question of two words, and what two windows share
-ROOM = Room(longest=40, long="head", stride=13)
-LONGEST_ANSWER = 30
-Asked = tuple[str, str]
+ROOM = ReadingLimits(longest=40, long="head", stride=13)
+MAX_ANSWER_LENGTH = 30
+GapScores = tuple[str, str]
 
 
 def context_of(words: int, seed: int) -> str:
@@ -47,13 +47,13 @@ def context_of(words: int, seed: int) -> str:
 
 
 # two windows of a context have 57 words, three 79: the last is as full as the others
-QUESTIONS: list[Asked] = [
+QUESTIONS: list[GapScores] = [
     (f"word{n} {'good' if n % 2 else 'bad'}", context_of((7, 19, 57, 35, 79)[n % 5], n))
     for n in range(20)
 ]
 
 
-def squad(rows: Sequence[Asked], answers: Sequence[tuple[str, int] | None] = ()) -> str:
+def squad(rows: Sequence[GapScores], answers: Sequence[tuple[str, int] | None] = ()) -> str:
     """The text of a file in SQuAD's layout, an article a question; without answers if none."""
     articles = []
     for number, (question, context) in enumerate(rows):
@@ -66,7 +66,7 @@ def squad(rows: Sequence[Asked], answers: Sequence[tuple[str, int] | None] = ())
     return json.dumps({"data": articles})
 
 
-LABELLED: list[Asked] = [("word1 good", context_of(12, 100 + number)) for number in range(16)]
+LABELLED: list[GapScores] = [("word1 good", context_of(12, 100 + number)) for number in range(16)]
 ANSWERS: list[tuple[str, int] | None] = [(context.split()[0], 0) for _, context in LABELLED]
 
 
@@ -94,7 +94,7 @@ def labelled(
     return prepare(data, load_model(teacher)[1], ROOM)
 
 
-def asked_of(rows: Sequence[Question]) -> list[Asked]:
+def sample_requests(rows: Sequence[Question]) -> list[GapScores]:
     return [(row.question, row.context) for row in rows]
 
 
@@ -127,16 +127,16 @@ def theirs_of(folder: Path, question: str, context: str) -> Theirs:
         begin = context[:first].count(" ")
         places.append((begin, own.index(1), own.count(1)))
     best, span = -np.inf, (0, 0)
-    for each, (begin, offset, length) in zip(logits, places, strict=True):
+    for logit, (begin, offset, length) in zip(logits, places, strict=True):
         for start in range(length):
             if best_seen(begin + start, [(b, n) for b, _, n in places]) != begin:
                 continue
-            for end in range(start, min(length, start + LONGEST_ANSWER)):
-                score = each[offset + start, 0] + each[offset + end, 1]
+            for end in range(start, min(length, start + MAX_ANSWER_LENGTH)):
+                score = logit[offset + start, 0] + logit[offset + end, 1]
                 if score > best:
                     best, span = float(score), (begin + start, begin + end)
     assert span[1] < count
-    none = min(float(each[0].sum()) for each in logits)
+    none = min(float(logit[0].sum()) for logit in logits)
     return Theirs(given["input_ids"], logits, span, none - best)
 
 
@@ -152,10 +152,10 @@ def test_answers_and_soft_targets_are_those_of_transformers(teacher: Path, tmp_p
     rows, file = labelled(tmp_path, teacher), tmp_path / "more.json"
     file.write_text(squad(QUESTIONS))
     read = read_unlabelled(file, rows.data, Reading(), tmp_path / "train.json")
-    assert asked_of(read) == QUESTIONS
-    found = answered(load_model(teacher)[0], rows, read)
+    assert sample_requests(read) == QUESTIONS
+    found = with_teacher_answers(load_model(teacher)[0], rows, read)
     encoded = prepare(replace(rows.data, train=found), rows.tokenizer, ROOM).train
-    wanted = Wanted(taps=NO_TAPS, answer="span", precision="fp32")
+    wanted = TeacherOutputs(taps=NO_TAPS, answer="span", precision="fp32")
     taught = TeacherRows(teacher, encoded, wanted, torch.device("cpu"))
     unit, answers, cut = 0, set(), 0
     ask = pipeline("question-answering", model=str(teacher), tokenizer=str(teacher), device="cpu")
@@ -179,7 +179,7 @@ def test_answers_and_soft_targets_are_those_of_transformers(teacher: Path, tmp_p
             assert encoded.labels is not None
             start, end = encoded.labels[unit].tolist()
             if start:
-                pieces = [rows.tokenizer.vocabulary[each] for each in ids[start : end + 1]]
+                pieces = [rows.tokenizer.vocabulary[id_] for id_ in ids[start : end + 1]]
                 assert " ".join(pieces) == answer.text
             else:
                 # not whole in this window: there is none in it, as in training
@@ -202,25 +202,25 @@ def test_no_answer_is_a_label_where_the_teacher_knows_of_it(
     # of a teacher of random weights none is likeliest where there is little to choose from
     asked = [(q, c if kept else " ".join(c.split()[:2])) for q, c in QUESTIONS]
     file.write_text(squad(asked))
-    doubts = [theirs_of(teacher, *each).doubt for each in asked]
+    doubts = [theirs_of(teacher, *request).doubt for request in asked]
     threshold, model = 0.0, load_model(teacher)[0]
     if kept:
         ordered = sorted(doubts)
         threshold = (ordered[8] + ordered[9]) / 2
         model.config = replace(model.config, no_answer=threshold)
     read = read_unlabelled(file, rows.data, Reading(), tmp_path / "train.json")
-    found = answered(model, rows, read)
+    found = with_teacher_answers(model, rows, read)
     assert [row.impossible for row in found] == [doubt > threshold for doubt in doubts]
     assert [bool(row.answers) for row in found] == [doubt <= threshold for doubt in doubts]
     encoded = prepare(replace(rows.data, train=found), rows.tokenizer, ROOM).train
     assert encoded.labels is not None
     assert encoded.owners is not None
-    silent = [row for row, each in enumerate(found) if each.impossible]
+    silent = [row for row, result in enumerate(found) if result.impossible]
     assert not np.asarray(encoded.labels)[np.isin(encoded.owners, silent)].any()
     assert 0 < len(silent) < len(found)
 
 
-def table(rows: Sequence[Asked], names: tuple[str, str]) -> str:
+def table(rows: Sequence[GapScores], names: tuple[str, str]) -> str:
     return "".join(",".join((q, c)) + "\n" for q, c in [names, *rows])
 
 
@@ -250,7 +250,7 @@ def test_files_are_read_as_predict_reads_them(teacher: Path, tmp_path: Path, cas
     named = Columns(text="passage of text", text_pair="asked", id="number")
     reading = Reading(columns=named) if "named columns" in case else Reading()
     read = read_unlabelled(tmp_path / name, rows.data, reading, tmp_path / "train.csv")
-    assert asked_of(read) == QUESTIONS
+    assert sample_requests(read) == QUESTIONS
 
 
 def test_questions_that_are_labelled_and_texts_to_measure_with_are_left_out(
@@ -262,7 +262,7 @@ def test_questions_that_are_labelled_and_texts_to_measure_with_are_left_out(
     file.write_text(squad(asked))
     read = read_unlabelled(file, rows.data, Reading(), tmp_path / "train.json")
     # another question about a text to train with is none of the labelled ones
-    assert asked_of(read) == [asked[1], asked[3]]
+    assert sample_requests(read) == [asked[1], asked[3]]
     told = " ".join(capsys.readouterr().err.split())
     assert "unlabelled: 2 questions of" in told
     assert "; 2 left out that are among the labelled ones, or of the same text as one to" in told
@@ -314,7 +314,7 @@ def test_students_learn_from_them_and_the_plain_one_makes_as_many_steps(
     )  # fmt: skip
     assert isinstance(outcome, DistilOutcome)
     assert "unlabelled: 20 questions of" in " ".join(capsys.readouterr().err.split())
-    assert outcome.entrants[0].scores[0].keys() == {"f1", "exact_match"}
+    assert outcome.contenders[0].scores[0].keys() == {"f1", "exact_match"}
     steps = {
         name: json.loads((tmp_path / f"out/{name}/seed-0/result.json").read_text())["losses"][-1][0]
         for name in ("distilbert", "tinybert", "minilm", "plain")
@@ -346,17 +346,17 @@ def test_options_are_chosen_by_the_teacher_as_by_transformers(
     save_model(tmp_path / "model", model, tokenizer)
     read = list(task.reader.labelled(tmp_path / "train.jsonl", Reading()))
     data = LabelledData(task=task, labels=(), train=read, dev=read[:2], dev_is_cut=False)
-    prepared = prepare(data, tokenizer, Room(longest=40, long="head"))
+    prepared = prepare(data, tokenizer, ReadingLimits(longest=40, long="head"))
     more = read_unlabelled(tmp_path / "more.jsonl", data, Reading(), tmp_path / "train.jsonl")
     assert [list(row.choices) for row in more] == [row["choices"] for row in rows[10:]]
-    found = answered(load_model(tmp_path / "model")[0], prepared, more)
+    found = with_teacher_answers(load_model(tmp_path / "model")[0], prepared, more)
     theirs = AutoModelForMultipleChoice.from_pretrained(tmp_path / "model").eval()
     words = AutoTokenizer.from_pretrained(tmp_path / "model")
     best = []
     for row in more:
         given = words([row.text] * 3, list(row.choices), padding=True, return_tensors="pt")
         with torch.no_grad():
-            logits = theirs(**{name: each[None] for name, each in given.items()}).logits
+            logits = theirs(**{name: value[None] for name, value in given.items()}).logits
         best.append(int(logits.argmax()))
     assert [row.label for row in found] == best
     assert len(set(best)) > 1

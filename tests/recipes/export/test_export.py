@@ -78,13 +78,16 @@ def test_onnx_gives_the_logits_of_transformers(
     ids = torch.from_numpy(np.random.default_rng(0).integers(5, 99, (len(LENGTHS), 23)))
     mask = (torch.arange(23) < torch.tensor(LENGTHS)[:, None]).long()
     inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": ids % 2}
-    (found,) = session.run(["logits"], {name: each.numpy() for name, each in inputs.items()})
+    (found,) = session.run(["logits"], {name: item.numpy() for name, item in inputs.items()})
     theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "model").eval()
     with torch.no_grad():
         close_to_transformers(found, theirs(**inputs).logits)
     settings = json.loads((out / "config.json").read_text(encoding="utf-8"))
     assert settings["id2label"]["1"] == "spam"
-    assert [dim for each in session.get_inputs() for dim in each.shape] == ["batch", "length"] * 3
+    assert [dim for get_input in session.get_inputs() for dim in get_input.shape] == [
+        "batch",
+        "length",
+    ] * 3
     # the lines of its README.md read as much of a text as was read in training
     texts = [f"word{number} " * 3 + "word4 word5 word6 " * 3 for number in (1, 7)]
     code = example(out).replace('["A text.", "Another, longer one."]', repr(texts))
@@ -128,7 +131,7 @@ def test_the_lines_for_node_suit_the_head(case: str, said: list[str]) -> None:
         )  # fmt: skip
         return card(about, comparison)
 
-    assert all(each in written("spam-web") for each in said)
+    assert all(item in written("spam-web") for item in said)
     assert "rename the folder" not in written("spam-web")
     assert "rename the folder" in written("spam--web")
 

@@ -22,7 +22,7 @@ from bertsmith.recipes.export.config import ExportConfig
 from bertsmith.recipes.export.graph import PaddedModel
 from bertsmith.recipes.export.quantised import ExportedModel, read_int8_gate
 from bertsmith.recipes.export.runtimes import Arrays, open_onnx
-from bertsmith.recipes.predict.recipe import answered, asked_of
+from bertsmith.recipes.predict.recipe import answer_rows, open_rows
 from bertsmith.recipes.quantize import Measurement
 from bertsmith.tasks.answering import TaskAnswering, answering_of
 from bertsmith.tasks.config import AnsweringConfig, Reading
@@ -52,8 +52,8 @@ def in_torch(model: Model, sentence: SentenceSettings | None = None) -> Any:  # 
 
     def run(inputs: Any) -> Arrays:  # noqa: ANN401
         with torch.no_grad():
-            found = graph(**{name: torch.from_numpy(each) for name, each in inputs.items()})
-        return {name: each.numpy() for name, each in zip(graph.outputs, found, strict=True)}
+            found = graph(**{name: torch.from_numpy(item) for name, item in inputs.items()})
+        return {name: result.numpy() for name, result in zip(graph.outputs, found, strict=True)}
 
     return run
 
@@ -61,9 +61,9 @@ def in_torch(model: Model, sentence: SentenceSettings | None = None) -> Any:  # 
 def rounded(value: Any) -> Any:  # noqa: ANN401
     """A record with numbers that rounding leaves equal."""
     if isinstance(value, dict):
-        return {key: rounded(each) for key, each in value.items()}
+        return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [rounded(each) for each in value]
+        return [rounded(item) for item in value]
     return pytest.approx(value, abs=1e-5) if isinstance(value, float) else value
 
 
@@ -79,13 +79,13 @@ def test_a_task_is_answered_through_a_file(tmp_path: Path, case: str) -> None:
     mine, other = (
         [
             record
-            for _, record in answered(
-                Predictor(model=each, answering=answering),
+            for _, record in answer_rows(
+                Predictor(model=item, answering=answering),
                 answering,
-                asked_of(model.config, answering, str(file), Reading())[1],
+                open_rows(model.config, answering, str(file), Reading())[1],
             )
         ]
-        for each in (stand_in, model)
+        for item in (stand_in, model)
     )
     assert len(mine) == len(ASKED[case])
     assert mine == rounded(other)
@@ -100,7 +100,7 @@ def test_vectors_are_judged_through_a_file(tmp_path: Path, sentence: bool) -> No
         after = (Dense(torch.randn(13, 64), torch.randn(13), "Tanh"), UnitLength())
         settings = SentenceSettings(network=Path(), pool=("cls", "max"), after=after, longest=9)
         write_sentence_files(tmp_path / "model", settings, hidden=32)
-    texts = [each["text"] for each in TEXTS]
+    texts = [item["text"] for item in TEXTS]
     (tmp_path / "texts.txt").write_text("\n".join([*texts, ""]), encoding="utf-8")
     config = ExportConfig(
         model=tmp_path / "model", to="onnx", out=tmp_path / "out", precision="int8",
@@ -110,7 +110,7 @@ def test_vectors_are_judged_through_a_file(tmp_path: Path, sentence: bool) -> No
     assert isinstance(judged, quantizing.VectorGate)
     stand_in = ExportedModel(model.config, in_torch(model, settings), pad_id=tokenizer.pad_id)
     predictor = Predictor(model=stand_in, answering=judged.answering)
-    mine = [each.vectors for each in predictor.answer([*judged.asked, *judged.compared])]
+    mine = [item.vectors for item in predictor.answer([*judged.timed, *judged.compared])]
     # those timed, and those between them
     other = bertsmith.load(tmp_path / "model", precision="fp32").embed(
         [texts[i] for i in (0, 2, 1)]
@@ -169,7 +169,7 @@ def test_int8_is_written_where_it_is_faster_and_as_good(
     save_model(tmp_path / "model", build_model(config, seed=2), tokenizer)
     texts = [" ".join(WORDS[first : first + 5]) for first in range(15)]
     given = bertsmith.load(tmp_path / "model", precision="fp32").predict(texts)
-    rows = [f"{text},{each['label']}" for text, each in zip(texts, given, strict=True)]
+    rows = [f"{text},{item['label']}" for text, item in zip(texts, given, strict=True)]
     (tmp_path / "dev.csv").write_text("\n".join(["text,label", *rows, ""]), encoding="utf-8")
     (tmp_path / "texts.txt").write_text("\n".join([*texts, ""]), encoding="utf-8")
     options = ["--precision", "int8", "--calibrate", str(tmp_path / "texts.txt")]

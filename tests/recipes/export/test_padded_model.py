@@ -42,7 +42,7 @@ def sequences(*lengths: int) -> Batch:
 def padded(model: Model, batch: Batch) -> dict[str, Tensor]:
     choices = 3 if model.config.predicts == "choice" else None
     found = padded_inputs(batch, input_names(model.config), pad_id=0, choices=choices)
-    return {name: torch.from_numpy(each) for name, each in found.items()}
+    return {name: torch.from_numpy(result) for name, result in found.items()}
 
 
 @torch.no_grad()
@@ -65,7 +65,7 @@ def test_padding_changes_nothing(case: str) -> None:
     real = inputs["attention_mask"].bool()
     agrees(model, inputs, batch, real)
     if model.config.predicts != "choice":
-        left = {name: each.flip(1) for name, each in padded(model, _reversed(batch)).items()}
+        left = {name: value.flip(1) for name, value in padded(model, _reversed(batch)).items()}
         agrees(model, left, batch, real.flip(1))
     alone = sequences(*([9] * 3 if model.config.predicts == "choice" else [9]))
     inputs = padded(model, alone)
@@ -75,7 +75,7 @@ def test_padding_changes_nothing(case: str) -> None:
 def _reversed(batch: Batch) -> Batch:
     """Every sequence from its end, so that flipped and padded it stands as it was."""
     parts = [batch.ids.split(list(batch.lengths)), batch.segments.split(list(batch.lengths))]
-    ids, segments = ([each.flip(0).numpy() for each in part] for part in parts)
+    ids, segments = ([item.flip(0).numpy() for item in part] for part in parts)
     return pack(ids, segments)
 
 
@@ -84,7 +84,7 @@ def test_a_row_of_padding_leaves_the_others_alone() -> None:
     for case in ("bert-class", "modernbert-tags", "bert-none"):
         model, batch = varied(MODELS[case]), sequences(5, 3)
         inputs = padded(model, batch)
-        more = {name: torch.cat([each, each[:1] * 0]) for name, each in inputs.items()}
+        more = {name: torch.cat([item, item[:1] * 0]) for name, item in inputs.items()}
         graph = PaddedModel(model)
         for one, other in zip(graph(**inputs), graph(**more), strict=True):
             assert bool(other.isfinite().all())
@@ -106,5 +106,5 @@ def test_sentence_vectors_are_the_folders(kind: Any) -> None:  # noqa: ANN401
     assert graph.outputs == ["last_hidden_state", "sentence_embedding"]
     expected = engine_outputs(model, batch, settings)["sentence_embedding"]
     close_when_regrouped(graph(**padded(model, batch))[1], expected)
-    flipped = {name: each.flip(1) for name, each in padded(model, _reversed(batch)).items()}
+    flipped = {name: value.flip(1) for name, value in padded(model, _reversed(batch)).items()}
     close_when_regrouped(graph(**flipped)[1], expected)

@@ -65,7 +65,7 @@ def asked(packages: str, folders: Path, questions: list[dict[str, Any]]) -> list
     script = Path(__file__).with_name("ask.mjs")
     done = subprocess.run(
         ["node", script, packages, folders],
-        input=json.dumps([{"dtype": "fp32", "options": {}} | each for each in questions]),
+        input=json.dumps([{"dtype": "fp32", "options": {}} | question for question in questions]),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -88,8 +88,8 @@ class Node:
 
         def run(inputs: Mapping[str, NDArray[np.int64]]) -> Arrays:
             asked = {
-                name: {"dims": each.shape, "data": each.ravel().tolist()}
-                for name, each in inputs.items()
+                name: {"dims": item.shape, "data": item.ravel().tolist()}
+                for name, item in inputs.items()
             }
             assert self._process.stdin is not None
             assert self._process.stdout is not None
@@ -98,8 +98,8 @@ class Node:
             line = self._process.stdout.readline()
             assert line, self._process.wait()
             return {
-                name: np.array(each["data"], np.float32).reshape(each["dims"])
-                for name, each in json.loads(line).items()
+                name: np.array(load["data"], np.float32).reshape(load["dims"])
+                for name, load in json.loads(line).items()
             }
 
         return run
@@ -168,19 +168,19 @@ def test_node_gives_the_engines_answers(packages: str, tmp_path: Path) -> None:
 
     loaded = {task: bertsmith.load(model, precision="fp32") for task, model in models.items()}
     ours = loaded["text-classification"].predict([TEXT], top=3)[0]["probabilities"]
-    theirs = {each["label"]: each["score"] for each in answers["text-classification"]}
+    theirs = {item["label"]: item["score"] for item in answers["text-classification"]}
     assert theirs == pytest.approx(ours, abs=1e-5)
 
     words = loaded["token-classification"].predict([{"tokens": TEXT.split()}])[0]["words"]
-    tags = [each["tag"] for each in words]
-    assert [each["entity"] for each in answers["token-classification"]] == tags
+    tags = [word["tag"] for word in words]
+    assert [item["entity"] for item in answers["token-classification"]] == tags
 
     pieces = loaded["fill-mask"].fill_mask(masked)[0]
-    assert [each["token_str"] for each in answers["fill-mask"]] == [
-        each["piece"] for each in pieces
+    assert [item["token_str"] for item in answers["fill-mask"]] == [
+        piece["piece"] for piece in pieces
     ]
-    shares = [each["probability"] for each in pieces]
-    assert [each["score"] for each in answers["fill-mask"]] == pytest.approx(shares, abs=1e-5)
+    shares = [piece["probability"] for piece in pieces]
+    assert [item["score"] for item in answers["fill-mask"]] == pytest.approx(shares, abs=1e-5)
 
     question = {"question": "word4 word5", "context": TEXT}
     answer = loaded["question-answering"].predict([question])[0]["answer"]

@@ -10,11 +10,11 @@ import torch
 
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoded import Encoded, Taps
-from bertsmith.recipes.finetune.baselines import frozen_rivals, linear_answers
+from bertsmith.recipes.finetune.baselines import frozen_baselines, linear_answers
 from bertsmith.recipes.finetune.inputs import LabelledData, prepare
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.regression import REGRESSION
-from bertsmith.tasks.task import Room, Task
+from bertsmith.tasks.task import ReadingLimits, Task
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import start_from
@@ -46,7 +46,7 @@ def test_the_mix_is_of_layers_as_they_were_when_its_shares_were_learned(
         dev=rows[100:],
         dev_is_cut=False,
     )
-    prepared = prepare(data, tiny_tokenizer, Room(longest=32))
+    prepared = prepare(data, tiny_tokenizer, ReadingLimits(longest=32))
     model, _ = start_from(base_folder, labels=("0", "1"))
     noise = 1000 * torch.randn(37, 24, generator=torch.Generator().manual_seed(1))
     known = torch.zeros(37, 24)
@@ -60,7 +60,7 @@ def test_the_mix_is_of_layers_as_they_were_when_its_shares_were_learned(
         return Encoded(last=states[1], states=states)
 
     model.encoder.forward = encode  # type: ignore[method-assign,assignment]
-    scores = {rival.name: rival.mean for rival in frozen_rivals(model, prepared)}
+    scores = {rival.name: rival.mean for rival in frozen_baselines(model, prepared)}
     assert scores["frozen, layer 1"] > 0.99
     assert scores["frozen, embeddings"] < 0.75
     assert scores["frozen, mix of the layers"] > 0.95

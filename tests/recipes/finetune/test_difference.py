@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 from bertsmith.evaluation.significance import Interval
 from bertsmith.recipes.finetune.compare import compare
 from bertsmith.recipes.finetune.config import CompareConfig, FinetuneSettings, SearchConfig
-from bertsmith.recipes.finetune.outcome import Difference, difference_of, from_constant
+from bertsmith.recipes.finetune.outcome import Difference, difference_of, difference_to_constant
 from bertsmith.recipes.finetune.recipe import FinetuneRun
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.task import Evidence
@@ -23,7 +23,7 @@ LABELS = ("x", "y")
 
 def evidence(right: list[bool]) -> Evidence:
     """Of rows whose class is 0."""
-    return np.array([[0.0, 0.0 if each else 1.0] for each in right])
+    return np.array([[0.0, 0.0 if item else 1.0] for item in right])
 
 
 def pair(only_first: int, only_second: int, both: int) -> tuple[Evidence, Evidence]:
@@ -54,7 +54,7 @@ def test_several_seeds_are_compared_by_their_mean() -> None:
     seeds = [evidence(list(random.random(400) < 0.85)) for _ in range(5)]
     rival = evidence(list(random.random(400) < 0.80))
     found = difference_of(CLASSIFY, LABELS, seeds, [rival])
-    accuracies = [np.mean(each[:, 0] == each[:, 1]) for each in seeds]
+    accuracies = [np.mean(seed[:, 0] == seed[:, 1]) for seed in seeds]
     assert found.points == pytest.approx(np.mean(accuracies) - np.mean(rival[:, 1] == 0))
     alone = difference_of(CLASSIFY, LABELS, seeds[:1], [rival])
     assert found.high - found.low < alone.high - alone.low
@@ -62,8 +62,8 @@ def test_several_seeds_are_compared_by_their_mean() -> None:
 
 def test_a_constant_score_is_beaten_by_an_interval_above_it() -> None:
     interval = Interval(low=0.61, high=0.97, confidence=0.95)
-    assert from_constant(0.9, interval, 0.55, count=40).certain
-    assert not from_constant(0.9, interval, 0.7, count=40).certain
+    assert difference_to_constant(0.9, interval, 0.55, count=40).certain
+    assert not difference_to_constant(0.9, interval, 0.7, count=40).certain
 
 
 @pytest.mark.parametrize("rows", [1, 3, 5])
@@ -73,7 +73,7 @@ def test_a_handful_of_rows_is_certain_of_nothing(rows: int) -> None:
     for found in (
         difference_of(CLASSIFY, LABELS, [ours], [theirs]),
         difference_of(CLASSIFY, LABELS, [ours, ours], [theirs]),
-        from_constant(1.0, Interval(low=1.0, high=1.0, confidence=0.95), 0.5, rows),
+        difference_to_constant(1.0, Interval(low=1.0, high=1.0, confidence=0.95), 0.5, rows),
     ):
         assert not found.certain
         assert found.p >= binomtest(rows, rows).pvalue - 1e-12

@@ -69,7 +69,7 @@ def started(folder: Path, dropout: float, predicts: Predicts = "class") -> Model
 def batch() -> Batch:
     random = np.random.default_rng(8)
     ids = [random.integers(5, 99, length) for length in LENGTHS]
-    return pack(ids, [each % 2 * (len(each) > 1) for each in ids])
+    return pack(ids, [id_ % 2 * (len(id_) > 1) for id_ in ids])
 
 
 @dataclass
@@ -151,7 +151,7 @@ def share(dropped: Tensor) -> float:
 def about_half(shares: list[float], calls: int, what: str) -> None:
     """Each within five standard deviations of the fewest draws there are, 300 tokens' heads."""
     assert len(shares) == calls, what
-    assert all(abs(each - 0.5) < 5 * 0.5 / (300 * 4) ** 0.5 for each in shares), (what, shares)
+    assert all(abs(item - 0.5) < 5 * 0.5 / (300 * 4) ** 0.5 for item in shares), (what, shares)
 
 
 @pytest.mark.parametrize("read", ["all", "first"])
@@ -245,11 +245,11 @@ def test_the_option_reaches_the_steps_of_a_training(
     (tmp_path / "rows.tsv").write_text("\n".join(["label\ttext", *rows]) + "\n", encoding="utf-8")
     dropped: list[float] = []
 
-    def look(module: nn.Module, _: object, made: Any) -> None:  # noqa: ANN401
+    def dry_run(module: nn.Module, _: object, made: Any) -> None:  # noqa: ANN401
         if module.training and isinstance(made, Tensor) and module._get_name() == "Embeddings":
             dropped.append(share(made == 0))
 
-    hook = nn.modules.module.register_module_forward_hook(look)
+    hook = nn.modules.module.register_module_forward_hook(dry_run)
     try:
         status = main(
             ["finetune", str(folder("bert")), str(tmp_path / "rows.tsv"), "--out",
@@ -260,4 +260,4 @@ def test_the_option_reaches_the_steps_of_a_training(
         hook.remove()
     assert status == 0, capsys.readouterr().err
     assert dropped
-    assert all(0.4 < each < 0.6 for each in dropped)
+    assert all(0.4 < item < 0.6 for item in dropped)

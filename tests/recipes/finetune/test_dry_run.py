@@ -15,7 +15,7 @@ from bertsmith.cli.main import main
 from bertsmith.core.errors import ExampleError
 from bertsmith.recipes.finetune.config import FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.recipe import dry_run
-from bertsmith.recipes.predict.rows import asked_of_task
+from bertsmith.recipes.predict.rows import task_rows
 from bertsmith.tasks.choice import CHOICE
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.span import SPAN
@@ -75,7 +75,7 @@ def questions(folder: Path) -> Path:
 def joined_tags(folder: Path) -> Path:
     path = folder / "rows.txt"
     lines = [
-        " ".join(f"{each}_{each[0].upper()}" for each in text.split()) for _, text, _ in _texts()
+        " ".join(f"{part}_{part[0].upper()}" for part in text.split()) for _, text, _ in _texts()
     ]
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -149,7 +149,7 @@ def test_a_file_is_recognised_and_shown(
     assert f"task: {task} (" in told
     (described,) = [line for line in told.splitlines() if line.startswith(f"{path.name}: ")]
     assert layout in described
-    assert all(each in told for each in shown), told
+    assert all(figures in told for figures in shown), told
     assert told.rstrip().endswith("dry run: nothing was trained, nothing was written")
     assert sorted(tmp_path.iterdir()) == before
 
@@ -160,8 +160,8 @@ def test_a_record_with_several_questions(
 ) -> None:
     path = write(tmp_path)
     rows = list(task.reader.unlabelled(path, Reading()))
-    asked = list(asked_of_task(task, str(path), Reading(), pairs=None))
-    assert [each.row for each in asked] == rows
+    asked = list(task_rows(task, str(path), Reading(), pairs=None))
+    assert [request.example for request in asked] == rows
     assert len(rows) > ROWS
 
 

@@ -58,7 +58,7 @@ def test_the_grid_tries_every_cell_and_takes_the_best_on_dev(
 ) -> None:
     _, found = experiment
     assert found.grid is not None
-    assert len(found.grid.cells) == found.grid.of == 4
+    assert len(found.grid.cells) == found.grid.total == 4
     best = max(found.grid.cells, key=lambda cell: cell.result.rank)
     assert best.rate == 3e-3
     assert found.grid.settings == replace(
@@ -79,9 +79,9 @@ def test_the_model_comes_first_and_the_others_are_compared_with_it(
     assert len(results) == 2
     assert max(path.stat().st_mtime_ns for path in results) < written
     assert found.difference is not None
-    assert found.best_rival is not None
+    assert found.best_baseline is not None
     mean = sum(seed.score for seed in found.seeds) / 2
-    assert found.difference.points == pytest.approx(mean - found.best_rival[1])
+    assert found.difference.points == pytest.approx(mean - found.best_baseline[1])
     told = json.loads((found.folder / "results.json").read_text(encoding="utf-8"))
     assert told["difference"]["p"] == found.difference.p
     assert all("evidence" not in rival for rival in told["rivals"])
@@ -124,14 +124,14 @@ def test_minutes_end_the_grid_after_its_first_cell(
 
 def test_every_contestant_is_measured(experiment: tuple[Path, FinetuneOutcome]) -> None:
     _, found = experiment
-    names = [rival.name for rival in found.rivals]
+    names = [rival.name for rival in found.baselines]
     layers = ["frozen, embeddings", "frozen, layer 1", "frozen, layer 2"]
     assert names == [TFIDF, STATIC, *layers, "frozen, mix of the layers", RANDOM]
-    scores = {rival.name: rival.mean for rival in found.rivals}
+    scores = {rival.name: rival.mean for rival in found.baselines}
     # the label is one word, so that a bag of words says all
     assert scores[STATIC] >= 0.9
     assert all(0 <= score <= 1 for score in scores.values())
-    assert len(found.rivals[-1].scores) == 2
+    assert len(found.baselines[-1].scores) == 2
 
 
 def test_the_curve_ends_with_all_rows(experiment: tuple[Path, FinetuneOutcome]) -> None:
@@ -217,7 +217,7 @@ def test_runs_on_the_same_dev_rows_are_compared(
         json.loads((run.folder / "seeds" / f"seed-{run.best.seed}" / "dev.json").read_text())
         for run in (found, other)
     ]
-    rights = [[true == said for true, said, *_ in each["evidence"]] for each in dev]
+    rights = [[true == said for true, said, *_ in item["evidence"]] for item in dev]
     alone = sum(one and not two for one, two in zip(*rights, strict=True))
     assert figures["mcnemar"]["only_first"] == alone
     assert "McNemar's exact p" in told

@@ -16,11 +16,11 @@ from bertsmith.recipes.finetune.config import (
     FinetuneConfig,
     FinetuneSettings,
 )
-from bertsmith.recipes.finetune.frozen_words import MIX, frozen_word_rivals, mixes
+from bertsmith.recipes.finetune.frozen_words import MIX, frozen_word_baselines, mixes
 from bertsmith.recipes.finetune.inputs import LabelledData, prepare
 from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.tasks.table import TASKS
-from bertsmith.tasks.task import Room
+from bertsmith.tasks.task import ReadingLimits
 from bertsmith.text.examples.tagged import Tagged, joined
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import start_from
@@ -31,8 +31,8 @@ def sentence(number: int) -> Tagged:
     """Words whose tags the word before decides; the first has always the same."""
     random = np.random.default_rng(number)
     numbers = random.integers(0, 30, int(random.integers(3, 60)))
-    text, words = joined([f"word{each}" for each in numbers])
-    tags = ("EVEN", *("ODD" if each % 2 else "EVEN" for each in numbers[:-1]))
+    text, words = joined([f"word{item}" for item in numbers])
+    tags = ("EVEN", *("ODD" if item % 2 else "EVEN" for item in numbers[:-1]))
     return Tagged(
         text=text, words=words, tags=tags, entities=None, document=0, source="memory", line=number
     )
@@ -47,11 +47,11 @@ def test_the_layer_that_holds_the_tags_is_found(
         task=task, labels=("EVEN", "ODD"), train=rows[:50], dev=rows[50:], dev_is_cut=False
     )
     # long sentences are read in windows
-    prepared = prepare(data, tiny_tokenizer, Room(longest=24))
+    prepared = prepare(data, tiny_tokenizer, ReadingLimits(longest=24))
     assert len(prepared.dev) > 20
     model, _ = start_from(base_folder, predicts="tags", labels=("EVEN", "ODD"))
     numbers = (piece.removeprefix("word") for piece in tiny_tokenizer.vocabulary)
-    odd = torch.tensor([int(each) % 2 if each.isdecimal() else 0 for each in numbers])
+    odd = torch.tensor([int(number) % 2 if number.isdecimal() else 0 for number in numbers])
 
     def encode(batch: Batch, *, taps: Taps) -> Encoded:
         before = F.one_hot(odd[batch.ids].roll(1), 24).float()
@@ -60,14 +60,14 @@ def test_the_layer_that_holds_the_tags_is_found(
         return Encoded(last=states[2], states=states)
 
     model.encoder.forward = encode  # type: ignore[method-assign,assignment]
-    rivals = {rival.name: rival for rival in frozen_word_rivals(model, prepared, (4, 9))}
+    rivals = {rival.name: rival for rival in frozen_word_baselines(model, prepared, (4, 9))}
     assert list(rivals) == ["frozen, embeddings", "frozen, layer 1", "frozen, layer 2", MIX]
     words = sum(len(row.words) for row in data.dev)
     assert all(len(rival.scores) == 2 for rival in rivals.values())
     one, other = rivals[MIX].evidences
     assert one[:, 3].sum() == other[:, 3].sum() == words
     # each seed has an order of its own
-    alone = [frozen_word_rivals(model, prepared, (seed,))[-1].shares for seed in (4, 9)]
+    alone = [frozen_word_baselines(model, prepared, (seed,))[-1].shares for seed in (4, 9)]
     assert alone[0] != alone[1]
     assert np.mean(alone, axis=0).tolist() == list(rivals[MIX].shares)
     assert rivals["frozen, layer 1"].mean > 0.99
@@ -95,7 +95,7 @@ def test_a_run_that_gets_more_seeds_has_as_many_of_its_baselines(
                 experiment=ExperimentConfig(seeds=seeds, side_by_side=1, baselines=True),
             )
         )
-        frozen = [rival for rival in outcome.rivals if rival.name.startswith("frozen")]
+        frozen = [rival for rival in outcome.baselines if rival.name.startswith("frozen")]
         assert frozen
         assert {len(rival.scores) for rival in frozen} == {seeds}
 

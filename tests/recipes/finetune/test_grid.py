@@ -15,7 +15,7 @@ from bertsmith.recipes.finetune.inputs import LabelledData, prepare
 from bertsmith.recipes.finetune.trial import Trial, TrialResult
 from bertsmith.recipes.finetune.trials import Trials
 from bertsmith.tasks.classify import CLASSIFY
-from bertsmith.tasks.task import Room
+from bertsmith.tasks.task import ReadingLimits
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RunFolder
@@ -56,10 +56,10 @@ def cells(tiny_tokenizer: Tokenizer) -> list[Trial]:
         for label in ("a", "b")
     ]
     data = LabelledData(task=CLASSIFY, labels=("a", "b"), train=rows, dev=rows, dev_is_cut=False)
-    prepared = prepare(data, tiny_tokenizer, Room(longest=16))
+    prepared = prepare(data, tiny_tokenizer, ReadingLimits(longest=16))
     return [
         Trial(
-            place=f"grid/{number}",
+            subfolder=f"grid/{number}",
             title=str(number),
             settings=FinetuneSettings(epochs=1 + number // 4),
             seed=9,
@@ -91,4 +91,4 @@ def test_as_many_are_taken_as_fit(
     trials = MinuteTrials(at_once)
     found = search(trials, cells, minutes)
     assert trials.waves == waves
-    assert (len(found.cells), found.of) == (sum(waves), 8)
+    assert (len(found.cells), found.total) == (sum(waves), 8)

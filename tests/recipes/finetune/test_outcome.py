@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.evaluation.significance import Interval
-from bertsmith.recipes.finetune.baselines import TFIDF, Rival
+from bertsmith.recipes.finetune.baselines import TFIDF, BaselineScores
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData
 from bertsmith.recipes.finetune.outcome import Difference, FinetuneOutcome, print_outcome
@@ -21,7 +21,7 @@ def outcome(
     accuracies: list[float], rival: float | None, p: float = 0.001, cut: int = 0
 ) -> FinetuneOutcome:
     example = Example(text="a", text_pair=None, label="x", source="memory", line=1)
-    beside = Rival(
+    beside = BaselineScores(
         name=TFIDF,
         scores=({"accuracy": rival or 0.0, "macro_f1": 0.5},),
         seconds=0.1,
@@ -46,7 +46,7 @@ def outcome(
         ),
         interval=Interval(low=0.61, high=0.97, confidence=0.95),
         notes=(),
-        rivals=() if rival is None else (beside,),
+        baselines=() if rival is None else (beside,),
         difference=Difference(points=0.0, low=-0.01, high=0.05, p=p),
         majority_baseline=("always predicting the most frequent class", 0.55),
         grid=None,

@@ -20,7 +20,7 @@ from bertsmith.recipes.finetune.trials import (
     training_need,
 )
 from bertsmith.tasks.classify import CLASSIFY
-from bertsmith.tasks.task import Room
+from bertsmith.tasks.task import ReadingLimits
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -73,7 +73,7 @@ def test_auto_takes_no_more_than_there_is_room_for() -> None:
 )
 def test_in_turn_where_there_is_a_reason(machine: Machine, why: str) -> None:
     chosen = parallel_trials("auto", [5], 3 * GIGABYTE, machine)
-    assert (chosen.at_once, chosen.threads, chosen.why) == (1, machine.cores, why)
+    assert (chosen.at_once, chosen.threads, chosen.reason) == (1, machine.cores, why)
     assert str(chosen).startswith("one training after the other, with ")
 
 
@@ -86,7 +86,7 @@ def test_what_is_asked_for_holds(
 ) -> None:
     none_free = replace(ROOMY, free=1)
     chosen = parallel_trials(asked, counts, GIGABYTE, none_free)
-    assert (chosen.at_once, chosen.threads, chosen.why) == (at_once, threads, "as requested")
+    assert (chosen.at_once, chosen.threads, chosen.reason) == (at_once, threads, "as requested")
 
 
 def test_of_a_single_training_there_is_nothing_to_say() -> None:
@@ -123,7 +123,7 @@ def prepared_rows(tokenizer: Tokenizer, words: int) -> Prepared:
         for n in range(64)
     ]
     data = LabelledData(task=CLASSIFY, labels=("a", "b"), train=rows, dev=rows, dev_is_cut=False)
-    return prepare(data, tokenizer, Room(longest=128))
+    return prepare(data, tokenizer, ReadingLimits(longest=128))
 
 
 def test_larger_models_and_batches_need_more(tiny_tokenizer: Tokenizer) -> None:

@@ -35,7 +35,7 @@ def length(tokenizer: Tokenizer, words: list[int], **changes: Any) -> tuple[int,
     found = reading_length(
         task, rows(words), tokenizer, config, settings, trainings, torch.device("cpu")
     )
-    return found.longest, found.told
+    return found.longest, found.message
 
 
 def test_short_texts_need_no_more_than_ever(tiny_tokenizer: Tokenizer) -> None:

@@ -53,8 +53,8 @@ def test_it_learns_and_every_seed_is_told(outcome: tuple[Path, FinetuneOutcome])
     _, found = outcome
     assert len(found.seeds) == 3
     assert found.best.score >= 0.9
-    assert [rival.name for rival in found.rivals] == [TFIDF]
-    assert found.rivals[0].mean >= 0.9
+    assert [rival.name for rival in found.baselines] == [TFIDF]
+    assert found.baselines[0].mean >= 0.9
     assert found.majority_baseline == ("always predicting the most frequent class", 0.5)
     assert found.interval.low <= found.best.score <= found.interval.high
     results = json.loads((found.folder / "results.json").read_text(encoding="utf-8"))
@@ -138,8 +138,8 @@ def test_a_run_that_has_ended_gets_more_seeds(
                 )
             )
     whole, grown = found["at once"], found["grown"]
-    assert [each.losses for each in grown.seeds] == [each.losses for each in whole.seeds]
-    weights = [each.model / "model.safetensors" for each in (whole, grown)]
+    assert [seed.losses for seed in grown.seeds] == [seed.losses for seed in whole.seeds]
+    weights = [item.model / "model.safetensors" for item in (whole, grown)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
     told = json.loads((grown.folder / "results.json").read_text(encoding="utf-8"))
     assert len(told["seeds"]) == 3

@@ -221,10 +221,10 @@ def test_scores_of_tags_are_those_of_seqeval_over_the_predictions(
         answer = json.loads(line)
         starts = [0, *(place + 1 for place, letter in enumerate(answer["text"]) if letter == " ")]
         tags = ["O"] * len(starts)
-        for each in answer["entities"]:
-            inside = [n for n, start in enumerate(starts) if each["start"] <= start < each["end"]]
+        for item in answer["entities"]:
+            inside = [n for n, start in enumerate(starts) if item["start"] <= start < item["end"]]
             for place in inside:
-                tags[place] = f"{'B' if place == inside[0] else 'I'}-{each['label']}"
+                tags[place] = f"{'B' if place == inside[0] else 'I'}-{item['label']}"
         said.append(tags)
     for name in ("f1", "precision", "recall"):
         expected = getattr(metrics, f"{name}_score")(true, said)
@@ -254,9 +254,9 @@ def test_entities_are_characters_of_raw_text(
     printed = capsys.readouterr()
     (found,) = [json.loads(line) for line in printed.out.splitlines()]
     assert "longer than 24 tokens: read in windows" in printed.err
-    assert [each["text"] for each in found["entities"]] == ["GOOD bad", "good  bad"]
-    for each in found["entities"]:
-        assert found["text"][each["start"] : each["end"]] == each["text"]
+    assert [item["text"] for item in found["entities"]] == ["GOOD bad", "good  bad"]
+    for item in found["entities"]:
+        assert found["text"][item["start"] : item["end"]] == item["text"]
 
 
 def test_questions_without_an_answer_have_a_threshold_that_is_tuned_and_applied(
@@ -297,14 +297,14 @@ def test_questions_without_an_answer_have_a_threshold_that_is_tuned_and_applied(
 
     # dev's answers are those of the model with its threshold
     dev_answers = read_record(outcome.folder / "seeds" / "seed-0" / DEV)["answers"]
-    assert [not each["answer"] for each in dev_answers] == [
-        not each["answer"] for each in said(None)
+    assert [not dev_answer["answer"] for dev_answer in dev_answers] == [
+        not item["answer"] for item in said(None)
     ]
     # the folder knows the threshold; another may be named
-    silent = [not each["answer"] for each in said(None)]
-    assert silent == [each["doubt"] > threshold for each in said(None)]
+    silent = [not item["answer"] for item in said(None)]
+    assert silent == [item["doubt"] > threshold for item in said(None)]
     assert 0 < sum(silent) < len(silent)
-    assert all(each["answer"] for each in said(math.inf))
+    assert all(item["answer"] for item in said(math.inf))
     # asked again, the model is scored at its own threshold, on other questions too
     found = evaluate(
         EvaluateConfig(model=outcome.model, file=dev, length=TextLength(max_length=24))
@@ -312,7 +312,7 @@ def test_questions_without_an_answer_have_a_threshold_that_is_tuned_and_applied(
     assert found["scores"]["f1"]["value"] == pytest.approx(outcome.best.scores["f1"])
     assert "the model's own; F1" in capsys.readouterr().err
     answers = {row["id"]: row["answers"]["text"] for row in rows}
-    right = {each["id"]: [each["answer"]] == answers[each["id"]] for each in said(None)}
+    right = {item["id"]: [item["answer"]] == answers[item["id"]] for item in said(None)}
     answerable = [row for row in rows[:90] if row["answers"]["text"]]
     some = evaluate(
         EvaluateConfig(

@@ -11,17 +11,17 @@ from bertsmith.recipes.finetune.baselines import (
     STRENGTHS,
     TFIDF,
     TFIDF_NUMBERS,
-    Choosing,
-    LeftOut,
-    Rival,
+    BaselineScores,
+    SkippedBaseline,
+    StrengthSelection,
     linear_answers,
 )
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
-from bertsmith.recipes.finetune.tfidf import Plan, plan, tfidf_rival
+from bertsmith.recipes.finetune.tfidf import Plan, plan, tfidf_baseline
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.multi_label import MULTI_LABEL
 from bertsmith.tasks.regression import REGRESSION
-from bertsmith.tasks.task import Room, Task
+from bertsmith.tasks.task import ReadingLimits, Task
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -38,7 +38,7 @@ def prepared(
     data = LabelledData(
         task=task, labels=labels, train=rows[:train], dev=rows[train:], dev_is_cut=False
     )
-    return prepare(data, tokenizer, Room(longest=32))
+    return prepare(data, tokenizer, ReadingLimits(longest=32))
 
 
 def test_it_learns_words_and_beats_the_commonest_class(tiny_tokenizer: Tokenizer) -> None:
@@ -48,8 +48,8 @@ def test_it_learns_words_and_beats_the_commonest_class(tiny_tokenizer: Tokenizer
         row(" ".join(random.choice(["and", "or", "the"], 5)) + f" {names[k]}", label=names[k])
         for k in random.integers(0, 3, 150)
     ]
-    found = tfidf_rival(prepared(tiny_tokenizer, CLASSIFY, rows, 120))
-    assert isinstance(found, Rival)
+    found = tfidf_baseline(prepared(tiny_tokenizer, CLASSIFY, rows, 120))
+    assert isinstance(found, BaselineScores)
     assert found.name == TFIDF
     assert found.scores == ({"accuracy": 1.0, "macro_f1": 1.0},)
     assert found.simpler
@@ -61,24 +61,24 @@ def test_the_texts_of_a_pair_are_told_apart(tiny_tokenizer: Tokenizer) -> None:
         row(f"{'red' if n % 2 else 'blue'} {n}", "blue" if n % 2 else "red", label=str(n % 2))
         for n in range(60)
     ]
-    found = tfidf_rival(prepared(tiny_tokenizer, CLASSIFY, rows, 40))
-    assert isinstance(found, Rival)
+    found = tfidf_baseline(prepared(tiny_tokenizer, CLASSIFY, rows, 40))
+    assert isinstance(found, BaselineScores)
     assert found.mean == 1.0
 
 
 def test_numbers_and_several_labels_have_a_linear_rival_too(tiny_tokenizer: Tokenizer) -> None:
     random = np.random.default_rng(1)
     words = [random.choice(["one", "two", "six", "ten"], 6).tolist() for _ in range(120)]
-    numbers = [row(" ".join(each), number=float(each.count("ten"))) for each in words]
-    found = tfidf_rival(prepared(tiny_tokenizer, REGRESSION, numbers, 90))
-    assert isinstance(found, Rival)
+    numbers = [row(" ".join(word), number=float(word.count("ten"))) for word in words]
+    found = tfidf_baseline(prepared(tiny_tokenizer, REGRESSION, numbers, 90))
+    assert isinstance(found, BaselineScores)
     assert found.name == TFIDF_NUMBERS
     assert found.mean > 0.9
     several = [
-        row(" ".join(each), labels=tuple(sorted(set(each) & {"two", "six"}))) for each in words
+        row(" ".join(word), labels=tuple(sorted(set(word) & {"two", "six"}))) for word in words
     ]
-    found = tfidf_rival(prepared(tiny_tokenizer, MULTI_LABEL, several, 90))
-    assert isinstance(found, Rival)
+    found = tfidf_baseline(prepared(tiny_tokenizer, MULTI_LABEL, several, 90))
+    assert isinstance(found, BaselineScores)
     assert found.mean > 0.95
 
 
@@ -129,8 +129,8 @@ def test_what_cannot_be_done_has_a_reason(classes: int, reason: str) -> None:
 
 def test_what_cannot_be_done_is_left_out(tiny_tokenizer: Tokenizer) -> None:
     rows = [row(f"{n} " + "of many words " * 9, label=f"c{n % 300}") for n in range(700)]
-    found = tfidf_rival(prepared(tiny_tokenizer, CLASSIFY, rows, 600), seconds=0.1)
-    assert isinstance(found, LeftOut)
+    found = tfidf_baseline(prepared(tiny_tokenizer, CLASSIFY, rows, 600), seconds=0.1)
+    assert isinstance(found, SkippedBaseline)
     assert "300 classes would take about" in str(found)
     assert "--baseline-seconds 0 tries it all the same" in str(found)
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_done_is_left_out(tiny_tokenizer: Tokenizer) -> None:
 def test_the_rarest_features_are_left_out_where_memory_is_short(
     tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertsmith.recipes.finetune.tfidf._MOST_BYTES", 24 * 8 * 3 * 2000.0)
+    monkeypatch.setattr("bertsmith.recipes.finetune.tfidf._MAX_BYTES", 24 * 8 * 3 * 2000.0)
     random = np.random.default_rng(0)
     names = ["red", "green", "blue"]
     rows = [
@@ -148,8 +148,8 @@ def test_the_rarest_features_are_left_out_where_memory_is_short(
         )
         for n in range(600)
     ]
-    found = tfidf_rival(prepared(tiny_tokenizer, CLASSIFY, rows, 500))
-    assert isinstance(found, Rival)
+    found = tfidf_baseline(prepared(tiny_tokenizer, CLASSIFY, rows, 500))
+    assert isinstance(found, BaselineScores)
     assert found.mean == 1.0
 
 
@@ -157,7 +157,11 @@ def test_one_fold_of_some_rows_chooses_the_strength_too() -> None:
     random = np.random.default_rng(0)
     truths = random.integers(0, 2, 400)
     features = np.stack([truths + random.normal(0, 1, 400), random.normal(0, 1, 400)], 1)
-    for choosing in (Choosing(), Choosing(folds=1), Choosing(folds=1, rows=60)):
-        answers, _ = linear_answers("class", features, truths, features, 2, choosing=choosing)
+    for choosing in (
+        StrengthSelection(),
+        StrengthSelection(folds=1),
+        StrengthSelection(folds=1, rows=60),
+    ):
+        answers, _ = linear_answers("class", features, truths, features, 2, selection=choosing)
         right = np.mean([answer.argmax() for answer in answers] == truths)
         assert right == pytest.approx(0.69, abs=0.03)

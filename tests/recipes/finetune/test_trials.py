@@ -25,7 +25,7 @@ from bertsmith.recipes.finetune.trial import (
     trimmed_embeddings,
 )
 from bertsmith.tasks.classify import CLASSIFY
-from bertsmith.tasks.task import Room
+from bertsmith.tasks.task import ReadingLimits
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RunFolder
@@ -49,7 +49,7 @@ def prepared(tiny_tokenizer: Tokenizer) -> Prepared:
         for n in range(61)
     ]
     data = LabelledData(task=CLASSIFY, labels=("no", "yes"), train=rows, dev=rows, dev_is_cut=False)
-    return prepare(data, tiny_tokenizer, Room(longest=32))
+    return prepare(data, tiny_tokenizer, ReadingLimits(longest=32))
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_one_row_of_dev_is_no_failure(
     prepared: Prepared, make_model: MakeModel, tiny_tokenizer: Tokenizer
 ) -> None:
     data = replace(prepared.data, train=prepared.data.train[:4], dev=prepared.data.dev[:1])
-    one = prepare(data, tiny_tokenizer, Room(longest=32))
+    one = prepare(data, tiny_tokenizer, ReadingLimits(longest=32))
     result = run_trial(make_model, one, replace(CONFIG, epochs=1), 1)[0]
     assert not result.constant
 
@@ -151,7 +151,7 @@ def test_rows_of_the_table_that_no_text_has_are_left_as_they_are(
     prepared: Prepared, make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [row for row in prepared.data.train if row.line % 4 == 0]
-    few = prepare(replace(prepared.data, train=rows), prepared.tokenizer, prepared.room)
+    few = prepare(replace(prepared.data, train=rows), prepared.tokenizer, prepared.limits)
     met = np.unique(np.concatenate(few.train.ids))
     model = make_model(1)
     table = model.encoder.embeddings.tokens
@@ -166,9 +166,9 @@ def test_rows_of_the_table_that_no_text_has_are_left_as_they_are(
     # without decay the others would not move anyway: it is the same training
     config = replace(CONFIG, weight_decay=0.0)
     found = run_trial(make_model, few, config, 1)
-    monkeypatch.setattr("bertsmith.recipes.finetune.trial._MOST", 0.0)
+    monkeypatch.setattr("bertsmith.recipes.finetune.trial._MAX_USED_SHARE", 0.0)
     whole = run_trial(make_model, few, config, 1)
-    losses = [[loss for _, loss in each[0].losses] for each in (found, whole)]
+    losses = [[loss for _, loss in item[0].losses] for item in (found, whole)]
     assert len(losses[0]) == len(losses[1])
     for mine, other in zip(*losses, strict=True):
         close_losses(mine, other)

@@ -16,7 +16,7 @@ from bertsmith.core.signals import Interrupted
 from bertsmith.engine.devices import threads_of_torch
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
-from bertsmith.recipes.finetune.recipe import finetune, model_maker
+from bertsmith.recipes.finetune.recipe import finetune, model_factory
 from bertsmith.recipes.finetune.trials import Trials
 from recipes.signalling import Signalling, Step
 
@@ -35,9 +35,9 @@ def run(base_folder: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch) -> R
 
     def fine_tune(out: Path, side_by_side: int, **does: Any) -> FinetuneOutcome:  # noqa: ANN401
         def maker(*given: Any) -> Signalling:  # noqa: ANN401
-            return Signalling(make=model_maker(*given), **does)
+            return Signalling(make=model_factory(*given), **does)
 
-        monkeypatch.setattr("bertsmith.recipes.finetune.recipe.model_maker", maker)
+        monkeypatch.setattr("bertsmith.recipes.finetune.recipe.model_factory", maker)
         return finetune(
             FinetuneConfig(
                 model=base_folder,
@@ -55,9 +55,9 @@ def told(run: Path) -> dict[str, Any]:
     """All that a run says, but for times; the bytes of its model."""
     results = json.loads((run / "results.json").read_text(encoding="utf-8"))
     del results["sha256"]
-    for each in results["seeds"]:
-        del each["seconds"], each["elapsed"]
-    files = {each.relative_to(run).as_posix() for each in run.rglob("*") if each.is_file()}
+    for item in results["seeds"]:
+        del item["seconds"], item["elapsed"]
+    files = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
     dev = [(run / "seeds" / f"seed-{seed}" / "dev.json").read_text() for seed in range(3)]
     model = (run / "model" / "model.safetensors").read_bytes()
     settings = json.loads((run / "run.json").read_text(encoding="utf-8"))
@@ -88,9 +88,9 @@ def in_turn(
 def check(found: dict[str, Any], expected: dict[str, Any]) -> None:
     """All but where the training file lies is the same, the number of threads too."""
     sides = []
-    for each in (found, expected):
-        settings = each["run"]["settings"] | {"train": None}
-        sides.append(each | {"run": each["run"] | {"settings": settings}})
+    for item in (found, expected):
+        settings = item["run"]["settings"] | {"train": None}
+        sides.append(item | {"run": item["run"] | {"settings": settings}})
     assert sides[0] == sides[1]
 
 
@@ -146,7 +146,7 @@ def test_a_process_that_is_killed_ends_the_run_and_the_others_are_saved(
         "same command again with --side-by-side 1: it resumes with what the others have saved"
     )
     seeds = tmp_path / "run" / "seeds"
-    assert [each.name for each in (seeds / "seed-0" / "checkpoints").iterdir()] == ["step-00000006"]
+    assert [path.name for path in (seeds / "seed-0" / "checkpoints").iterdir()] == ["step-00000006"]
     run(tmp_path / "run", 1)
     check(told(tmp_path / "run"), in_turn)
 
@@ -175,7 +175,7 @@ def test_the_best_model_is_kept_whichever_ends_first(
     def tidying(self: Trials, trials: Any, results: Any, *, keep_best: bool) -> None:  # noqa: ANN401
         tidy(self, trials, results, keep_best=keep_best)
         known.append(len(results))
-        models = [each.parent.parent.name for each in tmp_path.glob("run/seeds/*/model/*.json")]
+        models = [path.parent.parent.name for path in tmp_path.glob("run/seeds/*/model/*.json")]
         ranks = {trial: result.rank for trial, result in results.items()}
         winner = max(ranks, key=lambda place: ranks[place], default="seeds/")
         # one that has just been saved by a process at work may be there as well

@@ -88,9 +88,9 @@ def compared(ours: Model, theirs: Any) -> set[str]:  # noqa: ANN401
     """Names of the outputs; each is that of transformers, where each sequence is run by itself."""
     generator = torch.Generator().manual_seed(11)
     ids = [torch.randint(5, 99, (length,), generator=generator) for length in (4, 13, 23)]
-    segments = [(torch.arange(len(each)) > 5).long() for each in ids]
+    segments = [(torch.arange(len(id_)) > 5).long() for id_ in ids]
     names: set[str] = set()
-    batch = pack([each.numpy() for each in ids], [each.numpy() for each in segments])
+    batch = pack([id_.numpy() for id_ in ids], [segment.numpy() for segment in segments])
     with forward_only(ours, "fp32"):
         encoded = ours.encoder(batch)
         for place, (one, other) in enumerate(zip(ids, segments, strict=True)):

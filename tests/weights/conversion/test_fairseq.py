@@ -34,7 +34,7 @@ from weights.conversion.reference import varied
 Tensors = dict[str, Tensor]
 
 MERGES = ("t h", "th e", "Ġ the", "i n", "Ġ in", "a n", "an d", "Ġ and", "e r", "o n")
-HEADS, LONGEST = 4, 21
+HEADS, MAX_LENGTH = 4, 21
 MODULES = {
     "attention.self.query": "self_attn.q_proj",
     "attention.self.key": "self_attn.k_proj",
@@ -76,7 +76,7 @@ def config(rows: int, **changes: Any) -> RobertaConfig:  # noqa: ANN401
         num_hidden_layers=3,
         num_attention_heads=HEADS,
         intermediate_size=37,
-        max_position_embeddings=LONGEST + 2,
+        max_position_embeddings=MAX_LENGTH + 2,
         type_vocab_size=1,
         layer_norm_eps=1e-5,
         **changes,
@@ -119,7 +119,7 @@ def fused(state: Tensors) -> Tensors:
     found = {name: value for name, value in state.items() if not re.search("[qkv]_proj", name)}
     for name in state:
         if ".q_proj." in name:
-            three = [state[name.replace("q_proj", f"{each}_proj")] for each in "qkv"]
+            three = [state[name.replace("q_proj", f"{item}_proj")] for item in "qkv"]
             found[name.replace("q_proj.", "in_proj_")] = torch.cat(three)
     return found | {"decoder.sentence_encoder.version": torch.tensor([3.0])}
 
@@ -140,13 +140,13 @@ def compare(folder: Path, theirs: Any) -> None:  # noqa: ANN401
     ours, _ = load_model(folder)
     generator = torch.Generator().manual_seed(4)
     rows = ours.config.encoder.vocabulary
-    ids = [torch.randint(4, rows, (length,), generator=generator) for length in (3, 11, LONGEST)]
-    batch = pack([each.numpy() for each in ids], [each.numpy() * 0 for each in ids])
+    ids = [torch.randint(4, rows, (length,), generator=generator) for length in (3, 11, MAX_LENGTH)]
+    batch = pack([id_.numpy() for id_ in ids], [id_.numpy() * 0 for id_ in ids])
     with forward_only(ours, "fp32"):
         encoded = ours.encoder(batch)
-        for place, each in enumerate(ids):
+        for place, id_ in enumerate(ids):
             own = slice(*batch.offsets[place : place + 2].tolist())
-            logits = theirs(each[None]).logits[0]
+            logits = theirs(id_[None]).logits[0]
             if "classify" in ours.heads:
                 mine = ours.classify(encoded, batch)[place]
             else:

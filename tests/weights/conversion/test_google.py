@@ -184,7 +184,7 @@ def test_an_albert(tmp_path: Path, prefix: str) -> None:
     torch.manual_seed(1)
     theirs = varied(AlbertForPreTraining(AlbertConfig(**SIZES, embedding_size=16)))
     values = google_albert(theirs.state_dict())
-    folder = checkpoint(tmp_path / "in", {prefix + name: each for name, each in values.items()})
+    folder = checkpoint(tmp_path / "in", {prefix + name: value for name, value in values.items()})
     config = google_config(embedding_size=16, num_hidden_groups=1, inner_group_num=1, gap_size=0)
     (folder / "albert_config.json").write_text(json.dumps(config))
     convert(folder, tmp_path / "out")
@@ -244,7 +244,7 @@ def test_what_is_written_has_googles_names_and_comes_back(
     mine, again = (load_model(tmp_path / place)[0] for place in ("hub", "again"))
     assert mine.config == again.config
     state = again.state_dict()
-    assert all(torch.equal(state[name], each) for name, each in mine.state_dict().items())
+    assert all(torch.equal(state[name], item) for name, item in mine.state_dict().items())
 
 
 def test_a_head_that_google_has_not_is_dropped_and_told(tmp_path: Path) -> None:

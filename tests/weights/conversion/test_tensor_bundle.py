@@ -109,7 +109,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     write_bundle(tmp_path / "c.ckpt", tensors)
     bundle = TensorBundle(tmp_path / "c.ckpt")
     assert list(bundle.entries) == sorted(tensors)
-    assert all(torch.equal(bundle.read(name), each) for name, each in tensors.items())
+    assert all(torch.equal(bundle.read(name), tensor) for name, tensor in tensors.items())
 
 
 @given(st.dictionaries(st.binary(max_size=40), st.binary(max_size=60), max_size=80))

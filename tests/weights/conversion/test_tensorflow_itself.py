@@ -67,7 +67,7 @@ def made(kind: type[Any], changes: dict[str, Any]) -> Any:  # noqa: ANN401
 
 def with_slots(values: Arrays) -> Arrays:
     """As the checkpoint of a training has them, with what Google's optimiser keeps."""
-    slots = {f"{name}/adam_{which}": each * 0 for name, each in values.items() for which in "mv"}
+    slots = {f"{name}/adam_{which}": value * 0 for name, value in values.items() for which in "mv"}
     return values | slots | {"global_step": np.int64(7)}
 
 
@@ -78,7 +78,7 @@ def test_we_read_what_it_writes(
 ) -> None:
     theirs = made(kind, changes)
     values = with_slots(arrays(theirs))
-    np.savez(tmp_path / "values.npz", **{n.replace("/", "|"): each for n, each in values.items()})
+    np.savez(tmp_path / "values.npz", **{n.replace("/", "|"): value for n, value in values.items()})
     folder = tmp_path / "uncased_L-3_H-32_A-4"
     write_vocabulary(folder)
     (folder / "bert_config.json").write_text(json.dumps(google_config()))
@@ -103,7 +103,7 @@ def test_it_reads_what_we_write(
     convert(tmp_path / "hub", tmp_path / "google", to="tensorflow")
     read = tmp_path / "read.npz"
     run(tensorflow, "read", tmp_path / "google" / "bert_model.ckpt", read)
-    found = {name.replace("|", "/"): each for name, each in np.load(read).items()}
+    found = {name.replace("|", "/"): value for name, value in np.load(read).items()}
     expected = arrays(theirs)
     assert found.keys() == expected.keys()
-    assert all(np.array_equal(found[name], each) for name, each in expected.items())
+    assert all(np.array_equal(found[name], value) for name, value in expected.items())

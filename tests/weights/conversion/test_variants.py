@@ -38,7 +38,7 @@ def make(tmp_path: Path, theirs: BertForPreTraining) -> Make:
         write_vocabulary(folder)
         theirs.save_pretrained(folder)
         weights = load_file(folder / "model.safetensors")
-        cast = {name: each.to(kind) for name, each in weights.items()}
+        cast = {name: weight.to(kind) for name, weight in weights.items()}
         save_file(cast, folder / "model.safetensors", {"format": "pt"})
         return folder
 
@@ -200,14 +200,14 @@ def test_weights_of_float64_are_rounded_and_that_is_said(
     weights = load_file(folder / "model.safetensors")
     random = torch.Generator().manual_seed(7)
     moved = {
-        name: each * (1 + 1e-9 * torch.rand(each.shape, generator=random, dtype=torch.float64))
-        for name, each in weights.items()
+        name: weight * (1 + 1e-9 * torch.rand(weight.shape, generator=random, dtype=torch.float64))
+        for name, weight in weights.items()
     }
     save_file(moved, folder / "model.safetensors", {"format": "pt"})
     model, _ = load_model(folder)
     name = "bert.encoder.layer.0.output.dense.weight"
     found = next(
-        each for each in model.state_dict().values() if torch.equal(each, moved[name].float())
+        value for value in model.state_dict().values() if torch.equal(value, moved[name].float())
     )
     assert found.dtype == torch.float32
     assert "tensors of float64 are rounded to float32" in capsys.readouterr().err

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.analysis.attributions.subjects import Subject, run
-from bertsmith.batches.fitting import Ids
+from bertsmith.batches.truncation import Ids
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, forward_only
@@ -36,7 +36,7 @@ Shares = NDArray[np.float64]
 # tokens of the copies of a sequence that are computed at once
 _TOKENS = 4096
 _FIRST_STEPS = 16
-_MOST_STEPS = 1024
+_MAX_STEPS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ def integrate(
     baseline: Tensor,
     *,
     tolerance: float,
-    most_steps: int = _MOST_STEPS,
+    most_steps: int = _MAX_STEPS,
 ) -> Integral:
     """Integrate gradients from a baseline to inputs, both (length, hidden).
 
@@ -80,7 +80,7 @@ def integrate(
     difference of the values within the tolerance, or there are `most_steps`.
     """
     with torch.no_grad():
-        upper, lower = (float(value(each[None])[0]) for each in (inputs, baseline))
+        upper, lower = (float(value(tensor[None])[0]) for tensor in (inputs, baseline))
     steps = min(_FIRST_STEPS, most_steps)
     while True:
         nodes, weights = np.polynomial.legendre.leggauss(steps)
@@ -103,11 +103,11 @@ def _gradients(value: Value, points: Tensor) -> Tensor:
     """Return the gradients of the values by the points, (copies, length, hidden)."""
     with torch.enable_grad():
         points = points.detach().requires_grad_(True)
-        (found,) = torch.autograd.grad(value(points).sum(), points)
-    return found
+        (result,) = torch.autograd.grad(value(points).sum(), points)
+    return result
 
 
-def rolled_out(weights: Sequence[Tensor]) -> Tensor:
+def attention_rollout(weights: Sequence[Tensor]) -> Tensor:
     """Return (length, length), rows by output token, of the weights of all layers.
 
     Those of a layer are (heads, length, length), rows by query; the first layer comes first. A
@@ -135,8 +135,8 @@ class Explainer:
     def attribute(self, subject: Subject, method: Method) -> Attribution:
         """Return the share of each word of a subject by a method."""
         if method == "integrated-gradients":
-            found = self.integrated_gradients(subject)
-            return replace(found, shares=by_word(subject, found.shares))
+            result = self.integrated_gradients(subject)
+            return replace(result, shares=by_word(subject, result.shares))
         if method == "leave-one-out":
             return Attribution(shares=self.leave_one_out(subject))
         of_tokens = {"gradient-x-input": self.gradient_times_input, "rollout": self.rollout}
@@ -163,8 +163,8 @@ class Explainer:
         masked = [
             masked_words(subject, self.inventory, [number]) for number in range(len(subject.words))
         ]
-        whole, *others = self.values(subject, [subject.ids, *masked])
-        return whole - np.array(others, np.float64)
+        full_value, *others = self.values(subject, [subject.ids, *masked])
+        return full_value - np.array(others, np.float64)
 
     def rollout(self, subject: Subject) -> Shares:
         """Return the share of each token at the tokens that the answer is read from."""
@@ -172,26 +172,26 @@ class Explainer:
         layers = range(1, self.model.config.encoder.layers + 1)
         with forward_only(self.model, "fp32"):
             encoded = self.model.encoder(batch, taps=Taps(weights=frozenset(layers)))
-        shares = rolled_out([encoded.weights[layer][0] for layer in layers])
+        shares = attention_rollout([encoded.weights[layer][0] for layer in layers])
         return shares[list(subject.target.places)].mean(0).numpy()
 
     def values(self, subject: Subject, ids: Sequence[Ids]) -> list[float]:
         """Return the logit of the answer in sequences of the subject's length."""
-        found: list[float] = []
+        results: list[float] = []
         for part in parts(subject, ids):
             encoded, batch = run(self.model, subject, part)
             with forward_only(self.model, "fp32"):
-                found += subject.target.values(self.model, encoded, batch).tolist()
-        return found
+                results += subject.target.values(self.model, encoded, batch).tolist()
+        return results
 
     def _embeddings(self, subject: Subject, ids: Ids) -> Tensor:
         """Return the embeddings of a sequence, (length, hidden)."""
         batch = subject.copies([ids]).to(self.model.device)
         with torch.no_grad():
-            found: Tensor = self.model.encoder.embeddings(
+            result: Tensor = self.model.encoder.embeddings(
                 batch.ids, batch.segments, batch.positions
             )
-        return found
+        return result
 
     def _value(self, subject: Subject) -> Value:
         """Return the logit of the answer as a function of embeddings."""

@@ -54,7 +54,7 @@ class DeletionTest:
     def add(self, subject: Subject, shares: dict[Method, Shares]) -> None:
         """Test the shares of a subject by some methods; texts of too few words are left out."""
         free = np.array(
-            [n for n, word in enumerate(subject.words) if len(word.places) and not word.own]
+            [n for n, word in enumerate(subject.words) if len(word.places) and not word.in_answer]
         )
         random = np.random.default_rng(int(stream(Purpose.DELETION, self.seed, self._count)))
         self._count += 1
@@ -64,14 +64,15 @@ class DeletionTest:
         drawn = [random.permutation(free) for _ in range(DRAWS)]
         removed = [words[:count] for count in counts for words in drawn]
         ranked = {
-            method: free[np.argsort(-own[free], kind="stable")] for method, own in shares.items()
+            method: free[np.argsort(-word_shares[free], kind="stable")]
+            for method, word_shares in shares.items()
         }
         removed += [words[:count] for words in ranked.values() for count in counts]
         changed = self._changed(subject, removed)
         chance = changed[: len(counts) * DRAWS].reshape(len(counts), DRAWS).mean(1)
         top = changed[len(counts) * DRAWS :].reshape(len(ranked), len(counts))
-        for method, own in zip(ranked, top, strict=True):
-            for count, one, other in zip(counts, own, chance, strict=True):
+        for method, word_shares in zip(ranked, top, strict=True):
+            for count, one, other in zip(counts, word_shares, chance, strict=True):
                 self._flips.setdefault((method, count), []).append((float(one), float(other)))
 
     def _changed(
@@ -80,19 +81,19 @@ class DeletionTest:
         """Return whether the answer is another one without each of some sets of words."""
         model, inventory = self.explainer.model, self.explainer.inventory
         ids = [masked_words(subject, inventory, words.tolist()) for words in removed]
-        found = []
+        results = []
         for part in parts(subject, [subject.ids, *ids]):
             encoded, batch = run(model, subject, part)
             with forward_only(model, "fp32"):
-                found += subject.target.answers(model, encoded, batch)
-        return np.array([each != found[0] for each in found[1:]], np.float64)
+                results += subject.target.answers(model, encoded, batch)
+        return np.array([result != results[0] for result in results[1:]], np.float64)
 
     def figures(self) -> dict[Method, list[DeletionFigures]]:
         """Return the figures of each method, with 95 % intervals of the differences."""
-        found: dict[Method, list[DeletionFigures]] = {}
+        results: dict[Method, list[DeletionFigures]] = {}
         for (method, words), flips in self._flips.items():
             values = np.array(flips)
-            found.setdefault(method, []).append(
+            results.setdefault(method, []).append(
                 DeletionFigures(
                     words=words,
                     answers=len(values),
@@ -101,4 +102,4 @@ class DeletionTest:
                     difference=mean_interval(values[:, 0] - values[:, 1], resamples=2000),
                 )
             )
-        return found
+        return results

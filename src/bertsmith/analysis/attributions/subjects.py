@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.batches.fitting import Ids, Segments, encode_pair, fitted, kept, second_begins
+from bertsmith.batches.truncation import Ids, Segments, encode_pair, fitted, kept, second_begins
 from bertsmith.core.errors import ConfigError
 from bertsmith.engine.answers import candidates
 from bertsmith.network.batch import Batch, pack
@@ -24,7 +24,7 @@ from bertsmith.network.encoded import Encoded
 from bertsmith.network.heads import pooled_places
 from bertsmith.network.model import Model, forward_only
 from bertsmith.tasks.span import encode_questions
-from bertsmith.tasks.task import Room, Task
+from bertsmith.tasks.task import ReadingLimits, Task
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.tagged import words_of
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -54,13 +54,13 @@ class Target(Protocol):
 class Word:
     """A word of a text, and the tokens that it stands for in the sequence, (pieces,).
 
-    `second` is true in the second text of a pair; `own` if the answer consists of the word.
+    `second` is true in the second text of a pair; `in_answer` if the answer consists of the word.
     """
 
     text: str
     places: Places
     second: bool = False
-    own: bool = False
+    in_answer: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +166,7 @@ def subjects_of(
     model: Model,
     tokenizer: Tokenizer,
     row: Any,  # noqa: ANN401
-    room: Room,
+    limits: ReadingLimits,
 ) -> Iterator[Subject]:
     """Yield the answers to a row that can be explained; of tags one for each entity or word.
 
@@ -176,9 +176,9 @@ def subjects_of(
     """
     explained = {"tag": _tag_subjects, "span": _span_subjects}
     if isinstance(row, Example) and model.config.head == "classify":
-        yield from _class_subjects(task, model, tokenizer, row, room)
+        yield from _class_subjects(task, model, tokenizer, row, limits)
     elif task.name in explained:
-        yield from explained[task.name](model, tokenizer, row, room)
+        yield from explained[task.name](model, tokenizer, row, limits)
     else:
         raise ConfigError(
             f"answers of a model for {task.title.lower()} are not explained",
@@ -221,28 +221,28 @@ def _words(
 
 
 def _class_subjects(
-    task: Task[Any], model: Model, tokenizer: Tokenizer, row: Example, room: Room
+    task: Task[Any], model: Model, tokenizer: Tokenizer, row: Example, limits: ReadingLimits
 ) -> Iterator[Subject]:
     """Yield the likeliest class of a text or pair, or its number."""
     texts = [row.text] if row.text_pair is None else [row.text, row.text_pair]
     encoded = [tokenizer.encode_spans(text) for text in texts]
-    ids, segments = _fitted(tokenizer, [each.ids for each in encoded], room)
+    ids, segments = _fitted(tokenizer, [encoding.ids for encoding in encoded], limits)
     # the numbers of the pieces are cut as the pieces are
-    numbers, _ = _fitted(tokenizer, [np.arange(len(each)) for each in encoded], room)
+    numbers, _ = _fitted(tokenizer, [np.arange(len(encoding)) for encoding in encoded], limits)
     second = len(encoded[1]) if len(encoded) > 1 else None
-    counts = kept(tokenizer, len(encoded[0]), second, longest=room.longest)
+    counts = kept(tokenizer, len(encoded[0]), second, longest=limits.longest)
     offsets = (len(tokenizer.begin), second_begins(tokenizer, counts[0]))
     words: list[Word] = []
-    for side, (text, own) in enumerate(zip(texts, encoded, strict=True)):
+    for side, (text, encoding_) in enumerate(zip(texts, encoded, strict=True)):
         begin = offsets[side]
         read = numbers[begin : begin + counts[side]].astype(np.int64)
-        words += _words(text, own, begin, read, second=side == 1)
+        words += _words(text, encoding_, begin, read, second=side == 1)
     places, several = _pooled(model, len(ids)), task.name == "multi-label"
     hidden, batch = _read(model, pack([ids], [segments]))
     with forward_only(model, "fp32"):
         logits = model.classify(hidden, batch)[0].tolist()
     labels = model.config.labels
-    for label in _answered(logits, several=several):
+    for label in _predicted_outputs(logits, several=several):
         shown = f"{labels[label]} {logits[label]:z.3f}" if task.name in _NUMBERS else labels[label]
         yield Subject(
             ids=ids,
@@ -255,13 +255,13 @@ def _class_subjects(
 
 
 def _fitted(
-    tokenizer: Tokenizer, texts: Sequence[NDArray[np.integer]], room: Room
+    tokenizer: Tokenizer, texts: Sequence[NDArray[np.integer]], limits: ReadingLimits
 ) -> tuple[Ids, Segments]:
     """Return the sequence of a text or pair, of a text in windows its beginning."""
-    fit = "head" if room.long == "windows" else room.long
+    fit = "head" if limits.long == "windows" else limits.long
     second = texts[1] if len(texts) > 1 else None
-    found = fitted(tokenizer, texts[0], second, longest=room.longest, fit=fit)
-    return found.sequences[0]
+    result = fitted(tokenizer, texts[0], second, longest=limits.longest, fit=fit)
+    return result.sequences[0]
 
 
 def _pooled(model: Model, length: int) -> tuple[int, ...]:
@@ -275,29 +275,33 @@ def _pooled(model: Model, length: int) -> tuple[int, ...]:
 _NUMBERS = ("regression", "rank")
 
 
-def _answered(logits: Sequence[float], *, several: bool) -> list[int]:
+def _predicted_outputs(logits: Sequence[float], *, several: bool) -> list[int]:
     """Return the outputs that are the answer: all labels above one half, or the highest."""
     best = int(np.argmax(logits))
     return (
-        [number for number, each in enumerate(logits) if each > 0] or [best] if several else [best]
+        [number for number, logit in enumerate(logits) if logit > 0] or [best]
+        if several
+        else [best]
     )
 
 
-def _marked(words: Sequence[Word], own: Places) -> tuple[Word, ...]:
-    """Return words, of which those at the places `own` are the answer's."""
-    return tuple(replace(each, own=bool(np.isin(each.places, own).any())) for each in words)
+def _mark_answer(words: Sequence[Word], answer_places: Places) -> tuple[Word, ...]:
+    """Return words, of which those at the places `answer_places` are the answer's."""
+    return tuple(
+        replace(word, in_answer=bool(np.isin(word.places, answer_places).any())) for word in words
+    )
 
 
 def _tag_subjects(
     model: Model,
     tokenizer: Tokenizer,
     row: Any,  # noqa: ANN401
-    room: Room,
+    limits: ReadingLimits,
 ) -> Iterator[Subject]:
     """Yield the tag of each word that is the first of an entity, or has a tag other than O."""
     encoded = tokenizer.encode_spans(row.text)
-    count = min(len(encoded), room.longest - tokenizer.specials_around(pair=False))
-    ids, segments = encode_pair(tokenizer, encoded.ids, None, longest=room.longest)
+    count = min(len(encoded), limits.longest - tokenizer.specials_around(pair=False))
+    ids, segments = encode_pair(tokenizer, encoded.ids, None, longest=limits.longest)
     words = _words(row.text, encoded, len(tokenizer.begin), np.arange(count), spans=row.words)
     hidden, _ = _read(model, pack([ids], [segments]))
     labels = model.config.labels
@@ -313,7 +317,7 @@ def _tag_subjects(
         yield Subject(
             ids=ids,
             segments=segments,
-            words=_marked(words, word.places),
+            words=_mark_answer(words, word.places),
             target=TagTarget(label=tags[place], place=place),
             answer=f"{tag}: {word.text}",
             cut=count < len(encoded),
@@ -324,17 +328,17 @@ def _span_subjects(
     model: Model,
     tokenizer: Tokenizer,
     row: Any,  # noqa: ANN401
-    room: Room,
+    limits: ReadingLimits,
 ) -> Iterator[Subject]:
     """Yield the best span of the first window of a question's context, if it has a token."""
-    encoded = encode_questions(tokenizer, [row], room)
+    encoded = encode_questions(tokenizer, [row], limits)
     windows, ids, segments = encoded.sidecar[0], encoded.ids[0], encoded.segments[0]
-    context, offset, tokens = windows.context, windows.offset, len(windows.own[0])
+    context, offset, tokens = windows.context, windows.offset, len(windows.in_answer[0])
     if not tokens:
         return
     question = tokenizer.encode_spans(row.question)
-    asked = offset - second_begins(tokenizer, 0)
-    words = _words(row.question, question, len(tokenizer.begin), np.arange(asked))
+    question_offset = offset - second_begins(tokenizer, 0)
+    words = _words(row.question, question, len(tokenizer.begin), np.arange(question_offset))
     begin = windows.begins[0]
     words += _words(row.context, context, offset, np.arange(begin, begin + tokens), second=True)
     target = SpanTarget(first=0, last=0, offset=offset, tokens=tokens)
@@ -345,7 +349,7 @@ def _span_subjects(
     yield Subject(
         ids=ids,
         segments=segments,
-        words=_marked(words, np.arange(first, last + 1)),
+        words=_mark_answer(words, np.arange(first, last + 1)),
         target=replace(target, first=first, last=last),
         answer=row.context[start:end],
         cut=len(encoded) > 1,

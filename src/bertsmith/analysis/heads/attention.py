@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
-from bertsmith.network.attention.layout import Spans
+from bertsmith.network.attention.layout import SequenceLayout
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig
 from bertsmith.network.encoded import Encoded, Taps
-from bertsmith.network.encoder import spans_of_layers
+from bertsmith.network.encoder import layouts_of_layers
 from bertsmith.network.model import Model, forward_only
 
 # attention weights of a layer at once: 8 MiB
@@ -87,8 +87,8 @@ def scan(model: Model, encoded: EncodedExamples) -> Iterator[Scan]:
             batch = packed.to(model.device)
             inside = tapped(model, batch)
             for block in blocks(batch, config.heads):
-                own = units[block.first : block.first + block.sequences]
-                yield Scan(own, batch, block, attention(inside, batch, block, config))
+                block_units = units[block.first : block.first + block.sequences]
+                yield Scan(block_units, batch, block, attention(inside, batch, block, config))
 
 
 def tapped(model: Model, batch: Batch) -> Encoded:
@@ -119,9 +119,9 @@ def attention(
     encoded: Encoded, batch: Batch, block: Block, config: EncoderConfig
 ) -> Iterator[LayerAttention]:
     """Yield the attention of each layer in a block."""
-    for layer, spans in enumerate(spans_of_layers(config, batch), 1):
+    for layer, spans in enumerate(layouts_of_layers(config, batch), 1):
         query, key, _ = encoded.qkv[layer]
-        q, k = (each[block.rows].transpose(1, 2) for each in (query, key))
+        q, k = (tensor[block.rows].transpose(1, 2) for tensor in (query, key))
         scores = (q @ k.transpose(-1, -2)).float() / math.sqrt(q.shape[-1])
         scores.add_(_unseen(block, spans))
         total = scores.logsumexp(-1)
@@ -135,7 +135,7 @@ def attention(
         )
 
 
-def _unseen(block: Block, spans: Spans) -> Tensor:
+def _unseen(block: Block, spans: SequenceLayout) -> Tensor:
     """Return what is added to scores, (sequences, 1, queries or 1, keys)."""
     unseen = ~block.real[:, None, None]
     place = torch.arange(block.places, device=block.rows.device)

@@ -43,7 +43,7 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Anaphor:
     """An anaphoric mention: its head word, the head words before it, and which of them are right.
 
     `candidates` rise.
@@ -93,32 +93,34 @@ def _passage(
     document: MarkedDocument, tokenizer: Tokenizer, span: tuple[int, int], number: int, longest: int
 ) -> Passage | None:
     begin, end = span
-    words = tuple(word for each in document.sentences for word in each.words)[begin:end]
+    words = tuple(word for sentence in document.sentences for word in sentence.words)[begin:end]
     split = split_words(tokenizer, words, longest)
     if split is None:
         return None
     mentions = tuple(
-        each._replace(begin=each.begin - begin, end=each.end - begin, head=each.head - begin)
-        for each in document.mentions
-        if begin <= each.begin and each.end <= end
+        mention._replace(
+            begin=mention.begin - begin, end=mention.end - begin, head=mention.head - begin
+        )
+        for mention in document.mentions
+        if begin <= mention.begin and mention.end <= end
     )
     return Passage(split=split, words=words, mentions=mentions, number=number)
 
 
-def anaphors(passage: Passage) -> Iterator[Asked]:
+def anaphors(passage: Passage) -> Iterator[Anaphor]:
     """Yield the mentions with an earlier one of the same; words without tokens take no part."""
-    there = set(passage.split.owner.tolist())
+    words_with_tokens = set(passage.split.owner.tolist())
     mentions = sorted(
-        (each for each in passage.mentions if each.head in there),
+        (mention for mention in passage.mentions if mention.head in words_with_tokens),
         key=attrgetter("head", "begin", "end"),
     )
-    for each in mentions:
-        before = [other for other in mentions if other.head < each.head]
-        right = {other.head for other in before if other.entity == each.entity}
+    for mention in mentions:
+        before = [other for other in mentions if other.head < mention.head]
+        right = {other.head for other in before if other.entity == mention.entity}
         if right:
             candidates = sorted({other.head for other in before})
             marks = np.array([word in right for word in candidates])
-            yield Asked(each.head, each.kind, np.array(candidates, np.int64), marks)
+            yield Anaphor(mention.head, mention.kind, np.array(candidates, np.int64), marks)
 
 
 class _Counts:
@@ -130,30 +132,32 @@ class _Counts:
         self._words = np.zeros((rows, 2), np.int64)
         self._rules: list[Counter[str]] = [Counter() for _ in range(rows)]
 
-    def ask(self, passage: Passage, asked: Asked) -> None:
+    def add_anaphor(self, passage: Passage, anaphor: Anaphor) -> None:
         """Count a mention, and whether the two rules are right."""
-        words = [passage.words[word].casefold() for word in asked.candidates]
-        same = [n for n, word in enumerate(words) if word == passage.words[asked.word].casefold()]
-        for row in (0, 1 + KINDS.index(asked.kind)):
+        words = [passage.words[word].casefold() for word in anaphor.candidates]
+        same = [n for n, word in enumerate(words) if word == passage.words[anaphor.word].casefold()]
+        for row in (0, 1 + KINDS.index(anaphor.kind)):
             self._words[row, passage.number % 2] += 1
-            self._rules[row]["nearest"] += int(asked.right[-1])
-            self._rules[row]["same_word"] += int(asked.right[same[-1] if same else -1])
+            self._rules[row]["nearest"] += int(anaphor.right[-1])
+            self._rules[row]["same_word"] += int(anaphor.right[same[-1] if same else -1])
             self._rules[row]["candidates"] += len(words)
 
-    def answer(self, passage: Passage, asked: Asked, layer: int, right: NDArray[np.bool_]) -> None:
+    def add_answer(
+        self, passage: Passage, anaphor: Anaphor, layer: int, right: NDArray[np.bool_]
+    ) -> None:
         """Count for which heads of a layer, (heads,), the most attended candidate is right."""
-        for row in (0, 1 + KINDS.index(asked.kind)):
+        for row in (0, 1 + KINDS.index(anaphor.kind)):
             self._hits[row, passage.number % 2, layer - 1] += right
 
     def figures(self) -> list[CoreferenceFigures]:
         """Return all mentions, and then each kind that there is."""
-        found = []
+        results = []
         for name, hits, words, rules in zip(
             (ALL, *KINDS), self._hits, self._words, self._rules, strict=True
         ):
             if not (total := int(words.sum())):
                 continue
-            found.append(
+            results.append(
                 CoreferenceFigures(
                     name=name,
                     count=total,
@@ -164,22 +168,22 @@ class _Counts:
                     candidates=rules["candidates"] / total,
                 )
             )
-        return found
+        return results
 
 
 def coreference_figures(
-    model: Model, found: Iterable[Passage], bar: Bar | None = None
+    model: Model, results: Iterable[Passage], bar: Bar | None = None
 ) -> list[CoreferenceFigures]:
     """Return what the heads of a model find in passages; nothing without an anaphoric mention."""
     config = model.config.encoder
     counts = _Counts(config.layers, config.heads)
-    rest = iter(found)
+    rest = iter(results)
     while window := list(islice(rest, _PASSAGES)):
-        asked = [list(anaphors(each)) for each in window]
-        for passage, own in zip(window, asked, strict=True):
-            for each in own:
-                counts.ask(passage, each)
-        _answer(model, window, asked, counts)
+        anaphors_of = [list(anaphors(item)) for item in window]
+        for passage, own_anaphors in zip(window, anaphors_of, strict=True):
+            for item in own_anaphors:
+                counts.add_anaphor(passage, item)
+        _answer(model, window, anaphors_of, counts)
         if bar is not None:
             bar.advance(len(window))
     return counts.figures()
@@ -188,18 +192,20 @@ def coreference_figures(
 def _answer(
     model: Model,
     window: Sequence[Passage],
-    asked: Sequence[Sequence[Asked]],
+    anaphors_: Sequence[Sequence[Anaphor]],
     counts: _Counts,
 ) -> None:
     """Count what the heads find in some passages."""
-    splits = [each.split for each in window]
-    encoded = EncodedExamples.of([each.ids for each in splits], [each.segments for each in splits])
+    splits = [item.split for item in window]
+    encoded = EncodedExamples.of(
+        [split.ids for split in splits], [split.segments for split in splits]
+    )
     for scanned in scan(model, encoded):
         units = scanned.units.tolist()
         sums = word_sums(scanned.block, [splits[unit] for unit in units], scanned.batch.ids.device)
         for layer in scanned.layers:
             words = word_attention(layer.weights, sums).cpu().numpy()
             for row, unit in enumerate(units):
-                for each in asked[unit]:
-                    attended = words[row, :, each.word][:, each.candidates].argmax(-1)
-                    counts.answer(window[unit], each, layer.layer, each.right[attended])
+                for item in anaphors_[unit]:
+                    attended = words[row, :, item.word][:, item.candidates].argmax(-1)
+                    counts.add_answer(window[unit], item, layer.layer, item.right[attended])

@@ -22,12 +22,14 @@ def divergence_sums(weights: Tensor) -> Tensor:
     `weights` is (heads, queries, keys). JS(p, q) is H((p + q) / 2) - (H(p) + H(q)) / 2.
     """
     exact = weights.double()
-    own = torch.special.entr(exact).sum((1, 2))
-    found = torch.empty(len(exact), len(exact), dtype=torch.float64, device=weights.device)
+    entropies = torch.special.entr(exact).sum((1, 2))
+    results = torch.empty(len(exact), len(exact), dtype=torch.float64, device=weights.device)
     for number, head in enumerate(exact):
         mixed = torch.special.entr((exact[number:] + head) / 2).sum((1, 2))
-        found[number, number:] = found[number:, number] = mixed - (own[number:] + own[number]) / 2
-    return found.clamp_(min=0)
+        results[number, number:] = results[number:, number] = (
+            mixed - (entropies[number:] + entropies[number]) / 2
+        )
+    return results.clamp_(min=0)
 
 
 def head_distances(texts: Iterable[Tensor]) -> Distances:
@@ -37,8 +39,8 @@ def head_distances(texts: Iterable[Tensor]) -> Distances:
         total = total + divergence_sums(weights).cpu()
         queries += weights.shape[1]
     assert queries, "no texts"
-    found: Distances = (total / queries).sqrt().numpy()
-    return found
+    result: Distances = (total / queries).sqrt().numpy()
+    return result
 
 
 def classical_map(distances: Distances) -> tuple[NDArray[np.float64], float]:
@@ -50,10 +52,10 @@ def classical_map(distances: Distances) -> tuple[NDArray[np.float64], float]:
     centre = np.eye(count) - 1 / count
     values, vectors = np.linalg.eigh(-centre @ distances**2 @ centre / 2)
     order = np.argsort(-values)[:2]
-    kept = np.clip(values[order], 0, None)
+    clipped = np.clip(values[order], 0, None)
     points = np.zeros((count, 2))
-    points[:, : len(order)] = vectors[:, order] * np.sqrt(kept)
+    points[:, : len(order)] = vectors[:, order] * np.sqrt(clipped)
     largest = np.abs(points).argmax(0)
     points *= np.where(points[largest, [0, 1]] < 0, -1, 1)
     positive = np.clip(values, 0, None).sum()
-    return points, float(kept.sum() / positive) if positive else 1.0
+    return points, float(clipped.sum() / positive) if positive else 1.0

@@ -78,9 +78,9 @@ def attention_gradients(
                     number = block.first + row
                     length = batch.lengths[number]
                     own = keys[row, :length]
-                    for layer, each in enumerate(gradients):
-                        found = each[number].abs().sum(1) @ own
-                        sums[layer] += found.double().cpu().numpy()
+                    for layer, gradient in enumerate(gradients):
+                        result = gradient[number].abs().sum(1) @ own
+                        sums[layer] += result.double().cpu().numpy()
                     pairs += length * own.sum(0).double().cpu().numpy()
             bar.advance(batch.sequences)
     with np.errstate(invalid="ignore"):
@@ -105,10 +105,10 @@ def _gradients(
             losses = F.cross_entropy(logits, wanted, reduction="none")
             # the mean of each text
             loss = (losses / counts[owner]).sum()
-        flat = [each for layer in layers for each in inside.weights[layer]]
-        found = torch.autograd.grad(loss, flat)
+        flat = [item for layer in layers for item in inside.weights[layer]]
+        result = torch.autograd.grad(loss, flat)
     count = batch.sequences
-    return [found[at : at + count] for at in range(0, len(found), count)]
+    return [result[at : at + count] for at in range(0, len(result), count)]
 
 
 def masked(batch: Batch, tokenizer: Tokenizer, numbers: Sequence[int]) -> tuple[Batch, Tensor]:

@@ -94,17 +94,17 @@ class RelationCounts:
             for row, parsed in enumerate(sentences)
             for dependent, head, name in arcs(parsed)
         ]
-        found = Arcs(*np.array(rows, np.int64).reshape(-1, 5).T)
-        np.add.at(self._words, (found.relation, found.half), 1)
+        result = Arcs(*np.array(rows, np.int64).reshape(-1, 5).T)
+        np.add.at(self._words, (result.relation, result.half), 1)
         for _, dependent, head, relation, _ in rows:
             self._offsets[relation][head - dependent] += 1
-        return found
+        return result
 
     def add(self, arcs: Arcs, layer: int, best: NDArray[np.int64]) -> None:
         """Count what a layer finds: `best` (sequences, heads, words) is the most attended word."""
         pairs = ((arcs.dependent, arcs.head), (arcs.head, arcs.dependent))
-        for direction, (asked, wanted) in enumerate(pairs):
-            right = best[arcs.row, :, asked] == wanted[:, None]
+        for direction, (attending, target) in enumerate(pairs):
+            right = best[arcs.row, :, attending] == target[:, None]
             np.add.at(self._hits[:, :, direction, layer - 1], (arcs.relation, arcs.half), right)
 
     def _number(self, name: str) -> int:
@@ -122,8 +122,8 @@ class RelationCounts:
             return []
         order = sorted(self._names.items(), key=lambda item: (-self._words[item[1]].sum(), item[0]))
         offsets: Counter[int] = Counter()
-        for each in self._offsets:
-            offsets.update(each)
+        for offset in self._offsets:
+            offsets.update(offset)
         whole = _figures(ALL, self._hits.sum(0), self._words.sum(0), offsets)
         return [whole] + [
             _figures(name, self._hits[row], self._words[row], self._offsets[row])
@@ -133,14 +133,14 @@ class RelationCounts:
 
 def _figures(name: str, hits: Counts, words: Counts, offsets: Counter[int]) -> RelationFigures:
     total = int(words.sum())
-    offset, found = min(offsets.items(), key=lambda item: (-item[1], abs(item[0]), item[0]))
+    offset, result = min(offsets.items(), key=lambda item: (-item[1], abs(item[0]), item[0]))
     return RelationFigures(
         name=name,
         count=total,
         accuracy=hits.sum(0) / total,
         held_out=held_out_share(hits, words),
         offset=offset,
-        offset_accuracy=found / total,
+        offset_accuracy=result / total,
     )
 
 
@@ -149,9 +149,9 @@ def arcs(parsed: Parsed) -> Iterator[tuple[int, int, str]]:
 
     Those of a word that the tokenizer drops are not.
     """
-    tree, there = parsed.tree, set(parsed.split.owner.tolist())
+    tree, words_with_tokens = parsed.tree, set(parsed.split.owner.tolist())
     for dependent, (head, name) in enumerate(zip(tree.heads, tree.relations, strict=True)):
-        if head >= 0 and name not in LEFT_OUT and {dependent, head} <= there:
+        if head >= 0 and name not in LEFT_OUT and {dependent, head} <= words_with_tokens:
             yield dependent, head, name
 
 

@@ -72,7 +72,9 @@ class TokenRoles:
         self._cls, self._sep = tokenizer.cls_id, tokenizer.sep_id
         self._special = torch.zeros(tokenizer.size, dtype=torch.bool)
         self._special[sorted(tokenizer.special_ids)] = True
-        self._marks = torch.tensor([_is_mark(tokenizer, each) for each in range(tokenizer.size)])
+        self._marks = torch.tensor(
+            [_is_mark(tokenizer, number) for number in range(tokenizer.size)]
+        )
         self._marks &= ~self._special
 
     def of_block(self, batch: Batch, block: Block) -> Tensor:
@@ -86,7 +88,7 @@ class TokenRoles:
         before = separators.cumsum(1)
         paired = before[:, -1:] > 1
         inner = ~around
-        found = {
+        results = {
             "all": torch.ones_like(special),
             "cls": ids == self._cls,
             "sep": separators,
@@ -95,7 +97,7 @@ class TokenRoles:
             "first": inner & paired & (before == 0),
             "second": inner & paired & (before > 0),
         }
-        roles = torch.stack([found[name] for name in ROLES], -1)
+        roles = torch.stack([results[name] for name in ROLES], -1)
         return (roles & block.real[..., None]).float()
 
 
@@ -111,9 +113,11 @@ def layer_sums(layer: LayerAttention, roles: Tensor) -> Sums:
     table = roles[:, None].transpose(-1, -2) @ by_key
     place = torch.arange(weights.shape[-1], device=weights.device)
     apart = (place[None, :] - place[:, None]).abs().float()
-    own, after, before = (torch.diagonal(weights, shift, -2, -1).sum(-1) for shift in (0, 1, -1))
+    diagonal, after, before = (
+        torch.diagonal(weights, shift, -2, -1).sum(-1) for shift in (0, 1, -1)
+    )
     distance = torch.einsum("shqk,qk->sh", weights, apart)
-    return Sums(table, layer.entropy @ roles, own, after, before, distance)
+    return Sums(table, layer.entropy @ roles, diagonal, after, before, distance)
 
 
 class HeadSums:
@@ -195,16 +199,16 @@ class HeadStatistics:
         """Count a layer of a block."""
         sums, number = layer_sums(layer, roles), layer.layer - 1
         for name in Sums._fields:
-            found = getattr(sums, name).double().sum(0).cpu().numpy()
-            getattr(self.sums, name)[number] += found
+            result = getattr(sums, name).double().sum(0).cpu().numpy()
+            getattr(self.sums, name)[number] += result
         received = layer.weights.sum(2).transpose(1, 2)[block.real]
         ids = batch.ids[block.rows][block.real]
         self._received[:, number].index_add_(0, ids.cpu(), received.double().cpu())
 
-    def frequent_tokens(self, most: int) -> list[TokenFigures]:
+    def frequent_tokens(self, count: int) -> list[TokenFigures]:
         """Return the most frequent tokens, the commonest first; special ones are among them."""
         total = self.sums.tokens[_ROLE["all"]]
-        order = np.argsort(-self._counts, kind="stable")[:most]
+        order = np.argsort(-self._counts, kind="stable")[:count]
         return [
             TokenFigures(
                 self._shown(int(number)),

@@ -27,8 +27,8 @@ ALL = "all"
 SAME = "same entity"
 """The tag that stands for other words of the same entity."""
 _LEFT_OUT = ("O", "PUNCT")
-_MOST_TAGS = 100
-_MOST_PAIRS = 200
+_MAX_TAGS = 100
+_MAX_PAIRS = 200
 _REACH = 10
 
 
@@ -83,9 +83,9 @@ class _Tally:
         self.chance = np.zeros((0, 0))
         self.offsets = np.zeros((0, 0, 2 * _REACH + 1), np.int64)
 
-    def grow(self, asked: int, wanted: int) -> None:
+    def grow(self, rows_needed: int, columns_needed: int) -> None:
         """Make room for so many kinds."""
-        more = (asked - self.words.shape[0], wanted - self.words.shape[1])
+        more = (rows_needed - self.words.shape[0], columns_needed - self.words.shape[1])
         if not any(more):
             return
         for name, values in list(vars(self).items()):
@@ -127,87 +127,87 @@ class TagCounts:
 
     def block(self, sentences: Sequence[TaggedWords]) -> _Block:
         """Count the words of the sentences of a block, and return them for `add`."""
-        shape = (len(sentences), max(each.split.words for each in sentences))
+        shape = (len(sentences), max(sentence.split.words for sentence in sentences))
         tag, entity, kind = (np.full(shape, -1, np.int64) for _ in range(3))
-        found = _Block(tag=tag, entity=entity, kind=kind, half=np.zeros(shape[0], np.int64))
+        result = _Block(tag=tag, entity=entity, kind=kind, half=np.zeros(shape[0], np.int64))
         present = np.zeros(shape, bool)
-        for row, each in enumerate(sentences):
-            present[row, np.unique(each.split.owner[each.split.owner >= 0])] = True
-            found.half[row] = each.number % 2
-            self._place(found, row, each.tags, present[row])
+        for row, sentence in enumerate(sentences):
+            present[row, np.unique(sentence.split.owner[sentence.split.owner >= 0])] = True
+            result.half[row] = sentence.number % 2
+            self._write_row(result, row, sentence.tags, present[row])
         self._pairs.grow(len(self._tags), len(self._tags))
         self._entities.grow(1 + len(self._kinds), 1)
         if self._tags:
-            self._count_pairs(found, present)
-        self._count_entities(found, present)
-        return found
+            self._count_pairs(result, present)
+        self._count_entities(result, present)
+        return result
 
-    def _place(
-        self, found: _Block, row: int, tags: Sequence[str], present: NDArray[np.bool_]
+    def _write_row(
+        self, result: _Block, row: int, tags: Sequence[str], present: NDArray[np.bool_]
     ) -> None:
         """Write the tags and entities of a sentence into a row, of words that have tokens."""
         for index, tag in enumerate(tags):
             # tags without a letter are those of punctuation
             if present[index] and tag not in _LEFT_OUT and any(map(str.isalnum, tag)):
-                found.tag[row, index] = self._number(self._tags, tag)
+                result.tag[row, index] = self._number(self._tags, tag)
         if not names_entities(tags):
             return
         for number, (begin, end, kind) in enumerate(entity_spans(tags)):
             inside = begin + np.flatnonzero(present[begin:end])
             if len(inside) > 1:
-                found.entity[row, inside] = number
+                result.entity[row, inside] = number
                 own = self._number(self._kinds, kind)
-                found.kind[row, inside] = own + 1 if own >= 0 else -1
+                result.kind[row, inside] = own + 1 if own >= 0 else -1
 
     def _number(self, known: dict[str, int], name: str) -> int:
         """Return the number of a name, a new one for a new one; -1 if there are too many."""
-        if name not in known and len(known) < _MOST_TAGS:
+        if name not in known and len(known) < _MAX_TAGS:
             known[name] = len(known)
         return known.get(name, -1)
 
-    def _count_pairs(self, found: _Block, present: NDArray[np.bool_]) -> None:
+    def _count_pairs(self, result: _Block, present: NDArray[np.bool_]) -> None:
         """Count words, chance and offsets of pairs of tags."""
         kinds = len(self._tags)
-        one_hot = found.tag[..., None] == np.arange(kinds)
-        rows, places = np.nonzero(found.tag >= 0)
-        own = one_hot[rows, places]
-        others = one_hot.sum(1)[rows] - own
+        one_hot = result.tag[..., None] == np.arange(kinds)
+        rows, places = np.nonzero(result.tag >= 0)
+        own_tags = one_hot[rows, places]
+        others = one_hot.sum(1)[rows] - own_tags
         for half in (0, 1):
-            chosen = found.half[rows] == half
-            self._pairs.words[:, :, half] += own[chosen].T.astype(int) @ (others[chosen] > 0)
+            chosen = result.half[rows] == half
+            self._pairs.words[:, :, half] += own_tags[chosen].T.astype(int) @ (others[chosen] > 0)
         rest = np.maximum(present.sum(1)[rows] - 1, 1)
-        self._pairs.chance += own.T.astype(float) @ (others / rest[:, None])
-        for offset, asked, wanted in _shifted(found.tag):
+        self._pairs.chance += own_tags.T.astype(float) @ (others / rest[:, None])
+        for offset, asked, wanted in _shifted(result.tag):
             both = (asked >= 0) & (wanted >= 0)
             counted = self._pairs.offsets[:, :, offset + _REACH]
             np.add.at(counted, (asked[both], wanted[both]), 1)
 
-    def _count_entities(self, found: _Block, present: NDArray[np.bool_]) -> None:
+    def _count_entities(self, result: _Block, present: NDArray[np.bool_]) -> None:
         """Count words, chance and offsets of entities."""
-        rows, places = np.nonzero(found.kind >= 0)
-        own = found.entity[rows] == found.entity[rows, places][:, None]
-        shares = (own.sum(1) - 1) / np.maximum(present.sum(1)[rows] - 1, 1)
-        for kind in (np.zeros_like(rows), found.kind[rows, places]):
-            np.add.at(self._entities.words[:, 0], (kind, found.half[rows]), 1)
+        rows, places = np.nonzero(result.kind >= 0)
+        same_entity = result.entity[rows] == result.entity[rows, places][:, None]
+        shares = (same_entity.sum(1) - 1) / np.maximum(present.sum(1)[rows] - 1, 1)
+        for kind in (np.zeros_like(rows), result.kind[rows, places]):
+            np.add.at(self._entities.words[:, 0], (kind, result.half[rows]), 1)
             np.add.at(self._entities.chance[:, 0], kind, shares)
-        pairs = zip(_shifted(found.entity), _shifted(found.kind), strict=True)
+        pairs = zip(_shifted(result.entity), _shifted(result.kind), strict=True)
         for (offset, asked, wanted), (_, kinds, _) in pairs:
             same = (asked == wanted) & (kinds >= 0)
             for kind in (np.zeros_like(kinds[same]), kinds[same]):
                 np.add.at(self._entities.offsets[:, 0, offset + _REACH], kind, 1)
 
-    def add(self, found: _Block, layer: int, best: Counts) -> None:
+    def add(self, result: _Block, layer: int, best: Counts) -> None:
         """Count what a layer finds: `best` (sequences, heads, words) is the most attended word."""
         rows = np.arange(len(best))[:, None, None]
-        tags = found.tag[rows, best]
-        row, head, place = np.nonzero((tags >= 0) & (found.tag[:, None] >= 0))
-        at = (found.tag[row, place], tags[row, head, place], found.half[row])
+        tags = result.tag[rows, best]
+        row, head, place = np.nonzero((tags >= 0) & (result.tag[:, None] >= 0))
+        at = (result.tag[row, place], tags[row, head, place], result.half[row])
         np.add.at(self._pairs.hits[..., layer - 1, :], (*at, head), 1)
-        same = found.entity[rows, best] == found.entity[:, None]
-        row, head, place = np.nonzero(same & (found.kind[:, None] >= 0))
-        for kind in (np.zeros_like(row), found.kind[row, place]):
+        same = result.entity[rows, best] == result.entity[:, None]
+        row, head, place = np.nonzero(same & (result.kind[:, None] >= 0))
+        for kind in (np.zeros_like(row), result.kind[row, place]):
             hits = self._entities.hits[:, 0, :, layer - 1]
-            np.add.at(hits, (kind, found.half[row], head), 1)
+            np.add.at(hits, (kind, result.half[row], head), 1)
 
     def figures(self) -> TagFigures:
         """Return what was counted; nothing where no word has a tag."""
@@ -217,7 +217,7 @@ class TagCounts:
         order = sorted(places, key=lambda at: (-totals[at], at))
         pairs = [
             self._pairs.figures(names[asked], names[wanted], (asked, wanted))
-            for asked, wanted in order[:_MOST_PAIRS]
+            for asked, wanted in order[:_MAX_PAIRS]
         ]
         counts = self._entities.words.sum((1, 2))
         kinds = sorted(self._kinds.items(), key=lambda item: -counts[item[1] + 1])

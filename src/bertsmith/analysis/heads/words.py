@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.analysis.heads.attention import Block
-from bertsmith.batches.fitting import Ids, Segments, encode_pair
+from bertsmith.batches.truncation import Ids, Segments, encode_pair
 from bertsmith.text.examples.tagged import joined
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -63,10 +63,10 @@ class WordSums(NamedTuple):
 
 def word_sums(block: Block, sentences: Sequence[SplitWords], device: torch.device) -> WordSums:
     """Return the words of the sentences of a block."""
-    widest = max(each.words for each in sentences)
+    widest = max(sentence.words for sentence in sentences)
     owner = np.full((len(sentences), block.places), -1, np.int64)
-    for row, each in enumerate(sentences):
-        owner[row, : len(each.owner)] = each.owner
+    for row, sentence in enumerate(sentences):
+        owner[row, : len(sentence.owner)] = sentence.owner
     words = torch.arange(widest, device=device)
     member = (torch.from_numpy(owner).to(device)[..., None] == words).float()
     counts = member.sum(1, keepdim=True)
@@ -74,7 +74,7 @@ def word_sums(block: Block, sentences: Sequence[SplitWords], device: torch.devic
 
 
 def word_attention(weights: Tensor, sums: WordSums) -> Tensor:
-    """Attention from word to word (sequences, heads, words, words) of (…, queries, keys)."""
+    """Return attention from word to word (sequences, heads, words, words) of (…, queries, keys)."""
     to_words = weights @ sums.member[:, None]
     return sums.share[:, None].transpose(-1, -2) @ to_words
 
@@ -89,5 +89,5 @@ def most_attended(words: Tensor, sums: WordSums) -> Tensor:
 
 def best_words(weights: Tensor, sums: WordSums) -> NDArray[np.int64]:
     """Return the word each word attends to most, (sequences, heads, words)."""
-    found: NDArray[np.int64] = most_attended(word_attention(weights, sums), sums).cpu().numpy()
-    return found
+    result: NDArray[np.int64] = most_attended(word_attention(weights, sums), sums).cpu().numpy()
+    return result

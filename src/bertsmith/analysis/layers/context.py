@@ -18,8 +18,8 @@ from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 
-MOST_USES = 150
-_MOST_CLUSTERS = 5
+MAX_USES = 150
+_MAX_CLUSTERS = 5
 _NEIGHBOURS = 3
 _ANY_WORDS = 1000
 
@@ -27,7 +27,7 @@ Vectors = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class WordUse:
     """A word of a text: its place among the words."""
 
     words: tuple[str, ...]
@@ -46,7 +46,7 @@ class WordFigures:
     """
 
     word: str
-    uses: Sequence[Use]
+    uses: Sequence[WordUse]
     layer: int
     clusters: NDArray[np.int64]
     silhouette: float
@@ -56,12 +56,12 @@ class WordFigures:
     self_similarity: NDArray[np.float64]
 
 
-class UseCollector:
+class WordUseCollector:
     """The texts that pass by: some of them, and the uses of some words, in constant memory."""
 
     def __init__(self, words: Sequence[str], texts: int) -> None:
-        self._uses: dict[str, Sample[Use]] = {
-            word: Sample(MOST_USES, Purpose.CONTEXT_USES) for word in words
+        self._uses: dict[str, Sample[WordUse]] = {
+            word: Sample(MAX_USES, Purpose.CONTEXT_USES) for word in words
         }
         self._texts: Sample[tuple[str, ...]] = Sample(texts)
 
@@ -72,32 +72,36 @@ class UseCollector:
             folded = [word.casefold() for word in words]
             for word, uses in self._uses.items():
                 if word.casefold() in folded:
-                    uses.add(Use(words, folded.index(word.casefold()), line))
+                    uses.add(WordUse(words, folded.index(word.casefold()), line))
 
     @property
     def texts(self) -> list[tuple[str, ...]]:
         """A sample of the texts."""
         return self._texts.items
 
-    def uses(self, word: str) -> list[Use]:
+    def uses(self, word: str) -> list[WordUse]:
         """Return a sample of the uses of a word."""
         return self._uses[word].items
 
 
 def describe_uses(
-    model: Model, tokenizer: Tokenizer, word: str, uses: Sequence[Use]
+    model: Model, tokenizer: Tokenizer, word: str, uses: Sequence[WordUse]
 ) -> WordFigures | None:
     """Return what a model makes of the uses of a word; None with fewer than four."""
-    states = word_states(model, tokenizer, [each.words for each in uses])
-    read = [(use, own) for use, own in zip(uses, states, strict=True) if own is not None]
+    states = word_states(model, tokenizer, [use.words for use in uses])
+    read = [
+        (use, use_states)
+        for use, use_states in zip(uses, states, strict=True)
+        if use_states is not None
+    ]
     if len(read) < _NEIGHBOURS + 1:
         return None
-    vectors = np.stack([own[:, use.place] for use, own in read], 1).astype(np.float64)
+    vectors = np.stack([use_states[:, use.place] for use, use_states in read], 1).astype(np.float64)
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
     cosines = np.clip(unit @ unit.transpose(0, 2, 1), -1, 1)
     layers = range(1, len(vectors))
-    found = [(*_clusters(cosines[layer]), layer) for layer in layers]
-    clusters, silhouette, layer = max(found, key=lambda each: each[1])
+    results = [(*_clusters(cosines[layer]), layer) for layer in layers]
+    clusters, silhouette, layer = max(results, key=lambda each: each[1])
     alike = cosines[layer] - 2 * np.eye(len(read))
     points, share = _plane(unit[layer])
     upper = np.triu_indices(len(read), 1)
@@ -118,8 +122,10 @@ def anisotropy(
     model: Model, tokenizer: Tokenizer, texts: Sequence[Sequence[str]]
 ) -> NDArray[np.float64] | None:
     """Return the mean cosine between two words of a sample by layer; None without two words."""
-    states = [each for each in word_states(model, tokenizer, texts) if each is not None]
-    count = sum(each.shape[1] for each in states)
+    states = [
+        word_state for word_state in word_states(model, tokenizer, texts) if word_state is not None
+    ]
+    count = sum(state.shape[1] for state in states)
     if count < 2:
         return None
     chosen = permuted(np.arange(count), count, stream(Purpose.CONTEXT_WORDS))[:_ANY_WORDS]
@@ -131,9 +137,11 @@ def mean_cosines(vectors: States) -> NDArray[np.float64]:
     exact = vectors.astype(np.float64)
     unit = exact / np.maximum(np.linalg.norm(exact, axis=-1, keepdims=True), 1e-12)
     count = unit.shape[1]
-    whole = (unit.sum(1) ** 2).sum(-1)
-    own = (unit**2).sum((1, 2))
-    return np.asarray(np.clip((whole - own) / (count * (count - 1)), -1, 1), np.float64)
+    all_products = (unit.sum(1) ** 2).sum(-1)
+    own_products = (unit**2).sum((1, 2))
+    return np.asarray(
+        np.clip((all_products - own_products) / (count * (count - 1)), -1, 1), np.float64
+    )
 
 
 def _clusters(cosines: Vectors) -> tuple[NDArray[np.int64], float]:
@@ -145,7 +153,7 @@ def _clusters(cosines: Vectors) -> tuple[NDArray[np.int64], float]:
     apart = np.clip(1 - cosines, 0, None)
     np.fill_diagonal(apart, 0)
     best: tuple[NDArray[np.int64], float] = (np.zeros(len(apart), np.int64), -1.0)
-    for count in range(2, min(_MOST_CLUSTERS, len(apart) - 1) + 1):
+    for count in range(2, min(_MAX_CLUSTERS, len(apart) - 1) + 1):
         model = AgglomerativeClustering(n_clusters=count, metric="precomputed", linkage="average")
         labels = model.fit_predict(apart)
         score = float(silhouette_score(apart, labels, metric="precomputed"))
@@ -160,9 +168,9 @@ def _clusters(cosines: Vectors) -> tuple[NDArray[np.int64], float]:
 def _plane(vectors: Vectors) -> tuple[Vectors, float]:
     """Return the two principal components, and the share of variance that they keep."""
     centred = vectors - vectors.mean(0)
-    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
-    points = left[:, :2] * sizes[:2]
+    directions, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    points = directions[:, :2] * sizes[:2]
     largest = np.abs(points).argmax(0)
     points = points * np.where(points[largest, range(points.shape[1])] < 0, -1, 1)
-    whole = float((sizes**2).sum())
-    return points, float((sizes[:2] ** 2).sum() / whole) if whole else 1.0
+    total = float((sizes**2).sum())
+    return points, float((sizes[:2] ** 2).sum() / total) if total else 1.0

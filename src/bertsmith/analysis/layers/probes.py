@@ -32,7 +32,7 @@ from bertsmith.analysis.heads.relations import Parsed
 from bertsmith.analysis.heads.words import word_attention, word_sums
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
 from bertsmith.core.log import progress
-from bertsmith.core.streams import Purpose, below, permuted, stream
+from bertsmith.core.streams import Purpose, permuted, random_integers, stream
 from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, forward_only
@@ -40,8 +40,8 @@ from bertsmith.network.model import Model, forward_only
 _TEST_SHARE = 0.3
 _SENTENCES = 32
 _RANK = 64
-_FARTHEST = 10
-_SHORTEST_RANKED = 5
+_MAX_DISTANCE = 10
+_MIN_RANKED_LENGTH = 5
 Numbers = NDArray[np.int64]
 
 
@@ -100,41 +100,43 @@ def probed_sentences(model: Model, parsed: Sequence[Parsed]) -> list[ProbedSente
     layers = frozenset(range(1, config.layers + 1))
     taps = Taps(states=layers | {0}, qkv=layers)
     table = model.encoder.embeddings.tokens.weight.detach()
-    splits = [each.split for each in parsed]
-    encoded = EncodedExamples.of([each.ids for each in splits], [each.segments for each in splits])
-    found: dict[int, ProbedSentence] = {}
+    splits = [item.split for item in parsed]
+    encoded = EncodedExamples.of(
+        [split.ids for split in splits], [split.segments for split in splits]
+    )
+    results: dict[int, ProbedSentence] = {}
     with forward_only(model, "fp32"):
         for units, packed in evaluation_batches(encoded):
             batch = packed.to(model.device)
             inside = model.encoder(batch, taps=taps)
             stacked = torch.stack([inside.states[layer] for layer in range(config.layers + 1)])
             for block in blocks(batch, config.heads):
-                own = units[block.first : block.first + block.sequences].tolist()
-                sums = word_sums(block, [splits[unit] for unit in own], batch.ids.device)
+                block_units = units[block.first : block.first + block.sequences].tolist()
+                sums = word_sums(block, [splits[unit] for unit in block_units], batch.ids.device)
                 to_words = sums.share.transpose(-1, -2)
                 states = to_words @ stacked[:, block.rows]
                 static = to_words @ table[batch.ids[block.rows]]
                 between = torch.cat(
                     [
-                        word_attention(each.weights, sums).half()
-                        for each in attention(inside, batch, block, config)
+                        word_attention(layer_attention.weights, sums).half()
+                        for layer_attention in attention(inside, batch, block, config)
                     ],
                     1,
                 )
-                for row, unit in enumerate(own):
+                for row, unit in enumerate(block_units):
                     tree, count = parsed[unit].tree, splits[unit].words
                     if not sums.there[row, :count].all():
                         continue
-                    found[unit] = ProbedSentence(
+                    results[unit] = ProbedSentence(
                         words=tree.words,
                         tags=tree.tags,
                         heads=np.array(tree.heads),
-                        punctuation=np.array([each == "punct" for each in tree.relations]),
+                        punctuation=np.array([relation == "punct" for relation in tree.relations]),
                         states=states[:, row, :count].cpu(),
                         static=static[row, :count].cpu(),
                         attention=between[row, :, :count, :count].cpu(),
                     )
-    return [found[unit] for unit in sorted(found)]
+    return [results[unit] for unit in sorted(results)]
 
 
 def probe(sentences: Sequence[ProbedSentence], *, epochs: int = 20) -> ProbeFigures:
@@ -154,7 +156,7 @@ def probe(sentences: Sequence[ProbedSentence], *, epochs: int = 20) -> ProbeFigu
         for name, kind in EDGE_PROBES.items():
             edges[name] = Score(
                 task=_edge_score(kind, train, test, epochs),
-                control=_edge_score(kind, _controlled(train), _controlled(test), epochs),
+                control=_edge_score(kind, _control_task(train), _control_task(test), epochs),
             )
             bar.advance(1)
         for layer in layers:
@@ -221,30 +223,30 @@ _Edges = tuple[Tensor, Tensor, Tensor, Tensor]
 
 def _edge_batches(kind: _Kind, sentences: Sequence[ProbedSentence]) -> Iterator[_Edges]:
     """Yield features, words, true heads (-1 for none) and what cannot be a head."""
-    for own in _in_batches(sentences):
-        widest = max(len(each.words) for each in own)
-        heads = torch.full((len(own), widest), -1)
-        words = torch.zeros(len(own), widest, own[0].static.shape[1])
-        closed = torch.ones(len(own), widest, widest, dtype=torch.bool)
-        seen = torch.zeros(len(own), len(own[0].attention), widest, widest)
-        for row, each in enumerate(own):
-            count = len(each.words)
-            heads[row, :count] = torch.from_numpy(each.heads)
-            words[row, :count] = F.normalize(each.static, dim=-1)
+    for batch in _in_batches(sentences):
+        widest = max(len(item.words) for item in batch)
+        heads = torch.full((len(batch), widest), -1)
+        words = torch.zeros(len(batch), widest, batch[0].static.shape[1])
+        closed = torch.ones(len(batch), widest, widest, dtype=torch.bool)
+        seen = torch.zeros(len(batch), len(batch[0].attention), widest, widest)
+        for row, item in enumerate(batch):
+            count = len(item.words)
+            heads[row, :count] = torch.from_numpy(item.heads)
+            words[row, :count] = F.normalize(item.static, dim=-1)
             closed[row, :count, :count] = torch.eye(count, dtype=torch.bool)
-            seen[row, :, :count, :count] = each.attention.float()
+            seen[row, :, :count, :count] = item.attention.float()
         if kind.attention:
             features = torch.cat([seen, seen.transpose(-1, -2)], 1)
         else:
-            features = _distances(widest).expand(len(own), -1, -1, -1)
+            features = _distances(widest).expand(len(batch), -1, -1, -1)
         yield features, words, heads, closed
 
 
 def _distances(count: int) -> Tensor:
     """Return the indicators of clipped distances, (1, distances, dependents, heads)."""
     place = torch.arange(count)
-    apart = (place[None, :] - place[:, None]).clamp(-_FARTHEST, _FARTHEST) + _FARTHEST
-    return F.one_hot(apart, 2 * _FARTHEST + 1).permute(2, 0, 1).float()[None]
+    apart = (place[None, :] - place[:, None]).clamp(-_MAX_DISTANCE, _MAX_DISTANCE) + _MAX_DISTANCE
+    return F.one_hot(apart, 2 * _MAX_DISTANCE + 1).permute(2, 0, 1).float()[None]
 
 
 def _edge_score(
@@ -256,9 +258,9 @@ def _edge_score(
 
     def scored(batch: _Edges) -> tuple[Tensor, Tensor]:
         features, words, heads, closed = batch
-        asked = heads >= 0
+        has_head = heads >= 0
         scores = model(features, words).masked_fill(closed, -1e9)
-        return scores[asked], heads[asked]
+        return scores[has_head], heads[has_head]
 
     def loss(batch: _Edges) -> Tensor:
         return F.cross_entropy(*scored(batch))
@@ -273,21 +275,21 @@ def _edge_score(
     return right / max(total, 1)
 
 
-def _controlled(sentences: Sequence[ProbedSentence]) -> list[ProbedSentence]:
+def _control_task(sentences: Sequence[ProbedSentence]) -> list[ProbedSentence]:
     """Return sentences in which each word attaches to the first, the last or the next word.
 
     Which of them, its letters decide (Hewitt & Liang 2019, section 2.2); a word that would attach
     to itself has no head.
     """
-    found = []
-    for each in sentences:
-        count = len(each.words)
+    results = []
+    for sentence in sentences:
+        count = len(sentence.words)
         heads = []
-        for place, word in enumerate(each.words):
+        for place, word in enumerate(sentence.words):
             head = (0, count - 1, place + 1)[_random(word, 3)]
             heads.append(head if head != place and head < count else -1)
-        found.append(replace(each, heads=np.array(heads)))
-    return found
+        results.append(replace(sentence, heads=np.array(heads)))
+    return results
 
 
 def _offset_score(train: Sequence[ProbedSentence], test: Sequence[ProbedSentence]) -> float:
@@ -296,21 +298,21 @@ def _offset_score(train: Sequence[ProbedSentence], test: Sequence[ProbedSentence
     def offsets(sentences: Sequence[ProbedSentence]) -> Counter[int]:
         return Counter(
             int(head) - place
-            for each in sentences
-            for place, head in enumerate(each.heads)
+            for sentence in sentences
+            for place, head in enumerate(sentence.heads)
             if head >= 0
         )
 
     best = offsets(train).most_common(1)[0][0]
-    found = offsets(test)
-    return found[best] / max(found.total(), 1)
+    result = offsets(test)
+    return result[best] / max(result.total(), 1)
 
 
 def _random(word: str, limit: int) -> int:
     """Return a number below a limit that the letters of a word decide, whatever its case."""
     letters = hashlib.blake2b(word.casefold().encode(), digest_size=8).digest()
     key = stream(Purpose.CONTROL_TASK, int.from_bytes(letters, "little"))
-    return int(below(limit, key, 0))
+    return int(random_integers(limit, key, 0))
 
 
 # tags
@@ -327,20 +329,22 @@ class _Tags:
 
 
 def _tag_tables(train: Sequence[ProbedSentence], test: Sequence[ProbedSentence]) -> _Tags:
-    tags = [tag for each in train for tag in each.tags]
+    tags = [tag for sentence in train for tag in sentence.tags]
     number = {tag: n for n, tag in enumerate(sorted(set(tags)))}
     counts = Counter(tags)
     common = counts.most_common(1)[0][0]
     of_word: dict[str, Counter[str]] = {}
-    for each in train:
-        for word, tag in zip(each.words, each.tags, strict=True):
+    for sentence in train:
+        for word, tag in zip(sentence.words, sentence.tags, strict=True):
             of_word.setdefault(word.casefold(), Counter())[tag] += 1
-    asked = [
+    test_words = [
         (word.casefold(), tag)
-        for each in test
-        for word, tag in zip(each.words, each.tags, strict=True)
+        for sentence in test
+        for word, tag in zip(sentence.words, sentence.tags, strict=True)
     ]
-    guessed = [of_word.get(word, Counter({common: 1})).most_common(1)[0][0] for word, _ in asked]
+    guessed = [
+        of_word.get(word, Counter({common: 1})).most_common(1)[0][0] for word, _ in test_words
+    ]
 
     def control(word: str) -> int:
         # drawn as often as tags occur
@@ -349,9 +353,9 @@ def _tag_tables(train: Sequence[ProbedSentence], test: Sequence[ProbedSentence])
     return _Tags(
         number=number,
         control=control,
-        commonest=sum(tag == common for _, tag in asked) / max(len(asked), 1),
-        of_word=sum(g == tag for g, (_, tag) in zip(guessed, asked, strict=True))
-        / max(len(asked), 1),
+        commonest=sum(tag == common for _, tag in test_words) / max(len(test_words), 1),
+        of_word=sum(g == tag for g, (_, tag) in zip(guessed, test_words, strict=True))
+        / max(len(test_words), 1),
     )
 
 
@@ -363,11 +367,11 @@ def _tag_score(
     epochs: int,
 ) -> Score:
     def data(sentences: Sequence[ProbedSentence], *, control: bool) -> tuple[Tensor, Tensor]:
-        vectors = torch.cat([each.states[layer] for each in sentences])
+        vectors = torch.cat([sentence.states[layer] for sentence in sentences])
         numbers = [
             tags.control(word) if control else tags.number.get(tag, -1)
-            for each in sentences
-            for word, tag in zip(each.words, each.tags, strict=True)
+            for sentence in sentences
+            for word, tag in zip(sentence.words, sentence.tags, strict=True)
         ]
         return vectors, torch.tensor(numbers)
 
@@ -384,10 +388,10 @@ def _tag_score(
         )
         parts = [(vectors[at], wanted[at]) for at in order.split(512)]
         _fit(model, [partial(_tag_loss, model, *part) for part in parts], epochs, rate=0.003)
-        asked, truths = data(test, control=control)
+        test_vectors, truths = data(test, control=control)
         with torch.no_grad():
-            found = model((asked - centre) / spread).argmax(-1)
-        scores.append(float((found == truths).double().mean()))
+            result = model((test_vectors - centre) / spread).argmax(-1)
+        scores.append(float((result == truths).double().mean()))
     return Score(task=scores[0], control=scores[1])
 
 
@@ -407,26 +411,26 @@ def _structure_score(
     model = nn.Linear(hidden, min(_RANK, hidden), bias=False)
     with torch.no_grad():
         model.weight.uniform_(-0.05, 0.05, generator=generator)
-    scale = torch.cat([each.states[layer] for each in train]).std()
+    scale = torch.cat([sentence.states[layer] for sentence in train]).std()
     known = [_padded_trees(layer, part) for part in _in_batches(train)]
 
     def loss(batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         states, wanted, there = batch
         apart = _squared(model(states / scale))
-        each = ((apart - wanted).abs() * there).sum((1, 2))
-        return (each / there.sum((1, 2))).mean()
+        distances = ((apart - wanted).abs() * there).sum((1, 2))
+        return (distances / there.sum((1, 2))).mean()
 
     _fit(model, [partial(loss, batch) for batch in known], epochs, rate=0.003)
     right = total = 0
     ranks = []
-    for each in test:
+    for sentence in test:
         with torch.no_grad():
-            apart = _squared(model(each.states[layer] / scale)[None])[0].double().numpy()
-        found, edges = _edges_found(each, apart)
-        right, total = right + found, total + edges
-        if len(each.words) >= _SHORTEST_RANKED:
-            upper = np.triu_indices(len(each.words), 1)
-            true = tree_distances(each.heads)[upper]
+            apart = _squared(model(sentence.states[layer] / scale)[None])[0].double().numpy()
+        result, edges = _edges_found(sentence, apart)
+        right, total = right + result, total + edges
+        if len(sentence.words) >= _MIN_RANKED_LENGTH:
+            upper = np.triu_indices(len(sentence.words), 1)
+            true = tree_distances(sentence.heads)[upper]
             if len(set(true.tolist())) > 1:
                 ranks.append(spearmanr(apart[upper], true).statistic)
     return right / max(total, 1), float(np.mean(ranks)) if ranks else float("nan")
@@ -437,23 +441,23 @@ def tree_distances(heads: Numbers) -> NDArray[np.float64]:
     edges = np.zeros((len(heads), len(heads)))
     places = np.flatnonzero(heads >= 0)
     edges[places, heads[places]] = 1
-    found: NDArray[np.float64] = shortest_path(edges, directed=False, unweighted=True)
-    return found
+    result: NDArray[np.float64] = shortest_path(edges, directed=False, unweighted=True)
+    return result
 
 
 def _edges_found(sentence: ProbedSentence, apart: NDArray[np.float64]) -> tuple[int, int]:
     """Return the edges of a tree in the minimum spanning tree of distances, and all its edges."""
-    kept = np.flatnonzero(~sentence.punctuation)
-    number = {int(place): n for n, place in enumerate(kept)}
+    words = np.flatnonzero(~sentence.punctuation)
+    number = {int(place): n for n, place in enumerate(words)}
     true = {
         frozenset((number[place], number[int(sentence.heads[place])]))
         for place in number
         if int(sentence.heads[place]) in number
     }
     # zero is no edge to scipy
-    tree = minimum_spanning_tree(apart[np.ix_(kept, kept)] + 1e-9).nonzero()
-    found = {frozenset(pair) for pair in zip(*(each.tolist() for each in tree), strict=True)}
-    return len(true & found), len(true)
+    tree = minimum_spanning_tree(apart[np.ix_(words, words)] + 1e-9).nonzero()
+    results = {frozenset(pair) for pair in zip(*(item.tolist() for item in tree), strict=True)}
+    return len(true & results), len(true)
 
 
 def _in_batches(sentences: Sequence[ProbedSentence]) -> Iterator[Sequence[ProbedSentence]]:
@@ -464,19 +468,19 @@ def _in_batches(sentences: Sequence[ProbedSentence]) -> Iterator[Sequence[Probed
 
 def _padded_trees(layer: int, sentences: Sequence[ProbedSentence]) -> tuple[Tensor, Tensor, Tensor]:
     """Return states (sentences, words, hidden), distances and which of them count."""
-    widest = max(len(each.words) for each in sentences)
+    widest = max(len(sentence.words) for sentence in sentences)
     states = torch.zeros(len(sentences), widest, sentences[0].states.shape[-1])
     wanted = torch.zeros(len(sentences), widest, widest)
-    there = torch.zeros(len(sentences), widest, widest)
-    for row, each in enumerate(sentences):
-        count = len(each.words)
-        states[row, :count] = each.states[layer]
-        apart = tree_distances(each.heads)
+    is_word = torch.zeros(len(sentences), widest, widest)
+    for row, sentence in enumerate(sentences):
+        count = len(sentence.words)
+        states[row, :count] = sentence.states[layer]
+        apart = tree_distances(sentence.heads)
         # a treebank's sentence may have two roots
         reached = np.isfinite(apart)
         wanted[row, :count, :count] = torch.from_numpy(np.where(reached, apart, 0))
-        there[row, :count, :count] = torch.from_numpy(reached.astype(np.float32))
-    return states, wanted, there
+        is_word[row, :count, :count] = torch.from_numpy(reached.astype(np.float32))
+    return states, wanted, is_word
 
 
 def _squared(mapped: Tensor) -> Tensor:

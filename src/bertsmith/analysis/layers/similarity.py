@@ -24,7 +24,7 @@ from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 
-MOST_WORDS = 1000
+MAX_WORDS = 1000
 
 Matrix = NDArray[np.float64]
 
@@ -44,13 +44,13 @@ class Similarity:
 def compare_layers(
     one: tuple[Model, Tokenizer], other: tuple[Model, Tokenizer], texts: Sequence[Sequence[str]]
 ) -> Similarity | None:
-    """Compare two models on at most `MOST_WORDS` words of some texts; None without three words."""
+    """Compare two models on at most `MAX_WORDS` words of some texts; None without three words."""
     mine, theirs = word_states(*one, texts), word_states(*other, texts)
     pairs = [(a, b) for a, b in zip(mine, theirs, strict=True) if a is not None and b is not None]
     count = sum(a.shape[1] for a, _ in pairs)
     if count < 3:
         return None
-    chosen = permuted(np.arange(count), count, stream(Purpose.COMPARED_WORDS))[:MOST_WORDS]
+    chosen = permuted(np.arange(count), count, stream(Purpose.COMPARED_WORDS))[:MAX_WORDS]
     order = np.sort(chosen)
     first, second = (
         np.concatenate([pair[side] for pair in pairs], 1)[:, order].astype(np.float64)
@@ -73,9 +73,9 @@ def _between(rows: Sequence[Matrix], columns: Sequence[Matrix]) -> Matrix:
     def unit(values: Matrix) -> Matrix:
         return np.asarray(values / max(float(np.linalg.norm(values)), 1e-300))
 
-    right = [unit(each) for each in columns]
-    found = [[float((unit(each) * other).sum()) for other in right] for each in rows]
-    return np.asarray(np.clip(found, -1, 1))
+    right = [unit(column) for column in columns]
+    results = [[float((unit(row) * other).sum()) for other in right] for row in rows]
+    return np.asarray(np.clip(results, -1, 1))
 
 
 def _centred_gram(vectors: Matrix) -> Matrix:

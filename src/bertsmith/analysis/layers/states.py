@@ -26,11 +26,11 @@ def word_states(
     None for a sentence that is too long for the model, or has a word that the tokenizer drops.
     """
     config = model.config.encoder
-    found: list[States | None] = [None] * len(sentences)
+    results: list[States | None] = [None] * len(sentences)
     split = [split_words(tokenizer, words, config.longest) for words in sentences]
-    read = [(number, each) for number, each in enumerate(split) if each is not None]
+    read = [(number, item) for number, item in enumerate(split) if item is not None]
     if not read:
-        return found
+        return results
     encoded = EncodedExamples.of([s.ids for _, s in read], [s.segments for _, s in read])
     taps = Taps(states=frozenset(range(config.layers + 1)))
     with forward_only(model, "fp32"):
@@ -38,14 +38,14 @@ def word_states(
             batch = packed.to(model.device)
             states = model.encoder(batch, taps=taps).states
             for block in blocks(batch, config.heads):
-                own = units[block.first : block.first + block.sequences].tolist()
-                sums = word_sums(block, [read[unit][1] for unit in own], batch.ids.device)
+                block_units = units[block.first : block.first + block.sequences].tolist()
+                sums = word_sums(block, [read[unit][1] for unit in block_units], batch.ids.device)
                 to_words = sums.share.transpose(-1, -2)
                 means = torch.stack(
                     [to_words @ states[n][block.rows].float() for n in range(config.layers + 1)], 1
                 )
-                for row, unit in enumerate(own):
+                for row, unit in enumerate(block_units):
                     number, each = read[unit]
                     if sums.there[row, : each.words].all():
-                        found[number] = means[row, :, : each.words].cpu().numpy()
-    return found
+                        results[number] = means[row, :, : each.words].cpu().numpy()
+    return results

@@ -45,63 +45,63 @@ class Bins:
         """The number of bins."""
         return int(self.bin[-1]) + 1
 
-    def parts(self, most: int) -> Iterator[Bins]:
-        """The same bins, at most so many at once."""
-        for first in range(0, self.count, most):
-            begin, end = np.searchsorted(self.bin, [first, first + most])
+    def parts(self, max_bins: int) -> Iterator[Bins]:
+        """Yield the same bins, at most so many at once."""
+        for first in range(0, self.count, max_bins):
+            begin, end = np.searchsorted(self.bin, [first, first + max_bins])
             yield Bins(self.width, self.sequences[begin:end], self.bin[begin:end] - first)
 
     def most(self, counts: Numbers) -> int:
-        """The largest sum over a bin of what is counted by sequence of the batch."""
+        """Return the largest sum over a bin of what is counted by sequence of the batch."""
         return int(np.bincount(self.bin, counts[self.sequences]).max())
 
-    def stretches(self, counts: Numbers, rows: int) -> Numbers:
-        """The rows of each sequence where a bin has so many: the last of it takes what is left."""
-        own = counts[self.sequences]
+    def rows_per_sequence(self, counts: Numbers, rows: int) -> Numbers:
+        """Return the rows of each sequence in a bin of so many: the last takes the remainder."""
+        own_counts = counts[self.sequences]
         last = np.append(self.bin[1:] != self.bin[:-1], True)
-        filled = np.bincount(self.bin, own).astype(np.int64)
-        return own + np.where(last, rows - filled[self.bin], 0)
+        pad_rows = np.bincount(self.bin, own_counts).astype(np.int64)
+        return own_counts + np.where(last, rows - pad_rows[self.bin], 0)
 
 
 def binned(sizes: Numbers, heads: int) -> list[Bins]:
-    """Sequences of these lengths in bins of few widths, at the least cost found."""
+    """Return sequences of these lengths in bins of few widths, at the least cost found."""
     wide = rounded(sizes)
     widths = np.unique(wide)
     # the cheapest way for all sequences up to a width: its cost, and its bins
     best: list[tuple[float, list[Bins]]] = [(0.0, [])]
     for end, width in enumerate(widths.tolist(), 1):
-        ways = []
+        candidates = []
         for begin in range(end):
             inside = np.flatnonzero((wide >= widths[begin]) & (wide <= width))
             bins = _packed(sizes, inside, width)
             cost, before = best[begin]
-            ways.append((cost + _GROUP + heads * bins.count * width**2, [*before, bins]))
-        best.append(min(ways, key=lambda way: way[0]))
+            candidates.append((cost + _GROUP + heads * bins.count * width**2, [*before, bins]))
+        best.append(min(candidates, key=lambda way: way[0]))
     return best[-1][1]
 
 
 def rounded(lengths: Numbers) -> Numbers:
-    """Lengths rounded up to multiples of 32, long ones to steps of about an eighth."""
+    """Return lengths rounded up to multiples of 32, long ones to steps of about an eighth."""
     step = np.maximum(32, 2 ** np.floor(np.log2(np.maximum(lengths, 4)) - 2).astype(np.int64))
     return np.asarray(-(-lengths // step) * step)
 
 
 def _packed(sizes: Numbers, inside: Numbers, width: int) -> Bins:
-    """Sequences in bins, longest first, each where it leaves the least room (best fit)."""
+    """Return sequences in bins, longest first, each where it leaves the least room (best fit)."""
     room: list[tuple[int, int]] = []
     bins: list[list[int]] = []
     for sequence in inside[np.argsort(-sizes[inside], kind="stable")].tolist():
         size = int(sizes[sequence])
         place = bisect_left(room, (size, 0))
         if place < len(room):
-            left, number = room.pop(place)
+            remaining, number = room.pop(place)
         else:
-            left, number = width, len(bins)
+            remaining, number = width, len(bins)
             bins.append([])
         bins[number].append(sequence)
-        insort(room, (left - size, number))
-    counts = [len(each) for each in bins]
-    sequences = np.array([sequence for each in bins for sequence in each], np.int64)
+        insort(room, (remaining - size, number))
+    counts = [len(item) for item in bins]
+    sequences = np.array([sequence for item in bins for sequence in item], np.int64)
     return Bins(width, sequences, np.repeat(np.arange(len(bins)), counts))
 
 
@@ -145,9 +145,10 @@ class Rows:
         return packed.index_copy_(0, tokens, both)
 
     def to(self, device: torch.device) -> Rows:
-        """The same rows on another device."""
+        """Return the same rows on another device."""
         take, back, spare = (
-            None if each is None else each.to(device) for each in (self.take, self.back, self.spare)
+            None if index is None else index.to(device)
+            for index in (self.take, self.back, self.spare)
         )
         again = None if self.again is None else (self.again[0].to(device), self.again[1].to(device))
         return Rows(take, back, spare, again)
@@ -170,11 +171,11 @@ class Group:
     hidden: Tensor | None
 
     def of_queries(self, rows: Tensor) -> Tensor:
-        """The part of this group, (count, heads, queries, head), of (rows, heads, head)."""
+        """Return the part of this group, (count, heads, queries, head), of (rows, heads, head)."""
         return _part(rows, self.first_query, self.count, self.queries)
 
     def of_keys(self, rows: Tensor) -> Tensor:
-        """The part of this group, (count, heads, keys, head), of (rows, heads, head)."""
+        """Return the part of this group, (count, heads, keys, head), of (rows, heads, head)."""
         return _part(rows, self.first_key, self.count, self.keys)
 
 
@@ -187,28 +188,30 @@ class Grouping:
     keys: Rows
 
     def to(self, device: torch.device) -> Grouping:
-        """The same grouping on another device."""
+        """Return the same grouping on another device."""
         groups = tuple(
-            each if each.hidden is None else replace(each, hidden=each.hidden.to(device))
-            for each in self.groups
+            item if item.hidden is None else replace(item, hidden=item.hidden.to(device))
+            for item in self.groups
         )
         return Grouping(groups, self.queries.to(device), self.keys.to(device))
 
 
-def group(lengths: Sequence[int], heads: int, asked: Sequence[int] | None = None) -> Grouping:
-    """Group sequences of these lengths; `asked` are the queries of each, None for every token."""
+def group(
+    lengths: Sequence[int], heads: int, query_counts: Sequence[int] | None = None
+) -> Grouping:
+    """Group sequences of these lengths, with `query_counts` queries each, None for every token."""
     sizes = np.asarray(lengths, np.int64)
     if (sizes == rounded(sizes)).all() and (sizes == sizes[0]).all():
         bins = [Bins(int(sizes[0]), np.arange(len(sizes)), np.arange(len(sizes)))]
     else:
         bins = binned(sizes, heads)
-    parts = [part for each in bins for part in each.parts(at_once(heads * each.width**2))]
-    keys = [part.stretches(sizes, part.width) for part in parts]
+    parts = [part for item in bins for part in item.parts(sequences_at_once(heads * item.width**2))]
+    keys = [part.rows_per_sequence(sizes, part.width) for part in parts]
     queries = keys
-    if asked is not None:
-        counts = np.asarray(asked, np.int64)
+    if query_counts is not None:
+        counts = np.asarray(query_counts, np.int64)
         # a group in which nothing is asked still has a row, so that no product is empty
-        queries = [part.stretches(counts, max(1, part.most(counts))) for part in parts]
+        queries = [part.rows_per_sequence(counts, max(1, part.most(counts))) for part in parts]
     groups, first_query, first_key = [], 0, 0
     for part, of_queries, of_keys in zip(parts, queries, keys, strict=True):
         tall = int(of_queries.sum()) // part.count
@@ -218,17 +221,17 @@ def group(lengths: Sequence[int], heads: int, asked: Sequence[int] | None = None
         first_key += part.count * part.width
     order = np.concatenate([part.sequences for part in parts])
     key_rows = _rows(sizes, order, np.concatenate(keys))
-    query_rows = key_rows if asked is None else _rows(counts, order, np.concatenate(queries))
+    query_rows = key_rows if query_counts is None else _rows(counts, order, np.concatenate(queries))
     return Grouping(tuple(groups), query_rows, key_rows)
 
 
-def at_once(entries: int) -> int:
+def sequences_at_once(entries: int) -> int:
     """Return the number of sequences, of so many attention weights, to compute at once."""
     return max(1, _ENTRIES // entries)
 
 
-def filled(starts: Numbers, counts: Numbers, rows: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
-    """The token of each row, and which are spare, of stretches of `counts` tokens from `starts` on.
+def pad_rows(starts: Numbers, counts: Numbers, rows: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
+    """Return the token of each row and which are padding, of `counts` tokens from `starts` on.
 
     Each stretch has as many rows as `rows` says; a spare one holds token 0.
     """
@@ -237,8 +240,8 @@ def filled(starts: Numbers, counts: Numbers, rows: Numbers) -> tuple[Numbers, ND
     return np.where(spare, 0, np.repeat(starts, rows) + column), spare
 
 
-def _part(rows: Tensor, first: int, count: int, each: int) -> Tensor:
-    return rows[first : first + count * each].view(count, each, *rows.shape[1:]).transpose(1, 2)
+def _part(rows: Tensor, first: int, count: int, size: int) -> Tensor:
+    return rows[first : first + count * size].view(count, size, *rows.shape[1:]).transpose(1, 2)
 
 
 def _hidden(part: Bins, of_queries: Numbers, of_keys: Numbers, sizes: Numbers) -> Tensor | None:
@@ -248,34 +251,34 @@ def _hidden(part: Bins, of_queries: Numbers, of_keys: Numbers, sizes: Numbers) -
     A spare query sees what the last sequence of its bin does: nobody reads it, but it must see
     something.
     """
-    spare = filled(np.zeros_like(of_keys), sizes[part.sequences], of_keys)[1]
+    spare = pad_rows(np.zeros_like(of_keys), sizes[part.sequences], of_keys)[1]
     unseen = spare.reshape(part.count, 1, 1, part.width)
     if part.count < len(part.sequences):
-        asking, asked = (
+        asking, query_owners = (
             np.repeat(part.sequences, rows).reshape(part.count, -1)
             for rows in (of_queries, of_keys)
         )
-        unseen = unseen | (asking[:, None, :, None] != asked[:, None, None, :])
+        unseen = unseen | (asking[:, None, :, None] != query_owners[:, None, None, :])
     if not unseen.any():
         return None
     return torch.zeros(unseen.shape).masked_fill_(torch.from_numpy(unseen), -torch.inf)
 
 
 def _rows(counts: Numbers, order: Numbers, rows: Numbers) -> Rows:
-    """Tokens by sequence in an order, filled up to `rows` of each."""
+    """Return tokens by sequence in an order, filled up to `rows` of each."""
     starts = (np.cumsum(counts) - counts)[order]
-    kept = counts[order]
-    if np.array_equal(kept, rows) and np.array_equal(order, np.arange(len(order))):
+    ordered_counts = counts[order]
+    if np.array_equal(ordered_counts, rows) and np.array_equal(order, np.arange(len(order))):
         return Rows(None, None, None)
-    return rows_of(*filled(starts, kept, rows), int(counts.sum()))
+    return rows_of(*pad_rows(starts, ordered_counts, rows), int(counts.sum()))
 
 
 def rows_of(take: Numbers, spare: NDArray[np.bool_], total: int) -> Rows:
     """Return rows (rows,) of `total` tokens, given the token of each and which rows are spare."""
-    kept = np.flatnonzero(~spare)
+    real_rows = np.flatnonzero(~spare)
     back = np.empty(total, np.int64)
-    back[take[kept]] = kept
-    others = kept[back[take[kept]] != kept]
+    back[take[real_rows]] = real_rows
+    others = real_rows[back[take[real_rows]] != real_rows]
     empty = torch.from_numpy(np.flatnonzero(spare)) if spare.any() else None
     again = None
     if len(others):
@@ -309,7 +312,7 @@ class PackedAttention(torch.autograd.Function):
         with torch.autocast("cpu", enabled=False):
             for group in grouping.groups:
                 q = _copied(group.of_queries(queries)).mul_(context.scale)
-                k, v = (_copied(group.of_keys(each)) for each in (keys, values))
+                k, v = (_copied(group.of_keys(tensor)) for tensor in (keys, values))
                 weight = _weights(q, k, group, causal)
                 saved += [q, k, v, weight]
                 if dropout:
@@ -325,21 +328,23 @@ class PackedAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        """Gradients of query, key and value."""
+        """Return gradients of query, key and value."""
         grouping: Grouping = context.grouping
-        tensors, each = context.saved_tensors, 5 if context.dropout else 4
-        saved = [tensors[at : at + each] for at in range(0, len(tensors), each)]
+        tensors, tensors_per_group = context.saved_tensors, 5 if context.dropout else 4
+        saved = [
+            tensors[at : at + tensors_per_group] for at in range(0, len(tensors), tensors_per_group)
+        ]
         rows = grouping.queries.gather_gradient(gradient)
         last = grouping.groups[-1]
         of_keys = (last.first_key + last.count * last.keys, *context.shape[1:])
         to_queries = torch.empty_like(rows)
         to_keys, to_values = rows.new_empty(of_keys), rows.new_empty(of_keys)
         with torch.autocast("cpu", enabled=False):
-            for group, (q, k, v, weight, *kept) in zip(grouping.groups, saved, strict=True):
+            for group, (q, k, v, weight, *kept_bits) in zip(grouping.groups, saved, strict=True):
                 out = _copied(group.of_queries(rows))
-                if kept:
+                if kept_bits:
                     out.mul_(kept_scale(context.dropout))
-                to_q, to_k, to_v = _backward(out, q, k, v, weight, kept)
+                to_q, to_k, to_v = _backward(out, q, k, v, weight, kept_bits)
                 group.of_queries(to_queries).copy_(to_q.view(q.shape).mul_(context.scale))
                 group.of_keys(to_keys).copy_(to_k.view(k.shape))
                 group.of_keys(to_values).copy_(to_v.view(v.shape))
@@ -354,7 +359,7 @@ class PackedAttention(torch.autograd.Function):
 def fused_attention(
     query: Tensor, key: Tensor, value: Tensor, grouping: Grouping, dropout: float
 ) -> Tensor:
-    """The same by groups through torch's fused kernel, on any device."""
+    """Compute the same by groups through torch's fused kernel, on any device."""
     queries = grouping.queries.gather(query)
     keys, values = grouping.keys.gather(key), grouping.keys.gather(value)
     rows = []
@@ -368,7 +373,7 @@ def fused_attention(
 
 
 def _weights(q: Tensor, k: Tensor, group: Group, causal: bool) -> Tensor:
-    """Attention weights (count, heads, queries, keys)."""
+    """Return attention weights (count, heads, queries, keys)."""
     score = torch.bmm(q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2))
     score = score.view(*q.shape[:2], group.queries, group.keys)
     if group.hidden is not None:
@@ -381,20 +386,20 @@ def _weights(q: Tensor, k: Tensor, group: Group, causal: bool) -> Tensor:
 
 
 def _backward(
-    out: Tensor, q: Tensor, k: Tensor, v: Tensor, weight: Tensor, kept: list[Tensor]
+    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, weight: Tensor, kept_bits: list[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of the scaled queries, the keys and the values, by sequence and head."""
-    out, q, k, v, weight = (each.flatten(0, 1) for each in (out, q, k, v, weight))
-    dropped = keep(weight, kept[0].flatten(0, 1)) if kept else weight
-    to_v = torch.bmm(dropped.transpose(1, 2), out)
-    to_weight = torch.bmm(out, v.transpose(1, 2))
-    if kept:
-        keep_(to_weight, kept[0].flatten(0, 1))
+    """Return gradients of the scaled queries, the keys and the values, by sequence and head."""
+    gradient, q, k, v, weight = (tensor.flatten(0, 1) for tensor in (gradient, q, k, v, weight))
+    dropped = keep(weight, kept_bits[0].flatten(0, 1)) if kept_bits else weight
+    to_v = torch.bmm(dropped.transpose(1, 2), gradient)
+    to_weight = torch.bmm(gradient, v.transpose(1, 2))
+    if kept_bits:
+        keep_(to_weight, kept_bits[0].flatten(0, 1))
     # the softmax's own derivative, in float32 inside torch whatever the type
     to_score = torch._softmax_backward_data(to_weight, weight, -1, weight.dtype)
     return torch.bmm(to_score, k), torch.bmm(to_score.transpose(1, 2), q), to_v
 
 
 def _copied(part: Tensor) -> Tensor:
-    """A copy in which every head's rows lie together, as torch's products want them."""
+    """Return a copy in which every head's rows lie together, as torch's products want them."""
     return part.clone(memory_format=torch.contiguous_format)

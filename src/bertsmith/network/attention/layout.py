@@ -1,7 +1,7 @@
 """The layout of the sequences in a packed batch, and attention within them.
 
 Linear layers, norms and losses see (tokens, hidden) and know nothing of sequences; attention asks
-`Spans`, which also picks the backend:
+`SequenceLayout`, which also picks the backend:
 
     CPU, training    `PackedAttention`: sequences of about one length at once, weights kept for the
                      backward pass (torch's fused kernel has a slow one there; see
@@ -36,19 +36,19 @@ from bertsmith.network.attention.cpu import (
     Grouping,
     Numbers,
     PackedAttention,
-    at_once,
-    filled,
     fused_attention,
     group,
+    pad_rows,
     rounded,
     rows_of,
+    sequences_at_once,
 )
 from bertsmith.network.attention.reference import attention_weights
 from bertsmith.network.attention.rotary import Rotation
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
+class SequenceLayout:
     """The sequences of a batch: `offsets` (sequences + 1,) on its device, `lengths` on the host.
 
     With `causal`, a token sees itself and those before it only; with a `window`, no more than so
@@ -69,7 +69,7 @@ class Spans:
         """Return queries, of all tokens or of those `at` (places,), and keys turned by position."""
         if self.rotation is None:
             return query, key
-        return self.rotation.turn(query, at), self.rotation.turn(key)
+        return self.rotation.rotate(query, at), self.rotation.rotate(key)
 
     def weights(self, query: Heads, key: Heads) -> tuple[Tensor, ...]:
         """Return the attention weights of each sequence, by the reference backend."""
@@ -83,7 +83,7 @@ class Spans:
         dropout: float = 0.0,
         at: Places | None = None,
     ) -> Queries:
-        """Scaled dot-product attention within each sequence (Vaswani et al. 2017, equation 1).
+        """Compute scaled dot-product attention within sequences (Vaswani et al. 2017, equation 1).
 
         `key` and `value` are (tokens, heads, head), `query` too, or (places, heads, head) where
         `at` (places,) names some of the tokens, in order; `dropout` is the share of attention
@@ -94,11 +94,11 @@ class Spans:
             return self._in_blocks(query, key, value, dropout, at)
         if query.is_cuda:
             return self._on_cuda(query, key, value, dropout, at)
-        asked = self.lengths if at is None else self.asked(at)
+        query_counts = self.lengths if at is None else self.query_counts(at)
         if dropout == 0.0 and not (torch.is_grad_enabled() and query.requires_grad):
-            return self._one_by_one(query, key, value, asked)
+            return self._one_by_one(query, key, value, query_counts)
         attended: Tensor = PackedAttention.apply(  # type: ignore[no-untyped-call]
-            query, key, value, self._grouped(query.shape[1], asked), dropout, self.causal
+            query, key, value, self._grouped(query.shape[1], query_counts), dropout, self.causal
         )
         return attended
 
@@ -114,7 +114,7 @@ class Spans:
         heads = query.shape[1]
         grouping = self._groupings.get(heads) if at is None else None
         if grouping is None:
-            grouping = group_local(self.lengths, heads, self.window, at).to(query.device)
+            grouping = group_blocks(self.lengths, heads, self.window, at).to(query.device)
         if at is None:
             self._groupings[heads] = grouping
         trained = torch.is_grad_enabled() and query.requires_grad
@@ -125,21 +125,21 @@ class Spans:
         )
         return attended
 
-    def asked(self, at: Places) -> tuple[int, ...]:
+    def query_counts(self, at: Places) -> tuple[int, ...]:
         """Return the number of the tokens `at` in each sequence."""
         return tuple(torch.searchsorted(at, self.offsets).diff().tolist())
 
-    def _grouped(self, heads: int, asked: tuple[int, ...]) -> Grouping:
-        if asked is not self.lengths:
-            return group(self.lengths, heads, asked)
+    def _grouped(self, heads: int, query_counts: tuple[int, ...]) -> Grouping:
+        if query_counts is not self.lengths:
+            return group(self.lengths, heads, query_counts)
         if heads not in self._groupings:
             self._groupings[heads] = group(self.lengths, heads)
         return self._groupings[heads]
 
     def _one_by_one(
-        self, query: Queries, key: Heads, value: Heads, asked: tuple[int, ...]
+        self, query: Queries, key: Heads, value: Heads, query_counts: tuple[int, ...]
     ) -> Queries:
-        queries = _by_sequence(asked, query)
+        queries = _by_sequence(query_counts, query)
         keys, values = _by_sequence(self.lengths, key), _by_sequence(self.lengths, value)
         attended = [
             F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=self.causal)
@@ -166,13 +166,13 @@ class Spans:
         from torch.nn.attention.varlen import varlen_attn
 
         offsets, longest = self.offsets.int(), max(self.lengths)
-        asked = offsets if at is None else torch.searchsorted(at, self.offsets).int()
+        query_offsets = offsets if at is None else torch.searchsorted(at, self.offsets).int()
         # tokens seen to the left and to the right; -1 is all
         window = (-1, 0 if self.causal else -1)
         if self.window is not None:
             window = (self.window, self.window)
         attended = varlen_attn(
-            query, key, value, asked, offsets, longest, longest, window_size=window
+            query, key, value, query_offsets, offsets, longest, longest, window_size=window
         )
         assert isinstance(attended, Tensor)
         return attended
@@ -214,26 +214,26 @@ def _half(values: Tensor) -> bool:
 
 
 def _by_sequence(lengths: tuple[int, ...], packed: Tensor) -> list[Tensor]:
-    """Views (heads, length, head) of each sequence."""
+    """Return views (heads, length, head) of each sequence."""
     return [part.transpose(0, 1) for part in packed.split(list(lengths))]
 
 
 # of queries: shorter ones make products too small to be fast
-_SHORTEST = 64
+_MIN_LENGTH = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretches:
+class _BlockRows:
     """Tokens or queries of each block: where they begin, and how many."""
 
     starts: Numbers
     counts: Numbers
 
-    def in_order(self, order: Numbers) -> _Stretches:
-        return _Stretches(self.starts[order], self.counts[order])
+    def in_order(self, order: Numbers) -> _BlockRows:
+        return _BlockRows(self.starts[order], self.counts[order])
 
 
-def group_local(
+def group_blocks(
     lengths: Sequence[int], heads: int, window: int, at: Tensor | None = None
 ) -> Grouping:
     """Group blocks of sequences of these lengths, a token seeing `window` others on either side.
@@ -247,21 +247,21 @@ def group_local(
     queries, keys, wide = queries.in_order(order), keys.in_order(order), wide[order]
     parts = list(_parts(queries.counts, wide, heads))
     # a group in which nothing is asked still has a row, so that no product is empty
-    most = [max(1, int(queries.counts[begin:end].max())) for begin, end in parts]
-    tall = np.repeat(most, [end - begin for begin, end in parts])
-    of_queries, spare_queries = filled(queries.starts, queries.counts, tall)
-    of_keys, spare_keys = filled(keys.starts, keys.counts, wide)
+    max_queries = [max(1, int(queries.counts[begin:end].max())) for begin, end in parts]
+    tall = np.repeat(max_queries, [end - begin for begin, end in parts])
+    of_queries, spare_queries = pad_rows(queries.starts, queries.counts, tall)
+    of_keys, spare_keys = pad_rows(keys.starts, keys.counts, wide)
     query_tokens = of_queries if places is None else places[of_queries]
     groups, first_query, first_key = [], 0, 0
-    for (begin, end), asked in zip(parts, most, strict=True):
+    for (begin, end), queries_ in zip(parts, max_queries, strict=True):
         count, seen = end - begin, int(wide[begin])
-        a = slice(first_query, first_query + count * asked)
+        a = slice(first_query, first_query + count * queries_)
         b = slice(first_key, first_key + count * seen)
-        distance = query_tokens[a].reshape(count, asked, 1) - of_keys[b].reshape(count, 1, seen)
+        distance = query_tokens[a].reshape(count, queries_, 1) - of_keys[b].reshape(count, 1, seen)
         unseen = (np.abs(distance) > window) | spare_keys[b].reshape(count, 1, seen)
         # nobody reads what a spare query sees, but it must see something
-        unseen &= ~spare_queries[a].reshape(count, asked, 1)
-        groups.append(Group(count, asked, seen, first_query, first_key, _hidden(unseen)))
+        unseen &= ~spare_queries[a].reshape(count, queries_, 1)
+        groups.append(Group(count, queries_, seen, first_query, first_key, _hidden(unseen)))
         first_query, first_key = a.stop, b.stop
     total = sum(lengths)
     return Grouping(
@@ -271,20 +271,20 @@ def group_local(
     )
 
 
-def _blocks(sizes: Numbers, window: int, places: Numbers | None) -> tuple[_Stretches, _Stretches]:
-    """The queries and the keys of every block; queries by their number where they are `places`."""
-    size = max(_SHORTEST, 2 * window)
+def _blocks(sizes: Numbers, window: int, places: Numbers | None) -> tuple[_BlockRows, _BlockRows]:
+    """Return the queries and keys of every block; queries by their number if given as `places`."""
+    size = max(_MIN_LENGTH, 2 * window)
     blocks = -(-sizes // size)
     owner = np.repeat(np.arange(len(sizes)), blocks)
     first = size * (np.arange(blocks.sum()) - np.repeat(np.cumsum(blocks) - blocks, blocks))
     last = np.minimum(first + size, sizes[owner])
     low, high = np.maximum(first - window, 0), np.minimum(last + window, sizes[owner])
     start = (np.cumsum(sizes) - sizes)[owner]
-    keys = _Stretches(start + low, high - low)
+    keys = _BlockRows(start + low, high - low)
     if places is None:
-        return _Stretches(start + first, last - first), keys
+        return _BlockRows(start + first, last - first), keys
     begin = np.searchsorted(places, start + first)
-    return _Stretches(begin, np.searchsorted(places, start + last) - begin), keys
+    return _BlockRows(begin, np.searchsorted(places, start + last) - begin), keys
 
 
 def _parts(tall: Numbers, wide: Numbers, heads: int) -> list[tuple[int, int]]:
@@ -292,8 +292,10 @@ def _parts(tall: Numbers, wide: Numbers, heads: int) -> list[tuple[int, int]]:
     edges = (np.flatnonzero(np.diff(wide)) + 1).tolist()
     parts = []
     for begin, end in zip([0, *edges], [*edges, len(wide)], strict=True):
-        most = at_once(heads * int(wide[begin]) * max(1, int(tall[begin:end].max())))
-        parts += [(at, min(at + most, end)) for at in range(begin, end, most)]
+        max_blocks = sequences_at_once(
+            heads * int(wide[begin]) * max(1, int(tall[begin:end].max()))
+        )
+        parts += [(at, min(at + max_blocks, end)) for at in range(begin, end, max_blocks)]
     return parts
 
 

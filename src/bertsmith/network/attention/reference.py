@@ -44,9 +44,9 @@ def weighted_values(
     weights: Sequence[Tensor], value: Heads, dropout: Callable[[Tensor], Tensor]
 ) -> Heads:
     """Return the sums of values that the weights make, (tokens, heads, head)."""
-    values = value.split([each.shape[-1] for each in weights])
+    values = value.split([weight.shape[-1] for weight in weights])
     parts = [
-        torch.einsum("hqk,khd->qhd", dropout(each).to(v.dtype), v)
-        for each, v in zip(weights, values, strict=True)
+        torch.einsum("hqk,khd->qhd", dropout(weight).to(v.dtype), v)
+        for weight, v in zip(weights, values, strict=True)
     ]
     return torch.cat(parts)

@@ -24,17 +24,17 @@ class Rotation:
     cosine: Tensor
     sine: Tensor
 
-    def turn(self, values: Queries, at: Places | None = None) -> Queries:
-        """Queries or keys (tokens, heads, head), or those of some tokens `at` (places,), turned."""
+    def rotate(self, values: Queries, at: Places | None = None) -> Queries:
+        """Rotate queries or keys (tokens, heads, head), or those of some tokens `at` (places,)."""
         cosine, sine = self.cosine, self.sine
         if at is not None:
             cosine, sine = cosine.index_select(0, at), sine.index_select(0, at)
-        turned: Tensor = _Turned.apply(values, cosine, sine)  # type: ignore[no-untyped-call]
+        turned: Tensor = _Rotate.apply(values, cosine, sine)  # type: ignore[no-untyped-call]
         return turned
 
 
 def rotation(positions: TokenIds, width: int, theta: float) -> Rotation:
-    """The turns of tokens at these positions for heads of an even `width`.
+    """Return the turns of tokens at these positions for heads of an even `width`.
 
     Angles are float32, as everywhere else: far into a long text another precision is another model.
     """
@@ -44,20 +44,20 @@ def rotation(positions: TokenIds, width: int, theta: float) -> Rotation:
     return Rotation(angle.cos(), angle.sin())
 
 
-class _Turned(torch.autograd.Function):
+class _Rotate(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, values: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:  # noqa: ANN401
         context.save_for_backward(cosine, sine)
-        return _turned(values, cosine, sine)
+        return _rotate(values, cosine, sine)
 
     @staticmethod
     @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
         cosine, sine = context.saved_tensors
-        return _turned(gradient, cosine, -sine), None, None
+        return _rotate(gradient, cosine, -sine), None, None
 
 
-def _turned(values: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+def _rotate(values: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     exact = values if values.dtype in (torch.float32, torch.float64) else values.float()
     first, second = exact.chunk(2, -1)
     turned = exact.new_empty(exact.shape)

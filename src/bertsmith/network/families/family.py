@@ -74,7 +74,7 @@ class Family:
         """Return the size of a name, or of layers and width, as 4/192; None if there is none."""
         if name in self.sizes:
             return self.sizes[name]
-        found = _LAYERS_AND_WIDTH.fullmatch(name)
-        if found is None or int(found[2]) % _HEAD_WIDTH:
+        match = _LAYERS_AND_WIDTH.fullmatch(name)
+        if match is None or int(match[2]) % _HEAD_WIDTH:
             return None
-        return usual(int(found[1]), int(found[2]))
+        return usual(int(match[1]), int(match[2]))

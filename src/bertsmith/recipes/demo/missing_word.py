@@ -33,7 +33,7 @@ from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.engine.fill_mask import fill_masks
 from bertsmith.evaluation.significance import Interval, mean_interval, mean_of, paired_bootstrap
 from bertsmith.network.model import Model
-from bertsmith.recipes.finetune.baselines import Choosing, linear_answers
+from bertsmith.recipes.finetune.baselines import StrengthSelection, linear_answers
 from bertsmith.text.corpus.documentation import ModuleText
 from bertsmith.text.corpus.sentences import split_sentences
 from bertsmith.text.examples.example import Example
@@ -44,7 +44,7 @@ CANDIDATES, PLACES = 4, 4
 TRAIN_A_WORD, DEV_A_WORD = 1000, 150
 TOKEN = re.compile(r"\w+|[^\w\s]")
 
-_FEWEST, _MOST = 6, 30
+_MIN_WORDS, _MAX_WORDS = 6, 30
 _LETTERS, _CODE = 0.9, frozenset("[]`=<>{}_*|")
 _COUNTED = 50_000
 
@@ -88,66 +88,66 @@ def make_gap_task(
         for wanted in (False, True)
     )
     candidates = choose_candidates(train, tokenizer)
-    known = {sentence.lower() for sentence in train}
+    training_sentences = {sentence.lower() for sentence in train}
     task = GapTask(
         candidates=candidates,
         train=balanced_gaps(train, candidates, TRAIN_A_WORD),
-        dev=balanced_gaps(dev, candidates, DEV_A_WORD, known.__contains__),
+        dev=balanced_gaps(dev, candidates, DEV_A_WORD, training_sentences.__contains__),
     )
     return task if len(candidates) == CANDIDATES and task.train and task.dev else None
 
 
 def choose_candidates(sentences: Sequence[str], tokenizer: Tokenizer) -> tuple[str, ...]:
     """Return the most frequent prepositions that are one piece each, in order of frequency."""
-    whole = {word for word in PREPOSITIONS if len(tokenizer.encode([word])[0]) == 1}
+    single_pieces = {word for word in PREPOSITIONS if len(tokenizer.encode([word])[0]) == 1}
     # a part of a long text is representative
     some = sentences[:: max(1, len(sentences) // _COUNTED)]
     counts = Counter(chain.from_iterable(map(str.split, some)))
-    ranked = sorted(whole & counts.keys(), key=lambda word: (-counts[word], word))
+    ranked = sorted(single_pieces & counts.keys(), key=lambda word: (-counts[word], word))
     return tuple(ranked[:CANDIDATES])
 
 
 def balanced_gaps(
     sentences: Sequence[str],
     candidates: Sequence[str],
-    each: int,
+    per_candidate: int,
     is_known: Callable[[str], bool] = lambda sentence: False,
 ) -> list[Gap]:
-    """Return at most `each` gaps per candidate, equally many, from sentences in random order.
+    """Return up to `per_candidate` gaps for each candidate, equally many, from shuffled sentences.
 
     `is_known` returns whether a sentence in lower case must not be used. No sentence is used twice.
     """
     gaps: list[Gap] = []
-    left = Counter(dict.fromkeys(range(len(candidates)), each))
+    remaining = Counter(dict.fromkeys(range(len(candidates)), per_candidate))
     seen: set[str] = set()
     numbers = {word: number for number, word in enumerate(candidates)}
     order = permuted(np.arange(len(sentences)), len(sentences), stream(Purpose.DEMO_SENTENCES))
     for at in order.tolist():
         sentence = sentences[at]
-        place = _place(sentence, numbers)
-        if place is None:
+        position = _place(sentence, numbers)
+        if position is None:
             continue
         words, small = sentence.split(" "), sentence.lower()
-        word = numbers[words[place]]
-        if not left[word] or small in seen or is_known(small):
+        word = numbers[words[position]]
+        if not remaining[word] or small in seen or is_known(small):
             continue
         seen.add(small)
-        left[word] -= 1
-        gaps.append(_gap(words, place, word, at))
-        if not left.total():
+        remaining[word] -= 1
+        gaps.append(_gap(words, position, word, at))
+        if not remaining.total():
             break
-    return _as_many_each(gaps, range(len(candidates)))
+    return _balance(gaps, range(len(candidates)))
 
 
-def _as_many_each(gaps: list[Gap], words: Iterable[int]) -> list[Gap]:
+def _balance(gaps: list[Gap], words: Iterable[int]) -> list[Gap]:
     counts = Counter(gap.word for gap in gaps)
-    left = Counter(dict.fromkeys(words, min((counts[word] for word in words), default=0)))
-    kept = []
+    remaining = Counter(dict.fromkeys(words, min((counts[word] for word in words), default=0)))
+    balanced = []
     for gap in gaps:
-        left[gap.word] -= 1
-        if left[gap.word] >= 0:
-            kept.append(gap)
-    return kept
+        remaining[gap.word] -= 1
+        if remaining[gap.word] >= 0:
+            balanced.append(gap)
+    return balanced
 
 
 def _sentences(modules: Iterable[ModuleText]) -> list[str]:
@@ -166,20 +166,20 @@ def _place(sentence: str, candidates: Mapping[str, int]) -> int | None:
     """
     words = sentence.split(" ")
     # one more than the others: the candidate itself
-    if not _FEWEST < len(words) <= _MOST + 1:
+    if not _MIN_WORDS < len(words) <= _MAX_WORDS + 1:
         return None
-    places = [place for place, word in enumerate(words) if word in candidates]
-    if len(places) != 1 or places[0] == 0 or not _is_prose(sentence):
+    positions = [position for position, word in enumerate(words) if word in candidates]
+    if len(positions) != 1 or positions[0] == 0 or not _is_prose(sentence):
         return None
     tokens = TOKEN.findall(sentence.lower())
-    return places[0] if sum(token in candidates for token in tokens) == 1 else None
+    return positions[0] if sum(token in candidates for token in tokens) == 1 else None
 
 
 def _gap(words: list[str], place: int, word: int, key: int) -> Gap:
-    others = [at for at in range(1, len(words) - 1) if at != place]
+    candidates = [at for at in range(1, len(words) - 1) if at != place]
     draws = stream(Purpose.DEMO_PLACES, key)
-    drawn = permuted(np.arange(PLACES - 1), len(others), draws).tolist()
-    places = sorted([place, *(others[at] for at in drawn)])
+    chosen = permuted(np.arange(PLACES - 1), len(candidates), draws).tolist()
+    places = sorted([place, *(candidates[at] for at in chosen)])
     return Gap(
         words=(*words[:place], *words[place + 1 :]),
         word=word,
@@ -216,7 +216,7 @@ Right = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class GapScores:
     """The scores of a method: of the words at the true place, of the places for the true word.
 
     Both are (gaps, 4).
@@ -258,12 +258,12 @@ class GapOutcome:
         """Return a sentence on each question: the model compared with the better baseline."""
         return [self._verdict(question) for question in QUESTIONS]
 
-    def moral(self) -> str:
+    def conclusion(self) -> str:
         """Return why word order matters here, and whether the model uses it."""
         right = self.right[MODEL][PLACE]
         low = mean_interval(right, resamples=_RESAMPLES).low
         percent = f"{100 * right.mean():.1f} %"
-        known = (
+        remark = (
             f"the model reads them in order and is right for {percent}"
             if low > 1 / PLACES
             else f"the model is right for {percent}, no better than chance: it has not learned "
@@ -272,18 +272,18 @@ class GapOutcome:
         return (
             "a package has words of its own, which a bag of words counts; here the other words "
             "of the sentence are the same at every place, so that counting them cannot tell one "
-            f"place from another; {known}"
+            f"place from another; {remark}"
         )
 
     def examples(self) -> list[tuple[str, str, str, str]]:
         """Return a row for the first gap of each outcome: sentence, word, probabilities, right."""
         by_name = {name: right[WORD] == 1 for name, right in self.right.items()}
-        model, bag, near = (by_name[name] for name in (MODEL, BAG, NEIGHBOURS))
+        model, bag, others = (by_name[name] for name in (MODEL, BAG, NEIGHBOURS))
         outcomes = (
-            ("the model alone", model & ~bag & ~near),
-            ("all three", model & bag & near),
-            ("the neighbours, not the model", near & ~model),
-            ("none", ~model & ~bag & ~near),
+            ("the model alone", model & ~bag & ~others),
+            ("all three", model & bag & others),
+            ("the neighbours, not the model", others & ~model),
+            ("none", ~model & ~bag & ~others),
         )
         return [
             self._example(int(np.argmax(chosen)), outcome)
@@ -305,17 +305,17 @@ class GapOutcome:
 
     def _verdict(self, question: str) -> str:
         model = self.right[MODEL][question]
-        rival = max((BAG, NEIGHBOURS), key=lambda name: self.right[name][question].mean())
-        other = self.right[rival][question]
+        baseline = max((BAG, NEIGHBOURS), key=lambda name: self.right[name][question].mean())
+        other = self.right[baseline][question]
         compared = paired_bootstrap(
             mean_of(model), mean_of(other), len(model), resamples=_RESAMPLES
         )
         points = 100 * compared.difference
         margin = f"({points:+z.1f} points, 95 %: {_range(compared.interval)})"
         if compared.interval.low <= 0 <= compared.interval.high:
-            return f"{question}: the model and {rival} are a draw {margin}"
+            return f"{question}: the model and {baseline} are a draw {margin}"
         word = "beats" if points > 0 else "loses to"
-        return f"{question}: the model {word} {rival} {margin}"
+        return f"{question}: the model {word} {baseline} {margin}"
 
     def _example(self, number: int, outcome: str) -> tuple[str, str, str, str]:
         gap = self.task.dev[number]
@@ -331,20 +331,22 @@ class GapOutcome:
 
 def find_missing_words(task: GapTask, model: Model, tokenizer: Tokenizer) -> GapOutcome:
     """Answer both questions of each gap with the model and with the baselines."""
-    began = time.perf_counter()
+    started = time.perf_counter()
     with progress("the missing word", None) as bar:
-        asked = _asked_rivals(task, bar)
+        scores = _baseline_scores(task, bar)
         bar.note("the model")
-        own = model_answers(task, model, tokenizer)
+        model_scores = model_answers(task, model, tokenizer)
     return GapOutcome(
         task=task,
-        right={name: each.right(task.dev) for name, each in (asked | {MODEL: own}).items()},
-        probabilities=own.words,
-        seconds=time.perf_counter() - began,
+        right={
+            name: value.right(task.dev) for name, value in (scores | {MODEL: model_scores}).items()
+        },
+        probabilities=model_scores.words,
+        seconds=time.perf_counter() - started,
     )
 
 
-def tell_missing_words(outcome: GapOutcome) -> None:
+def print_missing_words(outcome: GapOutcome) -> None:
     """Print the questions, the table, some sentences, and the conclusion."""
     task = outcome.task
     say(
@@ -356,10 +358,10 @@ def tell_missing_words(outcome: GapOutcome) -> None:
     console.print(table_of(EXAMPLE_HEADER, outcome.examples()))
     for verdict in outcome.verdicts():
         say(verdict)
-    say(outcome.moral())
+    say(outcome.conclusion())
 
 
-def model_answers(task: GapTask, model: Model, tokenizer: Tokenizer) -> Asked:
+def model_answers(task: GapTask, model: Model, tokenizer: Tokenizer) -> GapScores:
     """Return the probabilities of the model's masked-LM head."""
     pieces = [int(tokenizer.encode([word])[0][0]) for word in task.candidates]
     mask = tokenizer.vocabulary[tokenizer.mask_id]
@@ -378,10 +380,10 @@ def model_answers(task: GapTask, model: Model, tokenizer: Tokenizer) -> Asked:
     words, places = (
         np.array([getattr(gap, name) for gap in task.dev]) for name in ("word", "place")
     )
-    return Asked(words=probabilities[gaps, places], places=probabilities[gaps, :, words])
+    return GapScores(words=probabilities[gaps, places], places=probabilities[gaps, :, words])
 
 
-def bag_answers(task: GapTask) -> Asked:
+def bag_answers(task: GapTask) -> GapScores:
     """Return a linear model's probabilities of the words, given the bag of the other words."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -392,12 +394,12 @@ def bag_answers(task: GapTask) -> Asked:
         counter.transform([" ".join(gap.words) for gap in task.dev]),
         len(task.candidates),
     )
-    own = words[np.arange(len(task.dev)), [gap.word for gap in task.dev]]
+    true_word_scores = words[np.arange(len(task.dev)), [gap.word for gap in task.dev]]
     # the bag is the same at every place, and so is its probability of the word
-    return Asked(words=words, places=np.repeat(own[:, None], PLACES, axis=1))
+    return GapScores(words=words, places=np.repeat(true_word_scores[:, None], PLACES, axis=1))
 
 
-def neighbour_answers(task: GapTask) -> Asked:
+def neighbour_answers(task: GapTask) -> GapScores:
     """Return linear models' probabilities, given the tokens next to the gap or to a place."""
     words = _one_hot(
         [_sides(gap, gap.place) for gap in task.train],
@@ -405,22 +407,22 @@ def neighbour_answers(task: GapTask) -> Asked:
         [_sides(gap, gap.place) for gap in task.dev],
         len(task.candidates),
     )
-    known, asked = (
+    train_tokens, dev_tokens = (
         [_sides_of_word(gap, place) for gap in gaps for place in range(PLACES)]
         for gaps in (task.train, task.dev)
     )
     true = np.array([int(place == gap.place) for gap in task.train for place in range(PLACES)])
-    places = _one_hot(known, true, asked, 2)[:, 1]
-    return Asked(words=words, places=places.reshape(len(task.dev), PLACES))
+    places = _one_hot(train_tokens, true, dev_tokens, 2)[:, 1]
+    return GapScores(words=words, places=places.reshape(len(task.dev), PLACES))
 
 
-def _asked_rivals(task: GapTask, bar: Bar) -> dict[str, Asked]:
-    rivals: dict[str, Callable[[GapTask], Asked]] = {
+def _baseline_scores(task: GapTask, bar: Bar) -> dict[str, GapScores]:
+    baselines: dict[str, Callable[[GapTask], GapScores]] = {
         BAG: bag_answers,
         NEIGHBOURS: neighbour_answers,
     }
     results = {}
-    for name, answers in rivals.items():
+    for name, answers in baselines.items():
         bar.note(name)
         results[name] = answers(task)
     return results
@@ -428,10 +430,10 @@ def _asked_rivals(task: GapTask, bar: Bar) -> dict[str, Asked]:
 
 def _sides(gap: Gap, place: int) -> list[str]:
     """Return the tokens before and after a place, marked by their side."""
-    at = gap.places[place]
-    left = TOKEN.findall(gap.words[at - 1].lower())[-1]
-    right = TOKEN.findall(gap.words[at].lower())[0]
-    return [f"{left}<", f">{right}"]
+    position = gap.places[place]
+    before = TOKEN.findall(gap.words[position - 1].lower())[-1]
+    right = TOKEN.findall(gap.words[position].lower())[0]
+    return [f"{before}<", f">{right}"]
 
 
 def _sides_of_word(gap: Gap, place: int) -> list[str]:
@@ -440,17 +442,17 @@ def _sides_of_word(gap: Gap, place: int) -> list[str]:
 
 
 def _one_hot(
-    known: list[list[str]], truths: NDArray[np.int64], asked: list[list[str]], outputs: int
+    train: list[list[str]], truths: NDArray[np.int64], dev: list[list[str]], outputs: int
 ) -> Scores:
     from sklearn.feature_extraction.text import CountVectorizer
 
     counter = CountVectorizer(analyzer=list, dtype=np.float64)
-    return _learned(counter.fit_transform(known), truths, counter.transform(asked), outputs)
+    return _learned(counter.fit_transform(train), truths, counter.transform(dev), outputs)
 
 
-def _learned(known: Any, truths: NDArray[np.int64], asked: Any, outputs: int) -> Scores:  # noqa: ANN401
-    choosing = Choosing(folds=1, rows=_ROWS_TO_CHOOSE)
-    answers, _ = linear_answers("class", known, truths, asked, outputs, _STRENGTHS, choosing)
+def _learned(train: Any, truths: NDArray[np.int64], dev: Any, outputs: int) -> Scores:  # noqa: ANN401
+    choosing = StrengthSelection(folds=1, rows=_ROWS_TO_CHOOSE)
+    answers, _ = linear_answers("class", train, truths, dev, outputs, _STRENGTHS, choosing)
     return np.array(answers, np.float64)
 
 

@@ -23,24 +23,24 @@ from bertsmith.core.streams import Purpose, permuted, stream, uniform
 from bertsmith.engine.devices import training_precision
 from bertsmith.evaluation.metrics import confusion_matrix, mean_and_spread
 from bertsmith.network.model import Model, build_model
-from bertsmith.recipes.finetune.baselines import TFIDF, Rival
+from bertsmith.recipes.finetune.baselines import TFIDF, BaselineScores
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
-from bertsmith.recipes.finetune.tfidf import tfidf_rival
+from bertsmith.recipes.finetune.tfidf import tfidf_baseline
 from bertsmith.recipes.finetune.trial import TrialResult, run_trial
 from bertsmith.tasks.classify import CLASSIFY
-from bertsmith.tasks.task import Measured, Room
+from bertsmith.tasks.task import Measured, ReadingLimits
 from bertsmith.text.corpus.documentation import ModuleText
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import start_from
 
 CLASSES, LABELS_A_CLASS, DEV_A_CLASS, SEEDS = 8, 50, 100, 3
-LONGEST = 96
+MAX_LENGTH = 96
 SETTINGS = FinetuneSettings(epochs=12, batch_size=16, learning_rate=1e-3)
 PRETRAINED, RANDOM, BASELINE = "pre-trained here", "random weights", TFIDF
 
-_SHORTEST, _LONGEST = 80, 500
+_MIN_LENGTH, _MAX_LENGTH = 80, 500
 _DEV_SHARE = 0.5
 # an identifier: dots, underscores or digits inside, or camel case
 _IDENTIFIER = re.compile(
@@ -79,11 +79,11 @@ class TaskOutcome:
         """Return a sentence on which method is best."""
         means = {name: sum(scores) / len(scores) for name, scores in self.accuracies.items()}
         first, second = sorted(means, key=lambda name: -means[name])[:2]
-        lead = 100 * (means[first] - means[second])
+        difference = 100 * (means[first] - means[second])
         # the error of the difference of two means, from the binomial variance of the dev examples
         error = 100 * (2 * means[first] * (1 - means[first]) / len(self.task.dev)) ** 0.5
-        sure = "" if lead > 2 * error else " (within the error of so few examples: a draw)"
-        return f"{first} leads {second} by {lead:z.1f} points{sure}"
+        remark = "" if difference > 2 * error else " (within the error of so few examples: a draw)"
+        return f"{first} leads {second} by {difference:z.1f} points{remark}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain JSON values."""
@@ -102,8 +102,8 @@ def format_mean(scores: list[float]) -> str:
 
 def dev_modules(count: int) -> list[bool]:
     """Return for each module whether its text is for evaluation, in every task of the demo."""
-    drawn = uniform(stream(Purpose.DEMO_MODULES), np.arange(count))
-    return [bool(is_dev) for is_dev in drawn < _DEV_SHARE]
+    draws = uniform(stream(Purpose.DEMO_MODULES), np.arange(count))
+    return [bool(is_dev) for is_dev in draws < _DEV_SHARE]
 
 
 def make_task(modules: list[ModuleText]) -> Task:
@@ -111,16 +111,16 @@ def make_task(modules: list[ModuleText]) -> Task:
     texts: defaultdict[str, list[tuple[str, bool]]] = defaultdict(list)
     seen: set[str] = set()
     for module, is_dev in zip(modules, dev_modules(len(modules)), strict=True):
-        blank = _blanker(module)
+        blank = _name_filter(module)
         for paragraph in module.paragraphs:
             text = blank(paragraph)
-            if _SHORTEST <= len(text) <= _LONGEST and text not in seen:
+            if _MIN_LENGTH <= len(text) <= _MAX_LENGTH and text not in seen:
                 seen.add(text)
                 texts[module.package].append((text, is_dev))
     sizes = Counter({package: len(items) for package, items in texts.items()})
     labels = tuple(sorted(package for package, _ in sizes.most_common(CLASSES)))
     sides = [
-        _drawn(texts, labels, is_dev=is_dev, count=count)
+        _choose_texts(texts, labels, is_dev=is_dev, count=count)
         for is_dev, count in ((False, LABELS_A_CLASS), (True, DEV_A_CLASS))
     ]
     (train, train_classes), (dev, dev_classes) = sides
@@ -129,7 +129,7 @@ def make_task(modules: list[ModuleText]) -> Task:
     )
 
 
-def carry_out_task(task: Task, folder: Path, seed: int) -> TaskOutcome:
+def run_task(task: Task, folder: Path, seed: int) -> TaskOutcome:
     """Train the networks with three seeds each, and TF-IDF."""
 
     def pretrained(seed: int) -> Model:
@@ -143,14 +143,14 @@ def carry_out_task(task: Task, folder: Path, seed: int) -> TaskOutcome:
         dev=_rows(task.dev, task.dev_classes, task.labels),
         dev_is_cut=False,
     )
-    prepared = prepare(data, tokenizer, Room(longest=LONGEST))
+    prepared = prepare(data, tokenizer, ReadingLimits(longest=MAX_LENGTH))
     results = {
         PRETRAINED: _trained(pretrained, prepared, seed),
         RANDOM: _trained(lambda seed: build_model(config, seed=seed), prepared, seed),
     }
     accuracies = {name: [result.score for result, _ in trials] for name, trials in results.items()}
-    baseline = tfidf_rival(prepared)
-    assert isinstance(baseline, Rival)
+    baseline = tfidf_baseline(prepared)
+    assert isinstance(baseline, BaselineScores)
     best = max(results[PRETRAINED], key=lambda trial: trial[0].rank)
     true, predicted = best[1].evidence[:, :2].astype(np.int64).T
     return TaskOutcome(
@@ -179,36 +179,38 @@ def _trained(
     ]
 
 
-def tell_task(outcome: TaskOutcome, question: str, moral: str) -> None:
+def print_task(outcome: TaskOutcome, question: str, conclusion: str) -> None:
     """Print the question, the table, the verdict, and the conclusion."""
     task = outcome.task
     say(f"{question} {len(task.train)} labels; measured on {len(task.dev)} of other modules")
     console.print(table_of(("", "accuracy %", "by seed"), outcome.rows()))
-    say(f"{outcome.verdict()}; {moral}")
+    say(f"{outcome.verdict()}; {conclusion}")
 
 
-def _blanker(module: ModuleText) -> Callable[[str], str]:
+def _name_filter(module: ModuleText) -> Callable[[str], str]:
     """Return a filter that removes a package's names and whatever looks like code."""
     names = {part for part in module.module.replace("_", ".").split(".") if len(part) > 2}
-    own = re.compile(rf"(?i)\b(?:{'|'.join(map(re.escape, sorted(names)))})\w*") if names else None
+    package_names = (
+        re.compile(rf"(?i)\b(?:{'|'.join(map(re.escape, sorted(names)))})\w*") if names else None
+    )
 
     def blank(text: str) -> str:
         text = _IDENTIFIER.sub(_BLANK, text)
-        return " ".join((own.sub(_BLANK, text) if own else text).split())
+        return " ".join((package_names.sub(_BLANK, text) if package_names else text).split())
 
     return blank
 
 
-def _drawn(
+def _choose_texts(
     texts: dict[str, list[tuple[str, bool]]], labels: tuple[str, ...], *, is_dev: bool, count: int
 ) -> tuple[list[str], NDArray[np.int64]]:
     """Return at most `count` texts of each label from one side, and their class numbers."""
-    drawn: list[str] = []
+    chosen: list[str] = []
     classes: list[int] = []
     for number, label in enumerate(labels):
         matching = [text for text, side in texts[label] if side == is_dev]
         key = stream(Purpose.DEMO_TEXTS, number)
         order = permuted(np.arange(len(matching)), len(matching), key)[:count]
-        drawn += [matching[place] for place in order.tolist()]
+        chosen += [matching[index] for index in order.tolist()]
         classes += [number] * len(order)
-    return drawn, np.array(classes, np.int64)
+    return chosen, np.array(classes, np.int64)

@@ -23,7 +23,7 @@ import torch
 
 from bertsmith.batches.config import MaskingConfig, SampleConfig
 from bertsmith.core.errors import RunFolderError
-from bertsmith.core.files import is_taken, made_folder, write_json
+from bertsmith.core.files import created_folder, name_is_taken, write_json
 from bertsmith.core.log import console, progress, say, short_number, table_of
 from bertsmith.core.ownership import claimed
 from bertsmith.core.pool import process_pool
@@ -38,19 +38,19 @@ from bertsmith.recipes.demo.missing_word import (
     GapOutcome,
     find_missing_words,
     make_gap_task,
-    tell_missing_words,
+    print_missing_words,
 )
 from bertsmith.recipes.demo.missing_word import HEADER as GAP_HEADER
 from bertsmith.recipes.demo.package_task import (
     PRETRAINED,
     TaskOutcome,
-    carry_out_task,
     make_task,
-    tell_task,
+    print_task,
+    run_task,
 )
+from bertsmith.recipes.demo.search import CONCLUSION as SEARCH_MORAL
 from bertsmith.recipes.demo.search import HEADER as SEARCH_HEADER
-from bertsmith.recipes.demo.search import MORAL as SEARCH_MORAL
-from bertsmith.recipes.demo.search import SearchOutcome, make_search, search_both_ways, tell_search
+from bertsmith.recipes.demo.search import SearchOutcome, make_search, print_search, search_both_ways
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings, Size
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, start
 from bertsmith.recipes.pretrain.report import add_held_out
@@ -101,12 +101,12 @@ def demo(config: DemoConfig) -> dict[str, Any]:
     anything but an earlier demo.
     """
     require_matplotlib()
-    with made_folder(config.out.parent), claimed(config.out):
-        return _carried_out(config.minutes, config.out, config.seed)
+    with created_folder(config.out.parent), claimed(config.out):
+        return _run(config.minutes, config.out, config.seed)
 
 
-def _carried_out(minutes: float, out: Path, seed: int) -> dict[str, Any]:
-    began = time.perf_counter()
+def _run(minutes: float, out: Path, seed: int) -> dict[str, Any]:
+    started = time.perf_counter()
     _clear(out)
     modules = read_documentation()
     tokenizer = _prepare(modules, out)
@@ -114,18 +114,18 @@ def _carried_out(minutes: float, out: Path, seed: int) -> dict[str, Any]:
     say("4. fill-mask")
     console.print(table_of(HEADER, blanks))
     learned = _tasks(modules, outcome, tokenizer, seed)
-    figures = _figures(outcome, learned, out) | {"seconds": round(time.perf_counter() - began, 1)}
+    figures = _figures(outcome, learned, out) | {"seconds": round(time.perf_counter() - started, 1)}
     write_report(out / "report.html", outcome, blanks, learned, figures)
     write_json(out / MARKER, figures)
     say(f"all in {figures['seconds']:.0f} s; report: {figures['report']}")
-    asked = "echo 'open the [MASK] for reading.'"
-    say(f"try: {asked} | bertsmith predict {shell_word(figures['model'])}")
+    question = "echo 'open the [MASK] for reading.'"
+    say(f"try: {question} | bertsmith predict {shell_word(figures['model'])}")
     return figures
 
 
 def _clear(out: Path) -> None:
     """Clear the folder for a new demo, over an earlier one only."""
-    if is_taken(out):
+    if name_is_taken(out):
         if not (out / MARKER).is_file():
             raise RunFolderError(
                 "exists and is not an earlier demo", where=out, remedy="choose another --out"
@@ -149,7 +149,7 @@ def _prepare(modules: list[ModuleText], out: Path) -> Tokenizer:
                 yield document
 
         prepare_store(watched(), tokenizer, out / "store", held_out=HELD_OUT)
-    tell_corpus(modules, TokenStore(out / "store"))
+    print_corpus(modules, TokenStore(out / "store"))
     say(f"2. {describe(learned)}; {in_pieces(tokenizer, WORDS)}")
     return tokenizer
 
@@ -159,7 +159,7 @@ def _pretrain(
 ) -> tuple[PretrainOutcome, list[tuple[str, ...]]]:
     settings = replace(SETTINGS, seed=seed)
     run = resolve(out / "store", SIZE, Budget(minutes=minutes), settings)
-    before = fill(start(run, tokenizer), tokenizer)
+    fillings_before = fill(start(run, tokenizer), tokenizer)
     say("3. pre-training: masked LM and next sentence, from random weights")
     outcome = pretrain(
         PretrainConfig(
@@ -171,8 +171,8 @@ def _pretrain(
             force=True,
         )
     )
-    after = fill(outcome.model, tokenizer)
-    columns = SENTENCES, map(in_words, before), map(in_words, after)
+    fillings_after = fill(outcome.model, tokenizer)
+    columns = SENTENCES, map(in_words, fillings_before), map(in_words, fillings_after)
     return outcome, list(zip(*columns, strict=True))
 
 
@@ -183,25 +183,25 @@ def _tasks(
     folder = outcome.folder / "model"
     encoder = outcome.model.config.encoder
     # pre-training may have been left fewer, by other programs that have ended
-    most = torch.get_num_threads() if threads_are_set() else len(os.sched_getaffinity(0))
-    choice = quick_choice(encoder.hidden, encoder.feed_forward, most)
+    max_threads = torch.get_num_threads() if threads_are_set() else len(os.sched_getaffinity(0))
+    choice = quick_choice(encoder.hidden, encoder.feed_forward, max_threads)
     with threads_of_torch(choice.threads):
-        topic = carry_out_task(make_task(modules), folder, seed)
-    tell_task(
+        topic = run_task(make_task(modules), folder, seed)
+    print_task(
         topic,
         f"5. fine-tuning: which of {len(topic.task.labels)} packages is a docstring from, names "
         "blanked out?",
-        TOPIC_MORAL,
+        TOPIC_CONCLUSION,
     )
     held_out = held_out_documents(as_documents(modules), HELD_OUT)
     gaps = make_gap_task(modules, held_out, tokenizer)
     missing = find_missing_words(gaps, outcome.model, tokenizer) if gaps else None
     if missing:
-        tell_missing_words(missing)
+        print_missing_words(missing)
     else:
         say("6. the missing word: left out, too few held-out sentences have one of its words")
     search = search_both_ways(make_search(modules), outcome.model, tokenizer)
-    tell_search(search)
+    print_search(search)
     return Learned(topic=topic, missing=missing, search=search)
 
 
@@ -229,10 +229,10 @@ def read_documentation() -> list[ModuleText]:
         progress("reading documentation", len(files), "modules") as bar,
         process_pool(len(os.sched_getaffinity(0))) as pool,
     ):
-        for group, found in zip(
-            groups, [pool.submit(_texts, each) for each in groups], strict=True
+        for group, future in zip(
+            groups, [pool.submit(_texts, item) for item in groups], strict=True
         ):
-            modules += found.result()
+            modules += future.result()
             bar.advance(len(group))
     return modules
 
@@ -244,7 +244,7 @@ def as_documents(modules: list[ModuleText]) -> list[Document]:
     ]
 
 
-def tell_corpus(modules: list[ModuleText], store: TokenStore) -> None:
+def print_corpus(modules: list[ModuleText], store: TokenStore) -> None:
     """Print one line about the corpus."""
     held_out = store.held_out()
     parts = [store.index] + ([held_out.index] if held_out else [])
@@ -289,7 +289,7 @@ def _share(probability: float) -> str:
     return f"{percent:.0f} %" if percent >= 1 else f"{percent:.2f} %"
 
 
-TOPIC_MORAL = "a package has words of its own, and words are what TF-IDF counts"
+TOPIC_CONCLUSION = "a package has words of its own, and words are what TF-IDF counts"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,7 +334,8 @@ def write_report(
         "Fine-tuning: which package is a docstring from?",
         ["method", "accuracy %", "by seed"],
         topic.rows(),
-        note=f"{topic.verdict()}; {TOPIC_MORAL}. {len(topic.task.dev)} docstrings of other modules "
+        note=f"{topic.verdict()}; {TOPIC_CONCLUSION}. {len(topic.task.dev)} docstrings of other "
+        "modules "
         "than those learned from, names blanked out.",
     )
     report.confusion(
@@ -362,7 +363,8 @@ def _add_missing_words(report: Report, missing: GapOutcome) -> None:
         ["method", *GAP_HEADER[1:]],
         missing.rows(),
         note=f"Accuracy, with 95 % intervals, on {len(task.dev)} sentences of held-out documents, "
-        f"each without its only one of: {', '.join(task.candidates)}. {_sentence(missing.moral())} "
+        f"each without its only one of: {', '.join(task.candidates)}. "
+        f"{_sentence(missing.conclusion())} "
         f"{_sentence('; '.join(missing.verdicts()))}",
     )
     report.table(

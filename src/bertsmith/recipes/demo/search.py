@@ -30,7 +30,7 @@ QUERIES, TEXTS = 300, 1500
 BM25, VECTORS, BOTH = "BM25 (words)", "the model's vectors", "both ranks together"
 HEADER = ("first %", "among ten %", "mean reciprocal rank %")
 SHOWN = 3
-MORAL = (
+CONCLUSION = (
     "a few minutes teach vectors that know a little of what texts are about; the words that a line "
     "and its text have in common are the better hint"
 )
@@ -38,8 +38,8 @@ MORAL = (
 _K1, _B = 1.2, 0.75
 # of the sum of ranks (Cormack et al. 2009), and of the weight of a token (Arora et al. 2017)
 _RANK, _WEIGHT = 60, 1e-3
-_SHORTEST, _LONGEST = 60, 600
-_LEAST_WORDS = 4
+_MIN_LENGTH, _MAX_LENGTH = 60, 600
+_MIN_WORDS = 4
 _SHOWN_CHARACTERS = 100
 
 Ranks = NDArray[np.int64]
@@ -60,7 +60,7 @@ class SearchOutcome:
 
     search: Search
     ranks: dict[str, Ranks]
-    found: dict[str, list[int]]
+    top_texts: dict[str, list[int]]
     """Number of the top text for the first queries, by method."""
 
     def rows(self) -> list[tuple[str, str, str, str]]:
@@ -95,7 +95,11 @@ def make_search(modules: list[ModuleText]) -> Search:
             continue
         for line, *rest in module.docstrings:
             body = rest[0] if rest else ""
-            if _is_first_line(line) and _SHORTEST <= len(body) <= _LONGEST and not _is_code(body):
+            if (
+                _is_first_line(line)
+                and _MIN_LENGTH <= len(body) <= _MAX_LENGTH
+                and not _is_code(body)
+            ):
                 pairs.setdefault(line, body)
     # two docstrings with the same body are indistinguishable
     unique = {body: line for line, body in pairs.items()}
@@ -109,7 +113,7 @@ def make_search(modules: list[ModuleText]) -> Search:
 
 def _is_first_line(line: str) -> bool:
     words = line.split()
-    return _LEAST_WORDS <= len(words) <= 15 and line[0].isupper() and line.endswith(".")
+    return _MIN_WORDS <= len(words) <= 15 and line[0].isupper() and line.endswith(".")
 
 
 def _is_code(text: str) -> bool:
@@ -125,11 +129,11 @@ def search_both_ways(search: Search, model: Model, tokenizer: Tokenizer) -> Sear
     return SearchOutcome(
         search=search,
         ranks={name: _ranks_of_right(ranking) for name, ranking in scores.items()},
-        found={name: ranking[:SHOWN].argmax(1).tolist() for name, ranking in scores.items()},
+        top_texts={name: ranking[:SHOWN].argmax(1).tolist() for name, ranking in scores.items()},
     )
 
 
-def tell_search(outcome: SearchOutcome) -> None:
+def print_search(outcome: SearchOutcome) -> None:
     """Print how often each method is right, and what it found for a query or two."""
     search = outcome.search
     say(
@@ -140,10 +144,10 @@ def tell_search(outcome: SearchOutcome) -> None:
     for number, query in enumerate(search.queries[:SHOWN]):
         say(f"{query}")
         for name in (BM25, VECTORS):
-            chosen = outcome.found[name][number]
+            chosen = outcome.top_texts[name][number]
             mark = "right" if chosen == number else "wrong"
             say(f"  {name}, {mark}: {printable(search.texts[chosen], _SHOWN_CHARACTERS)}")
-    say(MORAL)
+    say(CONCLUSION)
 
 
 def bm25_scores(queries: Sequence[str], texts: Sequence[str]) -> Scores:
@@ -158,8 +162,8 @@ def bm25_scores(queries: Sequence[str], texts: Sequence[str]) -> Scores:
     norms = _K1 * (1 - _B + _B * lengths / lengths.mean())
     weighed = counts.copy()
     weighed.data = counts.data * (_K1 + 1) / (counts.data + norms[counts.indices])
-    asked = (counter.transform(queries) > 0).multiply(rarity)
-    scores: Scores = (asked @ weighed.T).toarray()
+    query_weights = (counter.transform(queries) > 0).multiply(rarity)
+    scores: Scores = (query_weights @ weighed.T).toarray()
     return scores
 
 
@@ -191,9 +195,9 @@ def _vectors(
     vectors = []
     for item in features(model, tokenizer, rows, config):
         # special tokens have no characters
-        own = item.vectors[item.spans[:, 1] > 0].astype(np.float64)
-        share = weights[tokenizer.encode([item.example.text])[0][: len(own)]][:, None]
-        vectors.append((own * share).sum(0) / share.sum())
+        token_vectors = item.vectors[item.spans[:, 1] > 0].astype(np.float64)
+        share = weights[tokenizer.encode([item.example.text])[0][: len(token_vectors)]][:, None]
+        vectors.append((token_vectors * share).sum(0) / share.sum())
     return np.stack(vectors)
 
 

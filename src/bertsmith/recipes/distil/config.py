@@ -57,8 +57,8 @@ class StudentConfig(Config):
     @property
     def size(self) -> tuple[int, int] | None:
         """The layers and the width, None where a folder is named or they are to be chosen."""
-        found = _SIZE.fullmatch(self.student)
-        return None if found is None else (int(found[1]), int(found[2]))
+        match = _SIZE.fullmatch(self.student)
+        return None if match is None else (int(match[1]), int(match[2]))
 
     @property
     def width(self) -> int | None:
@@ -68,10 +68,10 @@ class StudentConfig(Config):
     @property
     def speedup(self) -> float:
         """The speed of the student in times of the teacher's; `ConfigError`."""
-        found = _TIMES.fullmatch(self.target)
-        if found is None:
+        match = _TIMES.fullmatch(self.target)
+        if match is None:
             raise ConfigError(f"--target is {self.target!r}", remedy="give a number and x, as 5x")
-        return float(found[1])
+        return float(match[1])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,10 +50,10 @@ from bertsmith.recipes.distil.student import (
     take_token_table,
 )
 from bertsmith.recipes.distil.supervision import LABELS_STEP, with_targets
-from bertsmith.recipes.distil.teacher import Wanted, outputs_of
+from bertsmith.recipes.distil.teacher import TeacherOutputs, outputs_of
 from bertsmith.recipes.pretrain.config import Parent, PretrainRun, PretrainSettings, fit_config
 from bertsmith.recipes.pretrain.planning import plan_time
-from bertsmith.recipes.pretrain.preflight import check_room
+from bertsmith.recipes.pretrain.preflight import check_resources
 from bertsmith.recipes.pretrain.published import quick
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome
 from bertsmith.recipes.pretrain.report import (
@@ -105,29 +105,29 @@ def distil_general(config: DistilConfig, *, clock: Clock | None = None) -> Pretr
     Raises `UserError` children before anything is written, what `fit` raises, and `Interrupted`
     with everything saved.
     """
-    clock, place, folder = clock or Clock(), device_named(config.device), RunFolder(config.out)
+    clock, device, folder = clock or Clock(), device_named(config.device), RunFolder(config.out)
     store = TokenStore(config.data)
-    run = _resolved(config, store, place)
+    run = _resolve_run(config, store, device)
     with folder.owned():
-        known = folder.settings(KIND)
-        if known is not None:
-            _check_recipe(config, known)
-            check_start(config.out, known, run.student, run.layers, token_table=run.token_table)
+        earlier = folder.settings(KIND)
+        if earlier is not None:
+            _check_recipe(config, earlier)
+            check_start(config.out, earlier, run.student, run.layers, token_table=run.token_table)
             # another number of threads or precision would change rounding in the rest of the run
-            before, training = known.get("training", {}), run.training
-            kept = {name: before.get(name, getattr(training, name)) for name in _KEPT}
-            run = replace(run, training=replace(training, **kept))
+            earlier_training, training = earlier.get("training", {}), run.training
+            fixed = {name: earlier_training.get(name, getattr(training, name)) for name in _KEPT}
+            run = replace(run, training=replace(training, **fixed))
         seconds = verifying_seconds(run.training.budget)
         verified = verify_store(store, folder.verified(), seconds)
         if folder.claim(KIND, run):
             ended = (config.out / RESULT).exists()
             where = f"the run in {config.out}"
             say(f"{where} has ended" if ended else f"resuming {where}")
-        folder.note_verified(verified)
-        return _carry_out(run, store, folder, place, clock)
+        folder.record_verified(verified)
+        return _train_student(run, store, folder, device, clock)
 
 
-def _resolved(config: DistilConfig, store: TokenStore, place: torch.device) -> GeneralRun:
+def _resolve_run(config: DistilConfig, store: TokenStore, device: torch.device) -> GeneralRun:
     """Return the run that options define; raises `UserError` children for what cannot be."""
     (method, *others), teacher = config.method, read_config(config.teacher)
     if others:
@@ -143,15 +143,19 @@ def _resolved(config: DistilConfig, store: TokenStore, place: torch.device) -> G
         )
     encoder = student_encoder(teacher.encoder, *config.student.size, config.student)
     heads = teacher.masked_lm and not teacher.encoder.causal
-    among = METHODS if heads else tuple(each for each in METHODS if each != "distilbert")
-    if method not in among:
-        able = other_methods(method, teacher.encoder, encoder, among)
+    usable_methods = (
+        METHODS
+        if heads
+        else tuple(other_method for other_method in METHODS if other_method != "distilbert")
+    )
+    if method not in usable_methods:
+        able = other_methods(method, teacher.encoder, encoder, usable_methods)
         raise ModelFolderError(
             "has no masked-LM head, whose answers distilbert teaches",
             where=config.teacher,
             remedy=f"give {able}, or another teacher",
         )
-    check_method(method, teacher.encoder, encoder, config.teaching, among)
+    check_method(method, teacher.encoder, encoder, config.teaching, usable_methods)
     network = _recipe(config).network
     encoder = replace(
         _as_published(method, encoder),
@@ -170,7 +174,7 @@ def _resolved(config: DistilConfig, store: TokenStore, place: torch.device) -> G
         and can_take_token_table(encoder),
         method=method,
         teaching=replace(config.teaching, cache=None),
-        training=_training(config, store, encoder, place, method),
+        training=_training(config, store, encoder, device, method),
     )
 
 
@@ -198,48 +202,50 @@ def _recipe(config: DistilConfig) -> PretrainSettings:
 
     Those of `paper` are AdamW and random weights.
     """
-    own = config.general
+    options = config.general
     settings = PretrainSettings(
         optimiser=OptimiserConfig(learning_rate=5e-4), schedule=ScheduleConfig(warmup=0.05)
     )
-    if own.recipe == "quick":
+    if options.recipe == "quick":
         budget = Budget(steps=config.steps, minutes=config.minutes)
         settings = quick(config.student.student, budget)
-    wanted = {
-        "optimiser.learning_rate": own.learning_rate,
-        "optimiser.muon_learning_rate": own.muon_learning_rate,
-        "schedule.warmup": own.warmup,
+    overrides = {
+        "optimiser.learning_rate": options.learning_rate,
+        "optimiser.muon_learning_rate": options.muon_learning_rate,
+        "schedule.warmup": options.warmup,
     }
-    return settings.override(**{name: each for name, each in wanted.items() if each is not None})
+    return settings.override(
+        **{name: value for name, value in overrides.items() if value is not None}
+    )
 
 
 def _training(
     config: DistilConfig,
     store: TokenStore,
     encoder: EncoderConfig,
-    place: torch.device,
+    device: torch.device,
     method: Method,
 ) -> PretrainRun:
     """Return the training as a run of pre-training."""
-    own, recipe = config.general, _recipe(config)
-    masking = MaskingConfig(smoothing=own.smoothing if method == "distilbert" else 0.0)
+    options, recipe = config.general, _recipe(config)
+    masking = MaskingConfig(smoothing=options.smoothing if method == "distilbert" else 0.0)
     if method == "minilm":
         # text as it is: the student predicts no word
         masking = replace(masking, as_mask=0.0, as_random=0.0)
     settings = PretrainSettings(
         network=replace(recipe.network, family=encoder.family, initialisation="random"),
         samples=SampleConfig(
-            max_length=min(own.max_length, encoder.longest),
-            tokens_per_batch=own.tokens_per_batch,
+            max_length=min(options.max_length, encoder.longest),
+            tokens_per_batch=options.tokens_per_batch,
             text="within_documents",
             masking=masking,
         ),
         optimiser=recipe.optimiser,
         schedule=recipe.schedule,
-        precision=own.precision,
+        precision=options.precision,
         seed=config.settings.seed,
-        checkpoint_minutes=own.checkpoint_minutes,
-        measurements=own.measurements,
+        checkpoint_minutes=options.checkpoint_minutes,
+        measurements=options.measurements,
     )
     return PretrainRun(
         store=store.folder.resolve(),
@@ -247,8 +253,8 @@ def _training(
         model=f"{encoder.layers}/{encoder.hidden}",
         budget=Budget(steps=config.steps, minutes=config.minutes),
         threads=torch.get_num_threads(),
-        device=place.type,
-        precision=training_precision(own.precision, place),
+        device=device.type,
+        precision=training_precision(options.precision, device),
         settings=settings,
     )
 
@@ -259,23 +265,23 @@ class TeacherText:
 
     batches: PretrainingBatches
     teacher: Model
-    wanted: Wanted
+    outputs: TeacherOutputs
     names: tuple[str, ...]
 
-    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+    def next_batch(self, position: DataPosition) -> tuple[Batch, DataPosition]:
         """Return the batch at a position in the data, and the position after it."""
-        batch, after = self.batches.next_batch(place)
+        batch, after = self.batches.next_batch(position)
         return self.taught(batch), after
 
     def taught(self, batch: Batch) -> Batch:
         """Return a batch with the teacher's outputs, and a target for each term."""
         batch = batch.to(self.teacher.device)
-        given = outputs_of(self.teacher, batch, self.wanted)
-        return replace(with_targets(batch, self.names), given=given)
+        outputs = outputs_of(self.teacher, batch, self.outputs)
+        return replace(with_targets(batch, self.names), given=outputs)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Measured:
+class _TaughtObjective:
     """An objective that has the teacher run for each batch."""
 
     objective: Objective
@@ -285,8 +291,8 @@ class _Measured:
         return self.objective(model, self.text.taught(batch))
 
 
-def _carry_out(
-    run: GeneralRun, store: TokenStore, folder: RunFolder, place: torch.device, clock: Clock
+def _train_student(
+    run: GeneralRun, store: TokenStore, folder: RunFolder, device: torch.device, clock: Clock
 ) -> PretrainOutcome:
     """Train, evaluate on held-out text, save the student and the report."""
     training, settings, tokenizer = run.training, run.training.settings, store.tokenizer()
@@ -294,30 +300,32 @@ def _carry_out(
     batches = PretrainingBatches(store, tokenizer, settings.samples, settings.seed)
     goes_on = any(folder.checkpoints.glob("step-*"))
     if not goes_on:
-        check_room(training, run.student, [batches], folder.path, place).tell()
-    teacher = load_model(run.teacher.folder)[0].to(place)
+        check_resources(training, run.student, [batches], folder.path, device).print()
+    teacher = load_model(run.teacher.folder)[0].to(device)
     model = build_model(run.student, seed=settings.seed)
     if run.layers:
         take_layers(model, teacher, run.layers)
     if run.token_table:
         take_token_table(model, teacher, mask_id=tokenizer.mask_id, seed=settings.seed)
-    model.to(place)
+    model.to(device)
     taught, objective = _terms(run, teacher)
-    wanted = Wanted(
+    teacher_outputs = TeacherOutputs(
         taps=taught.taps,
         answer="masked_lm" if taught.logits else None,
         precision=training.precision,
     )
-    text = TeacherText(batches=batches, teacher=teacher, wanted=wanted, names=taught.steps[0])
-    measured = _Measured(objective=objective, text=text)
-    parameters = sum(each.numel() for each in model.parameters())
+    text = TeacherText(
+        batches=batches, teacher=teacher, outputs=teacher_outputs, names=taught.steps[0]
+    )
+    measured = _TaughtObjective(objective=objective, text=text)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
     say(
         f"{run.method}, {training.model}, {parameters / 1e6:.1f} M parameters; "
         f"{batches.sequences:,} sequences of at most {settings.samples.max_length} tokens an epoch"
     )
     plan, costs = plan_time(training, model, measured, tokenizer, store, folder, clock.startup)
     if not goes_on:
-        _tell_time(training.budget, clock.elapsed + costs.total(plan.measurements))
+        _print_time(training.budget, clock.elapsed + costs.total(plan.measurements))
     try:
         state = fit(
             replace(fit_config(training), measurements=plan.measurements),
@@ -344,21 +352,22 @@ def _carry_out(
     )
 
 
-def _tell_time(budget: Budget, spoken_for: float) -> None:
+def _print_time(budget: Budget, reserved_seconds: float) -> None:
     """Print how many seconds of a budget of minutes are left for steps.
 
-    `spoken_for` are those for all else. Raises `ConfigError` where they take all.
+    `reserved_seconds` are those for all else. Raises `ConfigError` where they take all.
     """
     if budget.minutes is None:
         return
     total = 60 * budget.minutes
     others = "checks, measurements, evaluation and saving take"
-    if total <= spoken_for:
+    if total <= reserved_seconds:
         raise ConfigError(
-            f"--minutes {budget.minutes:g} leaves no time for steps: {others} {spoken_for:.0f} s",
-            remedy=f"give --minutes {math.ceil(20 * spoken_for / 60) / 10:g} or more",
+            f"--minutes {budget.minutes:g} leaves no time for steps: {others} "
+            f"{reserved_seconds:.0f} s",
+            remedy=f"give --minutes {math.ceil(20 * reserved_seconds / 60) / 10:g} or more",
         )
-    say(f"{total - spoken_for:.0f} of {total:.0f} s are left for steps; {others} the rest")
+    say(f"{total - reserved_seconds:.0f} of {total:.0f} s are left for steps; {others} the rest")
 
 
 def _terms(run: GeneralRun, teacher: Model) -> tuple[MethodTerms, Objective]:

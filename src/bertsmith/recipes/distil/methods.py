@@ -59,10 +59,10 @@ def check_method(
     """
     refusal = _refusal(method, teacher, student)
     if refusal is not None:
-        what, remedy = refusal
+        problem, remedy = refusal
         others = other_methods(method, teacher, student, among)
         raise ConfigError(
-            what, remedy=f"give {remedy}, or {others}" if remedy else f"give {others}"
+            problem, remedy=f"give {remedy}, or {others}" if remedy else f"give {others}"
         )
     if method != "minilm":
         return

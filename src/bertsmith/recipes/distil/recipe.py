@@ -96,8 +96,9 @@ def _check_options(config: DistilConfig, *, is_store: bool) -> None:
 
 def _refuse_general(settings: GeneralSettings, instead: str) -> None:
     """Raise `ConfigError` for a setting of distillation from a store that would change nothing."""
-    for each in fields(GeneralSettings):
-        if getattr(settings, each.name) != each.default:
+    for setting in fields(GeneralSettings):
+        if getattr(settings, setting.name) != setting.default:
             raise ConfigError(
-                f"--general.{each.name.replace('_', '-')} is for {instead}", remedy="leave it out"
+                f"--general.{setting.name.replace('_', '-')} is for {instead}",
+                remedy="leave it out",
             )

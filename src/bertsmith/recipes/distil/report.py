@@ -32,7 +32,7 @@ _SMALL_GAP = 0.03
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entrant:
+class Contender:
     """A row of the comparison: a model, or something simpler without sizes and speed."""
 
     name: str
@@ -64,51 +64,51 @@ def folder_bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
 
 
-def _header(entrants: Sequence[Entrant]) -> tuple[str, ...]:
+def _header(contenders: Sequence[Contender]) -> tuple[str, ...]:
     """Return the header of the table."""
-    score = score_label(next(iter(entrants[0].scores[0])))
+    score = score_label(next(iter(contenders[0].scores[0])))
     return ("", "size", "parameters", "MB", "texts/s", "speed", "one, ms", f"{score} %")
 
 
-def _rows(entrants: Sequence[Entrant]) -> list[tuple[str, ...]]:
+def _rows(contenders: Sequence[Contender]) -> list[tuple[str, ...]]:
     """Return the rows of the table; speed also in times of the first one's, the teacher's."""
-    name, teacher = next(iter(entrants[0].scores[0])), entrants[0].speed
+    name, teacher = next(iter(contenders[0].scores[0])), contenders[0].speed
     rows: list[tuple[str, ...]] = []
-    for each in entrants:
-        speed, times = each.speed, ""
+    for contender in contenders:
+        speed, times = contender.speed, ""
         if speed is not None and teacher is not None:
             times = f"{speed.bulk / teacher.bulk:.2f} x"
         rows.append(
             (
-                each.name,
-                each.shape,
-                "" if each.parameters is None else f"{each.parameters / 1e6:.2f} M",
-                "" if each.bytes is None else f"{each.bytes / 1e6:.1f}",
+                contender.name,
+                contender.shape,
+                "" if contender.parameters is None else f"{contender.parameters / 1e6:.2f} M",
+                "" if contender.bytes is None else f"{contender.bytes / 1e6:.1f}",
                 "" if speed is None else f"{speed.bulk:,.0f}",
                 times,
                 "" if speed is None else f"{1000 * speed.single:.2f}",
-                format_mean(each.values(name)),
+                format_mean(contender.values(name)),
             )
         )
     return rows
 
 
-def show(entrants: Sequence[Entrant]) -> None:
+def show(contenders: Sequence[Contender]) -> None:
     """Print the table."""
-    console.print(table_of(_header(entrants), _rows(entrants), numbers=True, lined=False))
+    console.print(table_of(_header(contenders), _rows(contenders), numbers=True, lined=False))
 
 
 def conclusions(
-    entrants: Sequence[Entrant], methods: Sequence[str], differences: Mapping[str, Difference]
+    contenders: Sequence[Contender], methods: Sequence[str], differences: Mapping[str, Difference]
 ) -> list[str]:
     """Return what the figures say of each method, by the gap between teacher and plain student."""
-    teacher, own = entrants[0], entrants[1 : 1 + len(methods)]
+    teacher, students = contenders[0], contenders[1 : 1 + len(methods)]
     if not differences:
         return []
-    plain = entrants[1 + len(methods)]
+    plain = contenders[1 + len(methods)]
     gap, lines = teacher.mean - plain.mean, []
-    for method, each in zip(methods, own, strict=True):
-        points, difference = each.mean - plain.mean, differences[method]
+    for method, item in zip(methods, students, strict=True):
+        points, difference = item.mean - plain.mean, differences[method]
         line = (
             f"{method}: {100 * points:+z.2f} points to the plain student (95 % over dev sets of "
             f"this size: {difference.interval()})"
@@ -117,8 +117,8 @@ def conclusions(
             line += f", {100 * points / gap:.0f} % of the {100 * gap:.2f} points to the teacher"
         if not difference.certain:
             spans = difference.low <= 0 <= difference.high
-            still = f"still be luck by the stricter of two tests, p = {difference.p:.2g}"
-            line += f"; it may {'well be luck' if spans else still}"
+            remark = f"still be luck by the stricter of two tests, p = {difference.p:.2g}"
+            line += f"; it may {'well be luck' if spans else remark}"
         lines.append(line)
     if gap <= 0:
         above = f"{-100 * gap:.2f}"
@@ -144,7 +144,7 @@ def write_card(
 ) -> str:
     """Return the model card of a student."""
     scores = ", ".join(
-        f"{score_label(name)} {format_mean([each[name] for each in scored[method]])} % "
+        f"{score_label(name)} {format_mean([result[name] for result in scored[method]])} % "
         f"(teacher {percent(value)} %)"
         for name, value in teacher.items()
     )
@@ -167,7 +167,7 @@ On dev: {scores}, mean and spread over the seeds.
 
 
 def write_report(
-    path: Path, run: DistilRun, entrants: Sequence[Entrant], lines: Sequence[str]
+    path: Path, run: DistilRun, contenders: Sequence[Contender], lines: Sequence[str]
 ) -> None:
     """Write the page; without matplotlib, print why there is none."""
     try:
@@ -175,14 +175,16 @@ def write_report(
     except MissingExtra as missing:
         say(f"no report: {missing}")
         return
-    report.table("Teacher, students and baselines", _header(entrants), _rows(entrants))
+    report.table("Teacher, students and baselines", _header(contenders), _rows(contenders))
     if lines:
         report.text("What follows", lines)
-    score = next(iter(entrants[0].scores[0]))
+    score = next(iter(contenders[0].scores[0]))
     points = {
-        each.name: [(each.speed.bulk, each.mean)] for each in entrants if each.speed is not None
+        contender.name: [(contender.speed.bulk, contender.mean)]
+        for contender in contenders
+        if contender.speed is not None
     }
-    engine = entrants[0].speed.engine if entrants[0].speed is not None else ""
+    engine = contenders[0].speed.engine if contenders[0].speed is not None else ""
     report.curves(
         "Score against speed",
         points,

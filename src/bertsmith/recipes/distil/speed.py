@@ -43,12 +43,12 @@ class Speed:
     """Precision, backend and threads."""
 
 
-def asked_of(
+def sample_requests(
     prepared: Prepared, labels: tuple[str, ...]
 ) -> tuple[TaskAnswering, list[Request[Any]]]:
     """Return dev rows, from all over them, as an engine is asked for answers."""
     answering = TaskAnswering(
-        task=prepared.task, tokenizer=prepared.tokenizer, labels=labels, room=prepared.room
+        task=prepared.task, tokenizer=prepared.tokenizer, labels=labels, limits=prepared.limits
     )
     rows = prepared.data.dev[:: max(1, len(prepared.data.dev) // _TEXTS)][:_TEXTS]
     return answering, split_requests(rows, answering.encode(rows))
@@ -73,7 +73,7 @@ def measure_speeds(
     for turn in range(turns + 1):
         for name, engine in engines.items():
             seconds = _seconds(engine, answering, [requests])
-            one_by_one = _seconds(engine, answering, [[each] for each in requests[:single]])
+            one_by_one = _seconds(engine, answering, [[request] for request in requests[:single]])
             if turn:
                 bulk[name] += seconds
                 alone[name] += one_by_one
@@ -88,13 +88,13 @@ def measure_speeds(
 
 
 def _seconds(
-    engine: Engine, answering: TaskAnswering, asked: Sequence[Sequence[Request[Any]]]
+    engine: Engine, answering: TaskAnswering, request_groups: Sequence[Sequence[Request[Any]]]
 ) -> list[float]:
     predictor, seconds = engine.predictor(answering), []
-    for requests in asked:
-        before = time.perf_counter()
+    for requests in request_groups:
+        started = time.perf_counter()
         predictor.run(requests)
-        seconds.append(time.perf_counter() - before)
+        seconds.append(time.perf_counter() - started)
     return seconds
 
 
@@ -107,7 +107,7 @@ def choose_student(config: DistilConfig, teacher: Model, prepared: Prepared) -> 
     if config.student.size is not None:
         return student_encoder(encoder, *config.student.size, config.student)
     target = config.student.speedup
-    answering, requests = asked_of(prepared, teacher.config.labels)
+    answering, requests = sample_requests(prepared, teacher.config.labels)
     best = 0.0
     with progress("measuring students of several sizes", None) as bar:
         for candidate in _candidates(config, encoder):
@@ -140,14 +140,14 @@ def choose_student(config: DistilConfig, teacher: Model, prepared: Prepared) -> 
 
 def _candidates(config: DistilConfig, teacher: EncoderConfig) -> Iterator[EncoderConfig]:
     """Yield encoders smaller than the teacher's, those with the most weights first."""
-    found = []
+    candidates = []
     for share in _WIDTHS:
         width = round(share * teacher.hidden / teacher.heads) * teacher.heads
         if share < 1 and ("distilbert" in config.method or not width):
             continue
         layers = range(1, teacher.layers if share == 1 else teacher.layers + 1)
-        found += [student_encoder(teacher, number, width, config.student) for number in layers]
-    yield from sorted(found, key=layer_weights, reverse=True)
+        candidates += [student_encoder(teacher, number, width, config.student) for number in layers]
+    yield from sorted(candidates, key=layer_weights, reverse=True)
 
 
 def _fresh(teacher: Model, encoder: EncoderConfig) -> Model:

@@ -71,16 +71,19 @@ def distil_static(config: DistilConfig) -> StaticOutcome:
             remedy="give at most that",
         )
     engine = prepare_model(model, EngineConfig(precision="fp32"))
-    found = piece_vectors(engine, tokenizer)
-    vectors, kept = reduced(found, width, store.counts(tokenizer.size), tokenizer)
+    result = piece_vectors(engine, tokenizer)
+    vectors, components = principal_components(
+        result, width, store.counts(tokenizer.size), tokenizer
+    )
     card = _card(folder, width, store)
     save_static(config.out, vectors, tokenizer, card=card)
     say(
-        f"{config.out}: {tokenizer.size:,} vectors of {width}, with {100 * kept:.1f} % of the "
+        f"{config.out}: {tokenizer.size:,} vectors of {width}, with {100 * components:.1f} % of "
+        "the "
         "variance of the teacher's"
     )
     say(f"next: bertsmith embed {shell_word(config.out)} TEXTS --out vectors.npy")
-    return StaticOutcome(folder=config.out, vectors=vectors, kept=kept)
+    return StaticOutcome(folder=config.out, vectors=vectors, kept=components)
 
 
 @torch.no_grad()
@@ -90,23 +93,23 @@ def piece_vectors(engine: Prepared, tokenizer: Tokenizer) -> NDArray[np.float64]
     It is the mean over the piece and the special tokens around it.
     """
     ordinary = np.asarray(tokenizer.ordinary_ids)
-    around = [np.array([*tokenizer.begin, each, *tokenizer.end], np.int32) for each in ordinary]
-    examples = EncodedExamples.of(around, [np.zeros(len(each), np.int8) for each in around])
-    found = np.zeros((tokenizer.size, engine.model.config.encoder.hidden))
+    around = [np.array([*tokenizer.begin, item, *tokenizer.end], np.int32) for item in ordinary]
+    examples = EncodedExamples.of(around, [np.zeros(len(item), np.int8) for item in around])
+    vectors = np.zeros((tokenizer.size, engine.model.config.encoder.hidden))
     with progress("the teacher", len(ordinary), "pieces") as bar:
         for units, batch in engine.forward.batches(engine.model, examples):
             last = engine.model.encoder(batch).last.double()
-            found[ordinary[units]] = last.unflatten(0, (len(units), -1)).mean(1).numpy()
+            vectors[ordinary[units]] = last.unflatten(0, (len(units), -1)).mean(1).numpy()
             bar.advance(len(units))
-    return found
+    return vectors
 
 
-def reduced(
-    found: NDArray[np.float64], width: int, counts: NDArray[np.int64], tokenizer: Tokenizer
+def principal_components(
+    result: NDArray[np.float64], width: int, counts: NDArray[np.int64], tokenizer: Tokenizer
 ) -> tuple[Tensor, float]:
     """Return principal components of vectors, weighted by frequency, and their variance's share."""
     ordinary = np.asarray(tokenizer.ordinary_ids)
-    rows = found[ordinary]
+    rows = result[ordinary]
     centred = rows - rows.mean(0)
     values, directions = np.linalg.eigh(centred.T @ centred)
     # the largest last; a direction's sign is that of its largest entry
@@ -115,10 +118,10 @@ def reduced(
     chosen = chosen * np.sign(chosen[largest, np.arange(width)])
     shares = (counts[ordinary] + 1) / (counts[ordinary].sum() + len(ordinary))
     weights = SMOOTHING / (SMOOTHING + shares)
-    vectors = np.zeros((len(found), width))
+    vectors = np.zeros((len(result), width))
     vectors[ordinary] = (centred @ chosen) * weights[:, None]
-    kept = float(values[::-1][:width].sum() / values.sum())
-    return torch.from_numpy(vectors).float(), kept
+    explained = float(values[::-1][:width].sum() / values.sum())
+    return torch.from_numpy(vectors).float(), explained
 
 
 def _card(folder: Path, width: int, store: TokenStore) -> str:

@@ -18,7 +18,7 @@ from bertsmith.network.encoder import Embeddings
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.distil.config import StartLayers, StudentConfig
 from bertsmith.recipes.pretrain.starting import (
-    has_place_for_positions,
+    has_position_columns,
     start_from_rows,
     token_columns,
 )
@@ -92,7 +92,7 @@ def followed_layers(teacher: int, student: int) -> tuple[int, ...]:
 
 def check_start(
     run: Path,
-    known: Mapping[str, Any],
+    earlier: Mapping[str, Any],
     student: ModelConfig,
     layers: Sequence[int],
     *,
@@ -100,22 +100,22 @@ def check_start(
 ) -> None:
     """Raise `RunFolderError` if the same student of an earlier run started from other weights.
 
-    `known` are the settings of that run, in the folder `run`.
+    `earlier` are the settings of that run, in the folder `run`.
     """
-    begun, now = (
-        _described_start(known),
-        _described_start({"layers": list(layers), "token_table": token_table}),
+    begun, start = (
+        _describe_start(earlier),
+        _describe_start({"layers": list(layers), "token_table": token_table}),
     )
-    if begun == now or ModelConfig.from_dict(known["student"]) != student:
+    if begun == start or ModelConfig.from_dict(earlier["student"]) != student:
         return
     raise RunFolderError(
-        f"belongs to a run with another --start: its students began from {begun}, now from {now}",
+        f"belongs to a run with another --start: its students began from {begun}, now from {start}",
         where=run,
         remedy="choose another --out, or give the --start that run was begun with",
     )
 
 
-def _described_start(settings: Mapping[str, Any]) -> str:
+def _describe_start(settings: Mapping[str, Any]) -> str:
     """Return what the student of a run starts from."""
     if layers := settings.get("layers"):
         numbers = ", ".join(map(str, layers))
@@ -132,28 +132,32 @@ def take_layers(student: Model, teacher: Model, layers: Sequence[int]) -> None:
     is left out; a teacher's first segment, which most texts are, is added to the positions of a
     student without segments.
     """
-    state, found = student.state_dict(), teacher.state_dict()
-    blocks, own = len(teacher.encoder.blocks), len(student.encoder.blocks)
+    state, states = student.state_dict(), teacher.state_dict()
+    blocks, depths = len(teacher.encoder.blocks), len(student.encoder.blocks)
     depth, of_student = teacher.config.encoder.layers, student.config.encoder.layers
-    taken: dict[str, Tensor] = {}
+    new_state: dict[str, Tensor] = {}
     for name, value in state.items():
         source = name
         if name.startswith(_TEACHER):
             number, _, rest = name.removeprefix(_TEACHER).partition(".")
-            first_layer = int(number) * of_student // own
+            first_layer = int(number) * of_student // depths
             block = (layers[first_layer] - 1) * blocks // depth
             source = f"{_BLOCKS}.{block}.{rest}"
-        if source in found and found[source].shape == value.shape:
-            taken[name] = found[source]
+        if source in states and states[source].shape == value.shape:
+            new_state[name] = states[source]
     positions, segments = "encoder.embeddings.positions.weight", teacher.encoder.embeddings.segments
-    if student.encoder.embeddings.segments is None and segments is not None and positions in taken:
-        taken[positions] = taken[positions] + segments.weight[0]
-    student.load_state_dict(taken, strict=False)
+    if (
+        student.encoder.embeddings.segments is None
+        and segments is not None
+        and positions in new_state
+    ):
+        new_state[positions] = new_state[positions] + segments.weight[0]
+    student.load_state_dict(new_state, strict=False)
 
 
 def can_take_token_table(student: EncoderConfig) -> bool:
     """Return whether a student of another width has room for its teacher's token table."""
-    return student.embedding is not None or has_place_for_positions(student)
+    return student.embedding is not None or has_position_columns(student)
 
 
 @torch.no_grad()
@@ -170,7 +174,7 @@ def take_token_table(student: Model, teacher: Model, *, mask_id: int, seed: int)
     if student.config.encoder.embedding is not None:
         _take_tables(student.encoder.embeddings, teacher.encoder.embeddings)
         return
-    if not has_place_for_positions(student.config.encoder):
+    if not has_position_columns(student.config.encoder):
         return
     width = token_columns(student.encoder)
     table = teacher.encoder.embeddings.tokens.weight.double().cpu()
@@ -187,9 +191,9 @@ def take_token_table(student: Model, teacher: Model, *, mask_id: int, seed: int)
 
 def _take_tables(student: Embeddings, teacher: Embeddings) -> None:
     """Give a student its teacher's tables, and their norm; not what brings them to the states."""
-    found = teacher.state_dict()
-    taken = {name: each for name, each in found.items() if not name.startswith("widen.")}
-    student.load_state_dict(taken, strict=False)
+    state = teacher.state_dict()
+    tables = {name: result for name, result in state.items() if not name.startswith("widen.")}
+    student.load_state_dict(tables, strict=False)
 
 
 @dataclass(frozen=True, kw_only=True)

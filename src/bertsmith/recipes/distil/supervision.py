@@ -97,10 +97,10 @@ class TeacherSupervision(Supervision):
         steps = self.terms(0, prepared.data).steps
         return TeacherBatches(batches=batches, taught=self.taught, steps=steps)
 
-    def enter(self, place: DataPosition, progress: float) -> DataPosition:
+    def enter(self, position: DataPosition, progress: float) -> DataPosition:
         """Return the position, in the second step once the first one's share is spent."""
         second = self.method != "distilbert" and progress >= self.teaching.intermediate
-        return replace(place, phase=1) if second else place
+        return replace(position, phase=1) if second else position
 
     def target(self, prepared: Prepared) -> str:
         """Return the name of the loss that a report draws."""
@@ -115,12 +115,12 @@ class TeacherBatches:
     taught: TeacherRows
     steps: tuple[tuple[str, ...], ...]
 
-    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+    def next_batch(self, position: DataPosition) -> tuple[Batch, DataPosition]:
         """Return the batch at a position in the data, and the position after it."""
-        batch, after = self.batches.next_batch(place)
-        given = self.taught.of(self.batches.units(place))
-        batch = replace(with_targets(batch, self.steps[place.phase]), given=given)
-        return batch, replace(after, phase=place.phase)
+        batch, after = self.batches.next_batch(position)
+        outputs = self.taught.of(self.batches.units(position))
+        batch = replace(with_targets(batch, self.steps[position.phase]), given=outputs)
+        return batch, replace(after, phase=position.phase)
 
 
 def with_targets(batch: Batch, terms: tuple[str, ...]) -> Batch:

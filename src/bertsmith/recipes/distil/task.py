@@ -37,14 +37,14 @@ from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.distil.config import DistilConfig, DistilRun
 from bertsmith.recipes.distil.methods import check_method, method_terms
 from bertsmith.recipes.distil.report import (
-    Entrant,
+    Contender,
     conclusions,
     folder_bytes,
     show,
     write_card,
     write_report,
 )
-from bertsmith.recipes.distil.speed import Speed, asked_of, choose_student, measure_speeds
+from bertsmith.recipes.distil.speed import Speed, choose_student, measure_speeds, sample_requests
 from bertsmith.recipes.distil.student import (
     NewStudent,
     can_take_layers,
@@ -54,26 +54,26 @@ from bertsmith.recipes.distil.student import (
     chosen_layers,
 )
 from bertsmith.recipes.distil.supervision import TeacherSupervision, answer_of, units_of
-from bertsmith.recipes.distil.teacher import TeacherRows, Wanted
+from bertsmith.recipes.distil.teacher import TeacherOutputs, TeacherRows
 from bertsmith.recipes.distil.transfer_set import (
     check_masked_lm,
     check_replaceable,
     read_unlabelled,
     with_more_rows,
 )
-from bertsmith.recipes.finetune.baselines import Rival
+from bertsmith.recipes.finetune.baselines import BaselineScores
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import (
     Inputs,
     LabelledData,
     Prepared,
+    limits_of,
     prepare,
     read_inputs,
-    room_of,
 )
 from bertsmith.recipes.finetune.outcome import Difference, difference_of
 from bertsmith.recipes.finetune.recipe import describe, hash_of
-from bertsmith.recipes.finetune.tfidf import tfidf_rival
+from bertsmith.recipes.finetune.tfidf import tfidf_baseline
 from bertsmith.recipes.finetune.trial import (
     LABELS,
     Supervision,
@@ -81,8 +81,8 @@ from bertsmith.recipes.finetune.trial import (
     TrialResult,
     read_evidence,
 )
-from bertsmith.recipes.finetune.trials import ParallelTrials, Trials, plan_trials
-from bertsmith.recipes.finetune.workers import Workplace, trainers
+from bertsmith.recipes.finetune.trials import ParallelPlan, Trials, plan_trials
+from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
 from bertsmith.recipes.predict.evaluate import check_known
 from bertsmith.recipes.predict.rows import reading_as_trained
 from bertsmith.recipes.resources import parameters
@@ -100,7 +100,7 @@ _OUTPUTS, _RIVALS, _SPEEDS, _RESULTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class DistilOutcome:
-    """The outcome of a run on labelled examples; the first of the `entrants` is the teacher.
+    """The outcome of a run on labelled examples; the first of the `contenders` is the teacher.
 
     `differences` are those of each method to the plain student on dev; `best` is the place of the
     training whose model is kept.
@@ -109,22 +109,26 @@ class DistilOutcome:
     folder: Path
     model: Path
     data: LabelledData[Any]
-    entrants: tuple[Entrant, ...]
+    contenders: tuple[Contender, ...]
     methods: tuple[str, ...]
     differences: dict[str, Difference]
     best: str
 
     def __repr__(self) -> str:
-        name = score_label(next(iter(self.entrants[0].scores[0])))
-        scores = ", ".join(f"{each.name} {percent(each.mean)}" for each in self.entrants)
+        name = score_label(next(iter(self.contenders[0].scores[0])))
+        scores = ", ".join(
+            f"{contender.name} {percent(contender.mean)}" for contender in self.contenders
+        )
         return f"<DistilOutcome {str(self.folder)!r}: {self.data.task.name}, {name} in %: {scores}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain JSON values."""
         return {
             "task": self.data.task.name,
-            "entrants": [each.to_dict() for each in self.entrants],
-            "differences": {name: each.__dict__ for name, each in self.differences.items()},
+            "entrants": [contender.to_dict() for contender in self.contenders],
+            "differences": {
+                name: difference.__dict__ for name, difference in self.differences.items()
+            },
             "best": self.best,
             "train": len(self.data.train),
             "dev": len(self.data.dev),
@@ -139,9 +143,9 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
     written, what `fit` raises, and `WorkerDied`; after an interruption the same call resumes, and
     one with more `seeds` adds them.
     """
-    place = device_named(config.device)
+    device = device_named(config.device)
     folder = RunFolder(config.out)
-    inputs, prepared, settings = _read(config, place, folder)
+    inputs, prepared, settings = _read(config, device, folder)
     masked_lm = config.teaching.augment_with
     if masked_lm is not None:
         masked_lm = model_folder(masked_lm)
@@ -155,20 +159,22 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
             config.teaching.unlabelled, prepared.data, reading, config.data
         )
     config = replace(config, settings=settings)
-    new = _student(config, inputs, prepared, folder, place)
+    new = _student(config, inputs, prepared, folder, device)
     for method in config.method:
         check_method(method, inputs.base.config.encoder, new.config.encoder, config.teaching)
     with folder.owned():
-        how = _parallel(config, inputs.base, prepared, place, folder)
-        run = _resolved(config, prepared, new, place, how.threads)
+        plan = _plan_parallel(config, inputs.base, prepared, device, folder)
+        run = _resolve_run(config, prepared, new, device, plan.threads)
         if known := folder.settings("distil"):
             check_start(folder.path, known, new.config, new.layers, token_table=new.token_table)
-        ended = folder.claim("distil", run, growing="seeds") and (folder.path / _RESULTS).exists()
-        bad = reading.bad_rows.told()
-        for line in filter(None, (bad, *describe(prepared), "" if ended else str(how))):
+        ended = (
+            folder.claim("distil", run, extensible="seeds") and (folder.path / _RESULTS).exists()
+        )
+        bad_rows = reading.bad_rows.message()
+        for line in filter(None, (bad_rows, *describe(prepared), "" if ended else str(plan))):
             say(line)
-        workplace = Workplace(folder.path.resolve(), how.threads, False)
-        with threads_of_torch(how.threads), trainers(workplace, how.at_once) as processes:
+        worker_settings = WorkerSettings(folder.path.resolve(), plan.threads, False)
+        with threads_of_torch(plan.threads), open_trial_pool(worker_settings, plan.at_once) as pool:
             return _Distillation(
                 config=config,
                 run=run,
@@ -177,13 +183,13 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
                 unlabelled=unlabelled,
                 teacher=inputs.base.config,
                 new=new,
-                trials=Trials(folder, trainers=processes),
-                device=place,
-            ).carry_out()
+                trials=Trials(folder, pool=pool),
+                device=device,
+            ).execute()
 
 
 def _read(
-    config: DistilConfig, place: torch.device, folder: RunFolder
+    config: DistilConfig, device: torch.device, folder: RunFolder
 ) -> tuple[Inputs, Prepared, FinetuneSettings]:
     """Return teacher and examples, read, checked and encoded as the teacher reads them.
 
@@ -191,15 +197,17 @@ def _read(
     """
     trained = read_config(config.teacher).preprocessing
     reading = reading_as_trained(config.settings.reading, trained, str(config.data), labelled=True)
-    kept = (folder.settings("distil") or {}).get("settings", {}).get("precision")
-    precision = training_precision(config.settings.precision, place, kept)
+    earlier_precision = (folder.settings("distil") or {}).get("settings", {}).get("precision")
+    precision = training_precision(config.settings.precision, device, earlier_precision)
     settings = replace(config.settings, reading=reading, precision=precision)
     inputs = read_inputs(config.teacher, config.data, config.dev, config.task, settings)
     task, teacher = inputs.task, inputs.base.config
     if teacher.predicts != task.head:
-        has = f"one for {teacher.predicts}" if teacher.predicts else "none for any task"
+        head_description = (
+            f"one for {teacher.predicts}" if teacher.predicts else "none for any task"
+        )
         raise ModelFolderError(
-            f"has no head for {task.name}, but {has}",
+            f"has no head for {task.name}, but {head_description}",
             where=config.teacher,
             remedy="fine-tune it first: bertsmith finetune MODEL "
             f"{shell_word(config.data)} --out RUN",
@@ -210,27 +218,27 @@ def _read(
     if settings.max_length is None and trained is not None:
         settings = replace(settings, max_length=trained.longest)
     trainings = config.seeds * (len(config.method) + config.plain)
-    length = inputs.length(settings, trainings, place)
+    length = inputs.length(settings, trainings, device)
     settings = replace(settings, max_length=length.longest)
-    if length.told:
-        say(length.told)
-    room = room_of(task, settings, teacher.encoder.longest)
-    return inputs, prepare(data, inputs.tokenizer, room), settings
+    if length.message:
+        say(length.message)
+    limits = limits_of(task, settings, teacher.encoder.longest)
+    return inputs, prepare(data, inputs.tokenizer, limits), settings
 
 
 def _student(
     config: DistilConfig, inputs: Inputs, prepared: Prepared, folder: RunFolder, place: torch.device
 ) -> NewStudent:
     """Return the student, whose size is that of a run that goes on where it was chosen."""
-    teacher, asked = inputs.base.config, config.student
-    known = (folder.settings("distil") or {}).get("student")
+    teacher, options = inputs.base.config, config.student
+    earlier = (folder.settings("distil") or {}).get("student")
     named = None
-    if asked.size is None and asked.student != "auto":
-        named = model_folder(Path(asked.student))
+    if options.size is None and options.student != "auto":
+        named = model_folder(Path(options.student))
         check_vocabulary(named, config.teacher)
         encoder = read_config(named).encoder
-    elif asked.student == "auto" and known is not None:
-        encoder = ModelConfig.from_dict(known).encoder
+    elif options.student == "auto" and earlier is not None:
+        encoder = ModelConfig.from_dict(earlier).encoder
     else:
         encoder = choose_student(config, inputs.base, prepared)
     head = replace(
@@ -239,9 +247,9 @@ def _student(
     )
     layers: tuple[int, ...] = ()
     if named is None and can_take_layers(encoder, teacher.encoder):
-        layers = chosen_layers(teacher.encoder.layers, encoder.layers, asked.start)
+        layers = chosen_layers(teacher.encoder.layers, encoder.layers, options.start)
     token_table = (
-        named is None and not layers and asked.start != "new" and can_take_token_table(encoder)
+        named is None and not layers and options.start != "new" and can_take_token_table(encoder)
     )
     mean, spread = units_of(prepared.data)
     return NewStudent(
@@ -250,7 +258,7 @@ def _student(
     )  # fmt: skip
 
 
-def _resolved(
+def _resolve_run(
     config: DistilConfig, prepared: Prepared, new: NewStudent, device: torch.device, threads: int
 ) -> DistilRun:
     dev, unlabelled = config.dev, config.teaching.unlabelled
@@ -281,19 +289,19 @@ def _resolved(
     )
 
 
-def _parallel(
-    config: DistilConfig, base: Model, prepared: Prepared, place: torch.device, folder: RunFolder
-) -> ParallelTrials:
+def _plan_parallel(
+    config: DistilConfig, base: Model, prepared: Prepared, device: torch.device, folder: RunFolder
+) -> ParallelPlan:
     """Return how the trainings are distributed over processes, of a run that may be resumed."""
     return plan_trials(
         # a student takes less than its teacher
         base,
         prepared,
         config.settings,
-        asked=config.side_by_side,
+        requested=config.side_by_side,
         counts=[config.seeds * len(config.method), config.seeds * config.plain],
-        device=place,
-        kept=(folder.settings("distil") or {}).get("threads"),
+        device=device,
+        fixed_threads=(folder.settings("distil") or {}).get("threads"),
     )
 
 
@@ -311,38 +319,38 @@ class _Distillation:
     trials: Trials
     device: torch.device
 
-    def carry_out(self) -> DistilOutcome:
+    def execute(self) -> DistilOutcome:
         """Carry out all trainings that have no result yet, and compare."""
         try:
             results = self._train()
         except KeyboardInterrupt as stopped:
             # another kind comes before the first training
-            done = f"{stopped}, saved" if isinstance(stopped, Interrupted) else "interrupted"
-            raise Interrupted(f"{done}; the same command resumes it") from None
-        taught = {name: each for name, each in results.items() if name != PLAIN}
-        best = max(taught, key=lambda name: max(each.rank for each in taught[name]))
+            status = f"{stopped}, saved" if isinstance(stopped, Interrupted) else "interrupted"
+            raise Interrupted(f"{status}; the same command resumes it") from None
+        taught = {name: result for name, result in results.items() if name != PLAIN}
+        best = max(taught, key=lambda name: max(item.rank for item in taught[name]))
         seed = max(taught[best], key=lambda each: each.rank).seed
-        place = f"{best}/seed-{seed}"
-        rivals = self._rivals()
-        scored = {name: tuple(one.scores for one in each) for name, each in results.items()}
+        subfolder = f"{best}/seed-{seed}"
+        rivals = self._baseline_scores()
+        scored = {name: tuple(one.scores for one in result) for name, result in results.items()}
         card = write_card(self.run, best, seed, scored, rivals["teacher"])
-        self.trials.move_model(place, card)
-        entrants = self._entrants(scored, rivals)
+        self.trials.move_model(subfolder, card)
+        contenders = self._contenders(scored, rivals)
         outcome = DistilOutcome(
             folder=self.folder.path,
             model=self.folder.model,
             data=self.prepared.data,
-            entrants=entrants,
+            contenders=contenders,
             methods=tuple(taught),
             differences=self._differences(results),
-            best=place,
+            best=subfolder,
         )
         write_record(self.folder.path / _RESULTS, outcome.to_dict())
-        show(entrants)
-        lines = conclusions(outcome.entrants, outcome.methods, outcome.differences)
+        show(contenders)
+        lines = conclusions(outcome.contenders, outcome.methods, outcome.differences)
         for line in lines:
             say(line)
-        write_report(self.folder.report, self.run, entrants, lines)
+        write_report(self.folder.report, self.run, contenders, lines)
         shutil.rmtree(self.folder.path / _OUTPUTS, ignore_errors=True)
         say(f"{outcome.model} holds the student of {best}, seed {seed}, the best of them on dev")
         say(f"next: bertsmith predict {shell_word(outcome.model)} FILE")
@@ -357,9 +365,9 @@ class _Distillation:
             for method, supervision in supervisions.items()
             for number, seed in enumerate(seeds, 1)
         ]
-        found = self.trials.train(trials, keep_best=True)
+        result = self.trials.train(trials, keep_best=True)
         results = {
-            method: found[len(seeds) * number :][: len(seeds)]
+            method: result[len(seeds) * number :][: len(seeds)]
             for number, method in enumerate(supervisions)
         }
         if self.run.plain:
@@ -373,7 +381,7 @@ class _Distillation:
 
     def _trial(self, name: str, seed: int, number: int, supervision: Supervision) -> Trial:
         return Trial(
-            place=f"{name}/seed-{seed}",
+            subfolder=f"{name}/seed-{seed}",
             title=f"{name}, seed {seed} ({number} of {self.run.seeds})",
             settings=self.run.settings,
             seed=seed,
@@ -390,7 +398,7 @@ class _Distillation:
         taught = labelled * (1 + self.run.teaching.augment)
         if self.unlabelled:
             encode = prepared.task.answers.encode
-            taught += len(encode(prepared.tokenizer, self.unlabelled, prepared.room))
+            taught += len(encode(prepared.tokenizer, self.unlabelled, prepared.limits))
         return replace(settings, epochs=-(-settings.epochs * taught // labelled))
 
     def _with_more_rows(self) -> Prepared:
@@ -413,14 +421,16 @@ class _Distillation:
         """Return the supervision of each method; outputs of the teacher that are kept are made."""
         answer, config = answer_of(self.prepared.task), self.config
         encoders = self.teacher.encoder, self.new.config.encoder
-        wanted = Wanted(taps=NO_TAPS, answer=answer, precision=config.settings.chosen_precision)
+        teacher_outputs = TeacherOutputs(
+            taps=NO_TAPS, answer=answer, precision=config.settings.chosen_precision
+        )
         for method in config.method:
             terms = method_terms(method, *encoders, config.teaching, answer, seed=0)
-            wanted = wanted | replace(wanted, taps=terms.taps)
-        taught = TeacherRows(config.teacher, prepared.train, wanted, self.device)
+            teacher_outputs = teacher_outputs | replace(teacher_outputs, taps=terms.taps)
+        taught = TeacherRows(config.teacher, prepared.train, teacher_outputs, self.device)
         if not self._taught():
-            place = config.teaching.cache or self.folder.path / _OUTPUTS
-            taught = taught.keep(place.resolve(), config.teaching.cache_gigabytes)
+            cache = config.teaching.cache or self.folder.path / _OUTPUTS
+            taught = taught.keep(cache.resolve(), config.teaching.cache_gigabytes)
         return {
             method: TeacherSupervision(
                 method=method, teaching=config.teaching, teacher=encoders[0], student=encoders[1],
@@ -429,27 +439,27 @@ class _Distillation:
             for method in config.method
         }  # fmt: skip
 
-    def _rivals(self) -> dict[str, Any]:
+    def _baseline_scores(self) -> dict[str, Any]:
         """Return the scores of what is not trained here, kept from an earlier part of the run."""
         path = self.folder.path / _RIVALS
         if path.exists():
             return read_record(path)
         dropped, rival = self.new.dropped(), None
-        found: dict[str, Any] = {"teacher": self._measured(load_model(self.config.teacher)[0])}
+        scores: dict[str, Any] = {"teacher": self._measured(load_model(self.config.teacher)[0])}
         if dropped is not None:
-            found["dropped"] = self._measured(dropped)
+            scores["dropped"] = self._measured(dropped)
         if self.run.settings.baseline:
-            rival = tfidf_rival(self.prepared, self.run.settings.baseline_seconds)
-        if isinstance(rival, Rival):
-            found["tfidf"] = rival.to_dict()
+            rival = tfidf_baseline(self.prepared, self.run.settings.baseline_seconds)
+        if isinstance(rival, BaselineScores):
+            scores["tfidf"] = rival.to_dict()
         elif rival is not None:
             say(str(rival))
-        write_record(path, found)
-        return found
+        write_record(path, scores)
+        return scores
 
     def _measured(self, model: Model) -> dict[str, float]:
         predictor = task_predictor(
-            self.prepared.task, model.to(self.device), self.prepared.tokenizer, self.prepared.room
+            self.prepared.task, model.to(self.device), self.prepared.tokenizer, self.prepared.limits
         )
         measured: Measured = measure(predictor, self.prepared.data.dev, self.prepared.dev)
         return measured.scores
@@ -457,22 +467,22 @@ class _Distillation:
     def _speeds(self) -> dict[str, Speed]:
         path = self.folder.path / _SPEEDS
         if not path.exists():
-            answering, requests = asked_of(self.prepared, self.teacher.labels)
+            answering, requests = sample_requests(self.prepared, self.teacher.labels)
             teacher, student = (
                 load_model(self.config.teacher)[0],
                 build_model(self.new.config, seed=0),
             )
             models = {"teacher": teacher.to(self.device), "student": student.to(self.device)}
-            found = measure_speeds(models, answering, requests)
-            write_record(path, {name: vars(each) for name, each in found.items()})
-        return {name: Speed(**each) for name, each in read_record(path).items()}
+            speeds = measure_speeds(models, answering, requests)
+            write_record(path, {name: vars(result) for name, result in speeds.items()})
+        return {name: Speed(**value) for name, value in read_record(path).items()}
 
-    def _entrants(
+    def _contenders(
         self, scored: dict[str, tuple[dict[str, float], ...]], rivals: dict[str, Any]
-    ) -> tuple[Entrant, ...]:
+    ) -> tuple[Contender, ...]:
         speeds, encoder = self._speeds(), self.teacher.encoder
-        entrants = [
-            Entrant(
+        contenders = [
+            Contender(
                 name="teacher",
                 scores=(rivals["teacher"],),
                 shape=f"{encoder.layers}/{encoder.hidden}",
@@ -482,7 +492,7 @@ class _Distillation:
             )
         ]
         encoder = self.new.config.encoder
-        student = Entrant(
+        student = Contender(
             name="",
             scores=(),
             shape=f"{encoder.layers}/{encoder.hidden}",
@@ -491,31 +501,32 @@ class _Distillation:
             speed=speeds["student"],
         )
         names = {PLAIN: "plain, labels alone"}
-        entrants += [
+        contenders += [
             replace(student, name=names.get(name, name), scores=scores)
             for name, scores in scored.items()
         ]
         if "dropped" in rivals:
             name = "layers dropped, untrained"
-            entrants.append(replace(student, name=name, scores=(rivals["dropped"],)))
+            contenders.append(replace(student, name=name, scores=(rivals["dropped"],)))
         if "tfidf" in rivals:
             rival = rivals["tfidf"]
-            entrants.append(Entrant(name=rival["name"], scores=tuple(rival["scores"])))
-        return tuple(entrants)
+            contenders.append(Contender(name=rival["name"], scores=tuple(rival["scores"])))
+        return tuple(contenders)
 
     def _differences(self, results: dict[str, list[TrialResult]]) -> dict[str, Difference]:
         """Return how each method differs from the plain student on resampled dev rows."""
         if PLAIN not in results:
             return {}
         data = self.prepared.data
-        evidence = {name: self._evidence(name, each) for name, each in results.items()}
+        evidence = {name: self._evidence(name, result) for name, result in results.items()}
         plain = evidence.pop(PLAIN)
         return {
-            name: difference_of(data.task, data.labels, each, plain)
-            for name, each in evidence.items()
+            name: difference_of(data.task, data.labels, value, plain)
+            for name, value in evidence.items()
         }
 
     def _evidence(self, name: str, results: Sequence[TrialResult]) -> list[Evidence]:
         return [
-            read_evidence(self.trials.folder(f"{name}/seed-{each.seed}").path) for each in results
+            read_evidence(self.trials.folder(f"{name}/seed-{result.seed}").path)
+            for result in results
         ]

@@ -44,30 +44,30 @@ Outputs = dict[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class TeacherOutputs:
     """The outputs of a teacher that are read: taps of its encoder, and its answers if named."""
 
     taps: Taps
     answer: Answer | None
     precision: Precision
 
-    def __or__(self, other: Wanted) -> Wanted:
-        return Wanted(
+    def __or__(self, other: TeacherOutputs) -> TeacherOutputs:
+        return TeacherOutputs(
             taps=self.taps | other.taps,
             answer=self.answer or other.answer,
             precision=self.precision,
         )
 
 
-def outputs_of(teacher: Model, batch: Batch, wanted: Wanted) -> Outputs:
+def outputs_of(teacher: Model, batch: Batch, outputs: TeacherOutputs) -> Outputs:
     """Return what a teacher gives for a batch, by the names that terms read."""
-    with forward_only(teacher, wanted.precision):
-        encoded = teacher.encoder(batch, taps=wanted.taps)
-        found = taught_values(encoded)
-        if wanted.answer is not None:
+    with forward_only(teacher, outputs.precision):
+        encoded = teacher.encoder(batch, taps=outputs.taps)
+        result = taught_values(encoded)
+        if outputs.answer is not None:
             target = next(iter(batch.targets.values()))
-            found[LOGITS] = head_logits(wanted.answer, teacher, encoded, batch, target).float()
-    return found
+            result[LOGITS] = head_logits(outputs.answer, teacher, encoded, batch, target).float()
+    return result
 
 
 @dataclass
@@ -80,7 +80,7 @@ class TeacherRows:
     folder: Path
     """Folder of the teacher."""
     rows: EncodedExamples
-    wanted: Wanted
+    outputs: TeacherOutputs
     device: torch.device
     kept: Path | None = None
     """Folder of arrays, None where the teacher runs for each batch."""
@@ -94,7 +94,7 @@ class TeacherRows:
         """Return what the teacher gives for some units, in their order."""
         if self.kept is None:
             batch = pack_examples(self.rows, units).to(self.device)
-            return outputs_of(self._teacher(), batch, self.wanted)
+            return outputs_of(self._teacher(), batch, self.outputs)
         return {
             name: torch.from_numpy(
                 np.concatenate([array[begin[unit] : begin[unit + 1]] for unit in units.tolist()])
@@ -111,35 +111,35 @@ class TeacherRows:
     def _arrays(self) -> dict[str, tuple[NDArray[np.float32], list[int]]]:
         if not self._opened:
             assert self.kept is not None
-            counts = rows_of_units(self.rows, self.wanted.answer)
-            for name in names_of(self.wanted):
+            counts = rows_of_units(self.rows, self.outputs.answer)
+            for name in names_of(self.outputs):
                 array = np.load(self.kept / f"{name}.npy", mmap_mode="r")
                 begin = np.concatenate([[0], np.cumsum(counts["logits" if name == LOGITS else ""])])
                 self._opened[name] = array, begin.tolist()
         return self._opened
 
-    def keep(self, place: Path, most: float) -> TeacherRows:
+    def keep(self, cache: Path, max_gigabytes: float) -> TeacherRows:
         """Return the same with arrays on the disk, made now unless they are there.
 
-        Where they would take more than `most` gigabytes, the teacher goes on computing.
+        Where they would take more than `max_gigabytes` gigabytes, the teacher goes on computing.
         """
-        counts = rows_of_units(self.rows, self.wanted.answer)
+        counts = rows_of_units(self.rows, self.outputs.answer)
         need = 4 * sum(
             int(counts["logits" if name == LOGITS else ""].sum()) * width
             for name, width in self._widths().items()
         )
-        if need > most * 1e9:
-            if most:
+        if need > max_gigabytes * 1e9:
+            if max_gigabytes:
                 say(
                     f"the teacher's outputs would take {gigabytes(need)} of disk: they are "
                     "computed for every batch (--cache-gigabytes)"
                 )
             return self
-        kept = place / self._key()
-        if not (kept / "rows.json").exists():
-            place.mkdir(parents=True, exist_ok=True)
-            self._write(kept)
-        return TeacherRows(self.folder, self.rows, self.wanted, self.device, kept)
+        arrays_folder = cache / self._key()
+        if not (arrays_folder / "rows.json").exists():
+            cache.mkdir(parents=True, exist_ok=True)
+            self._write(arrays_folder)
+        return TeacherRows(self.folder, self.rows, self.outputs, self.device, arrays_folder)
 
     def _key(self) -> str:
         """Return the hash of the teacher, the rows, and what is read."""
@@ -151,7 +151,7 @@ class TeacherRows:
             *(self.rows.places or ()),
         ):
             digest.update(np.ascontiguousarray(part).tobytes())
-        digest.update(repr((names_of(self.wanted), self.wanted.precision)).encode())
+        digest.update(repr((names_of(self.outputs), self.outputs.precision)).encode())
         digest.update(f"{torch.get_num_threads()} {self.device.type}".encode())
         return digest.hexdigest()[:32]
 
@@ -159,49 +159,53 @@ class TeacherRows:
         """Return the numbers in a row of each array."""
         config = self._teacher().config
         width = config.encoder.hidden
-        return {n: config.outputs if n == LOGITS else width for n in names_of(self.wanted)}
+        return {n: config.outputs if n == LOGITS else width for n in names_of(self.outputs)}
 
-    def _write(self, kept: Path) -> None:
-        counts = rows_of_units(self.rows, self.wanted.answer)
+    def _write(self, folder: Path) -> None:
+        counts = rows_of_units(self.rows, self.outputs.answer)
         teacher, total = self._teacher(), len(self.rows)
-        shapes = _shapes(teacher.config.encoder, teacher.config.outputs, self.wanted)
-        with new_folder(kept) as fresh, progress("the teacher", total, "examples") as bar:
+        shapes = _shapes(teacher.config.encoder, teacher.config.outputs, self.outputs)
+        with new_folder(folder) as fresh, progress("the teacher", total, "examples") as bar:
             arrays, begins = {}, {}
             for name, shape in shapes.items():
-                own = counts["logits" if name == LOGITS else ""]
-                begins[name] = np.concatenate([[0], np.cumsum(own)])
+                row_counts = counts["logits" if name == LOGITS else ""]
+                begins[name] = np.concatenate([[0], np.cumsum(row_counts)])
                 arrays[name] = np.lib.format.open_memmap(
-                    fresh / f"{name}.npy", "w+", np.float32, (int(own.sum()), *shape)
+                    fresh / f"{name}.npy", "w+", np.float32, (int(row_counts.sum()), *shape)
                 )
             for units, batch in evaluation_batches(self.rows):
-                found = outputs_of(teacher, batch.to(self.device), self.wanted)
+                batch_outputs = outputs_of(teacher, batch.to(self.device), self.outputs)
                 for name, array in arrays.items():
-                    own, begin = counts["logits" if name == LOGITS else ""], begins[name]
-                    parts = found[name].float().cpu().numpy()
+                    row_counts, begin = counts["logits" if name == LOGITS else ""], begins[name]
+                    parts = batch_outputs[name].float().cpu().numpy()
                     for unit, part in zip(
-                        units.tolist(), np.split(parts, np.cumsum(own[units])[:-1]), strict=True
+                        units.tolist(),
+                        np.split(parts, np.cumsum(row_counts[units])[:-1]),
+                        strict=True,
                     ):
                         array[begin[unit] : begin[unit + 1]] = part
                 bar.advance(len(units))
             for array in arrays.values():
                 array.flush()
             write_json(
-                fresh / "rows.json", {name: list(each.shape) for name, each in arrays.items()}
+                fresh / "rows.json", {name: list(item.shape) for name, item in arrays.items()}
             )
         self._opened.clear()
 
 
-def names_of(wanted: Wanted) -> list[str]:
+def names_of(outputs: TeacherOutputs) -> list[str]:
     """Return the names of what is read of a teacher."""
-    names = [state_name(layer) for layer in sorted(wanted.taps.states)]
-    names += [vectors_name(kind, layer) for layer in sorted(wanted.taps.qkv) for kind in KINDS]
-    return names + [LOGITS] * (wanted.answer is not None)
+    names = [state_name(layer) for layer in sorted(outputs.taps.states)]
+    names += [vectors_name(kind, layer) for layer in sorted(outputs.taps.qkv) for kind in KINDS]
+    return names + [LOGITS] * (outputs.answer is not None)
 
 
-def _shapes(encoder: EncoderConfig, outputs: int, wanted: Wanted) -> dict[str, tuple[int, ...]]:
+def _shapes(
+    encoder: EncoderConfig, outputs: int, kinds: TeacherOutputs
+) -> dict[str, tuple[int, ...]]:
     """Return the shape of a row of each array."""
     shapes: dict[str, tuple[int, ...]] = {}
-    for name in names_of(wanted):
+    for name in names_of(kinds):
         if name == LOGITS:
             shapes[name] = (outputs,)
         elif name.startswith("teacher_state"):
@@ -221,5 +225,5 @@ def rows_of_units(rows: EncodedExamples, answer: Answer | None) -> dict[str, NDA
         logits = np.diff(rows.starts)
     elif answer == "tags":
         assert rows.places is not None
-        logits = np.array([len(each) for each in rows.places], np.int64)
+        logits = np.array([len(place) for place in rows.places], np.int64)
     return {"": tokens, "logits": logits}

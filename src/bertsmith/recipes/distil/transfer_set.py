@@ -37,7 +37,7 @@ from bertsmith.engine.prepared import prepare_model
 from bertsmith.network.model import Model
 from bertsmith.recipes.distil.config import TeachingConfig
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
-from bertsmith.recipes.predict.rows import asked_of_task, beside_labelled_rows, reading_of_texts
+from bertsmith.recipes.predict.rows import beside_labelled_rows, reading_of_texts, task_rows
 from bertsmith.tasks.answering import TaskAnswering, task_predictor
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.tag import TagAnswer
@@ -88,17 +88,19 @@ class Augmenter:
 
     def copies(self, rows: Sequence[Row], count: int) -> list[Row]:
         """Return the rows and `count` copies of each, with its labels or tags."""
-        began = time.perf_counter()
+        started = time.perf_counter()
         texts = sorted({text for row in rows for text in _texts_of(row)})
         words = {text: [text[0][start:end] for start, end in text[1]] for text in texts}
-        lettered = {w for each in words.values() for w in each if any(map(str.isalpha, w))}
-        near = self._near(sorted(lettered))
-        likely = self._likely(texts, words)
+        lettered = {w for word in words.values() for w in word if any(map(str.isalpha, w))}
+        similar = self._similar_words(sorted(lettered))
+        likely = self._likely_words(texts, words)
         choices = {
-            text: [likely.get((text, place)) or near.get(word, []) for place, word in enumerate(w)]
+            text: [
+                likely.get((text, place)) or similar.get(word, []) for place, word in enumerate(w)
+            ]
             for text, w in words.items()
         }
-        made = list(rows)
+        rows_and_copies = list(rows)
         for copy in range(count):
             for number, row in enumerate(rows):
                 key = stream(Purpose.AUGMENTATION, self.seed, copy, number)
@@ -106,59 +108,63 @@ class Augmenter:
                     _replaced(text, choices[text], int(key) + part)
                     for part, text in enumerate(_texts_of(row))
                 ]
-                made.append(_with_texts(row, parts))
-        what = "static vectors" if self.masked_lm is None else "masked LM and static vectors"
+                rows_and_copies.append(_with_texts(row, parts))
+        source = "static vectors" if self.masked_lm is None else "masked LM and static vectors"
         say(
-            f"augmented: {counted(len(made) - len(rows), 'copy', 'copies')} of "
-            f"{counted(len(rows), 'example')} in {time.perf_counter() - began:.1f} s, "
-            f"{len(likely):,} words masked ({what})"
+            f"augmented: {counted(len(rows_and_copies) - len(rows), 'copy', 'copies')} of "
+            f"{counted(len(rows), 'example')} in {time.perf_counter() - started:.1f} s, "
+            f"{len(likely):,} words masked ({source})"
         )
-        return made
+        return rows_and_copies
 
     @torch.no_grad()
-    def _near(self, words: Sequence[str]) -> dict[str, list[str]]:
+    def _similar_words(self, words: Sequence[str]) -> dict[str, list[str]]:
         """Return the words of one piece whose static vectors are nearest to that of each word."""
         table = F.normalize(self.teacher.encoder.embeddings.tokens.weight.detach().float())
-        whole = torch.from_numpy(whole_words(self.tokenizer))
-        pieces, found = self.tokenizer.encode(list(words)), dict[str, list[str]]()
-        held = [number for number, ids in enumerate(pieces) if len(ids)]
-        for begin in range(0, len(held), _AT_ONCE):
-            part = held[begin : begin + _AT_ONCE]
+        whole_ids = torch.from_numpy(whole_words(self.tokenizer))
+        pieces, similar = self.tokenizer.encode(list(words)), dict[str, list[str]]()
+        spelled = [number for number, ids in enumerate(pieces) if len(ids)]
+        for begin in range(0, len(spelled), _AT_ONCE):
+            part = spelled[begin : begin + _AT_ONCE]
             means = torch.stack(
                 [table[torch.from_numpy(pieces[n].astype(np.int64))].mean(0) for n in part]
             )
-            best = (means @ table[whole].T).topk(min(CANDIDATES + 1, len(whole))).indices
+            best = (means @ table[whole_ids].T).topk(min(CANDIDATES + 1, len(whole_ids))).indices
             for number, places in zip(part, best.tolist(), strict=True):
-                names = [self.tokenizer.vocabulary[int(whole[place])] for place in places]
-                found[words[number]] = _others(names, words[number])
-        return found
+                names = [self.tokenizer.vocabulary[int(whole_ids[place])] for place in places]
+                similar[words[number]] = _others(names, words[number])
+        return similar
 
-    def _likely(
+    def _likely_words(
         self, texts: Sequence[Text], words: dict[Text, list[str]]
     ) -> dict[tuple[Text, int], list[str]]:
         """Return the likeliest words in the place of each word of one piece, by text and place."""
         if self.masked_lm is None:
             return {}
         model, tokenizer = load_model(self.masked_lm)
-        asked, masked, at = self._masked(texts, words, tokenizer, model.config.encoder.longest)
+        masked_words, masked, mask_positions = self._masked(
+            texts, words, tokenizer, model.config.encoder.longest
+        )
         engine = prepare_model(model, EngineConfig())
-        examples = EncodedExamples.of(masked, [np.zeros(len(each), np.int8) for each in masked])
+        examples = EncodedExamples.of(masked, [np.zeros(len(item), np.int8) for item in masked])
         unwanted = torch.ones(tokenizer.size, dtype=torch.bool)
         unwanted[torch.from_numpy(whole_words(tokenizer))] = False
-        most = min(CANDIDATES + 1, int((~unwanted).sum()))
-        found: dict[tuple[Text, int], list[str]] = {}
+        count = min(CANDIDATES + 1, int((~unwanted).sum()))
+        candidates: dict[tuple[Text, int], list[str]] = {}
         with progress("replacing words", len(masked), "words") as bar:
             for units, batch in engine.forward.batches(engine.model, examples):
-                places = batch.starts + torch.tensor([at[unit] for unit in units.tolist()])
+                places = batch.starts + torch.tensor(
+                    [mask_positions[unit] for unit in units.tolist()]
+                )
                 hidden = engine.model.encoder(batch, at=places).last
                 logits = engine.model.masked_lm(hidden)[:, : tokenizer.size].float()
-                best = logits.masked_fill_(unwanted, -torch.inf).topk(most).indices
+                best = logits.masked_fill_(unwanted, -torch.inf).topk(count).indices
                 for unit, row in zip(units.tolist(), best.tolist(), strict=True):
-                    text, place = asked[unit]
-                    names = [tokenizer.vocabulary[each] for each in row]
-                    found[asked[unit]] = _others(names, words[text][place])
+                    text, word_index = masked_words[unit]
+                    names = [tokenizer.vocabulary[item] for item in row]
+                    candidates[masked_words[unit]] = _others(names, words[text][word_index])
                 bar.advance(len(units))
-        return found
+        return candidates
 
     def _masked(
         self,
@@ -168,29 +174,35 @@ class Augmenter:
         longest: int,
     ) -> tuple[list[tuple[Text, int]], list[NDArray[np.int32]], list[int]]:
         """Return the words that are masked, the ids of a text for each, and where the mask is."""
-        asked, masked, at = list[tuple[Text, int]](), list[NDArray[np.int32]](), list[int]()
+        masked_words, masked, mask_positions = (
+            list[tuple[Text, int]](),
+            list[NDArray[np.int32]](),
+            list[int](),
+        )
         for text in texts:
             pieces = tokenizer.encode(words[text])
             ids = np.concatenate([tokenizer.begin, *pieces, tokenizer.end]).astype(np.int32)
             if len(ids) > longest:
                 continue
-            place = len(tokenizer.begin)
-            for number, own in enumerate(pieces):
-                if len(own) == 1 and words[text][number].isalpha():
+            position = len(tokenizer.begin)
+            for number, piece_ids in enumerate(pieces):
+                if len(piece_ids) == 1 and words[text][number].isalpha():
                     hidden = ids.copy()
-                    hidden[place] = tokenizer.mask_id
-                    asked.append((text, number))
+                    hidden[position] = tokenizer.mask_id
+                    masked_words.append((text, number))
                     masked.append(hidden)
-                    at.append(place)
-                place += len(own)
-        return asked, masked, at
+                    mask_positions.append(position)
+                position += len(piece_ids)
+        return masked_words, masked, mask_positions
 
 
 def whole_words(tokenizer: Tokenizer) -> NDArray[np.int64]:
     """Return the ids of pieces that are words by themselves."""
     ordinary = np.asarray(tokenizer.ordinary_ids)
-    whole = ordinary[~tokenizer.continues[ordinary]].tolist()
-    return np.array([each for each in whole if tokenizer.vocabulary[each].isalpha()], np.int64)
+    word_starts = ordinary[~tokenizer.continues[ordinary]].tolist()
+    return np.array(
+        [item for item in word_starts if tokenizer.vocabulary[item].isalpha()], np.int64
+    )
 
 
 def _others(names: Sequence[str], word: str) -> list[str]:
@@ -219,14 +231,14 @@ def _with_texts(row: Row, texts: Sequence[Text]) -> Row:
 def _replaced(text: Text, choices: Sequence[Sequence[str]], key: int) -> Text:
     """Return a text with some of its words replaced."""
     written, spans = text
-    places = np.arange(len(spans))
+    word_indices = np.arange(len(spans))
     seed = np.uint64(key % 2**64)
-    drawn, picked = uniform(seed, 2 * places), uniform(seed, 2 * places + 1)
+    draws, picked = uniform(seed, 2 * word_indices), uniform(seed, 2 * word_indices + 1)
     parts, words, end, length = list[str](), list[tuple[int, int]](), 0, 0
-    for place, (start, stop) in enumerate(spans):
-        word, others = written[start:stop], choices[place]
-        if others and drawn[place] < REPLACED:
-            word = others[int(picked[place] * len(others))]
+    for word_index, (start, stop) in enumerate(spans):
+        word, choices_ = written[start:stop], choices[word_index]
+        if choices_ and draws[word_index] < REPLACED:
+            word = choices_[int(picked[word_index] * len(choices_))]
         begin = length + start - end
         parts += [written[end:start], word]
         words.append((begin, begin + len(word)))
@@ -260,24 +272,24 @@ def read_unlabelled(
     pairs = first.text_pair is not None if isinstance(first, Example) else None
     with beside_labelled_rows():
         reading = reading_of_texts(reading, file, labelled)
-        asked = asked_of_task(task, str(file), reading, pairs=pairs)
-        rows = [each.row for each in asked if each.row is not None]
-    reading.bad_rows.tell()
+        inputs = task_rows(task, str(file), reading, pairs=pairs)
+        rows = [request.example for request in inputs if request.example is not None]
+    reading.bad_rows.print()
     if not rows:
         raise ExampleError("holds no text", where=file, remedy="name another file")
-    kept = _without_labelled(rows, data)
+    unlabelled = _without_labelled(rows, data)
     unit = _UNITS.get(task.head, "text")
     among = "among the labelled ones"
-    if task.asked is not None:
+    if task.question_key is not None:
         among += ", or of the same text as one to measure with"
-    if not kept:
+    if not unlabelled:
         raise ExampleError(
             f"has no {unit}s that are not {among}", where=file, remedy="name another file"
         )
-    left_out = len(rows) - len(kept)
+    left_out = len(rows) - len(unlabelled)
     more = f"; {left_out:,} left out that are {among}" if left_out else ""
-    say(f"unlabelled: {counted(len(kept), unit)} of {file}{more}")
-    return kept
+    say(f"unlabelled: {counted(len(unlabelled), unit)} of {file}{more}")
+    return unlabelled
 
 
 def _without_labelled(rows: Sequence[Any], data: LabelledData[Any]) -> list[Any]:
@@ -286,9 +298,14 @@ def _without_labelled(rows: Sequence[Any], data: LabelledData[Any]) -> list[Any]
     Those that a split would keep beside one to measure with are left out as well.
     """
     identity = data.task.identity
-    asked = data.task.asked or identity
-    trained, measured = {asked(row) for row in data.train}, {identity(row) for row in data.dev}
-    return [row for row in rows if asked(row) not in trained and identity(row) not in measured]
+    question_key = data.task.question_key or identity
+    trained, measured = (
+        {question_key(row) for row in data.train},
+        {identity(row) for row in data.dev},
+    )
+    return [
+        row for row in rows if question_key(row) not in trained and identity(row) not in measured
+    ]
 
 
 def with_more_rows(
@@ -311,36 +328,36 @@ def with_more_rows(
         )
         rows = augmenter.copies(rows, teaching.augment)
     if unlabelled:
-        rows += answered(teacher.to(device), prepared, unlabelled)
-    return prepare(replace(prepared.data, train=rows), tokenizer, prepared.room)
+        rows += with_teacher_answers(teacher.to(device), prepared, unlabelled)
+    return prepare(replace(prepared.data, train=rows), tokenizer, prepared.limits)
 
 
 @torch.no_grad()
-def answered(teacher: Model, prepared: Prepared, rows: Sequence[Any]) -> list[Any]:
+def with_teacher_answers(teacher: Model, prepared: Prepared, rows: Sequence[Any]) -> list[Any]:
     """Return the rows with the teacher's answers as their labels."""
-    predictor = task_predictor(prepared.task, teacher, prepared.tokenizer, prepared.room)
+    predictor = task_predictor(prepared.task, teacher, prepared.tokenizer, prepared.limits)
     answering = predictor.answering
     assert isinstance(answering, TaskAnswering)
-    answering = replace(answering, tuned=_doubting(teacher, prepared))
-    found = []
+    answering = replace(answering, tuned=_tuned_doubt(teacher, prepared))
+    labelled = []
     with progress(
         "the teacher labels", len(rows), f"{_UNITS.get(prepared.task.head, 'text')}s"
     ) as bar:
         for row, answer in zip(rows, predictor(rows), strict=True):
-            found.append(_labelled(row, answer, answering))
+            labelled.append(_labelled(row, answer, answering))
             bar.advance(1)
-    return found
+    return labelled
 
 
-def _doubting(teacher: Model, prepared: Prepared) -> Tuned:
+def _tuned_doubt(teacher: Model, prepared: Prepared) -> Tuned:
     """Return the doubt over which a teacher of spans gives no answer.
 
     A teacher that keeps none is silent where none is likelier, if labelled questions lack answers.
     """
-    kept = teacher.config.no_answer
-    if kept is None and prepared.task.head == "span":
-        kept = None if all(row.answers for row in prepared.data.train) else 0.0
-    return Tuned(no_answer=kept)
+    threshold = teacher.config.no_answer
+    if threshold is None and prepared.task.head == "span":
+        threshold = None if all(row.answers for row in prepared.data.train) else 0.0
+    return Tuned(no_answer=threshold)
 
 
 def _labelled(row: Any, answer: Any, answering: TaskAnswering) -> Any:  # noqa: ANN401

@@ -124,13 +124,17 @@ class Described:
     def pairs(self) -> bool:
         """Return whether two texts are read together."""
         config, trained = self.config, self.config.preprocessing
-        alone = config.next_sentence and not config.masked_lm
-        return alone or config.predicts == "span" or bool(trained is not None and trained.pairs)
+        is_pair_model = config.next_sentence and not config.masked_lm
+        return (
+            is_pair_model
+            or config.predicts == "span"
+            or bool(trained is not None and trained.pairs)
+        )
 
 
-def card(about: Described, comparison: Comparison) -> str:
+def card(described: Described, comparison: Comparison) -> str:
     """Return the text of README.md."""
-    config, target = about.config, about.target
+    config, target = described.config, described.target
     lines = [
         f"# A model exported to {target}",
         "",
@@ -144,7 +148,7 @@ def card(about: Described, comparison: Comparison) -> str:
         "",
         "| output | float32 |",
         "|---|---|",
-        *(f"| {name} | {_meaning(about, name)} |" for name in about.outputs),
+        *(f"| {name} | {_meaning(described, name)} |" for name in described.outputs),
         "",
         "Batch and length are free. After writing, the file was compared with the engine on "
         f"{counted(comparison.batches, 'batch', 'batches')} of up to {comparison.longest:,} "
@@ -155,43 +159,44 @@ def card(about: Described, comparison: Comparison) -> str:
     if config.labels:
         names = ", ".join(map(markdown, config.labels))
         lines += [f"Labels, in the order of the outputs: {names}.", ""]
-    if read := _read(about):
+    if read := _read(described):
         lines += [read, ""]
-    return "\n".join([*lines, ""]) + _example(about)
+    return "\n".join([*lines, ""]) + _example(described)
 
 
-def _read(about: Described) -> str:
+def _read(described: Described) -> str:
     """Return what is read of a text, "" where that is as much as the network can."""
-    trained, limit = about.config.preprocessing, about.config.encoder.longest
-    if trained is not None and about.windowed:
+    trained, limit = described.config.preprocessing, described.config.encoder.longest
+    if trained is not None and described.windowed:
         longest = counted(trained.longest, "token")
         return f"In training, texts of more than {longest} were read in windows of this length."
-    if about.longest == limit:
+    if described.longest == limit:
         return ""
-    said = "as its sentence-transformers folder says"
+    how_much = "as its sentence-transformers folder says"
     if trained is not None:
-        said = f"as in training; of a longer text {_PARTS[trained.long]}"
-    return f"At most {counted(about.longest, 'token')} of a text are read, {said}."
+        how_much = f"as in training; of a longer text {_PARTS[trained.long]}"
+    return f"At most {counted(described.longest, 'token')} of a text are read, {how_much}."
 
 
 def int8_section(rows: Sequence[Sequence[str]], judged: str, target: Target) -> str:
     """Return what README.md says of the int8 variant, `rows` being a table with its head."""
-    how = (
+    usage = (
         "`onnx/model_quantized.onnx`, taken with `dtype: 'q8'`,"
         if target == "transformers.js"
         else "`model_quantized.onnx`, opened in the same way,"
     )
-    head, *others = (f"| {' | '.join(row)} |" for row in rows)
+    head, *rows_ = (f"| {' | '.join(row)} |" for row in rows)
     lines = [
         "",
         "## int8",
         "",
-        f"{how} is the model with int8 weights and products. Both were measured on the machine "
+        f"{usage} is the model with int8 weights and products. Both were measured on the "
+        "machine "
         f"that wrote them; {judged}:",
         "",
         head,
         f"|{'---|' * len(rows[0])}",
-        *others,
+        *rows_,
         "",
     ]
     return "\n".join(lines)
@@ -201,11 +206,11 @@ def _shape(config: ModelConfig) -> str:
     return "(batch, choices, length)" if config.predicts == "choice" else "(batch, length)"
 
 
-def _meaning(about: Described, name: str) -> str:
+def _meaning(described: Described, name: str) -> str:
     """Return the shape and the meaning of an output."""
-    config = about.config
+    config = described.config
     if name != "logits":
-        return _OUTPUTS[name].format(hidden=config.encoder.hidden, width=about.width)
+        return _OUTPUTS[name].format(hidden=config.encoder.hidden, width=described.width)
     many = f"{len(config.labels)}"
     match config.predicts:
         case "class":
@@ -225,20 +230,20 @@ def _meaning(about: Described, name: str) -> str:
     return "(batch, 2): is the next text, is a random one"
 
 
-def _example(about: Described) -> str:
+def _example(described: Described) -> str:
     """Return a few lines of code that ask the model."""
-    if about.config.predicts == "choice":
+    if described.config.predicts == "choice":
         return ""
-    in_node = about.target == "transformers.js"
-    language, code = ("js", _javascript(about)) if in_node else ("python", _python(about))
-    place = ", as a file `ask.mjs` for `node ask.mjs`" if in_node else ""
-    if in_node and (not _NAME.fullmatch(about.name) or _NOT_IN_NAME.search(about.name)):
-        place += (
+    in_node = described.target == "transformers.js"
+    language, code = ("js", _javascript(described)) if in_node else ("python", _python(described))
+    remark = ", as a file `ask.mjs` for `node ask.mjs`" if in_node else ""
+    if in_node and (not _NAME.fullmatch(described.name) or _NOT_IN_NAME.search(described.name)):
+        remark += (
             " (rename the folder first, here and in the file: the library loads names of letters, "
             "digits, `_`, single `-` and single `.`)"
         )
     lines = [
-        f"In this folder, after `{_INSTALL[about.target]}`{place}:",
+        f"In this folder, after `{_INSTALL[described.target]}`{remark}:",
         "",
         f"```{language}",
         *code,
@@ -248,33 +253,35 @@ def _example(about: Described) -> str:
     return "\n".join(lines)
 
 
-def _texts(about: Described) -> list[Any]:
+def _texts(described: Described) -> list[Any]:
     """Return two texts, or pairs of texts, as the model reads them."""
-    if about.config.predicts == "span":
+    if described.config.predicts == "span":
         return [("Who came?", "Ann came home."), ("Where is she?", "Ann, who came, is at home.")]
-    if about.pairs:
+    if described.pairs:
         return [("A text.", "The one beside it."), ("Another text.", "And a longer one beside it.")]
-    if about.config.masked_lm and not about.config.encoder.causal:
-        mask = about.tokenizer.vocabulary[about.tokenizer.mask_id]
+    if described.config.masked_lm and not described.config.encoder.causal:
+        mask = described.tokenizer.vocabulary[described.tokenizer.mask_id]
         return [f"A {mask} text.", f"Another, {mask} one."]
     return ["A text.", "Another, longer one."]
 
 
-def _python(about: Described) -> list[str]:
+def _python(described: Described) -> list[str]:
     """Return lines of Python."""
-    config, target = about.config, about.target
+    config, target = described.config, described.target
     trained = config.preprocessing
     side = ', direction="left"' if trained is not None and trained.long == "tail" else ""
     names = input_names(config)
-    text = _prompted(about, ".lower()")
-    given = "texts" if text == "text" else f"[{text} for text in texts]"
-    outputs = about.outputs
-    wanted = [SENTENCE_OUTPUT] if SENTENCE_OUTPUT in outputs else outputs
+    text = _prompted(described, ".lower()")
+    argument = "texts" if text == "text" else f"[{text} for text in texts]"
+    outputs = described.outputs
+    outputs_wanted = [SENTENCE_OUTPUT] if SENTENCE_OUTPUT in outputs else outputs
     lines = list(_OPEN[target])
     if target == "onnx":
-        lines.append(f"{_unpacked(wanted)} = session.run({_string(wanted)}, inputs)")
+        lines.append(
+            f"{_unpacked(outputs_wanted)} = session.run({_string(outputs_wanted)}, inputs)"
+        )
     elif target == "openvino":
-        lines += [f'{name} = found["{name}"]' for name in wanted]
+        lines += [f'{name} = found["{name}"]' for name in outputs_wanted]
     else:
         lines.append(f"    {_unpacked(outputs)} = model(**tensors)")
     return [
@@ -282,11 +289,11 @@ def _python(about: Described) -> list[str]:
         f"import {_MODULES[target]}",
         "from tokenizers import Tokenizer",
         "",
-        f"texts = {_string(_texts(about))}",
+        f"texts = {_string(_texts(described))}",
         'tokenizer = Tokenizer.from_file("tokenizer.json")',
-        f"tokenizer.enable_truncation({about.longest}{side})",
+        f"tokenizer.enable_truncation({described.longest}{side})",
         "tokenizer.enable_padding()",
-        f"encoded = tokenizer.encode_batch({given})",
+        f"encoded = tokenizer.encode_batch({argument})",
         "inputs = {",
         *(
             f'    "{name}": np.array([each.{_COLUMNS[name]} for each in encoded]),'
@@ -294,17 +301,17 @@ def _python(about: Described) -> list[str]:
         ),
         "}",
         *lines,
-        f"print({', '.join(wanted)})",
+        f"print({', '.join(outputs_wanted)})",
     ]
 
 
-def _prompted(about: Described, lower: str) -> str:
+def _prompted(described: Described, lower: str) -> str:
     """Return the expression of a text with its prompt, lower-cased by a method where need be."""
-    if about.sentence is None:
+    if described.sentence is None:
         return "text"
-    prompt = about.sentence.prompt(None)
+    prompt = described.sentence.prompt(None)
     text = f"({_string(prompt)} + text)" if prompt else "text"
-    return text + lower * (about.sentence.lowercase and not about.tokenizer.lowercase)
+    return text + lower * (described.sentence.lowercase and not described.tokenizer.lowercase)
 
 
 def _string(value: Any) -> str:  # noqa: ANN401
@@ -316,14 +323,14 @@ def _unpacked(names: Sequence[str]) -> str:
     return f"({names[0]},)" if len(names) == 1 else ", ".join(names)
 
 
-def _javascript(about: Described) -> list[str]:
+def _javascript(described: Described) -> list[str]:
     """Return lines for node: by a pipeline, or by the model where there is none for it."""
-    name, texts, asked = _string(about.name), _texts(about), _pipeline(about)
+    name, texts, example_texts = _string(described.name), _texts(described), _pipeline(described)
     local = ["env.allowRemoteModels = false;", "env.localModelPath = '..';"]
-    if asked is not None:
-        pipeline, given = asked
+    if example_texts is not None:
+        pipeline, argument = example_texts
         # of a tensor the numbers
-        shown = f"await ask({given})"
+        shown = f"await ask({argument})"
         shown = f"({shown}).tolist()" if pipeline == "feature-extraction" else shown
         return [
             "import { env, pipeline } from '@huggingface/transformers';",
@@ -331,11 +338,13 @@ def _javascript(about: Described) -> list[str]:
             f"const ask = await pipeline('{pipeline}', {name}, {{ dtype: 'fp32' }});",
             f"console.log({shown});",
         ]
-    wanted = [SENTENCE_OUTPUT] if SENTENCE_OUTPUT in about.outputs else about.outputs
-    text = _prompted(about, ".toLowerCase()")
-    given = "texts" if text == "text" else f"texts.map((text) => {text})"
-    options = f"padding: true, truncation: true, max_length: {about.longest}"
-    if about.pairs:
+    outputs_wanted = (
+        [SENTENCE_OUTPUT] if SENTENCE_OUTPUT in described.outputs else described.outputs
+    )
+    text = _prompted(described, ".toLowerCase()")
+    argument = "texts" if text == "text" else f"texts.map((text) => {text})"
+    options = f"padding: true, truncation: true, max_length: {described.longest}"
+    if described.pairs:
         options = f"text_pair: {_string([other for _, other in texts])}, {options}"
         texts = [text for text, _ in texts]
     return [
@@ -344,19 +353,19 @@ def _javascript(about: Described) -> list[str]:
         f"const tokenizer = await AutoTokenizer.from_pretrained({name});",
         f"const model = await AutoModel.from_pretrained({name}, {{ dtype: 'fp32' }});",
         f"const texts = {_string(texts)};",
-        f"const inputs = await tokenizer({given}, {{ {options} }});",
-        f"const {{ {', '.join(wanted)} }} = await model(inputs);",
-        f"console.log({', '.join(f'{each}.tolist()' for each in wanted)});",
+        f"const inputs = await tokenizer({argument}, {{ {options} }});",
+        f"const {{ {', '.join(outputs_wanted)} }} = await model(inputs);",
+        f"console.log({', '.join(f'{output}.tolist()' for output in outputs_wanted)});",
     ]
 
 
-def _pipeline(about: Described) -> tuple[str, str] | None:
+def _pipeline(described: Described) -> tuple[str, str] | None:
     """Return the pipeline for a model and what it is given; None where there is none."""
-    config, (text, _) = about.config, _texts(about)
+    config, (text, _) = described.config, _texts(described)
     family, predicts = config.encoder.family, config.predicts
     if predicts == "span" and (family, predicts) not in _NO_PIPELINE:
         return "question-answering", ", ".join(map(_string, text))
-    if about.pairs or about.sentence is not None or config.encoder.causal:
+    if described.pairs or described.sentence is not None or config.encoder.causal:
         return None
     if predicts in _PIPELINES and (family, predicts) not in _NO_PIPELINE:
         every = ", { top_k: null }" if predicts == "classes" else ""

@@ -22,7 +22,7 @@ from bertsmith.weights.sentence_folder import SentenceSettings
 BOUND = 1e-5
 """Largest difference from the engine's output, times the largest value where that exceeds 1."""
 # attention of an exported model takes memory by the square of the length
-_LONGEST = 2048
+_MAX_LENGTH = 2048
 # of a masked-LM head, computed at once
 _LOGITS = 2**26
 # questions have so many options each
@@ -55,17 +55,19 @@ def compare(
     longest = 0
     for batch in _batches(config, tokenizer):
         inputs = padded_inputs(batch, input_names(config), pad_id=tokenizer.pad_id, choices=choices)
-        found = runtime(inputs)
+        outputs = runtime(inputs)
         with forward_only(model, "fp32"):
             expected = engine_outputs(model, batch, sentence)
         real = inputs["attention_mask"].astype(bool)
         for name in names:
-            mine, other = found[name], expected[name].numpy()
-            if mine.shape[: real.ndim] == real.shape and len(other) == batch.tokens:
-                mine = mine[real]
-            distance = np.abs(mine.reshape(other.shape) - other).max()
+            actual, expected_output = outputs[name], expected[name].numpy()
+            if actual.shape[: real.ndim] == real.shape and len(expected_output) == batch.tokens:
+                actual = actual[real]
+            distance = np.abs(actual.reshape(expected_output.shape) - expected_output).max()
             # a NaN is no number that is larger than another
-            share = float(np.nan_to_num(distance / max(1.0, np.abs(other).max()), nan=np.inf))
+            share = float(
+                np.nan_to_num(distance / max(1.0, np.abs(expected_output).max()), nan=np.inf)
+            )
             worst = max(worst, (share, name))
         count, longest = count + 1, max(longest, *batch.lengths)
     if worst[0] > BOUND:
@@ -80,7 +82,7 @@ def compare(
 def _batches(config: ModelConfig, tokenizer: Tokenizer) -> Iterator[Batch]:
     """Yield batches of sequences as the tokenizer frames them, short ones and long ones."""
     random = np.random.default_rng(int(stream(Purpose.EXPORT_CHECK)))
-    limit, share = min(config.encoder.longest, _LONGEST), 2
+    limit, share = min(config.encoder.longest, _MAX_LENGTH), 2
     if config.masked_lm:
         limit, share = max(2, min(limit, _LOGITS // config.encoder.vocabulary)), 6
     middle = [max(2, limit // (share * parts)) for parts in (1, 2, 3, 4, 10)]
@@ -94,9 +96,9 @@ def _sequences(
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     ids, segments = [], []
     for length in lengths:
-        own = random.integers(0, tokenizer.size, length)
-        own[-1], own[0] = tokenizer.sep_id, tokenizer.cls_id
-        ids.append(own)
+        ids_ = random.integers(0, tokenizer.size, length)
+        ids_[-1], ids_[0] = tokenizer.sep_id, tokenizer.cls_id
+        ids.append(ids_)
         segments.append((np.arange(length) > length // 2).astype(np.int64))
     return ids, segments
 
@@ -118,20 +120,20 @@ def engine_outputs(
             return dict(zip(output_names(config), model.span(hidden).unbind(-1), strict=True))
     if config.replaced_tokens:
         return {"logits": model.replaced_tokens(hidden)}
-    found: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
     names = output_names(config, sentence)
     if config.masked_lm:
-        found[names[0]] = model.masked_lm(hidden)
+        outputs[names[0]] = model.masked_lm(hidden)
     if config.next_sentence:
-        found[names[-1]] = model.next_sentence(encoded, batch)
-    if found:
-        return found
-    found["last_hidden_state"] = hidden
+        outputs[names[-1]] = model.next_sentence(encoded, batch)
+    if outputs:
+        return outputs
+    outputs["last_hidden_state"] = hidden
     if sentence is not None:
         vectors = pooled(sentence.pool, hidden, batch.offsets)
         for layer in sentence.after:
             vectors = layer(vectors)
-        found["sentence_embedding"] = vectors
+        outputs["sentence_embedding"] = vectors
     elif model.pooler is not None:
-        found["pooler_output"] = model.pooled(encoded, batch)
-    return found
+        outputs["pooler_output"] = model.pooled(encoded, batch)
+    return outputs

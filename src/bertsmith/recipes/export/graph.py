@@ -70,13 +70,13 @@ class PaddedModel(nn.Module):
         self.outputs = output_names(model.config, sentence)
         encoder = model.config.encoder
         self.embeddings = PaddedEmbeddings(model.encoder.embeddings, encoder)
-        blocks: list[Block] = [each for each in model.encoder.blocks if isinstance(each, Block)]
+        blocks: list[Block] = [block for block in model.encoder.blocks if isinstance(block, Block)]
         self.blocks = nn.ModuleList(PaddedBlock(block) for block in blocks)
         self.final_norm = model.encoder.final_norm
         self.pooler = None if model.pooler is None else PaddedPooler(model.pooler)
         self.heads = model.heads
         self.sentence = None if sentence is None else SentenceVectors(sentence)
-        self.sight = Sight(encoder)
+        self.visible = VisibleTokens(encoder)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
@@ -99,11 +99,11 @@ class PaddedModel(nn.Module):
 
     def _encoded(self, hidden: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
         """Return the last hidden states, (batch, length, hidden)."""
-        layers, kinds = self.config.encoder.layers, self.sight(mask, positions)
-        each = layers // len(self.blocks)
+        layers, kinds = self.config.encoder.layers, self.visible(mask, positions)
+        layers_per_block = layers // len(self.blocks)
         for number in range(layers):
             local = bool(number % self.config.encoder.global_every)
-            hidden = self.blocks[number // each](hidden, *kinds[local])
+            hidden = self.blocks[number // layers_per_block](hidden, *kinds[local])
         return self.final_norm(hidden)  # type: ignore[no-any-return]
 
     def _heads(self, hidden: Tensor, mask: Tensor, count: Tensor) -> tuple[Tensor, ...]:
@@ -129,13 +129,13 @@ class PaddedModel(nn.Module):
         return (hidden, self._pooled(hidden, mask, count))
 
     def _of_pretraining(self, hidden: Tensor, mask: Tensor, count: Tensor) -> tuple[Tensor, ...]:
-        found: list[Tensor] = []
+        outputs: list[Tensor] = []
         if self.config.masked_lm:
             table = self.embeddings.tokens.weight
-            found.append(_masked_lm(self.heads["masked_lm"], hidden, table))
+            outputs.append(_masked_lm(self.heads["masked_lm"], hidden, table))
         if self.config.next_sentence:
-            found.append(self.heads["next_sentence"](self._pooled(hidden, mask, count)))
-        return tuple(found)
+            outputs.append(self.heads["next_sentence"](self._pooled(hidden, mask, count)))
+        return tuple(outputs)
 
     def _pooled(self, hidden: Tensor, mask: Tensor, count: Tensor) -> Tensor:
         """Return the pooler's vector of each sequence, (batch, hidden)."""
@@ -163,8 +163,10 @@ class PaddedEmbeddings(nn.Module):
         """Return vectors (batch, length, hidden)."""
         summed = self.tokens(ids)
         if self.segments is not None:
-            alone = segments is None
-            summed = summed + (self.segments.weight[0] if alone else self.segments(segments))
+            single_segment = segments is None
+            summed = summed + (
+                self.segments.weight[0] if single_segment else self.segments(segments)
+            )
         if self.positions is not None:
             table = self.positions.weight
             assert isinstance(table, Tensor)
@@ -173,7 +175,7 @@ class PaddedEmbeddings(nn.Module):
         return normed if self.widen is None else self.widen(normed)
 
 
-class Sight(nn.Module):
+class VisibleTokens(nn.Module):
     """The tokens that a token sees in each kind of layer, and the turns of rotary positions.
 
     Turns are rows of tables: the cosine of a large angle is not the same number in every runtime.
@@ -189,7 +191,7 @@ class Sight(nn.Module):
         if self.rotary:
             width = encoder.hidden // encoder.heads
             for number, theta in enumerate((encoder.theta, encoder.local_theta)[: self.kinds]):
-                cosine, sine = _turns(encoder.longest, width, theta)
+                cosine, sine = _rotation_table(encoder.longest, width, theta)
                 self.register_buffer(f"cosine{number}", cosine)
                 self.register_buffer(f"sine{number}", sine)
 
@@ -199,14 +201,14 @@ class Sight(nn.Module):
         distance = positions[:, None, :] - positions[:, :, None]
         if self.causal:
             seen = seen & (distance <= 0)[:, None]
-        kinds = [(_hidden(seen), self._turn(0, positions))]
+        kinds = [(_hidden(seen), self._rotation(0, positions))]
         if self.window is not None:
-            near = seen & (distance.abs() <= self.window // 2)[:, None]
-            kinds.append((_hidden(near), self._turn(1, positions)))
+            local = seen & (distance.abs() <= self.window // 2)[:, None]
+            kinds.append((_hidden(local), self._rotation(1, positions)))
         # without a window local layers are as wide as others
         return [kinds[0], kinds[-1]]
 
-    def _turn(self, kind: int, positions: Tensor) -> Tensor | None:
+    def _rotation(self, kind: int, positions: Tensor) -> Tensor | None:
         """Return cosines and sines, (2, batch, 1, length, head / 2)."""
         if not self.rotary:
             return None
@@ -214,7 +216,7 @@ class Sight(nn.Module):
         return torch.stack([F.embedding(positions, table)[:, None] for table in tables])
 
 
-def _turns(longest: int, width: int, theta: float) -> tuple[Tensor, Tensor]:
+def _rotation_table(longest: int, width: int, theta: float) -> tuple[Tensor, Tensor]:
     """Return the cosines and sines of `network.attention.rotary`, (longest, width / 2) each."""
     frequency = 1.0 / theta ** (torch.arange(0, width, 2).float() / width)
     angle = torch.arange(longest)[:, None].float() * frequency
@@ -267,17 +269,17 @@ class PaddedAttention(nn.Module):
     def forward(self, inputs: Tensor, unseen: Tensor, turn: Tensor | None) -> Tensor:
         """(batch, length, hidden) to (batch, length, hidden)."""
         query, key, value = (
-            each(inputs).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for each in (self.query, self.key, self.value)
+            projection(inputs).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
         )
         if turn is not None:
-            query, key = _turned(query, turn), _turned(key, turn)
+            query, key = _rotate(query, turn), _rotate(key, turn)
         scores = query @ key.transpose(2, 3) / self.scale + unseen
         attended = scores.softmax(-1) @ value
         return self.output(attended.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
-def _turned(values: Tensor, turn: Tensor) -> Tensor:
+def _rotate(values: Tensor, turn: Tensor) -> Tensor:
     """Return queries or keys, (batch, heads, length, head), turned by position."""
     first, second = values.chunk(2, -1)
     cosine, sine = turn.unbind(0)

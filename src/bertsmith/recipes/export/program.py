@@ -24,7 +24,7 @@ DATA_SUFFIX = "_data"
 OPSET = 18
 """The version of ONNX's operations that is written; onnxruntime has it since 1.14."""
 # a protocol buffer holds 2 GiB; what is not weights is small
-_LARGEST = 2**31 - 2**26
+_MAX_BYTES = 2**31 - 2**26
 
 _PACKAGES: dict[Target, tuple[tuple[str, str], ...]] = {
     "onnx": (("onnx", "export"), ("onnxscript", "export"), ("onnxruntime", "export")),
@@ -73,7 +73,7 @@ def write_onnx(program: ExportedProgram, model: PaddedModel, path: Path) -> bool
     """
     import onnx_ir
 
-    size = sum(each.numel() * each.element_size() for each in program.state_dict.values())
+    size = sum(value.numel() * value.element_size() for value in program.state_dict.values())
     with quiet():
         written = torch.onnx.export(
             program,
@@ -86,14 +86,14 @@ def write_onnx(program: ExportedProgram, model: PaddedModel, path: Path) -> bool
             verbose=False,
         )
         assert written is not None
-        _tidy(written.model)
-        beside: bool = size > _LARGEST
+        _clean_graph(written.model)
+        beside: bool = size > _MAX_BYTES
         data = f"{path.name}{DATA_SUFFIX}" if beside else None
         onnx_ir.save(written.model, path, external_data=data)
     return beside
 
 
-def _tidy(written: Any) -> None:  # noqa: ANN401
+def _clean_graph(written: Any) -> None:  # noqa: ANN401
     """Name the free axes, leave notes of the exporter out, and store matrices as they are read."""
     graph = written.graph
     axes = (
@@ -138,11 +138,11 @@ def write_openvino(onnx: Path, path: Path) -> None:
 def quiet() -> Iterator[None]:
     """Keep what the exporters say of themselves, and of packages that are not needed."""
     logger = logging.getLogger("torch.onnx")
-    before = logger.level
+    level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(before)
+        logger.setLevel(level)

@@ -84,11 +84,11 @@ class _Outputs(nn.Module):
         config = self._config
         choices = 1 if config.predicts == "choice" else None
         inputs = padded_inputs(batch, input_names(config), pad_id=self._pad_id, choices=choices)
-        found = self._runtime(inputs)
-        outputs = next(iter(found.values()))
+        result = self._runtime(inputs)
+        outputs = next(iter(result.values()))
         if config.predicts == "span":
-            outputs = np.stack(list(found.values()), -1)
-        if (vectors := found.get(SENTENCE_OUTPUT)) is not None:
+            outputs = np.stack(list(result.values()), -1)
+        if (vectors := result.get(SENTENCE_OUTPUT)) is not None:
             outputs = np.repeat(vectors, batch.lengths, axis=0)
         elif config.head in (None, "tag", "span"):
             outputs = outputs[inputs["attention_mask"].astype(bool)]
@@ -145,7 +145,7 @@ def _quantise(exact: Path, quantised: Path) -> None:
 
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    before = logging.root.level
+    level = logging.root.level
     # it advises steps that change nothing here
     logging.root.setLevel(logging.ERROR)
     try:
@@ -157,4 +157,4 @@ def _quantise(exact: Path, quantised: Path) -> None:
             extra_options={"MatMulConstBOnly": True},
         )
     finally:
-        logging.root.setLevel(before)
+        logging.root.setLevel(level)

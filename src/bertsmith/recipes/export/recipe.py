@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.files import is_taken, write_json
+from bertsmith.core.files import name_is_taken, write_json
 from bertsmith.core.log import say, short_number
 from bertsmith.core.ownership import new_folder
 from bertsmith.engine.config import FULL_PRECISION
@@ -74,7 +74,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
     `load_model` raises.
     """
     require_packages(config.to)
-    if is_taken(config.out):
+    if name_is_taken(config.out):
         raise ConfigError(f"--out is {config.out}, which exists", remedy="choose another name")
     source = Source.read(config.model)
     if reason := _no_class(source.model.config, config.to):
@@ -150,8 +150,8 @@ def _write_settings(source: Source, target: Target, folder: Path, *, longest: in
     tokenizer.save(folder, longest=longest, segments=bool(model.encoder.segments))
     ends = (tokenizer.cls_id, tokenizer.sep_id)
     settings = hub_config(model, pad_id=tokenizer.pad_id, ends=ends)
-    beside = place(folder, target)
-    if target == "transformers.js" and beside.with_name(beside.name + DATA_SUFFIX).exists():
+    model_file = place(folder, target)
+    if target == "transformers.js" and model_file.with_name(model_file.name + DATA_SUFFIX).exists():
         settings["transformers.js_config"] = {"use_external_data_format": {ONNX_FILE: True}}
     write_json(folder / CONFIG_FILE, settings)
     if source.sentence is not None:

@@ -45,7 +45,7 @@ def open_onnx(path: Path, threads: int | None = None) -> Runtime:
     if threads is not None:
         options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    names = [each.name for each in session.get_outputs()]
+    names = [output.name for output in session.get_outputs()]
 
     def run(inputs: Mapping[str, NDArray[np.int64]]) -> Arrays:
         return dict(zip(names, session.run(names, dict(inputs)), strict=True))
@@ -61,8 +61,8 @@ def _openvino(path: Path) -> Runtime:
     compiled = openvino.Core().compile_model(path, "CPU", settings)
 
     def run(inputs: Mapping[str, NDArray[np.int64]]) -> Arrays:
-        found = compiled(dict(inputs))
-        return {each.get_any_name(): np.array(found[each]) for each in compiled.outputs}
+        results = compiled(dict(inputs))
+        return {output.get_any_name(): np.array(results[output]) for output in compiled.outputs}
 
     return run
 
@@ -73,8 +73,8 @@ def _torch(path: Path, outputs: Sequence[str]) -> Runtime:
 
     def run(inputs: Mapping[str, NDArray[np.int64]]) -> Arrays:
         with torch.no_grad():
-            found = module(**{name: torch.from_numpy(each) for name, each in inputs.items()})
-        return {name: each.numpy() for name, each in zip(outputs, found, strict=True)}
+            results = module(**{name: torch.from_numpy(item) for name, item in inputs.items()})
+        return {name: result.numpy() for name, result in zip(outputs, results, strict=True)}
 
     return run
 
@@ -88,15 +88,15 @@ def padded_inputs(
     """
     lengths = np.array(batch.lengths)
     mask = np.arange(lengths.max()) < lengths[:, None]
-    found: dict[str, NDArray[np.int64]] = {}
+    padded: dict[str, NDArray[np.int64]] = {}
     for name, values, empty in (
         ("input_ids", batch.ids.numpy(), pad_id),
         ("attention_mask", 1, 0),
         ("token_type_ids", batch.segments.numpy(), 0),
     ):
         if name in names:
-            found[name] = np.full(mask.shape, empty, np.int64)
-            found[name][mask] = values
+            padded[name] = np.full(mask.shape, empty, np.int64)
+            padded[name][mask] = values
     if choices is None:
-        return found
-    return {name: each.reshape(-1, choices, mask.shape[1]) for name, each in found.items()}
+        return padded
+    return {name: result.reshape(-1, choices, mask.shape[1]) for name, result in padded.items()}

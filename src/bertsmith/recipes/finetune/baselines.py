@@ -32,7 +32,7 @@ TFIDF_NUMBERS = f"{TF_IDF} + ridge regression"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rival:
+class BaselineScores:
     """A baseline's scores on dev, one set per seed, and its training time in seconds.
 
     `simpler` is true if no network has to be trained; `detail` is a remark for the report;
@@ -68,33 +68,33 @@ class Rival:
 
     def to_file(self) -> dict[str, Any]:
         """Return plain JSON values, with the evidences."""
-        return self.to_dict() | {"evidences": [each.tolist() for each in self.evidences]}
+        return self.to_dict() | {"evidences": [evidence.tolist() for evidence in self.evidences]}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Rival:
+    def from_dict(cls, data: dict[str, Any]) -> BaselineScores:
         """Return the baseline from the values of `to_file`."""
-        evidences = tuple(np.array(each, np.float64) for each in data["evidences"])
+        evidences = tuple(np.array(item, np.float64) for item in data["evidences"])
         shares = tuple(data.get("shares", ()))
         return cls(
             **data | {"scores": tuple(data["scores"]), "evidences": evidences, "shares": shares}
         )
 
 
-def measured_rival(
+def measured_baseline(
     name: str,
     prepared: Prepared,
     answers: Sequence[Any],
-    began: float,
+    started: float,
     detail: str,
     shares: tuple[float, ...] = (),
-) -> Rival:
+) -> BaselineScores:
     """Return a simpler baseline, begun at a time of `perf_counter`, by its answers to dev rows."""
     data = prepared.data
     measured = score_answers(prepared.task, data.dev, answers, data.labels)
-    return Rival(
+    return BaselineScores(
         name=name,
         scores=(measured.scores,),
-        seconds=time.perf_counter() - began,
+        seconds=time.perf_counter() - started,
         simpler=True,
         detail=detail,
         evidences=(measured.evidence,),
@@ -103,7 +103,7 @@ def measured_rival(
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeftOut:
+class SkippedBaseline:
     """A baseline that was not tried, and why."""
 
     name: str
@@ -118,7 +118,7 @@ _FOLDS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choosing:
+class StrengthSelection:
     """The cross-validation that chooses the regularisation strength."""
 
     folds: int = _FOLDS
@@ -132,35 +132,35 @@ Truths = NDArray[Any]
 
 def linear_answers(
     predicts: str,
-    known: Any,  # noqa: ANN401
+    train: Any,  # noqa: ANN401
     truths: Truths,
-    asked: Any,  # noqa: ANN401
+    dev: Any,  # noqa: ANN401
     outputs: int,
     strengths: Sequence[float] = STRENGTHS,
-    choosing: Choosing = Choosing(),
+    selection: StrengthSelection = StrengthSelection(),
 ) -> tuple[list[Any], float]:
-    """Return answers for the rows of `asked`, learned from `known`, and the chosen strength.
+    """Return answers for the rows of `dev`, learned from `train`, and the chosen strength.
 
     Features are matrices (rows, features), sparse or not. `truths` are class numbers (rows,) for
     "class", 0 or 1 (rows, outputs) for "classes", and numbers (rows,) for "number"; the answers are
     probabilities (outputs,), the same, and numbers. The regularisation strength (C of logistic
-    regression, the inverse of ridge regression's alpha) is chosen by cross-validation on `known`
-    alone, threefold unless `choosing` says otherwise.
+    regression, the inverse of ridge regression's alpha) is chosen by cross-validation on `train`
+    alone, threefold unless `selection` says otherwise.
     """
     fit = {"class": _classes, "classes": _labels, "number": _numbers}[predicts]
     kinds = truths if predicts == "class" else np.zeros(len(truths), np.int64)
     fold = _folds(kinds)
     rows = np.arange(len(truths))
-    if choosing.rows is not None and choosing.rows < len(truths):
+    if selection.rows is not None and selection.rows < len(truths):
         random = np.random.default_rng(int(stream(Purpose.FOLD_ROWS)))
-        rows = np.sort(random.permutation(len(truths))[: choosing.rows])
-    features, targets, fold = known[rows], truths[rows], fold[rows]
-    fold[fold >= choosing.folds] = -1
+        rows = np.sort(random.permutation(len(truths))[: selection.rows])
+    features, targets, fold = train[rows], truths[rows], fold[rows]
+    fold[fold >= selection.folds] = -1
     scores = [
         _cross_validated(fit, predicts, features, targets, fold, s, outputs) for s in strengths
     ]
     strength = strengths[int(np.argmax(scores))]
-    return list(fit(known, truths, strength, outputs)(asked)), strength
+    return list(fit(train, truths, strength, outputs)(dev)), strength
 
 
 Predict = Callable[[Any], NDArray[np.float64]]
@@ -169,13 +169,13 @@ Predict = Callable[[Any], NDArray[np.float64]]
 def _classes(features: Any, truths: Truths, strength: float, outputs: int) -> Predict:  # noqa: ANN401
     kinds = np.unique(truths)
     if len(kinds) == 1:
-        return lambda asked: np.tile(np.eye(outputs)[kinds], (asked.shape[0], 1))
+        return lambda features_: np.tile(np.eye(outputs)[kinds], (features_.shape[0], 1))
     model = _logistic(features, truths, strength)
 
-    def probabilities(asked: Any) -> NDArray[np.float64]:  # noqa: ANN401
+    def probabilities(features: Any) -> NDArray[np.float64]:  # noqa: ANN401
         # classes absent from the training rows keep probability 0
-        result = np.zeros((asked.shape[0], outputs))
-        result[:, model.classes_] = model.predict_proba(asked)
+        result = np.zeros((features.shape[0], outputs))
+        result[:, model.classes_] = model.predict_proba(features)
         return result
 
     return probabilities
@@ -189,11 +189,11 @@ def _labels(features: Any, truths: Truths, strength: float, outputs: int) -> Pre
         for number in range(outputs)
     ]
 
-    def probabilities(asked: Any) -> NDArray[np.float64]:  # noqa: ANN401
+    def probabilities(features: Any) -> NDArray[np.float64]:  # noqa: ANN401
         columns = [
-            np.full(asked.shape[0], float(truths[0, number]))
+            np.full(features.shape[0], float(truths[0, number]))
             if model is None
-            else model.predict_proba(asked)[:, 1]
+            else model.predict_proba(features)[:, 1]
             for number, model in enumerate(models)
         ]
         return np.stack(columns, 1)
@@ -205,7 +205,7 @@ def _numbers(features: Any, truths: Truths, strength: float, outputs: int) -> Pr
     from sklearn.linear_model import Ridge
 
     model = Ridge(alpha=1 / strength).fit(features, truths)
-    return lambda asked: np.asarray(model.predict(asked), np.float64)
+    return lambda dev_features: np.asarray(model.predict(dev_features), np.float64)
 
 
 def _logistic(features: Any, classes: Truths, strength: float) -> Any:  # noqa: ANN401
@@ -236,123 +236,125 @@ def _cross_validated(
     outputs: int,
 ) -> float:
     """Return the cross-validated score, summed over the rows."""
-    good = 0.0
-    for number in range(_FOLDS):
-        kept, asked = fold != number, fold == number
-        if not asked.any() or (predicts == "class" and len(np.unique(truths[kept])) < 2):
+    score = 0.0
+    for fold_number in range(_FOLDS):
+        train, test = fold != fold_number, fold == fold_number
+        if not test.any() or (predicts == "class" and len(np.unique(truths[train])) < 2):
             continue
-        predictions = fit(features[kept], truths[kept], strength, outputs)(features[asked])
+        predictions = fit(features[train], truths[train], strength, outputs)(features[test])
         if predicts == "class":
-            good += float(np.sum(predictions.argmax(1) == truths[asked]))
+            score += float(np.sum(predictions.argmax(1) == truths[test]))
         elif predicts == "classes":
-            good += float(np.sum((predictions > 0.5) == (truths[asked] > 0.5)))
+            score += float(np.sum((predictions > 0.5) == (truths[test] > 0.5)))
         else:
-            good -= float(np.sum((predictions - truths[asked]) ** 2))
-    return good
+            score -= float(np.sum((predictions - truths[test]) ** 2))
+    return score
 
 
 STATIC = "mean static vectors + linear"
 # more rows would take minutes per layer, and change little
-MOST_ROWS = 5000
+MAX_ROWS = 5000
 _STRENGTHS = (0.01, 0.1, 1.0)
 _MIX_STEPS, _MIX_RATE = 300, 0.02
 
 Vectors = NDArray[np.float32]
 
 
-def static_rival(model: Model, prepared: Prepared) -> Rival | None:
+def static_baseline(model: Model, prepared: Prepared) -> BaselineScores | None:
     """Return a linear model on the mean of the tokens' rows in the model's own table.
 
     It ignores the order of the tokens. None for tasks that are not about whole texts.
     """
-    if not _about_texts(prepared):
+    if not _is_about_texts(prepared):
         return None
-    began = time.perf_counter()
+    started = time.perf_counter()
     table = model.encoder.embeddings.tokens.weight
 
-    def of(batch: Batch) -> list[Tensor]:
+    def token_rows(batch: Batch) -> list[Tensor]:
         return [table[batch.ids]]
 
-    known, truths = _known(prepared)
-    (train,), (dev,) = (_vectors(model, part, of) for part in (known, prepared.dev))
-    detail = f"means of the token table's rows, {_rows_used(known, prepared)}"
-    return _rival(STATIC, prepared, train, truths, dev, began, detail)
+    sample, truths = _training_sample(prepared)
+    (train,), (dev,) = (_vectors(model, part, token_rows) for part in (sample, prepared.dev))
+    detail = f"means of the token table's rows, {_rows_used(sample, prepared)}"
+    return _baseline(STATIC, prepared, train, truths, dev, started, detail)
 
 
-def frozen_rivals(model: Model, prepared: Prepared) -> list[Rival]:
+def frozen_baselines(model: Model, prepared: Prepared) -> list[BaselineScores]:
     """Return linear models on each layer of the frozen encoder, and on a learned mix of them.
 
     Vectors are means over tokens. Empty for tasks that are not about whole texts.
     """
-    if not _about_texts(prepared):
+    if not _is_about_texts(prepared):
         return []
-    began = time.perf_counter()
-    known, truths = _known(prepared)
+    started = time.perf_counter()
+    sample, truths = _training_sample(prepared)
     taps = Taps(states=frozenset(range(model.config.encoder.layers + 1)))
 
     def states(batch: Batch) -> Iterable[Tensor]:
         return model.encoder(batch, taps=taps).states.values()  # type: ignore[no-any-return]
 
     with progress("frozen layers", None):
-        train, dev = (_vectors(model, part, states) for part in (known, prepared.dev))
-        detail = f"means over tokens, {_rows_used(known, prepared)}"
+        train, dev = (_vectors(model, part, states) for part in (sample, prepared.dev))
+        detail = f"means over tokens, {_rows_used(sample, prepared)}"
         names = [f"frozen, layer {n}" if n else "frozen, embeddings" for n in range(len(train))]
-        rivals = []
+        baselines = []
         for name, one, other in zip(names, train, dev, strict=True):
-            rivals.append(_rival(name, prepared, one, truths, other, began, detail))
-            began = time.perf_counter()
-        scaled = [_scaled(*layer) for layer in zip(train, dev, strict=True)]
-        weights = _mix(prepared, [known for known, _ in scaled], truths)
+            baselines.append(_baseline(name, prepared, one, truths, other, started, detail))
+            started = time.perf_counter()
+        scaled = [_standardised(*layer) for layer in zip(train, dev, strict=True)]
+        weights = _mix(prepared, [sample for sample, _ in scaled], truths)
         mixed = [
             sum(w * x for w, x in zip(weights, side, strict=True))
             for side in zip(*scaled, strict=True)
         ]
     shares = ", ".join(f"{weight:.2f}" for weight in weights)
     name, detail = "frozen, mix of the layers", f"{detail}; shares of the layers: {shares}"
-    last = _rival(name, prepared, mixed[0], truths, mixed[1], began, detail)
-    return [*rivals, replace(last, shares=tuple(weights))]
+    last = _baseline(name, prepared, mixed[0], truths, mixed[1], started, detail)
+    return [*baselines, replace(last, shares=tuple(weights))]
 
 
-def _about_texts(prepared: Prepared) -> bool:
+def _is_about_texts(prepared: Prepared) -> bool:
     return isinstance(prepared.data.train[0], Example)
 
 
-def _known(prepared: Prepared) -> tuple[EncodedExamples, NDArray[Any]]:
-    """Return at most `MOST_ROWS` of the training rows, a fixed sample, and their labels."""
+def _training_sample(prepared: Prepared) -> tuple[EncodedExamples, NDArray[Any]]:
+    """Return at most `MAX_ROWS` of the training rows, a fixed sample, and their labels."""
     count = len(prepared.train)
-    if count > MOST_ROWS:
-        chosen = permuted(np.arange(count), count, stream(Purpose.FROZEN_ROWS))[:MOST_ROWS]
+    if count > MAX_ROWS:
+        chosen = permuted(np.arange(count), count, stream(Purpose.FROZEN_ROWS))[:MAX_ROWS]
         prepared = prepared.fewer(np.sort(chosen))
     return prepared.train, np.asarray(prepared.train.labels)
 
 
-def _rows_used(known: EncodedExamples, prepared: Prepared) -> str:
-    return f"from {len(known):,} of {counted(len(prepared.train), 'example')}"
+def _rows_used(sample: EncodedExamples, prepared: Prepared) -> str:
+    return f"from {len(sample):,} of {counted(len(prepared.train), 'example')}"
 
 
-def _rival(
+def _baseline(
     name: str,
     prepared: Prepared,
     train: Any,  # noqa: ANN401
     truths: NDArray[Any],
     dev: Any,  # noqa: ANN401
-    began: float,
+    started: float,
     detail: str,
-) -> Rival:
-    features, asked = _scaled(train, dev)
+) -> BaselineScores:
+    features, dev_features = _standardised(train, dev)
     outputs = max(len(prepared.data.labels), 1)
-    answers, _ = linear_answers(prepared.task.head, features, truths, asked, outputs, _STRENGTHS)
-    return measured_rival(name, prepared, answers, began, detail)
+    answers, _ = linear_answers(
+        prepared.task.head, features, truths, dev_features, outputs, _STRENGTHS
+    )
+    return measured_baseline(name, prepared, answers, started, detail)
 
 
-def _scaled(train: Any, dev: Any) -> tuple[Any, Any]:  # noqa: ANN401
+def _standardised(train: Any, dev: Any) -> tuple[Any, Any]:  # noqa: ANN401
     """Return both parts, standardised by the mean and deviation of each feature in train."""
     centre, spread = train.mean(0), train.std(0) + 1e-6
     return (train - centre) / spread, (dev - centre) / spread
 
 
-def _vectors(model: Model, examples: EncodedExamples, of: Any) -> list[Vectors]:  # noqa: ANN401
-    """Return the means (units, width) over tokens of each tensor that `of` returns.
+def _vectors(model: Model, examples: EncodedExamples, states_of: Any) -> list[Vectors]:  # noqa: ANN401
+    """Return the means (units, width) over tokens of each tensor that `states_of` returns.
 
     For a pair, both means, their absolute difference and their product, concatenated.
     """
@@ -364,7 +366,7 @@ def _vectors(model: Model, examples: EncodedExamples, of: Any) -> list[Vectors]:
             sizes = np.diff(examples.starts)[units]
             owner = torch.arange(len(units)).repeat_interleave(torch.from_numpy(sizes))
             tokens = owner.repeat_interleave(torch.tensor(batch.lengths)).to(model.device)
-            for number, states in enumerate(of(batch)):
+            for number, states in enumerate(states_of(batch)):
                 vectors = _pooled(states.float(), tokens, batch.segments, len(units), paired=paired)
                 if number == len(means):
                     means.append(np.empty((len(examples), vectors.shape[1]), np.float32))
@@ -373,10 +375,10 @@ def _vectors(model: Model, examples: EncodedExamples, of: Any) -> list[Vectors]:
 
 
 def _pooled(states: Tensor, owner: Tensor, segments: Tensor, units: int, *, paired: bool) -> Tensor:
-    def mean(which: Tensor) -> Tensor:
+    def mean(mask: Tensor) -> Tensor:
         sums = states.new_zeros(units, states.shape[1])
-        sums = sums.index_add(0, owner[which], states[which])
-        return sums / owner[which].bincount(minlength=units)[:, None].clamp(min=1)
+        sums = sums.index_add(0, owner[mask], states[mask])
+        return sums / owner[mask].bincount(minlength=units)[:, None].clamp(min=1)
 
     if not paired:
         return mean(torch.ones_like(segments, dtype=torch.bool))
@@ -396,15 +398,17 @@ def _mix(prepared: Prepared, layers: Sequence[Vectors], truths: NDArray[Any]) ->
     optimiser = torch.optim.AdamW([*mix.parameters(), *head.parameters()], lr=_MIX_RATE)
     if prepared.task.head == "number":
         truths = (truths - truths.mean()) / (truths.std() or 1.0)
-    wanted = torch.from_numpy(truths)
+    targets = torch.from_numpy(truths)
     for _ in range(_MIX_STEPS):
         predictions = head(mix(states))
         if prepared.task.head == "class":
-            loss = torch.nn.functional.cross_entropy(predictions, wanted)
+            loss = torch.nn.functional.cross_entropy(predictions, targets)
         elif prepared.task.head == "classes":
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(predictions, wanted.float())
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(
+                predictions, targets.float()
+            )
         else:
-            loss = torch.nn.functional.mse_loss(predictions[:, 0], wanted.float())
+            loss = torch.nn.functional.mse_loss(predictions[:, 0], targets.float())
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

@@ -15,7 +15,7 @@ from bertsmith.core.log import say
 from bertsmith.evaluation.metrics import format_mean, percent, score_label
 from bertsmith.evaluation.significance import Statistic, mcnemar, paired_bootstrap
 from bertsmith.recipes.finetune.config import CompareConfig
-from bertsmith.recipes.finetune.outcome import CERTAIN, RESAMPLES, difference_of, least_p
+from bertsmith.recipes.finetune.outcome import CERTAIN, RESAMPLES, difference_of, smallest_p
 from bertsmith.recipes.finetune.recipe import FinetuneRun
 from bertsmith.recipes.finetune.trial import read_evidence
 from bertsmith.tasks.rows import task_named
@@ -24,7 +24,7 @@ from bertsmith.training.run_folder import RunFolder, read_record
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Ended:
+class _FinishedRun:
     """A finished run: its settings, its scores, and the evidence of its seeds."""
 
     path: Path
@@ -45,12 +45,12 @@ class _Ended:
         # what was tuned on all of dev is kept on resampled rows
         tuned = measuring.tune(self.evidence)
 
-        def score(drawn: NDArray[np.int64]) -> float:
-            return measuring.scores(self.evidence[drawn], self.run.labels, tuned)[name]
+        def score(rows: NDArray[np.int64]) -> float:
+            return measuring.scores(self.evidence[rows], self.run.labels, tuned)[name]
 
         return score
 
-    def measured_on(self) -> tuple[object, ...]:
+    def dev_identity(self) -> tuple[object, ...]:
         """Return what identifies the dev rows."""
         run, settings = self.run, self.run.settings
         if run.dev_hash is not None:
@@ -64,12 +64,12 @@ def compare(config: CompareConfig) -> dict[str, Any]:
     Returns the figures. Raises `RunFolderError` for unfinished runs, or different dev rows.
     """
     first, second = config.first, config.second
-    one, other = _ended(first), _ended(second)
+    one, other = _read_run(first), _read_run(second)
     if one.run.task != other.run.task:
         raise RunFolderError(
             f"is a run of {other.run.task}, and {first} one of {one.run.task}", where=second
         )
-    if one.measured_on() != other.measured_on() or len(one.evidence) != len(other.evidence):
+    if one.dev_identity() != other.dev_identity() or len(one.evidence) != len(other.evidence):
         raise RunFolderError(
             f"was measured on other dev rows than {first}",
             where=second,
@@ -103,7 +103,7 @@ def compare(config: CompareConfig) -> dict[str, Any]:
         }
         p = max(p, test.exact)
     say(_verdict(p, scores[name]["difference"]))
-    say(_of_all_seeds(one, other, name, figures))
+    say(_compare_all_seeds(one, other, name, figures))
     return figures
 
 
@@ -114,22 +114,24 @@ def _verdict(p: float, difference: float) -> str:
     return f"the {better} model is better on rows like these"
 
 
-def _of_all_seeds(one: _Ended, other: _Ended, name: str, figures: dict[str, Any]) -> str:
+def _compare_all_seeds(
+    first: _FinishedRun, second: _FinishedRun, name: str, figures: dict[str, Any]
+) -> str:
     """Return a sentence on the difference over all seeds; add the difference to the figures."""
-    values = [[seed["scores"][name] for seed in item.results["seeds"]] for item in (one, other)]
+    values = [[seed["scores"][name] for seed in item.results["seeds"]] for item in (first, second)]
     if min(map(len, values)) < 2:
         return "one seed is not enough to compare the recipes: use --seeds 5"
-    difference = difference_of(one.task, one.run.labels, one.seeds, other.seeds)
+    difference = difference_of(first.task, first.run.labels, first.seeds, second.seeds)
     # two standard errors of the difference of the means
     error = 2 * sum(statistics.variance(item) / len(item) for item in values) ** 0.5
-    sure = difference.certain and abs(difference.points) > error
+    certain = difference.certain and abs(difference.points) > error
     figures["all_seeds"] = {
         "difference": difference.points, "low": difference.low, "high": difference.high,
-        "p": difference.p, "two_standard_errors": error, "certain": sure,
+        "p": difference.p, "two_standard_errors": error, "certain": certain,
     }  # fmt: skip
     better = "the first" if difference.points > 0 else "the second"
     conclusion = (
-        f"{better} recipe is better" if sure else "the recipes may well differ by luck alone"
+        f"{better} recipe is better" if certain else "the recipes may well differ by luck alone"
     )
     return (
         f"means of all seeds differ by {100 * difference.points:+z.2f} points (95 %: "
@@ -138,9 +140,9 @@ def _of_all_seeds(one: _Ended, other: _Ended, name: str, figures: dict[str, Any]
     )
 
 
-def _difference(one: _Ended, other: _Ended, name: str) -> dict[str, float]:
-    count = len(one.evidence)
-    statistics = one.statistic(name), other.statistic(name)
+def _difference(first: _FinishedRun, second: _FinishedRun, name: str) -> dict[str, float]:
+    count = len(first.evidence)
+    statistics = first.statistic(name), second.statistic(name)
     bootstrap = paired_bootstrap(*statistics, count, resamples=RESAMPLES)
     everything = np.arange(count)
     return {
@@ -149,11 +151,11 @@ def _difference(one: _Ended, other: _Ended, name: str) -> dict[str, float]:
         "difference": bootstrap.difference,
         "low": bootstrap.interval.low,
         "high": bootstrap.interval.high,
-        "p": max(bootstrap.p, least_p(count)),
+        "p": max(bootstrap.p, smallest_p(count)),
     }
 
 
-def _ended(folder: Path) -> _Ended:
+def _read_run(folder: Path) -> _FinishedRun:
     results = folder / "results.json"
     if not results.exists():
         raise RunFolderError(
@@ -161,14 +163,14 @@ def _ended(folder: Path) -> _Ended:
             where=folder,
             remedy="name the --out of bertsmith finetune; the same command again finishes it",
         )
-    opened = RunFolder(folder)
-    settings = opened.settings("finetune") or {}
-    opened.check_version()
+    folder_of_run = RunFolder(folder)
+    settings = folder_of_run.settings("finetune") or {}
+    folder_of_run.check_version()
     content = read_record(results)
     run = FinetuneRun.from_dict(settings, where=folder / "run.json")
     seeds = [content["best_seed"], *(seed["seed"] for seed in content["seeds"])]
     best, *others = (read_evidence(folder / "seeds" / f"seed-{seed}") for seed in seeds)
-    return _Ended(
+    return _FinishedRun(
         path=folder,
         run=run,
         results=content,

@@ -36,11 +36,11 @@ class SearchConfig(Config):
         for name in ("learning_rates", "batch_sizes", "epochs"):
             values = getattr(self, name)
             if not values or min(values) <= 0:
-                what = f"--search.{name.replace('_', '-')} is {list(values)}"
-                raise ConfigError(what, remedy="give values above 0")
+                problem = f"--search.{name.replace('_', '-')} is {list(values)}"
+                raise ConfigError(problem, remedy="give values above 0")
         if max(self.learning_rates) >= 1:
-            what = f"--search.learning-rates is {list(self.learning_rates)}"
-            raise ConfigError(what, remedy="give rates below 1")
+            problem = f"--search.learning-rates is {list(self.learning_rates)}"
+            raise ConfigError(problem, remedy="give rates below 1")
 
 
 @dataclass(frozen=True, kw_only=True)

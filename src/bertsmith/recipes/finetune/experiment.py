@@ -13,21 +13,26 @@ from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.evaluation.metrics import format_scores
 from bertsmith.evaluation.significance import Interval
 from bertsmith.network.model import Model, build_model
-from bertsmith.recipes.finetune.baselines import LeftOut, Rival, frozen_rivals, static_rival
+from bertsmith.recipes.finetune.baselines import (
+    BaselineScores,
+    SkippedBaseline,
+    frozen_baselines,
+    static_baseline,
+)
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneSettings, SearchConfig
-from bertsmith.recipes.finetune.frozen_words import frozen_word_rivals
+from bertsmith.recipes.finetune.frozen_words import frozen_word_baselines
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.recipes.finetune.outcome import (
-    Cell,
     CurvePoint,
     Difference,
     FinetuneOutcome,
-    Searched,
+    GridCell,
+    SearchResult,
     best_of,
     difference_of,
-    from_constant,
+    difference_to_constant,
 )
-from bertsmith.recipes.finetune.tfidf import tfidf_rival
+from bertsmith.recipes.finetune.tfidf import tfidf_baseline
 from bertsmith.recipes.finetune.trial import Trial, TrialResult, read_evidence
 from bertsmith.recipes.finetune.trials import Trials
 from bertsmith.tasks.task import UNTUNED, Evidence, interval_of
@@ -52,13 +57,13 @@ def cell_name(settings: FinetuneSettings) -> str:
     return f"rate-{settings.learning_rate:g}-batch-{settings.batch_size}-epochs-{settings.epochs}"
 
 
-def search(trials: Trials, cells: Sequence[Trial], minutes: float | None) -> Searched:
+def search(trials: Trials, cells: Sequence[Trial], minutes: float | None) -> SearchResult:
     """Train the cells for as long as the next ones fit into the time limit.
 
     As many are trained together as `trials` trains at once, the first ones always. Their duration
     on the clock, including evaluation, is estimated from finished cells, by epochs.
     """
-    tried: list[Cell] = []
+    tried: list[GridCell] = []
     while len(tried) < len(cells):
         following = cells[len(tried) :][: None if minutes is None else trials.at_once]
         if (
@@ -72,29 +77,34 @@ def search(trials: Trials, cells: Sequence[Trial], minutes: float | None) -> Sea
                 say(f"grid: {len(tried)} of {len(cells)} cells in {spent / 60:.1f} minutes")
                 break
         for trial, result in zip(following, trials.train(following), strict=True):
-            of = trial.settings
+            settings = trial.settings
             tried.append(
-                Cell(rate=of.learning_rate, batch=of.batch_size, epochs=of.epochs, result=result)
+                GridCell(
+                    rate=settings.learning_rate,
+                    batch=settings.batch_size,
+                    epochs=settings.epochs,
+                    result=result,
+                )
             )
     best = max(range(len(tried)), key=lambda number: tried[number].result.rank)
-    searched = Searched(cells=tuple(tried), settings=cells[best].settings, of=len(cells))
+    searched = SearchResult(cells=tuple(tried), settings=cells[best].settings, total=len(cells))
     say(f"grid: {searched.note()}; {format_scores(tried[best].result.scores)}")
     return searched
 
 
 CURVE_SEEDS = 3
 RANDOM = "the same network from random weights"
-_FEWEST = 32
-_MOST_POINTS = 5
+_MIN_CURVE_ROWS = 32
+_MAX_POINTS = 5
 
 
-def training_counts(asked: ExperimentConfig, settings: FinetuneSettings, rows: int) -> list[int]:
+def training_counts(options: ExperimentConfig, settings: FinetuneSettings, rows: int) -> list[int]:
     """Return the lengths of the lists of trainings that are trained in parallel."""
-    counts = [asked.seeds, asked.seeds if asked.baselines else 0]
-    if asked.grid:
-        counts.append(len(cells_of(settings, asked.search)))
-    if asked.curve:
-        counts += [min(asked.seeds, CURVE_SEEDS)] * len(curve_points(rows))
+    counts = [options.seeds, options.seeds if options.baselines else 0]
+    if options.grid:
+        counts.append(len(cells_of(settings, options.search)))
+    if options.curve:
+        counts += [min(options.seeds, CURVE_SEEDS)] * len(curve_points(rows))
     return counts
 
 
@@ -108,19 +118,19 @@ class Experiment:
     trials: Trials
     make_model: Callable[[int], Model]
 
-    def run(self, asked: ExperimentConfig) -> FinetuneOutcome:
+    def run(self, options: ExperimentConfig) -> FinetuneOutcome:
         """Run all trainings that have no result yet, and return the outcome."""
-        searched = self._searched(asked) if asked.grid else None
+        searched = self._search_grid(options) if options.grid else None
         chosen = self if searched is None else replace(self, settings=searched.settings)
-        seeds = range(self.settings.seed, self.settings.seed + asked.seeds)
-        results = chosen._seeds("seeds", seeds, keep_best=True)
-        if asked.baselines:
-            random = chosen._random(seeds)
+        seeds = range(self.settings.seed, self.settings.seed + options.seeds)
+        results = chosen._train_seeds("seeds", seeds, keep_best=True)
+        if options.baselines:
+            random = chosen._train_from_random_weights(seeds)
         # after the seeds, as users wait for their model
         spent = sum(result.seconds for result in results)
-        rivals, left_out = chosen._rivals(spent, seeds if asked.baselines else ())
-        if asked.baselines:
-            rivals.append(random)
+        baselines, left_out = chosen._baselines(spent, seeds if options.baselines else ())
+        if options.baselines:
+            baselines.append(random)
         data, prepared = self.prepared.data, self.prepared
         best = max(results, key=lambda result: result.rank)
         evidence, target = self._evidence("seeds", best.seed), self.settings.target_accuracy
@@ -135,19 +145,19 @@ class Experiment:
             seeds=tuple(results),
             interval=interval,
             notes=(*measuring.notes(evidence, tuned), *left_out),
-            rivals=tuple(rivals),
-            difference=chosen._difference(results, rivals, majority_baseline, interval),
+            baselines=tuple(baselines),
+            difference=chosen._difference(results, baselines, majority_baseline, interval),
             majority_baseline=majority_baseline,
             grid=searched,
-            curve=chosen._curve(results) if asked.curve else (),
+            curve=chosen._learning_curve(results) if options.curve else (),
             long=prepared.train.long_texts + prepared.dev.long_texts,
             cut=prepared.train.cut_texts + prepared.dev.cut_texts,
-            longest=prepared.room.longest,
+            longest=prepared.limits.longest,
         )
 
-    def _trial(self, place: str, title: str, seed: int) -> Trial:
+    def _trial(self, subfolder: str, title: str, seed: int) -> Trial:
         return Trial(
-            place=f"{place}/seed-{seed}",
+            subfolder=f"{subfolder}/seed-{seed}",
             title=title,
             settings=self.settings,
             seed=seed,
@@ -155,89 +165,98 @@ class Experiment:
             prepared=self.prepared,
         )
 
-    def _seeds(
-        self, place: str, seeds: Sequence[int], *, keep_best: bool = False, title: str = ""
+    def _train_seeds(
+        self, subfolder: str, seeds: Sequence[int], *, keep_best: bool = False, title: str = ""
     ) -> list[TrialResult]:
         prefix = f"{title}, " if title else ""
         trials = [
-            self._trial(place, f"{prefix}seed {seed} ({number} of {len(seeds)})", seed)
+            self._trial(subfolder, f"{prefix}seed {seed} ({number} of {len(seeds)})", seed)
             for number, seed in enumerate(seeds, 1)
         ]
         return self.trials.train(trials, keep_best=keep_best)
 
-    def _searched(self, asked: ExperimentConfig) -> Searched:
+    def _search_grid(self, options: ExperimentConfig) -> SearchResult:
         # a separate seed, so that selection by chance does not bias the reported seeds
-        seed = self.settings.seed + asked.seeds
-        cells = cells_of(self.settings, asked.search)
+        seed = self.settings.seed + options.seeds
+        cells = cells_of(self.settings, options.search)
         trials = [
             replace(
                 self._trial("grid", f"grid, cell {number} of {len(cells)}", seed),
-                place=f"grid/{cell_name(cell)}",
+                subfolder=f"grid/{cell_name(cell)}",
                 settings=cell,
             )
             for number, cell in enumerate(cells, 1)
         ]
-        return search(self.trials, trials, asked.minutes)
+        return search(self.trials, trials, options.minutes)
 
-    def _rivals(self, spent: float, seeds: Sequence[int]) -> tuple[list[Rival], list[str]]:
+    def _baselines(
+        self, spent: float, seeds: Sequence[int]
+    ) -> tuple[list[BaselineScores], list[str]]:
         """Return the baselines, read from an earlier part of the run or trained, and those skipped.
 
         `spent` is the training time of the seeds in seconds; `seeds` are those of the baselines on
         frozen layers, empty if these are not asked for.
         """
         path = self.folder.path / "rivals.json"
-        known = read_record(path) if path.exists() else {}
+        record = read_record(path) if path.exists() else {}
         # those of a run that has more seeds now are trained with these
-        if known.get("seeds") == list(seeds):
-            return [Rival.from_dict(rival) for rival in known["rivals"]], known["left_out"]
-        tried: list[Rival | LeftOut | None] = []
+        if record.get("seeds") == list(seeds):
+            return [BaselineScores.from_dict(baseline) for baseline in record["rivals"]], record[
+                "left_out"
+            ]
+        tried: list[BaselineScores | SkippedBaseline | None] = []
         if seeds or self.settings.baseline:
             seconds = self.settings.baseline_seconds
-            tried.append(tfidf_rival(self.prepared, max(seconds, spent) if seconds else 0.0))
+            tried.append(tfidf_baseline(self.prepared, max(seconds, spent) if seconds else 0.0))
         if seeds:
             model = self.make_model(self.settings.seed)
-            tried += [static_rival(model, self.prepared), *frozen_rivals(model, self.prepared)]
-            tried += frozen_word_rivals(model, self.prepared, seeds)
-        rivals = [rival for rival in tried if isinstance(rival, Rival)]
-        left_out = [str(rival) for rival in tried if isinstance(rival, LeftOut)]
-        trained = [rival.to_file() for rival in rivals]
-        kept = {"seeds": list(seeds), "rivals": trained, "left_out": left_out}
-        write_record(path, kept)
-        return rivals, left_out
+            tried += [
+                static_baseline(model, self.prepared),
+                *frozen_baselines(model, self.prepared),
+            ]
+            tried += frozen_word_baselines(model, self.prepared, seeds)
+        baselines = [baseline for baseline in tried if isinstance(baseline, BaselineScores)]
+        left_out = [str(baseline) for baseline in tried if isinstance(baseline, SkippedBaseline)]
+        trained = [baseline.to_file() for baseline in baselines]
+        stored = {"seeds": list(seeds), "rivals": trained, "left_out": left_out}
+        write_record(path, stored)
+        return baselines, left_out
 
     def _difference(
         self,
         results: Sequence[TrialResult],
-        rivals: Sequence[Rival],
+        baselines: Sequence[BaselineScores],
         majority_baseline: tuple[str, float] | None,
         interval: Interval,
     ) -> Difference | None:
         """Return the difference between the seeds and the best of the baselines."""
-        best, data = best_of(rivals, majority_baseline), self.prepared.data
+        best, data = best_of(baselines, majority_baseline), self.prepared.data
         if best is None:
             return None
-        rival = next((rival for rival in rivals if rival.name == best[0]), None)
-        if rival is None or not (rival.evidences or rival.name == RANDOM):
+        baseline = next((baseline for baseline in baselines if baseline.name == best[0]), None)
+        if baseline is None or not (baseline.evidences or baseline.name == RANDOM):
             mean = float(np.mean([result.score for result in results]))
-            return from_constant(mean, interval, best[1], len(data.dev))
+            return difference_to_constant(mean, interval, best[1], len(data.dev))
         ours = [self._evidence("seeds", result.seed) for result in results]
-        theirs = rival.evidences or [self._evidence("random", result.seed) for result in results]
+        theirs = baseline.evidences or [self._evidence("random", result.seed) for result in results]
         return difference_of(data.task, data.labels, ours, theirs)
 
-    def _random(self, seeds: Sequence[int]) -> Rival:
-        fresh = _FromRandomWeights(self.make_model)
-        results = replace(self, make_model=fresh)._seeds("random", seeds, title="random weights")
-        return Rival(
+    def _train_from_random_weights(self, seeds: Sequence[int]) -> BaselineScores:
+        fresh = _RandomModelFactory(self.make_model)
+        results = replace(self, make_model=fresh)._train_seeds(
+            "random", seeds, title="random weights"
+        )
+        return BaselineScores(
             name=RANDOM,
             scores=tuple(result.scores for result in results),
             seconds=sum(result.seconds for result in results) / len(results),
             simpler=False,
         )
 
-    def _evidence(self, place: str, seed: int) -> Evidence:
-        return read_evidence(self.trials.folder(f"{place}/seed-{seed}").path)
+    def _evidence(self, subfolder: str, seed: int) -> Evidence:
+        return read_evidence(self.trials.folder(f"{subfolder}/seed-{seed}").path)
 
-    def _curve(self, results: Sequence[TrialResult]) -> tuple[CurvePoint, ...]:
+    def _learning_curve(self, results: Sequence[TrialResult]) -> tuple[CurvePoint, ...]:
         """Return the scores with fewer training rows, and last with all of them."""
         points = []
         rows = len(self.prepared.data.train)
@@ -247,13 +266,13 @@ class Experiment:
         for count in curve_points(rows):
             fewer = self.prepared.fewer(np.sort(order[:count]))
             part = replace(self, prepared=fewer)
-            trained = part._seeds(f"curve/{count}", seeds, title=f"{count} {fewer.task.unit}")
+            trained = part._train_seeds(f"curve/{count}", seeds, title=f"{count} {fewer.task.unit}")
             points.append(CurvePoint(rows=count, results=tuple(trained)))
         return (*points, CurvePoint(rows=rows, results=tuple(results)))
 
 
 @dataclass(frozen=True)
-class _FromRandomWeights:
+class _RandomModelFactory:
     """A picklable function from a seed to a randomly initialised model of the same config."""
 
     like: Callable[[int], Model]
@@ -265,5 +284,5 @@ class _FromRandomWeights:
 
 def curve_points(rows: int) -> list[int]:
     """Return the row counts of a learning curve but for the last: 1/2, 1/4, 1/8, ..."""
-    points = [rows >> halvings for halvings in range(1, _MOST_POINTS + 1)]
-    return sorted(point for point in points if point >= _FEWEST)
+    points = [rows >> halvings for halvings in range(1, _MAX_POINTS + 1)]
+    return sorted(point for point in points if point >= _MIN_CURVE_ROWS)

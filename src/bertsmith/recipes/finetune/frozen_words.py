@@ -25,7 +25,7 @@ from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, forward_only
 from bertsmith.network.pooling import ScalarMix
-from bertsmith.recipes.finetune.baselines import Rival, measured_rival
+from bertsmith.recipes.finetune.baselines import BaselineScores, measured_baseline
 from bertsmith.recipes.finetune.inputs import Prepared
 
 MIX = "frozen, weighted sum of all layers"
@@ -34,7 +34,7 @@ _BATCH, _EPOCHS, _RATE = 256, 10, 2e-3
 _SUMMED = 4
 
 
-class _Sum(nn.Module):
+class _LayerSum(nn.Module):
     """Some neighbouring layers added up, or put end to end."""
 
     def __init__(self, layers: range, *, concatenated: bool = False) -> None:
@@ -46,7 +46,7 @@ class _Sum(nn.Module):
         return torch.cat(list(states), -1) if self.concatenated else states.sum(0)
 
 
-class _Mixed(nn.Module):
+class _LearnedMix(nn.Module):
     """A learned weighted sum of all layers but the embeddings."""
 
     def __init__(self, layers: int) -> None:
@@ -59,24 +59,27 @@ class _Mixed(nn.Module):
         return self.mix(list(states))  # type: ignore[no-any-return]
 
 
-Mix = _Sum | _Mixed
+Mix = _LayerSum | _LearnedMix
 
 
 def mixes(layers: int) -> dict[str, Mix]:
     """Return the mixes of a model of so many layers, by the names of their baselines."""
-    found: dict[str, Mix] = {"frozen, embeddings": _Sum(range(1))}
-    found |= {
-        f"frozen, layer {layer}": _Sum(range(layer, layer + 1)) for layer in range(1, layers + 1)
+    result: dict[str, Mix] = {"frozen, embeddings": _LayerSum(range(1))}
+    result |= {
+        f"frozen, layer {layer}": _LayerSum(range(layer, layer + 1))
+        for layer in range(1, layers + 1)
     }
     if layers >= _SUMMED:
         last = range(layers - _SUMMED + 1, layers + 1)
-        found["frozen, sum of the last four"] = _Sum(last)
-        found["frozen, concatenation of the last four"] = _Sum(last, concatenated=True)
-    found[MIX] = _Mixed(layers)
-    return found
+        result["frozen, sum of the last four"] = _LayerSum(last)
+        result["frozen, concatenation of the last four"] = _LayerSum(last, concatenated=True)
+    result[MIX] = _LearnedMix(layers)
+    return result
 
 
-def frozen_word_rivals(model: Model, prepared: Prepared, seeds: Sequence[int]) -> list[Rival]:
+def frozen_word_baselines(
+    model: Model, prepared: Prepared, seeds: Sequence[int]
+) -> list[BaselineScores]:
     """Return linear models on each mix of the frozen layers, one per seed.
 
     A seed draws the training rows, where not all fit, and the order of their words. Empty for tasks
@@ -84,90 +87,94 @@ def frozen_word_rivals(model: Model, prepared: Prepared, seeds: Sequence[int]) -
     """
     if prepared.task.head != "tags":
         return []
-    fitted: dict[str, list[Rival]] = {}
+    fitted: dict[str, list[BaselineScores]] = {}
     with progress("frozen layers", len(seeds) * len(mixes(model.config.encoder.layers))) as bar:
         dev = _states(model, prepared.dev)
         for seed in seeds:
-            for rival in _of_seed(model, prepared, dev, seed):
-                fitted.setdefault(rival.name, []).append(rival)
+            for baseline in _train_mixes(model, prepared, dev, seed):
+                fitted.setdefault(baseline.name, []).append(baseline)
                 bar.advance()
-    return [_of_all_seeds(rivals) for rivals in fitted.values()]
+    return [_join_seeds(baselines) for baselines in fitted.values()]
 
 
-def _of_seed(model: Model, prepared: Prepared, dev: Tensor, seed: int) -> Iterator[Rival]:
+def _train_mixes(
+    model: Model, prepared: Prepared, dev: Tensor, seed: int
+) -> Iterator[BaselineScores]:
     """Train a linear model on each mix with one seed; `dev` is (layers + 1, words, hidden)."""
     layers = model.config.encoder.layers
-    began = time.perf_counter()
-    known = _fewer(prepared, 2 * (layers + 1) * model.config.encoder.hidden, seed)
-    train = _states(model, known)
+    started = time.perf_counter()
+    sample = _fitting_sample(prepared, 2 * (layers + 1) * model.config.encoder.hidden, seed)
+    train = _states(model, sample)
     # a layer at a time: in float32 they are twice the size
     centre = torch.stack([layer.float().mean(0, keepdim=True) for layer in train])
     spread = torch.stack([layer.float().std(0, keepdim=True) for layer in train]) + 1e-6
-    wanted = torch.from_numpy(np.concatenate(list(known.labels or [])))
-    whole = counted(len(prepared.train), "window")
-    detail = f"{counted(len(wanted), 'word')} of {len(known):,} of {whole}"
+    targets = torch.from_numpy(np.concatenate(list(sample.labels or [])))
+    windows = counted(len(prepared.train), "window")
+    detail = f"{counted(len(targets), 'word')} of {len(sample):,} of {windows}"
     for name, mix in mixes(layers).items():
-        own = slice(mix.layers.start, mix.layers.stop)
-        scale = (centre[own], spread[own])
-        head = _fitted(mix, train[own], scale, wanted, len(prepared.data.labels), seed)
-        answers = _applied(mix, head, dev[own], scale)
-        yield _rival(name, mix, prepared, answers, began, detail)
-        began = time.perf_counter()
+        layer_range = slice(mix.layers.start, mix.layers.stop)
+        scale = (centre[layer_range], spread[layer_range])
+        head = _fit(mix, train[layer_range], scale, targets, len(prepared.data.labels), seed)
+        answers = _predict(mix, head, dev[layer_range], scale)
+        yield _baseline(name, mix, prepared, answers, started, detail)
+        started = time.perf_counter()
 
 
-def _of_all_seeds(rivals: Sequence[Rival]) -> Rival:
+def _join_seeds(baselines: Sequence[BaselineScores]) -> BaselineScores:
     """Join what the seeds of one mix scored."""
-    first = rivals[0]
+    first = baselines[0]
     shares: tuple[float, ...] = ()
     detail = first.detail
     if first.shares:
-        shares = tuple(np.mean([rival.shares for rival in rivals], axis=0).tolist())
+        shares = tuple(np.mean([baseline.shares for baseline in baselines], axis=0).tolist())
         detail += f"; shares of the layers: {', '.join(f'{share:.2f}' for share in shares)}"
     return replace(
         first,
-        scores=tuple(rival.scores[0] for rival in rivals),
-        seconds=sum(rival.seconds for rival in rivals) / len(rivals),
-        evidences=tuple(rival.evidences[0] for rival in rivals),
+        scores=tuple(baseline.scores[0] for baseline in baselines),
+        seconds=sum(baseline.seconds for baseline in baselines) / len(baselines),
+        evidences=tuple(baseline.evidences[0] for baseline in baselines),
         shares=shares,
         detail=detail,
     )
 
 
-def _rival(
+def _baseline(
     name: str,
     mix: Mix,
     prepared: Prepared,
     shares: NDArray[np.float32],
-    began: float,
+    started: float,
     detail: str,
-) -> Rival:
+) -> BaselineScores:
     """Score what a linear model says of the words of dev, (words, labels)."""
     data, dev = prepared.data, prepared.dev
     counts = [len(places) for places in dev.places or ()]
     windows = np.split(shares, np.cumsum(counts)[:-1])
     owners = range(len(dev)) if dev.owners is None else dev.owners.tolist()
-    own: list[list[NDArray[np.float32]]] = [[] for _ in data.dev]
+    outputs_by_row: list[list[NDArray[np.float32]]] = [[] for _ in data.dev]
     for owner, window in zip(owners, windows, strict=True):
-        own[owner].append(window)
+        outputs_by_row[owner].append(window)
     answers = [
         prepared.task.answers.decode(row, sidecar, outputs, data.labels)
-        for row, sidecar, outputs in zip(data.dev, dev.sidecar, own, strict=True)
+        for row, sidecar, outputs in zip(data.dev, dev.sidecar, outputs_by_row, strict=True)
     ]
     learned: tuple[float, ...] = ()
-    if isinstance(mix, _Mixed):
+    if isinstance(mix, _LearnedMix):
         learned = tuple(mix.mix.scores.detach().softmax(0).tolist())
-    return measured_rival(name, prepared, answers, began, detail, learned)
+    return measured_baseline(name, prepared, answers, started, detail, learned)
 
 
-def _fewer(prepared: Prepared, size: int, seed: int) -> EncodedExamples:
+def _fitting_sample(prepared: Prepared, size: int, seed: int) -> EncodedExamples:
     """Return a sample of the training rows whose words' vectors, of `size` bytes, fit."""
     train = prepared.train
     words = sum(len(places) for places in train.places or ())
-    most = len(prepared.data.train) * _BYTES // max(1, size * words)
+    max_rows = len(prepared.data.train) * _BYTES // max(1, size * words)
     count = len(prepared.data.train)
-    if most >= count:
+    if max_rows >= count:
         return train
-    chosen = permuted(np.arange(count), count, stream(Purpose.FROZEN_WORDS, seed))[: max(1, most)]
+    chosen = permuted(np.arange(count), count, stream(Purpose.FROZEN_WORDS, seed))[
+        : max(1, max_rows)
+    ]
     return prepared.fewer(np.sort(chosen)).train
 
 
@@ -178,25 +185,28 @@ def _states(model: Model, examples: EncodedExamples) -> Tensor:
     places = examples.places or ()
     ends = np.cumsum([0, *map(len, places)])
     shape = (layers + 1, int(ends[-1]), model.config.encoder.hidden)
-    found = torch.empty(shape, dtype=torch.float16)
+    states_of_words = torch.empty(shape, dtype=torch.float16)
     with forward_only(model, "fp32"):
         for units, packed in evaluation_batches(examples):
             batch = packed.to(model.device)
             states = model.encoder(batch, taps=taps).states
             begins = batch.offsets.tolist()
-            at = np.concatenate([begins[n] + places[u] for n, u in enumerate(units.tolist())])
+            tokens = np.concatenate([begins[n] + places[u] for n, u in enumerate(units.tolist())])
             rows = np.concatenate([np.arange(ends[u], ends[u + 1]) for u in units.tolist()])
-            asked, own = torch.from_numpy(at).to(model.device), torch.from_numpy(rows)
+            token_indices, word_indices = (
+                torch.from_numpy(tokens).to(model.device),
+                torch.from_numpy(rows),
+            )
             for layer in range(layers + 1):
-                found[layer, own] = states[layer][asked].half().cpu()
-    return found
+                states_of_words[layer, word_indices] = states[layer][token_indices].half().cpu()
+    return states_of_words
 
 
-def _fitted(
+def _fit(
     mix: Mix,
     states: Tensor,
     scale: tuple[Tensor, Tensor],
-    wanted: Tensor,
+    targets: Tensor,
     labels: int,
     seed: int,
 ) -> nn.Linear:
@@ -211,17 +221,17 @@ def _fitted(
             {"params": list(mix.parameters()), "lr": 10 * _RATE, "weight_decay": 0.0},
         ]
     )
-    count = len(wanted)
+    count = len(targets)
     steps, step = _EPOCHS * -(-count // _BATCH), 0
     rates = [group["lr"] for group in optimiser.param_groups]
     for epoch in range(_EPOCHS):
         order = permuted(np.arange(count), count, stream(Purpose.WORD_ORDER, seed, epoch))
-        for at in torch.from_numpy(order).split(_BATCH):
+        for batch in torch.from_numpy(order).split(_BATCH):
             for group, rate in zip(optimiser.param_groups, rates, strict=True):
                 group["lr"] = rate * (1 - step / steps)
             with torch.enable_grad():
-                vectors = mix((states[:, at].float() - scale[0]) / scale[1])
-                loss = F.cross_entropy(head(vectors), wanted[at])
+                vectors = mix((states[:, batch].float() - scale[0]) / scale[1])
+                loss = F.cross_entropy(head(vectors), targets[batch])
                 optimiser.zero_grad()
                 loss.backward()
             optimiser.step()
@@ -229,7 +239,7 @@ def _fitted(
     return head
 
 
-def _applied(
+def _predict(
     mix: Mix, head: nn.Linear, states: Tensor, scale: tuple[Tensor, Tensor]
 ) -> NDArray[np.float32]:
     """Return the probability of each tag of each word, (words, labels)."""
@@ -238,5 +248,5 @@ def _applied(
             head(mix((part.float() - scale[0]) / scale[1])).softmax(-1)
             for part in states.split(4096, dim=1)
         ]
-    found: NDArray[np.float32] = torch.cat(parts).numpy()
-    return found
+    probabilities: NDArray[np.float32] = torch.cat(parts).numpy()
+    return probabilities

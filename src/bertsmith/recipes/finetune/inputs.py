@@ -27,8 +27,8 @@ from bertsmith.reports.model_card import note_on_format
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.labels import value_of
-from bertsmith.tasks.rows import pick_classes, task_for, tell_rows
-from bertsmith.tasks.task import Room, Row, Task
+from bertsmith.tasks.rows import pick_classes, print_rows, task_for
+from bertsmith.tasks.task import ReadingLimits, Row, Task
 from bertsmith.text.examples.example import Example
 from bertsmith.text.headers import is_position
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -68,19 +68,21 @@ def read_labelled(
 
     Raises `ExampleError`, with file and line, for rows that cannot be learned from.
     """
-    reading = task.reader.settled(train, reading)
+    reading = task.reader.resolve(train, reading)
     rows = list(task.reader.labelled(train, reading))
     every = {label for row in rows for label in task.labels.of_row(row)}
     rows = list(pick_classes(task, rows, reading.columns))
-    tell_rows(task, rows, train, reading)
+    print_rows(task, rows, train, reading)
     labels = task.labels.names(rows, known_labels)
     columns = [name for name in reading.columns.labels if not is_position(name)]
     if absent := [name for name in columns if name not in labels]:
         say(f"no example has the label {', '.join(map(repr, absent))}, which the model will lack")
     if dev is None:
-        kept, held_out = split(task, rows, dev_share, seed)
-        task.labels.check(kept, held_out, labels)
-        return LabelledData(task=task, labels=labels, train=kept, dev=held_out, dev_is_cut=True)
+        train_rows, held_out = split(task, rows, dev_share, seed)
+        task.labels.check(train_rows, held_out, labels)
+        return LabelledData(
+            task=task, labels=labels, train=train_rows, dev=held_out, dev_is_cut=True
+        )
     measured = list(task.reader.to_measure(dev, reading))
     measured = list(pick_classes(task, measured, reading.columns, known=tuple(every)))
     task.labels.check(rows, measured, labels)
@@ -122,8 +124,8 @@ def split(task: Task[R], rows: Sequence[R], share: float, seed: int) -> tuple[li
             where=rows[0].source,
             remedy="give more, or a file with --dev",
         )
-    kept = [row for index, row in enumerate(rows) if index not in held_out]
-    return kept, [rows[index] for index in sorted(held_out)]
+    train_rows = [row for index, row in enumerate(rows) if index not in held_out]
+    return train_rows, [rows[index] for index in sorted(held_out)]
 
 
 def contradictions(data: LabelledData[Any]) -> int:
@@ -133,19 +135,19 @@ def contradictions(data: LabelledData[Any]) -> int:
     truths: dict[Hashable, set[str]] = {}
     for row in data.train:
         truths.setdefault(data.task.identity(row), set()).add(data.task.present.truth(row))
-    return sum(len(each) > 1 for each in truths.values())
+    return sum(len(truth) > 1 for truth in truths.values())
 
 
 def overlap(data: LabelledData[Any]) -> int:
     """Return the number of dev rows with a text that is also in train."""
-    known = {data.task.identity(row) for row in data.train}
-    return sum(data.task.identity(row) in known for row in data.dev)
+    train_texts = {data.task.identity(row) for row in data.train}
+    return sum(data.task.identity(row) in train_texts for row in data.dev)
 
 
-MOST = 512
+MAX_READ_LENGTH = 512
 # share of the texts to read in full, and the multiple that lengths are rounded up to
 _COVERED, _MULTIPLE = 0.95, 64
-_LOOKED_AT = 2000
+_SAMPLE = 2000
 # operations of all trainings: about an hour on two cores with bfloat16 products
 _OPERATIONS, _OPERATIONS_OF_A_GPU = 1e15, 1e17
 _SHARE_OF_MEMORY = 0.5
@@ -156,7 +158,7 @@ class ReadingLength:
     """Maximum number of tokens read of a text, and a message about it ("" for none)."""
 
     longest: int
-    told: str = ""
+    message: str = ""
 
 
 def reading_length(
@@ -173,33 +175,37 @@ def reading_length(
     It is the task's default if windows read all of a text, for a benchmark's task, and if 95 % of
     the rows are no longer.
     """
-    usual, limit = task.learning.longest, min(config.encoder.longest, MOST)
+    usual, limit = task.learning.longest, min(config.encoder.longest, MAX_READ_LENGTH)
     if not task.learning.lengthens or settings.truncation == "windows" or limit <= usual:
         return ReadingLength(longest=min(usual, config.encoder.longest))
-    step = -(-len(rows) // _LOOKED_AT)
-    encoded = task.answers.encode(tokenizer, rows[::step], Room(longest=limit))
+    step = -(-len(rows) // _SAMPLE)
+    encoded = task.answers.encode(tokenizer, rows[::step], ReadingLimits(longest=limit))
     lengths = np.array([len(ids) for ids in encoded.ids], np.int64)
     wanted = int(np.quantile(lengths, _COVERED, method="inverted_cdf"))
     wanted = min(limit, -(-wanted // _MULTIPLE) * _MULTIPLE)
     if wanted <= usual:
         return ReadingLength(longest=usual)
-    most = _OPERATIONS if device.type == "cpu" else _OPERATIONS_OF_A_GPU
+    most_operations = _OPERATIONS if device.type == "cpu" else _OPERATIONS_OF_A_GPU
     memory = free_memory(device)
     times = len(rows) / len(rows[::step]) * settings.epochs * trainings
     chosen = usual
     for longest in (*range(usual, wanted, _MULTIPLE), wanted):
         operations = times * _operations(config, np.minimum(lengths, longest))
         half = settings.precision == "bf16"
-        kept = settings.batch_size * longest * layer_activations(config.encoder, longest, half=half)
-        room = memory is None or kept <= _SHARE_OF_MEMORY * memory
-        if longest > usual and (operations > most or not room):
+        memory_needed = (
+            settings.batch_size * longest * layer_activations(config.encoder, longest, half=half)
+        )
+        fits = memory is None or memory_needed <= _SHARE_OF_MEMORY * memory
+        if longest > usual and (operations > most_operations or not fits):
             break
         chosen = longest
-    whole = 100 * float(np.mean((lengths <= chosen) & (lengths < limit)))
-    told = f"up to {chosen} tokens of a text are read, enough for {whole:.0f} % of the texts"
+    whole_share = 100 * float(np.mean((lengths <= chosen) & (lengths < limit)))
+    message = (
+        f"up to {chosen} tokens of a text are read, enough for {whole_share:.0f} % of the texts"
+    )
     if chosen < wanted:
-        told += f"; more would take too much time or memory, --max-length {wanted} reads more"
-    return ReadingLength(longest=chosen, told=told)
+        message += f"; more would take too much time or memory, --max-length {wanted} reads more"
+    return ReadingLength(longest=chosen, message=message)
 
 
 def _operations(config: ModelConfig, lengths: NDArray[np.int64]) -> float:
@@ -230,8 +236,8 @@ class Inputs:
 
     def prepared(self, settings: FinetuneSettings) -> Prepared:
         """Return the rows, encoded by the settings."""
-        room = room_of(self.task, settings, self.base.config.encoder.longest)
-        return prepare(self.data, self.tokenizer, room)
+        limits = limits_of(self.task, settings, self.base.config.encoder.longest)
+        return prepare(self.data, self.tokenizer, limits)
 
 
 def read_inputs(
@@ -241,12 +247,12 @@ def read_inputs(
 
     Writes nothing. Raises `ExampleError`, `ConfigError` or `ModelFolderError`.
     """
-    chosen, why = task_for(train, task, settings.reading)
+    chosen, reason = task_for(train, task, settings.reading)
     base, tokenizer = load_model(model)
     check_task(chosen, settings)
     check_layers(base, settings)
-    if why:
-        say(why)
+    if reason:
+        say(reason)
     data = read_labelled(
         chosen,
         train,
@@ -256,7 +262,7 @@ def read_inputs(
         dev_share=settings.dev_share,
         seed=settings.seed,
     )
-    if why and chosen is CLASSIFY:
+    if reason and chosen is CLASSIFY:
         _check_no_numbers(train, data)
     if note := note_on_format(base.config.with_head(chosen.head, data.labels)):
         say(note)
@@ -275,10 +281,10 @@ def _check_no_numbers(train: Path, data: LabelledData[Any]) -> None:
         )
 
 
-def room_of(task: Task[Any], settings: FinetuneSettings, limit: int) -> Room:
+def limits_of(task: Task[Any], settings: FinetuneSettings, limit: int) -> ReadingLimits:
     """Return how much of a text is read at once, by the settings and the model's limit."""
     longest = min(settings.max_length or task.learning.longest, limit)
-    return Room(longest=longest, long=settings.truncation, stride=settings.stride)
+    return ReadingLimits(longest=longest, long=settings.truncation, stride=settings.stride)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,10 +295,10 @@ class Prepared:
     train: EncodedExamples
     dev: EncodedExamples
     tokenizer: Tokenizer
-    room: Room
+    limits: ReadingLimits
 
     def __repr__(self) -> str:
-        return f"<Prepared: {self.data}, up to {counted(self.room.longest, 'token')} at once>"
+        return f"<Prepared: {self.data}, up to {counted(self.limits.longest, 'token')} at once>"
 
     @property
     def task(self) -> Task[Any]:
@@ -303,20 +309,20 @@ class Prepared:
         """Return a copy with some of the training rows only."""
         train = [self.data.train[row] for row in rows.tolist()]
         data = replace(self.data, train=train)
-        return replace(self, data=data, train=_encoded(data, train, self.tokenizer, self.room))
+        return replace(self, data=data, train=_encoded(data, train, self.tokenizer, self.limits))
 
 
-def prepare(data: LabelledData[Any], tokenizer: Tokenizer, room: Room) -> Prepared:
+def prepare(data: LabelledData[Any], tokenizer: Tokenizer, limits: ReadingLimits) -> Prepared:
     """Encode rows."""
     with progress("tokenising the examples", None):
-        train, dev = (_encoded(data, rows, tokenizer, room) for rows in (data.train, data.dev))
-    return Prepared(data=data, train=train, dev=dev, tokenizer=tokenizer, room=room)
+        train, dev = (_encoded(data, rows, tokenizer, limits) for rows in (data.train, data.dev))
+    return Prepared(data=data, train=train, dev=dev, tokenizer=tokenizer, limits=limits)
 
 
 def _encoded(
-    data: LabelledData[Any], rows: Sequence[Any], tokenizer: Tokenizer, room: Room
+    data: LabelledData[Any], rows: Sequence[Any], tokenizer: Tokenizer, limits: ReadingLimits
 ) -> EncodedExamples:
-    encoded = data.task.answers.encode(tokenizer, rows, room)
+    encoded = data.task.answers.encode(tokenizer, rows, limits)
     return data.task.learning.targets(rows, data.labels, encoded)
 
 

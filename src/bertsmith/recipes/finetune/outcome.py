@@ -18,7 +18,7 @@ from bertsmith.core.log import console, say, table_of
 from bertsmith.core.printable import counted
 from bertsmith.evaluation.metrics import format_mean, mean_and_spread, percent, score_label
 from bertsmith.evaluation.significance import Interval, Statistic, mcnemar, paired_bootstrap
-from bertsmith.recipes.finetune.baselines import TF_IDF, Rival
+from bertsmith.recipes.finetune.baselines import TF_IDF, BaselineScores
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData
 from bertsmith.recipes.finetune.trial import TrialResult
@@ -64,7 +64,7 @@ def difference_of(
         len(ours[0]),
         resamples=_RESAMPLES_OF_SEEDS if several else RESAMPLES,
     )
-    p = max(bootstrap.p, least_p(len(ours[0])))
+    p = max(bootstrap.p, smallest_p(len(ours[0])))
     rights = [right_rows(task, evidences[0]) for evidences in (ours, theirs)]
     if not several and rights[0] is not None and rights[1] is not None:
         p = max(p, mcnemar(rights[0], rights[1]).exact)
@@ -73,14 +73,16 @@ def difference_of(
     )
 
 
-def from_constant(mean: float, interval: Interval, constant: float, count: int) -> Difference:
+def difference_to_constant(
+    mean: float, interval: Interval, constant: float, count: int
+) -> Difference:
     """Compare with a constant score, by a model's interval on `count` examples."""
     low, high = interval.low - constant, interval.high - constant
-    p = 1.0 if low <= 0 <= high else least_p(count)
+    p = 1.0 if low <= 0 <= high else smallest_p(count)
     return Difference(points=mean - constant, low=low, high=high, p=p)
 
 
-def least_p(count: int) -> float:
+def smallest_p(count: int) -> float:
     """Return the least p that so many paired examples allow: all on one side (a sign test).
 
     The bootstrap of a few examples that agree has no width, and would find any difference certain.
@@ -95,9 +97,9 @@ def _mean_score(
     # what was tuned on all rows is kept on resampled rows
     tuned = [task.measuring.tune(evidence) for evidence in evidences]
 
-    def score(drawn: NDArray[np.int64]) -> float:
+    def score(rows: NDArray[np.int64]) -> float:
         scores = [
-            next(iter(task.measuring.scores(evidence[drawn], labels, thresholds).values()))
+            next(iter(task.measuring.scores(evidence[rows], labels, thresholds).values()))
             for thresholds, evidence in zip(tuned, evidences, strict=True)
         ]
         return float(np.mean(scores))
@@ -106,7 +108,7 @@ def _mean_score(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class GridCell:
     """A cell of the grid: its settings and its result."""
 
     rate: float
@@ -127,16 +129,20 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Searched:
+class SearchResult:
     """The result of a grid search: cells tried, settings of the best, number of cells in all."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[GridCell, ...]
     settings: FinetuneSettings
-    of: int
+    total: int
 
     def note(self) -> str:
         """Return a sentence on how the settings were chosen."""
-        tried = f"{len(self.cells)} of {self.of}" if len(self.cells) < self.of else f"{self.of}"
+        tried = (
+            f"{len(self.cells)} of {self.total}"
+            if len(self.cells) < self.total
+            else f"{self.total}"
+        )
         best = max(self.cells, key=lambda cell: cell.result.rank)
         return (
             f"rate {best.rate:g}, batch {best.batch}, epochs {best.epochs} were chosen on dev "
@@ -150,14 +156,14 @@ _MENTIONED = 0.05
 
 
 def best_of(
-    rivals: Sequence[Rival], majority_baseline: tuple[str, float] | None
+    baselines: Sequence[BaselineScores], majority_baseline: tuple[str, float] | None
 ) -> tuple[str, float, bool] | None:
     """Return name and mean score of the best baseline, and whether it is simpler; or None."""
-    ranked = [(rival.name, rival.mean, rival.simpler) for rival in rivals]
+    ranked = [(baseline.name, baseline.mean, baseline.simpler) for baseline in baselines]
     if majority_baseline is not None:
         # last, so that of equal scores a trained baseline comes first
         ranked.append((*majority_baseline, True))
-    return max(ranked, key=lambda rival: rival[1], default=None)
+    return max(ranked, key=lambda baseline: baseline[1], default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,10 +195,10 @@ class FinetuneOutcome:
     seeds: tuple[TrialResult, ...]
     interval: Interval
     notes: tuple[str, ...]
-    rivals: tuple[Rival, ...]
+    baselines: tuple[BaselineScores, ...]
     difference: Difference | None
     majority_baseline: tuple[str, float] | None
-    grid: Searched | None
+    grid: SearchResult | None
     curve: tuple[CurvePoint, ...]
     long: int
     cut: int
@@ -242,7 +248,7 @@ class FinetuneOutcome:
             "majority_baseline": None
             if self.majority_baseline is None
             else dict([self.majority_baseline]),
-            "rivals": [rival.to_dict() for rival in self.rivals],
+            "rivals": [baseline.to_dict() for baseline in self.baselines],
             "difference": None if self.difference is None else self.difference.__dict__,
             "grid": None if self.grid is None else [cell.to_dict() for cell in self.grid.cells],
             "curve": [{"rows": point.rows, "scores": point.values} for point in self.curve],
@@ -269,11 +275,15 @@ class FinetuneOutcome:
             columns = [self.values(name) for name in self.names]
             rows.append((f"mean ± spread of {count}", *map(format_mean, columns), f"{seconds:.1f}"))
             rows.append((f"median of {count}", *(percent(median(of)) for of in columns), ""))
-        for rival in self.rivals:
-            columns = [rival.values(name) for name in self.names]
-            seconds = rival.seconds
+        for baseline in self.baselines:
+            columns = [baseline.values(name) for name in self.names]
+            seconds = baseline.seconds
             rows.append(
-                (rival.name, *(format_mean(of) if of else "" for of in columns), f"{seconds:.1f}")
+                (
+                    baseline.name,
+                    *(format_mean(of) if of else "" for of in columns),
+                    f"{seconds:.1f}",
+                )
             )
         if self.majority_baseline is not None:
             name, value = self.majority_baseline
@@ -281,29 +291,33 @@ class FinetuneOutcome:
         return rows
 
     @property
-    def best_rival(self) -> tuple[str, float, bool] | None:
+    def best_baseline(self) -> tuple[str, float, bool] | None:
         """Return name and mean score of the best baseline, and whether it is simpler."""
-        return best_of(self.rivals, self.majority_baseline)
+        return best_of(self.baselines, self.majority_baseline)
 
     def verdict(self) -> str:
         """Return a sentence on what wins on dev, and whether that is significant."""
-        if self.best_rival is None or self.difference is None:
+        if self.best_baseline is None or self.difference is None:
             return "there is no baseline to compare it with"
         mean, spread = mean_and_spread(self.values(self.names[0]))
-        name, best, simpler = self.best_rival
-        points, apart = 100 * abs(mean - best), self.difference
-        luck = f"95 % over dev sets of this size: {apart.interval(of_other=mean < best)}"
+        name, best, simpler = self.best_baseline
+        points, difference = 100 * abs(mean - best), self.difference
+        uncertainty = (
+            f"95 % over dev sets of this size: {difference.interval(of_other=mean < best)}"
+        )
         if spread is not None:
-            luck += f"; spread of the seeds: {percent(spread)}"
-        if not apart.certain or points <= max(100 * (spread or 0.0), 0.005):
+            uncertainty += f"; spread of the seeds: {percent(spread)}"
+        if not difference.certain or points <= max(100 * (spread or 0.0), 0.005):
             verdict = (
                 f"no winner: {percent(mean)} against {percent(best)} of {name}, and "
-                f"{points:.2f} points may well be luck ({luck})"
+                f"{points:.2f} points may well be luck ({uncertainty})"
             )
         elif mean > best:
-            verdict = f"the model wins by {points:.2f} points over {name} ({luck})"
+            verdict = f"the model wins by {points:.2f} points over {name} ({uncertainty})"
         else:
-            verdict = f"{name} wins by {points:.2f} points{', and is simpler' * simpler} ({luck})"
+            verdict = (
+                f"{name} wins by {points:.2f} points{', and is simpler' * simpler} ({uncertainty})"
+            )
         if spread is None:
             verdict += "; one seed gives no spread: use --seeds 5"
         return verdict + self._read_less()
@@ -311,7 +325,9 @@ class FinetuneOutcome:
     def _read_less(self) -> str:
         """Return a note if the model read less of the texts than the bag of words, else ""."""
         texts = len(self.data.train) + len(self.data.dev)
-        if self.cut < _MENTIONED * texts or not any(TF_IDF in rival.name for rival in self.rivals):
+        if self.cut < _MENTIONED * texts or not any(
+            TF_IDF in baseline.name for baseline in self.baselines
+        ):
             return ""
         return (
             f"; the model read at most {self.longest} tokens of each text, which cut "

@@ -49,8 +49,8 @@ from bertsmith.recipes.finetune.inputs import (
 )
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome, print_outcome
 from bertsmith.recipes.finetune.report import write_card, write_report
-from bertsmith.recipes.finetune.trials import ParallelTrials, Trials, plan_trials
-from bertsmith.recipes.finetune.workers import Workplace, trainers
+from bertsmith.recipes.finetune.trials import ParallelPlan, Trials, plan_trials
+from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
 from bertsmith.tasks.labels import absent_labels, alike_labels
 from bertsmith.tasks.task import Task, counted_rows
 from bertsmith.training.run_folder import RunFolder, require_tensorboard, write_record
@@ -108,76 +108,76 @@ def finetune(config: FinetuneConfig) -> FinetuneOutcome:
     `ModelFolderError` or `RunFolderError` before anything is written, what `fit` raises, and
     `WorkerDied`; after an interruption the same call resumes, and one with more `seeds` adds them.
     """
-    asked, place = config.experiment, device_named(config.experiment.device)
+    options, device = config.experiment, device_named(config.experiment.device)
     config = replace(config, model=model_folder(config.model))
     if config.tensorboard:
         require_tensorboard()
     folder = RunFolder(config.out)
-    config, inputs, prepared, note = _read(config, folder, place)
+    config, inputs, prepared, note = _read_inputs(config, folder, device)
     with folder.owned():
-        how = _parallel_trials(config, inputs.base, prepared, place, folder)
-        run = _resolved(config, inputs.data, place, how.threads)
-        notes = (note, "" if _has_ended(folder, run) else str(how))
-        workplace = Workplace(folder.path.resolve(), how.threads, config.tensorboard)
-        with threads_of_torch(how.threads), trainers(workplace, how.at_once) as processes:
+        plan = _plan_parallel(config, inputs.base, prepared, device, folder)
+        run = _resolve_run(config, inputs.data, device, plan.threads)
+        notes = (note, "" if _has_ended(folder, run) else str(plan))
+        worker_settings = WorkerSettings(folder.path.resolve(), plan.threads, config.tensorboard)
+        with threads_of_torch(plan.threads), open_trial_pool(worker_settings, plan.at_once) as pool:
             experiment = Experiment(
                 folder=folder,
                 settings=config.settings,
                 prepared=prepared,
-                trials=Trials(folder, trainers=processes, tensorboard=config.tensorboard),
-                make_model=model_maker(run.model, inputs.task, inputs.data.labels, place),
+                trials=Trials(folder, pool=pool, tensorboard=config.tensorboard),
+                make_model=model_factory(run.model, inputs.task, inputs.data.labels, device),
             )
-            return _carry_out(experiment, asked, run, notes)
+            return _run_experiment(experiment, options, run, notes)
 
 
-def _read(
-    config: FinetuneConfig, folder: RunFolder, place: torch.device
+def _read_inputs(
+    config: FinetuneConfig, folder: RunFolder, device: torch.device
 ) -> tuple[FinetuneConfig, Inputs, Prepared, str]:
     """Return the options with all that is chosen, the inputs, and a line on the length of texts."""
     inputs = read_inputs(config.model, config.train, config.dev, config.task, config.settings)
-    config, note = _settled(config, inputs, folder, place)
+    config, note = _resolve_settings(config, inputs, folder, device)
     return config, inputs, inputs.prepared(config.settings), note
 
 
-def _settled(
-    config: FinetuneConfig, inputs: Inputs, folder: RunFolder, place: torch.device
+def _resolve_settings(
+    config: FinetuneConfig, inputs: Inputs, folder: RunFolder, device: torch.device
 ) -> tuple[FinetuneConfig, str]:
     """Choose precision and maximum length where none are given, and return a line on the length.
 
     Those that were chosen when the run in the folder began hold.
     """
-    known = (folder.settings("finetune") or {}).get("settings", {})
-    precision = training_precision(config.settings.precision, place, known.get("precision"))
+    earlier = (folder.settings("finetune") or {}).get("settings", {})
+    precision = training_precision(config.settings.precision, device, earlier.get("precision"))
     settings = replace(config.settings, precision=precision)
-    if settings.max_length is None and "max_length" in known:
-        length = ReadingLength(longest=known["max_length"])
+    if settings.max_length is None and "max_length" in earlier:
+        length = ReadingLength(longest=earlier["max_length"])
     else:
         counts = training_counts(config.experiment, settings, len(inputs.data.train))
-        length = inputs.length(settings, sum(counts), place)
-    return replace(config, settings=replace(settings, max_length=length.longest)), length.told
+        length = inputs.length(settings, sum(counts), device)
+    return replace(config, settings=replace(settings, max_length=length.longest)), length.message
 
 
-def _parallel_trials(
+def _plan_parallel(
     config: FinetuneConfig,
     base: Model,
     prepared: Prepared,
-    place: torch.device,
+    device: torch.device,
     folder: RunFolder,
-) -> ParallelTrials:
+) -> ParallelPlan:
     """Return how the trainings are distributed over processes, of a run that may be resumed."""
-    asked, settings = config.experiment, config.settings
+    options, settings = config.experiment, config.settings
     return plan_trials(
         base,
         prepared,
         settings,
-        asked=asked.side_by_side,
-        counts=training_counts(asked, settings, len(prepared.data.train)),
-        device=place,
-        kept=(folder.settings("finetune") or {}).get("threads"),
+        requested=options.side_by_side,
+        counts=training_counts(options, settings, len(prepared.data.train)),
+        device=device,
+        fixed_threads=(folder.settings("finetune") or {}).get("threads"),
     )
 
 
-def _growing(run: FinetuneRun) -> str:
+def _extensible_setting(run: FinetuneRun) -> str:
     """Return the setting of a run that may be larger than it was."""
     # a grid uses the seed after those of the run
     return "" if run.grid else "seeds"
@@ -185,23 +185,23 @@ def _growing(run: FinetuneRun) -> str:
 
 def _has_ended(folder: RunFolder, run: FinetuneRun) -> bool:
     """Claim the folder for a run and return whether it has ended there, with the same seeds."""
-    before = (folder.settings("finetune") or {}).get("seeds", run.seeds)
-    if not folder.claim("finetune", run, growing=_growing(run)):
+    earlier_seeds = (folder.settings("finetune") or {}).get("seeds", run.seeds)
+    if not folder.claim("finetune", run, extensible=_extensible_setting(run)):
         return False
-    results, where = folder.path / "results.json", f"the run in {folder.path}"
-    if before < run.seeds:
+    results, run_description = folder.path / "results.json", f"the run in {folder.path}"
+    if earlier_seeds < run.seeds:
         results.unlink(missing_ok=True)
-        say(f"adding seeds to {where}, which had {counted(before, 'seed')}")
+        say(f"adding seeds to {run_description}, which had {counted(earlier_seeds, 'seed')}")
         return False
     ended = results.exists()
-    say(f"{where} has ended" if ended else f"resuming {where}")
+    say(f"{run_description} has ended" if ended else f"resuming {run_description}")
     return ended
 
 
-def _resolved(
+def _resolve_run(
     config: FinetuneConfig, data: LabelledData[Any], device: torch.device, threads: int
 ) -> FinetuneRun:
-    asked, dev = config.experiment, config.dev
+    options, dev = config.experiment, config.dev
     return FinetuneRun(
         task=data.task.name,
         model=config.model.resolve(),
@@ -212,12 +212,12 @@ def _resolved(
         dev=None if dev is None else dev.resolve(),
         dev_hash=None if dev is None else hash_of(dev),
         labels=data.labels,
-        seeds=asked.seeds,
-        grid=asked.grid,
-        search=asked.search,
-        minutes=asked.minutes,
-        curve=asked.curve,
-        baselines=asked.baselines,
+        seeds=options.seeds,
+        grid=options.grid,
+        search=options.search,
+        minutes=options.minutes,
+        curve=options.curve,
+        baselines=options.baselines,
         threads=threads,
         device=device.type,
         settings=config.settings,
@@ -230,22 +230,22 @@ def hash_of(path: Path) -> str:
         try:
             return file_hash(path)
         except OSError as error:
-            what = f"cannot be read: {error.strerror}"
-            raise ExampleError(what, where=path, remedy=reading_remedy(error)) from error
+            problem = f"cannot be read: {error.strerror}"
+            raise ExampleError(problem, where=path, remedy=reading_remedy(error)) from error
     files = sorted(file for file in path.rglob("*") if file.is_file())
     listed = "".join(f"{file_hash(file)}  {file.relative_to(path)}\n" for file in files)
     return text_hash(listed)
 
 
-def model_maker(
+def model_factory(
     folder: Path, task: Task[Any], labels: tuple[str, ...], device: torch.device
 ) -> Callable[[int], Model]:
     """Return a picklable function from a seed to a model initialised from a folder."""
-    return _FromFolder(folder, task.head, labels, device)
+    return _ModelFactory(folder, task.head, labels, device)
 
 
 @dataclass(frozen=True)
-class _FromFolder:
+class _ModelFactory:
     folder: Path
     predicts: Predicts
     labels: tuple[str, ...]
@@ -256,15 +256,15 @@ class _FromFolder:
         return model.to(self.device)
 
 
-def _carry_out(
-    experiment: Experiment, asked: ExperimentConfig, run: FinetuneRun, notes: tuple[str, str]
+def _run_experiment(
+    experiment: Experiment, options: ExperimentConfig, run: FinetuneRun, notes: tuple[str, str]
 ) -> FinetuneOutcome:
-    bad = experiment.settings.reading.bad_rows.told()
-    length, how = notes
-    for line in filter(None, (bad, length, *describe(experiment.prepared), how)):
+    bad_rows = experiment.settings.reading.bad_rows.message()
+    length, plan_note = notes
+    for line in filter(None, (bad_rows, length, *describe(experiment.prepared), plan_note)):
         say(line)
     try:
-        outcome = experiment.run(asked)
+        outcome = experiment.run(options)
     except Interrupted as stopped:
         raise Interrupted(f"{stopped}, saved; the same command resumes it") from None
     card = write_card(outcome, run.to_dict())
@@ -281,18 +281,18 @@ def dry_run(config: FinetuneConfig) -> None:
 
     Raises what `finetune` raises before it trains, and writes nothing.
     """
-    place = device_named(config.experiment.device)
+    device = device_named(config.experiment.device)
     config, folder = replace(config, model=model_folder(config.model)), RunFolder(config.out)
     if config.tensorboard:
         require_tensorboard()
     folder.check_place()
-    config, inputs, prepared, note = _read(config, folder, place)
-    how = _parallel_trials(config, inputs.base, prepared, place, folder)
-    run = _resolved(config, inputs.data, place, how.threads)
-    folder.check_claim("finetune", run, growing=_growing(run))
+    config, inputs, prepared, note = _read_inputs(config, folder, device)
+    plan = _plan_parallel(config, inputs.base, prepared, device, folder)
+    run = _resolve_run(config, inputs.data, device, plan.threads)
+    folder.check_claim("finetune", run, extensible=_extensible_setting(run))
     config.settings.fit(1, 0)
-    bad = config.settings.reading.bad_rows.told()
-    for line in filter(None, (bad, note, *describe(prepared))):
+    bad_rows = config.settings.reading.bad_rows.message()
+    for line in filter(None, (bad_rows, note, *describe(prepared))):
         say(line)
     say("dry run: nothing was trained, nothing was written")
 
@@ -310,8 +310,8 @@ def describe(prepared: Prepared) -> list[str]:
     data, task = prepared.data, prepared.task
     lines = []
     for name, rows in (("train", data.train), ("dev", data.dev)):
-        held = task.present.describe(rows, data.labels)
-        lines.append(f"{name}: {counted_rows(task, rows)}" + (f" ({held})" if held else ""))
+        content = task.present.describe(rows, data.labels)
+        lines.append(f"{name}: {counted_rows(task, rows)}" + (f" ({content})" if content else ""))
     if data.dev_is_cut:
         lines[-1] += ", held out of the training file"
     if alike := alike_labels(data.labels):
@@ -333,21 +333,22 @@ def describe(prepared: Prepared) -> list[str]:
 
 def truncation_note(prepared: Prepared) -> str:
     """Return how many texts exceeded the limit, and how they were read; "" if none did."""
-    parts, room, task = (prepared.train, prepared.dev), prepared.room, prepared.task
+    parts, limits, task = (prepared.train, prepared.dev), prepared.limits, prepared.task
     total = sum(part.texts for part in parts)
     long, cut = sum(part.long_texts for part in parts), sum(part.cut_texts for part in parts)
     lines = []
     if long:
-        became = _LONG[room.long if cut and not task.answers.windowed else "windows"]
+        became = _LONG[limits.long if cut and not task.answers.windowed else "windows"]
         share = f"{long:,} of {counted(total, 'text')} ({100 * long / total:.1f} %)"
         lines.append(
-            f"{share} {'was' if long == 1 else 'were'} longer than {room.longest} tokens: {became}"
+            f"{share} {'was' if long == 1 else 'were'} longer than {limits.longest} tokens: "
+            f"{became}"
         )
         lines += ["--truncation chooses the part that is read"] * bool(
             cut and not task.answers.windowed
         )
     if cut and task.answers.windowed:
         questions = counted(cut, task.unit.removesuffix("s"), task.unit)
-        own = "itself" if cut == 1 else "themselves"
-        lines.append(f"of {questions} {own} only the beginning was read")
+        pronoun = "itself" if cut == 1 else "themselves"
+        lines.append(f"of {questions} {pronoun} only the beginning was read")
     return "; ".join(lines)

@@ -40,19 +40,21 @@ def weight_change(before: Path, after: Path) -> list[tuple[str, float]]:
     """Return the relative change in norm of each layer's weights: embeddings, then every block."""
     first, last = load_model(before)[0], load_model(after)[0]
     layers = range(len(first.encoder.blocks))
-    places = ["encoder.embeddings.", *(f"encoder.blocks.{n}." for n in layers)]
+    prefixes = ["encoder.embeddings.", *(f"encoder.blocks.{n}." for n in layers)]
     names = ["embeddings", *(f"layer {n + 1}" for n in layers)]
-    return [(name, _change(first, last, place)) for name, place in zip(names, places, strict=True)]
+    return [
+        (name, _change(first, last, prefix)) for name, prefix in zip(names, prefixes, strict=True)
+    ]
 
 
-def _change(before: Model, after: Model, place: str) -> float:
+def _change(before: Model, after: Model, prefix: str) -> float:
     moved = length = 0.0
     later = dict(after.named_parameters())
     for name, parameter in before.named_parameters():
-        if name.startswith(place):
-            one, other = parameter.detach().double(), later[name].detach().double()
-            moved += float((other - one).square().sum())
-            length += float(one.square().sum())
+        if name.startswith(prefix):
+            before_norms, after_norms = parameter.detach().double(), later[name].detach().double()
+            moved += float((after_norms - before_norms).square().sum())
+            length += float(before_norms.square().sum())
     return float((moved / length) ** 0.5) if length else 0.0
 
 
@@ -84,14 +86,14 @@ def mistakes(
     rows: Sequence[Any],
     answers: Sequence[dict[str, Any]],
     right: Right,
-    most: int,
+    count: int,
 ) -> list[tuple[str, str, str, str, str]]:
     """Return the wrong answers with the highest confidence.
 
     Each row has the line, the input, the true and the predicted answer, and the confidence.
     """
     sure = [float(answer.get("probability", 0.0)) for answer in answers]
-    wrong = sorted(np.flatnonzero(~right).tolist(), key=lambda row: -sure[row])[:most]
+    wrong = sorted(np.flatnonzero(~right).tolist(), key=lambda row: -sure[row])[:count]
     return [
         (
             f"{rows[row].line}",
@@ -136,9 +138,9 @@ def write_report(outcome: FinetuneOutcome, path: Path, run: dict[str, Any]) -> N
 
 def _add_layers(report: Report, outcome: FinetuneOutcome) -> None:
     """Draw what linear models on the frozen layers score, and the mix that one of them learned."""
-    rivals = {rival.name: rival for rival in outcome.rivals}
-    names = ["frozen, embeddings", *(f"frozen, layer {n}" for n in range(1, len(rivals)))]
-    points = [(float(n), rivals[name].mean) for n, name in enumerate(names) if name in rivals]
+    baselines = {baseline.name: baseline for baseline in outcome.baselines}
+    names = ["frozen, embeddings", *(f"frozen, layer {n}" for n in range(1, len(baselines)))]
+    points = [(float(n), baselines[name].mean) for n, name in enumerate(names) if name in baselines]
     if len(points) < 2:
         return
     tuned = float(np.mean([seed.score for seed in outcome.seeds]))
@@ -153,7 +155,7 @@ def _add_layers(report: Report, outcome: FinetuneOutcome) -> None:
         percent=True,
         note=f"Nothing but a linear model is trained, on layer {best[0]:.0f} with most success.",
     )
-    mixed = next((rival for rival in outcome.rivals if rival.shares), None)
+    mixed = next((baseline for baseline in outcome.baselines if baseline.shares), None)
     if mixed is not None:
         first = round(points[-1][0]) + 1 - len(mixed.shares)
         shares = [(float(layer), share) for layer, share in enumerate(mixed.shares, first)]
@@ -170,9 +172,9 @@ def _add_layers(report: Report, outcome: FinetuneOutcome) -> None:
 def _add_trials(report: Report, outcome: FinetuneOutcome) -> None:
     """Add the details of the baselines, the grid, and the learning curve."""
     score = score_label(outcome.names[0])
-    detailed = [rival for rival in outcome.rivals if rival.detail]
+    detailed = [baseline for baseline in outcome.baselines if baseline.detail]
     if detailed:
-        rows = [(rival.name, percent(rival.mean), rival.detail) for rival in detailed]
+        rows = [(baseline.name, percent(baseline.mean), baseline.detail) for baseline in detailed]
         report.table("Baselines", ("", f"{score} %", "how"), rows)
         _add_layers(report, outcome)
     if outcome.grid is not None:
@@ -250,7 +252,9 @@ def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
     settings, data, best = run["settings"], outcome.data, outcome.best
     if outcome.grid is not None:
         settings = outcome.grid.settings.to_dict()
-    beside = "".join(f"; {rival.name} {percent(rival.mean)} %" for rival in outcome.rivals[:1])
+    beside = "".join(
+        f"; {baseline.name} {percent(baseline.mean)} %" for baseline in outcome.baselines[:1]
+    )
     scores = ", ".join(
         f"{score_label(name)} {format_mean(outcome.values(name))} %" for name in outcome.names
     )

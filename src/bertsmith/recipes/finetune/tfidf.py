@@ -23,11 +23,11 @@ from bertsmith.recipes.finetune.baselines import (
     STRENGTHS,
     TFIDF,
     TFIDF_NUMBERS,
-    Choosing,
-    LeftOut,
-    Rival,
+    BaselineScores,
+    SkippedBaseline,
+    StrengthSelection,
     linear_answers,
-    measured_rival,
+    measured_baseline,
 )
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.text.examples.example import Example
@@ -44,8 +44,8 @@ _FEW_TEXTS = 1000
 _COUNTING = {"characters": 6e-6, "words": 2e-6}
 _FITTING, _VALUES = 1e-6, {"characters": 3.0, "words": 0.4}
 # of the solver: bytes per feature and class, with its ten stored updates
-_BYTES, _MOST_BYTES = 24 * 8, 2e9
-_LEAST_FEATURES, _LEAST_ROWS, _ROWS_A_CLASS = 2000, 500, 3
+_BYTES, _MAX_BYTES = 24 * 8, 2e9
+_MIN_FEATURES, _MIN_ROWS, _ROWS_A_CLASS = 2000, 500, 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def plan(characters: int, rows: int, classes: int, seconds: float) -> Plan | str
     """
     if not seconds:
         return Plan(characters=True, rows=rows, features=math.inf, seconds=math.inf)
-    features = _MOST_BYTES / (_BYTES * classes)
+    features = _MAX_BYTES / (_BYTES * classes)
     words = f"{counted(rows, 'text')} of {characters / rows:,.0f} characters and "
     words += counted(classes, "class", "classes")
     for kind in ("characters", "words"):
@@ -77,18 +77,25 @@ def plan(characters: int, rows: int, classes: int, seconds: float) -> Plan | str
         fitting = _FITTING * _VALUES[kind] * characters * classes
         share = 1.0 if kind == "characters" else min(1.0, seconds / (2 * (counting + fitting)))
         fits = counting + fitting <= seconds / 2 or share < 1
-        kept = int(share * rows)
-        enough = kept >= min(rows, max(_LEAST_ROWS, _ROWS_A_CLASS * classes))
-        if fits and enough and features >= _LEAST_FEATURES:
-            left = seconds - share * (counting + fitting)
-            return Plan(characters=kind == "characters", rows=kept, features=features, seconds=left)
-    if features < _LEAST_FEATURES:
-        needed = _BYTES * classes * _VALUES["words"] * characters / 10
-        return f"{words} would take about {max(needed, _MOST_BYTES) / 1e9:,.0f} GB of memory"
+        kept_rows = int(share * rows)
+        enough = kept_rows >= min(rows, max(_MIN_ROWS, _ROWS_A_CLASS * classes))
+        if fits and enough and features >= _MIN_FEATURES:
+            remaining = seconds - share * (counting + fitting)
+            return Plan(
+                characters=kind == "characters",
+                rows=kept_rows,
+                features=features,
+                seconds=remaining,
+            )
+    if features < _MIN_FEATURES:
+        memory_needed = _BYTES * classes * _VALUES["words"] * characters / 10
+        return f"{words} would take about {max(memory_needed, _MAX_BYTES) / 1e9:,.0f} GB of memory"
     return f"{words} would take about {counting + fitting:,.0f} s"
 
 
-def tfidf_rival(prepared: Prepared, seconds: float = SECONDS) -> Rival | LeftOut | None:
+def tfidf_baseline(
+    prepared: Prepared, seconds: float = SECONDS
+) -> BaselineScores | SkippedBaseline | None:
     """Return a linear model on TF-IDF of word unigrams, bigrams and character 2- to 5-grams.
 
     It is strong on purpose: on the texts we tried, character n-grams gain up to two points over
@@ -98,7 +105,7 @@ def tfidf_rival(prepared: Prepared, seconds: float = SECONDS) -> Rival | LeftOut
     data, task = prepared.data, prepared.task
     if not isinstance(data.train[0], Example):
         return None
-    began = time.perf_counter()
+    started = time.perf_counter()
     name = TFIDF_NUMBERS if task.head == "number" else TFIDF
     outputs = max(len(data.labels), 1)
     # for two classes one is learned
@@ -106,43 +113,43 @@ def tfidf_rival(prepared: Prepared, seconds: float = SECONDS) -> Rival | LeftOut
     characters = sum(task.reader.characters(row) for row in data.train)
     planned = plan(characters, len(data.train), learned, seconds)
     if isinstance(planned, str):
-        return LeftOut(name=name, reason=f"{planned}; {FORCE}")
+        return SkippedBaseline(name=name, reason=f"{planned}; {FORCE}")
     chosen = _rows(len(data.train), planned.rows)
     rows = [data.train[row] for row in chosen.tolist()]
     try:
         with progress(name, None) as bar:
             bar.note("counting words")
-            known, asked = _features(rows, data.dev, planned)
+            train_features, dev_features = _features(rows, data.dev, planned)
             truths = np.asarray(prepared.train.labels)[chosen]
-            choosing = _choosing(known, learned, planned)
+            selection = _strength_selection(train_features, learned, planned)
             bar.note("fitting")
             answers, strength = linear_answers(
-                task.head, known, truths, asked, outputs, choosing=choosing
+                task.head, train_features, truths, dev_features, outputs, selection=selection
             )
     except MemoryError:
-        return LeftOut(name=name, reason="not enough memory")
+        return SkippedBaseline(name=name, reason="not enough memory")
     detail = _detail(planned, strength, len(data.train))
-    return measured_rival(name, prepared, answers, began, detail)
+    return measured_baseline(name, prepared, answers, started, detail)
 
 
-def _rows(count: int, kept: int) -> NDArray[np.int64]:
+def _rows(count: int, size: int) -> NDArray[np.int64]:
     """Return a random sample of row numbers, in order."""
     numbers = np.arange(count)
-    if kept >= count:
+    if size >= count:
         return numbers
-    return np.sort(permuted(numbers, count, stream(Purpose.TFIDF_ROWS))[:kept])
+    return np.sort(permuted(numbers, count, stream(Purpose.TFIDF_ROWS))[:size])
 
 
-def _choosing(known: Any, classes: int, planned: Plan) -> Choosing:  # noqa: ANN401
+def _strength_selection(features: Any, classes: int, planned: Plan) -> StrengthSelection:  # noqa: ANN401
     """Return how the strength is chosen in the remaining time."""
     if math.isinf(planned.seconds):
-        return Choosing()
-    fit = _FITTING * known.nnz * classes
+        return StrengthSelection()
+    fit = _FITTING * features.nnz * classes
     fold = len(STRENGTHS) * 2 / 3 * fit
     if 3 * fold <= planned.seconds:
-        return Choosing()
-    rows = int(min(1.0, planned.seconds / max(fold, 1e-9)) * known.shape[0])
-    return Choosing(folds=1, rows=max(rows, min(known.shape[0], _LEAST_ROWS)))
+        return StrengthSelection()
+    rows = int(min(1.0, planned.seconds / max(fold, 1e-9)) * features.shape[0])
+    return StrengthSelection(folds=1, rows=max(rows, min(features.shape[0], _MIN_ROWS)))
 
 
 def _detail(planned: Plan, strength: float, rows: int) -> str:
@@ -156,41 +163,45 @@ def _detail(planned: Plan, strength: float, rows: int) -> str:
 
 def _features(train: Sequence[Example], dev: Sequence[Example], planned: Plan) -> tuple[Any, Any]:
     """Return sparse matrices (rows, features) of both parts, of the most frequent features."""
-    known, asked = _counted(train, dev, planned)
-    if known.shape[1] > planned.features:
-        often = np.argsort(-known.getnnz(axis=0), kind="stable")[: int(planned.features)]
-        kept = np.sort(often)
-        return known[:, kept], asked[:, kept]
-    return known, asked
+    train_features, dev_features = _count_features(train, dev, planned)
+    if train_features.shape[1] > planned.features:
+        frequency = np.argsort(-train_features.getnnz(axis=0), kind="stable")[
+            : int(planned.features)
+        ]
+        columns = np.sort(frequency)
+        return train_features[:, columns], dev_features[:, columns]
+    return train_features, dev_features
 
 
-def _counted(train: Sequence[Example], dev: Sequence[Example], planned: Plan) -> tuple[Any, Any]:
+def _count_features(
+    train: Sequence[Example], dev: Sequence[Example], planned: Plan
+) -> tuple[Any, Any]:
     from scipy.sparse import csr_matrix, hstack
 
     sides = [
         [[row.text for row in part], [row.text_pair or "" for row in part]] for part in (train, dev)
     ]
     if train[0].text_pair is None:
-        union = _union(len(train), planned)
+        union = _vectorizer(len(train), planned)
         return union.fit_transform(sides[0][0]).tocsr(), union.transform(sides[1][0]).tocsr()
     blocks: list[list[Any]] = [[], []]
     for side in range(2):
-        union = _union(len(train), planned)
+        union = _vectorizer(len(train), planned)
         blocks[0].append(union.fit_transform(sides[0][side]))
         blocks[1].append(union.transform(sides[1][side]))
-    common = _union(len(train), planned).fit(sides[0][0] + sides[0][1])
+    common = _vectorizer(len(train), planned).fit(sides[0][0] + sides[0][1])
     for block, part in zip(blocks, sides, strict=True):
         first, second = (common.transform(texts) for texts in part)
         block.append(csr_matrix(first.multiply(second).sum(1)))
-    known, asked = (hstack(block).tocsr() for block in blocks)
-    return known, asked
+    train_features, dev_features = (hstack(block).tocsr() for block in blocks)
+    return train_features, dev_features
 
 
 def _words(text: str) -> list[str]:
     return [text[start:end] for start, end in words_of(text)]
 
 
-def _union(texts: int, planned: Plan) -> Any:  # noqa: ANN401
+def _vectorizer(texts: int, planned: Plan) -> Any:  # noqa: ANN401
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import FeatureUnion
 

@@ -37,13 +37,13 @@ from bertsmith.training.checkpoints import Checkpoints, State
 from bertsmith.training.config import FitConfig
 from bertsmith.training.loading import BatchSource
 from bertsmith.training.loop import Session, fit
-from bertsmith.training.replicas import of_model
-from bertsmith.training.run_folder import RunFolder, events, read_record, write_record
+from bertsmith.training.replicas import model_weights
+from bertsmith.training.run_folder import RunFolder, read_record, tensorboard_events, write_record
 from bertsmith.training.state import Measure
 from bertsmith.weights.folder import save_model
 
 # share of all rows; above it, trimming saves little
-_MOST = 0.7
+_MAX_USED_SHARE = 0.7
 
 
 @contextmanager
@@ -54,22 +54,28 @@ def trimmed_embeddings(model: Model, examples: EncodedExamples) -> Iterator[Enco
     trained, or if another part of the model shares it.
     """
     embeddings = model.encoder.embeddings
-    whole = embeddings.tokens
-    met = np.unique(np.concatenate(examples.ids))
-    rows = whole.num_embeddings
-    if model.config.masked_lm or not whole.weight.requires_grad or len(met) > _MOST * rows:
+    token_table = embeddings.tokens
+    used_ids = np.unique(np.concatenate(examples.ids))
+    rows = token_table.num_embeddings
+    if (
+        model.config.masked_lm
+        or not token_table.weight.requires_grad
+        or len(used_ids) > _MAX_USED_SHARE * rows
+    ):
         yield examples
         return
-    places = torch.from_numpy(met.astype(np.int64)).to(model.device)
-    embeddings.tokens = nn.Embedding.from_pretrained(whole.weight.detach()[places], freeze=False)
-    number = np.zeros(rows, np.int32)
-    number[met] = np.arange(len(met))
+    indices = torch.from_numpy(used_ids.astype(np.int64)).to(model.device)
+    embeddings.tokens = nn.Embedding.from_pretrained(
+        token_table.weight.detach()[indices], freeze=False
+    )
+    new_ids = np.zeros(rows, np.int32)
+    new_ids[used_ids] = np.arange(len(used_ids))
     try:
-        yield replace(examples, ids=[number[ids] for ids in examples.ids])
+        yield replace(examples, ids=[new_ids[ids] for ids in examples.ids])
     finally:
         with torch.no_grad():
-            whole.weight[places] = embeddings.tokens.weight
-        embeddings.tokens = whole
+            token_table.weight[indices] = embeddings.tokens.weight
+        embeddings.tokens = token_table
 
 
 def prepare_model(model: Model, config: FinetuneSettings, seed: int) -> None:
@@ -165,9 +171,9 @@ class Supervision:
         """Return the batches, with all that the objective reads beside the labels."""
         return batches
 
-    def enter(self, place: DataPosition, progress: float) -> DataPosition:
+    def enter(self, position: DataPosition, progress: float) -> DataPosition:
         """Return the position to continue from when a share of the steps is done."""
-        return place
+        return position
 
     def target(self, prepared: Prepared) -> str:
         """Return the name of the loss that a report draws."""
@@ -193,38 +199,38 @@ def run_trial(
     """
     data, task = prepared.data, prepared.task
     assert folder is not None or not config.patience
-    whole = Clock()
+    total_clock = Clock()
     model = make_model(seed)
     prepare_model(model, config, seed)
     steps = config.epochs * -(-len(prepared.train) // config.batch_size)
     if folder is not None:
         folder.path.mkdir(parents=True, exist_ok=True)
     objective = supervision.objective(prepared, config, seed)
-    watched = _Watched(objective, every=max(1, steps // POINTS))
+    recorded = _RecordingObjective(objective, every=max(1, steps // POINTS))
     # dev has other tokens, so evaluation during training needs the whole token table
     whole_table = nullcontext(prepared.train)
     with whole_table if config.patience else trimmed_embeddings(model, prepared.train) as examples:
-        fitting = Clock()
+        fit_clock = Clock()
         batches = ExampleBatches(examples, units_per_batch=config.batch_size, seed=seed)
         state = fit(
             supervision.fit(config, steps, seed),
             model,
-            watched,
+            recorded,
             supervision.batches(batches, prepared, config),
             enter=supervision.enter,
             measure=_dev_measure(prepared, config) if config.patience else None,
             folder=folder,
             session=Session(title=title),
         )
-        fitted = fitting.elapsed
-    if config.patience:
-        assert folder is not None
-        _take_best(model, folder, state)
+        fit_seconds = fit_clock.elapsed
+    if folder is not None and config.patience:
+        _load_best_weights(model, folder, state)
     task.learning.finish(model, data.train)
     with progress(f"{title}: measuring on dev".removeprefix(": "), None):
-        measured = _on_dev(prepared, model, config)
+        measured = _score_dev(prepared, model, config)
     model.config = _calibrated(model.config, measured, prepared, config)
-    losses = watched.points() if folder is None else _logged(folder, supervision.target(prepared))
+    target = supervision.target(prepared)
+    losses = recorded.points() if folder is None else _logged_losses(folder, target)
     result = TrialResult(
         seed=seed,
         scores=measured.scores,
@@ -234,7 +240,7 @@ def run_trial(
         seconds=state.seconds,
         tokens=state.tokens,
         # the state includes the time of earlier sessions
-        elapsed=state.elapsed + whole.elapsed - fitted,
+        elapsed=state.elapsed + total_clock.elapsed - fit_seconds,
     )
     return result, measured, model
 
@@ -256,25 +262,25 @@ def _preprocessing(prepared: Prepared, config: FinetuneSettings) -> Preprocessin
     columns, tags = reading.columns, reading.tags
     if isinstance(first, Tagged) and first.entities is None:
         tags = replace(tags, scheme="plain")  # a part of the rows may look like another one
-    kept = isinstance(first, Tagged) and tags != USUAL_TAGS
+    keeps_tags = isinstance(first, Tagged) and tags != USUAL_TAGS
     paired = first.text_pair is not None if isinstance(first, Example) else None
     return Preprocessing(
-        longest=prepared.room.longest,
-        long=prepared.room.long,
-        stride=prepared.room.stride,
+        longest=prepared.limits.longest,
+        long=prepared.limits.long,
+        stride=prepared.limits.stride,
         pairs=paired,
         text_column=columns.text,
         text_pair_column=columns.text_pair,
         label_column=columns.label,
         label_until=columns.label_until,
-        tags=tags if kept else None,
-        tags_kind=kind_of(Path(first.source)) if kept else "",
+        tags=tags if keeps_tags else None,
+        tags_kind=kind_of(Path(first.source)) if keeps_tags else "",
     )
 
 
-def _on_dev(prepared: Prepared, model: Model, config: FinetuneSettings) -> Measured:
+def _score_dev(prepared: Prepared, model: Model, config: FinetuneSettings) -> Measured:
     """Score a model on dev, as `evaluate` does."""
-    predictor = task_predictor(prepared.task, model, prepared.tokenizer, prepared.room)
+    predictor = task_predictor(prepared.task, model, prepared.tokenizer, prepared.limits)
     accuracy = config.target_accuracy
     return measure(predictor, prepared.data.dev, prepared.dev, target_accuracy=accuracy)
 
@@ -285,20 +291,20 @@ def _dev_measure(prepared: Prepared, config: FinetuneSettings) -> Measure:
     def on_dev(model: Model, stopping: Callable[[], bool]) -> dict[str, float] | None:
         if stopping():
             return None
-        scores = _on_dev(prepared, model, config).scores
+        scores = _score_dev(prepared, model, config).scores
         return {"dev_loss": 1 - next(iter(scores.values())), **scores}
 
     return on_dev
 
 
-def _take_best(model: Model, folder: RunFolder, state: State) -> None:
+def _load_best_weights(model: Model, folder: RunFolder, state: State) -> None:
     """Load the weights that were best on dev."""
     if state.best_step not in (None, state.step):
         checkpoints = Checkpoints(folder.checkpoints, 1, run=folder.identity)
-        model.load_state_dict(of_model(checkpoints.best(state).weights))
+        model.load_state_dict(model_weights(checkpoints.best(state).weights))
 
 
-class _Watched:
+class _RecordingObjective:
     """An objective that records its losses, the only record of a run without a folder."""
 
     def __init__(self, objective: Objective, every: int) -> None:
@@ -320,7 +326,7 @@ class _Watched:
         return [(end, sum(run) / len(run)) for end, run in zip(ends, runs, strict=True)]
 
 
-def _logged(folder: RunFolder, target: str) -> list[tuple[int, float]]:
+def _logged_losses(folder: RunFolder, target: str) -> list[tuple[int, float]]:
     """Return the losses in a folder's log; of repeated steps after a restart, the later ones."""
     key = f"{target}_loss"
     lines = {line["step"]: line for line in folder.log() if key in line}
@@ -336,7 +342,7 @@ _KEPT_CLASSES = 5
 class Trial:
     """One training of a run: its place in the run's folder, and its inputs."""
 
-    place: str
+    subfolder: str
     title: str
     settings: FinetuneSettings
     seed: int
@@ -345,7 +351,7 @@ class Trial:
     supervision: Supervision = LABELS
 
 
-def carry_out(
+def execute_trial(
     trial: Trial, run: Path, others: Sequence[TrialResult] | None, *, tensorboard: bool = False
 ) -> TrialResult:
     """Train and evaluate in the folder of a run; resume what was interrupted.
@@ -353,46 +359,46 @@ def carry_out(
     The model is saved, before the result is, if it is better than those of the `others`. Raises
     what `fit` raises.
     """
-    place = RunFolder(run / trial.place, part_of=RunFolder(run))
-    with _watched(place, run) if tensorboard else nullcontext():
+    folder = RunFolder(run / trial.subfolder, part_of=RunFolder(run))
+    with _tensorboard_log(folder, run) if tensorboard else nullcontext():
         result, measured, model = run_trial(
-            trial.make_model, trial.prepared, trial.settings, trial.seed, place, trial.title,
+            trial.make_model, trial.prepared, trial.settings, trial.seed, folder, trial.title,
             trial.supervision,
         )  # fmt: skip
     if others is not None and all(result.rank > other.rank for other in others):
-        save_model(place.model, model, trial.prepared.tokenizer)
-    write_record(place.path / DEV, _dev(trial.prepared, measured))
-    write_record(place.path / RESULT, {"run": place.identity, **result.to_dict()})
+        save_model(folder.model, model, trial.prepared.tokenizer)
+    write_record(folder.path / DEV, _dev_record(trial.prepared, measured))
+    write_record(folder.path / RESULT, {"run": folder.identity, **result.to_dict()})
     say(f"{trial.title}: {format_scores(result.scores)}, {result.seconds:.1f} s")
     return result
 
 
-def read_evidence(place: Path) -> Evidence:
+def read_evidence(folder: Path) -> Evidence:
     """Return how right each row of dev was, of a training in a folder."""
-    return np.array(read_record(place / DEV)["evidence"], np.float64)
+    return np.array(read_record(folder / DEV)["evidence"], np.float64)
 
 
-def read_result(place: RunFolder) -> TrialResult | None:
+def read_result(folder: RunFolder) -> TrialResult | None:
     """Return the result of a training, None if it has not ended.
 
     A result of another run, copied in, is ignored with a message. Raises `RunFolderError`.
     """
-    path = place.path / RESULT
+    path = folder.path / RESULT
     if not path.exists():
         return None
     content = read_record(path)
-    if content.pop("run", None) != place.identity:
+    if content.pop("run", None) != folder.identity:
         say(f"{path}: belongs to another run; skipped")
         return None
     return TrialResult.from_dict(content)
 
 
-def _watched(place: RunFolder, run: Path) -> AbstractContextManager[None]:
-    name = place.path.relative_to(run).as_posix().replace("/", "-")
-    return events(place, run / "tensorboard" / name.removeprefix("seeds-"))
+def _tensorboard_log(folder: RunFolder, run: Path) -> AbstractContextManager[None]:
+    name = folder.path.relative_to(run).as_posix().replace("/", "-")
+    return tensorboard_events(folder, run / "tensorboard" / name.removeprefix("seeds-"))
 
 
-def _dev(prepared: Prepared, measured: Measured) -> dict[str, Any]:
+def _dev_record(prepared: Prepared, measured: Measured) -> dict[str, Any]:
     """Return the predictions on dev as plain JSON values."""
     # an answer below the threshold is withheld, and not shown among the mistakes
     record, labels, tuned = prepared.task.answers.record, prepared.data.labels, measured.tuned

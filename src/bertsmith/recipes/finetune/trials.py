@@ -23,8 +23,8 @@ from bertsmith.core.printable import counted
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.config import AtOnce, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared
-from bertsmith.recipes.finetune.trial import Trial, TrialResult, carry_out, read_result
-from bertsmith.recipes.finetune.workers import Trainers
+from bertsmith.recipes.finetune.trial import Trial, TrialResult, execute_trial, read_result
+from bertsmith.recipes.finetune.workers import TrialPool
 from bertsmith.recipes.resources import WORKING_ROOM, free_memory, gigabytes, layer_activations
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.threads import quick_choice
@@ -33,7 +33,7 @@ from bertsmith.weights.folder import load_model, save_model
 # exponent of the speed by threads: 1.54 times as fast with two (docs/experiments/fine-tuning.md)
 _GAIN = 0.62
 # share of the free memory used, the rest being reserve
-_TAKEN = 0.8
+_MEMORY_SHARE = 0.8
 # factor for fragmentation: tensors of a batch are in blocks of many sizes
 _PIECES = 2.5
 # bytes per example: its row, and its arrays of ids
@@ -41,20 +41,22 @@ _EXAMPLE = 1500
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParallelTrials:
+class ParallelPlan:
     """The distribution chosen: trainings at once, threads of each, and why; "" for no choice."""
 
     at_once: int
     threads: int
-    why: str
+    reason: str
 
     def __str__(self) -> str:
-        if not self.why:
+        if not self.reason:
             return ""
         threads = counted(self.threads, "thread")
         if self.at_once == 1:
-            return f"one training after the other, with {threads}: {self.why}"
-        return f"{counted(self.at_once, 'training')} side by side, with {threads} each: {self.why}"
+            return f"one training after the other, with {threads}: {self.reason}"
+        return (
+            f"{counted(self.at_once, 'training')} side by side, with {threads} each: {self.reason}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,38 +69,41 @@ class Machine:
 
 
 def parallel_trials(
-    asked: AtOnce,
+    requested: AtOnce,
     counts: Sequence[int],
     need: int,
     machine: Machine,
     threads: int | None = None,
-) -> ParallelTrials:
+) -> ParallelPlan:
     """Return how to run several lists of trainings, of `counts`, each training taking `need` bytes.
 
-    A number in `asked` is kept; auto chooses the fastest distribution that fits into memory.
+    A number in `requested` is kept; auto chooses the fastest distribution that fits into memory.
     `threads` are those of a resumed run. Raises `ConfigError` for fewer than one at once.
     """
     cores = machine.cores
-    if asked != "auto":
-        if asked < 1:
-            raise ConfigError(f"--side-by-side is {asked}", remedy="give auto, or at least 1")
-        at_once = min(asked, max(counts))
-        each = threads or max(1, cores // at_once)
-        why = "as requested" if max(counts) > 1 else ""
-        return ParallelTrials(at_once=at_once, threads=each, why=why)
+    if requested != "auto":
+        if requested < 1:
+            raise ConfigError(f"--side-by-side is {requested}", remedy="give auto, or at least 1")
+        at_once = min(requested, max(counts))
+        threads_each = threads or max(1, cores // at_once)
+        reason = "as requested" if max(counts) > 1 else ""
+        return ParallelPlan(at_once=at_once, threads=threads_each, reason=reason)
     if max(counts) == 1:
-        return ParallelTrials(at_once=1, threads=threads or cores, why="")
-    alone = _why_alone(need, machine)
-    if alone:
-        return ParallelTrials(at_once=1, threads=threads or cores, why=alone)
+        return ParallelPlan(at_once=1, threads=threads or cores, reason="")
+    reason_for_one = _reason_for_one(need, machine)
+    if reason_for_one:
+        return ParallelPlan(at_once=1, threads=threads or cores, reason=reason_for_one)
     assert machine.free is not None
-    most = min(cores // (threads or 1), max(counts), int(_TAKEN * machine.free) // need)
-    choices = range(1, max(1, most) + 1)
+    most_at_once = min(
+        cores // (threads or 1), max(counts), int(_MEMORY_SHARE * machine.free) // need
+    )
+    choices = range(1, max(1, most_at_once) + 1)
     at_once = min(choices, key=lambda number: _time(number, counts, threads or cores // number))
-    return ParallelTrials(
+    return ParallelPlan(
         at_once=at_once,
         threads=threads or cores // at_once,
-        why=f"{cores} cores, and each may take {gigabytes(need)} of {gigabytes(machine.free)} free",
+        reason=f"{cores} cores, and each may take {gigabytes(need)} of "
+        f"{gigabytes(machine.free)} free",
     )
 
 
@@ -107,28 +112,28 @@ def plan_trials(
     prepared: Prepared,
     settings: FinetuneSettings,
     *,
-    asked: AtOnce,
+    requested: AtOnce,
     counts: Sequence[int],
     device: torch.device,
-    kept: int | None,
-) -> ParallelTrials:
+    fixed_threads: int | None,
+) -> ParallelPlan:
     """Return how to run several lists of trainings of a model on this machine, as fast as it can.
 
-    `kept` are the threads of a resumed run, None for a new one: another number would change
+    `fixed_threads` are those of a resumed run, None for a new one: another number would change
     rounding in the rest of it. Raises `ConfigError` as `parallel_trials` does.
     """
     machine = Machine(cores=torch.get_num_threads(), free=free_memory(device), device=device.type)
     need = training_need(model, prepared, settings)
-    how = parallel_trials(asked, counts, need, machine, kept)
-    if kept is not None or device.type != "cpu":
-        return how
+    plan = parallel_trials(requested, counts, need, machine, fixed_threads)
+    if fixed_threads is not None or device.type != "cpu":
+        return plan
     encoder = model.config.encoder
-    choice = quick_choice(encoder.hidden, encoder.feed_forward, how.threads)
-    why = "; ".join(filter(None, (how.why, choice.reason)))
-    return replace(how, threads=choice.threads, why=why)
+    choice = quick_choice(encoder.hidden, encoder.feed_forward, plan.threads)
+    reason = "; ".join(filter(None, (plan.reason, choice.reason)))
+    return replace(plan, threads=choice.threads, reason=reason)
 
 
-def _why_alone(need: int, machine: Machine) -> str:
+def _reason_for_one(need: int, machine: Machine) -> str:
     """Return why only one training at a time is possible, "" if more are."""
     if machine.device != "cpu":
         return "there is one device for all"
@@ -136,7 +141,7 @@ def _why_alone(need: int, machine: Machine) -> str:
         return "there is one core, or OMP_NUM_THREADS allows one"
     if machine.free is None:
         return "how much memory is free is not known here"
-    if int(_TAKEN * machine.free) < 2 * need:
+    if int(_MEMORY_SHARE * machine.free) < 2 * need:
         return f"each may take {gigabytes(need)}, and {gigabytes(machine.free)} are free"
     return ""
 
@@ -158,10 +163,10 @@ def training_need(model: Model, prepared: Prepared, settings: FinetuneSettings) 
     # float32 weights, gradients, two moments; weights in bfloat16; weights and moments while saved
     weights = (16 + 2 * half + 12) * values
     lengths = np.sort(prepared.train.lengths)[-settings.batch_size :]
-    longest = min(int(lengths[-1]), prepared.room.longest)
-    kept = int(lengths.sum()) * layer_activations(encoder, longest, half=half)
+    longest = min(int(lengths[-1]), prepared.limits.longest)
+    activations = int(lengths.sum()) * layer_activations(encoder, longest, half=half)
     examples = _EXAMPLE * (len(prepared.train) + len(prepared.dev))
-    return int(WORKING_ROOM + weights + _PIECES * kept + examples)
+    return int(WORKING_ROOM + weights + _PIECES * activations + examples)
 
 
 class Trials:
@@ -172,24 +177,24 @@ class Trials:
     """
 
     def __init__(
-        self, run: RunFolder, *, trainers: Trainers | None = None, tensorboard: bool = False
+        self, run: RunFolder, *, pool: TrialPool | None = None, tensorboard: bool = False
     ) -> None:
-        """With `trainers`, train several at once.
+        """With `pool`, train several at once.
 
         With `tensorboard`, the log of each is written for TensorBoard too.
         """
         self._run = run
-        self._trainers = trainers
+        self._pool = pool
         self._tensorboard = tensorboard
 
     @property
     def at_once(self) -> int:
         """Return the number of trainings at once."""
-        return 1 if self._trainers is None else self._trainers.at_once
+        return 1 if self._pool is None else self._pool.at_once
 
     def result(self, trial: Trial) -> TrialResult | None:
         """Return the result of a training, None if it has not ended."""
-        return read_result(self.folder(trial.place))
+        return read_result(self.folder(trial.subfolder))
 
     def train(self, trials: Sequence[Trial], *, keep_best: bool = False) -> list[TrialResult]:
         """Train and evaluate those that have no result yet, and return the results of all.
@@ -198,53 +203,53 @@ class Trials:
         """
         results: dict[str, TrialResult] = {}
         for trial in trials:
-            if (known := self.result(trial)) is not None:
-                results[trial.place] = known
+            if (result := self.result(trial)) is not None:
+                results[trial.subfolder] = result
         # finished ones too: the run may have been interrupted between result and cleanup
         self._tidy(trials, results, keep_best=keep_best)
 
         def ended(trial: Trial, result: TrialResult) -> None:
-            results[trial.place] = result
+            results[trial.subfolder] = result
             self._tidy(trials, results, keep_best=keep_best)
 
         def others() -> list[TrialResult] | None:
             return list(results.values()) if keep_best else None
 
-        left = [trial for trial in trials if trial.place not in results]
-        if self._trainers is None:
-            for trial in left:
-                ended(trial, self._carry_out(trial, others()))
-        elif left:
-            self._trainers.train(left, others, ended)
-        return [results[trial.place] for trial in trials]
+        remaining = [trial for trial in trials if trial.subfolder not in results]
+        if self._pool is None:
+            for trial in remaining:
+                ended(trial, self._execute(trial, others()))
+        elif remaining:
+            self._pool.train(remaining, others, ended)
+        return [results[trial.subfolder] for trial in trials]
 
-    def move_model(self, place: str, card: str) -> None:
+    def move_model(self, subfolder: str, card: str) -> None:
         """Move a training's model to the run, with a card; do nothing if that is done."""
-        model_place = self.folder(place).model
+        source = self.folder(subfolder).model
         # deletion takes several steps: a partly deleted folder must not pass for a model
-        gone = model_place.with_name("model.moved")
-        if model_place.exists():
-            model, tokenizer = load_model(model_place)
+        discarded = source.with_name("model.moved")
+        if source.exists():
+            model, tokenizer = load_model(source)
             save_model(self._run.model, model, tokenizer, card=card)
-            shutil.rmtree(gone, ignore_errors=True)
-            model_place.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+            shutil.rmtree(discarded, ignore_errors=True)
+            source.rename(discarded)
+        shutil.rmtree(discarded, ignore_errors=True)
 
-    def folder(self, place: str) -> RunFolder:
+    def folder(self, subfolder: str) -> RunFolder:
         """Return the folder of a training."""
-        return RunFolder(self._run.path / place, part_of=self._run)
+        return RunFolder(self._run.path / subfolder, part_of=self._run)
 
-    def _carry_out(self, trial: Trial, others: Sequence[TrialResult] | None) -> TrialResult:
-        return carry_out(trial, self._run.path, others, tensorboard=self._tensorboard)
+    def _execute(self, trial: Trial, others: Sequence[TrialResult] | None) -> TrialResult:
+        return execute_trial(trial, self._run.path, others, tensorboard=self._tensorboard)
 
     def _tidy(
         self, trials: Sequence[Trial], results: Mapping[str, TrialResult], *, keep_best: bool
     ) -> None:
         """Delete the checkpoints of finished trials, and all models but the best."""
-        best = max(results, key=lambda place: results[place].rank, default="")
+        best = max(results, key=lambda folder: results[folder].rank, default="")
         for trial in trials:
-            if trial.place in results:
-                place = self.folder(trial.place)
-                shutil.rmtree(place.checkpoints, ignore_errors=True)
-                if trial.place != best or not keep_best:
-                    shutil.rmtree(place.model, ignore_errors=True)
+            if trial.subfolder in results:
+                folder = self.folder(trial.subfolder)
+                shutil.rmtree(folder.checkpoints, ignore_errors=True)
+                if trial.subfolder != best or not keep_best:
+                    shutil.rmtree(folder.model, ignore_errors=True)

@@ -5,6 +5,7 @@ save and exit when the parent is stopped."""
 
 from __future__ import annotations
 
+import operator
 import os
 import signal
 import time
@@ -25,14 +26,14 @@ from bertsmith.core.signals import Interrupted, interruptions
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared
-from bertsmith.recipes.finetune.trial import Supervision, Trial, TrialResult, carry_out
-from bertsmith.training.processes import Failed, Worker, failure, pickled, receive
+from bertsmith.recipes.finetune.trial import Supervision, Trial, TrialResult, execute_trial
+from bertsmith.training.processes import Worker, WorkerFailure, describe_failure, pickled, receive
 
 # at most this often, so that progress messages take no time from training
-_SECONDS_BETWEEN_SHARES = 0.5
+_SECONDS_BETWEEN_UPDATES = 0.5
 
 
-class Workplace(NamedTuple):
+class WorkerSettings(NamedTuple):
     """The folder of the run, the threads of the process, and whether TensorBoard reads the log."""
 
     run: Path
@@ -40,7 +41,7 @@ class Workplace(NamedTuple):
     tensorboard: bool
 
 
-class Material(NamedTuple):
+class TrialInputs(NamedTuple):
     """The model, the data and the supervision of the trainings that follow, as in a `Trial`."""
 
     make_model: Callable[[int], Model]
@@ -48,45 +49,45 @@ class Material(NamedTuple):
     supervision: Supervision
 
 
-class Work(NamedTuple):
-    """A training to carry out, as in a `Trial`; `others` is an argument of `carry_out`."""
+class TrialRequest(NamedTuple):
+    """A training to carry out, as in a `Trial`; `others` is an argument of `execute_trial`."""
 
-    place: str
+    subfolder: str
     title: str
     settings: FinetuneSettings
     seed: int
     others: Sequence[TrialResult] | None
 
 
-# a process answers with lines to print, with `At`, and in the end with a `TrialResult`, everything
-# being in its folder, with `Stopped`, or with `Failed`
+# a process answers with lines to print and `TrialProgress`, and in the end with a `TrialResult`,
+# when everything is in its folder, with `TrialStopped`, or with `WorkerFailure`
 
 
-class At(NamedTuple):
+class TrialProgress(NamedTuple):
     """The progress of the training, 0 to 1, and its live figures."""
 
     share: float
     note: str
 
 
-class Stopped(NamedTuple):
+class TrialStopped(NamedTuple):
     """The message that the training was stopped on request; everything is saved."""
 
-    how: str
+    message: str
 
 
 def serve(connection: Connection) -> None:
     """Train what the process at the other end sends, until the connection closes."""
-    place: Workplace = receive(connection)
-    torch.set_num_threads(place.threads)
+    settings: WorkerSettings = receive(connection)
+    torch.set_num_threads(settings.threads)
     signal.signal(signal.SIGTERM, _stop)
-    parent = _Parent(connection)
+    parent = _ParentScreen(connection)
     while True:
-        message: Material | Work = receive(connection)
-        if isinstance(message, Material):
-            material = message
+        message: TrialInputs | TrialRequest = receive(connection)
+        if isinstance(message, TrialInputs):
+            inputs = message
         else:
-            parent.send(_done(message, material, place, parent))
+            parent.send(_train(message, inputs, settings, parent))
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -94,36 +95,38 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _done(
-    work: Work, material: Material, place: Workplace, parent: _Parent
-) -> TrialResult | Stopped | Failed:
+def _train(
+    request: TrialRequest, inputs: TrialInputs, worker: WorkerSettings, parent: _ParentScreen
+) -> TrialResult | TrialStopped | WorkerFailure:
     """Carry out a training; SIGTERM is unblocked only meanwhile."""
     trial = Trial(
-        place=work.place,
-        title=work.title,
-        settings=work.settings,
-        seed=work.seed,
-        make_model=material.make_model,
-        prepared=material.prepared,
-        supervision=material.supervision,
+        subfolder=request.subfolder,
+        title=request.title,
+        settings=request.settings,
+        seed=request.seed,
+        make_model=inputs.make_model,
+        prepared=inputs.prepared,
+        supervision=inputs.supervision,
     )
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         try:
             with shown_on(parent):
-                result = carry_out(trial, place.run, work.others, tensorboard=place.tensorboard)
+                result = execute_trial(
+                    trial, worker.run, request.others, tensorboard=worker.tensorboard
+                )
         finally:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     except Interrupted as stopped:
-        return Stopped(str(stopped))
+        return TrialStopped(str(stopped))
     except KeyboardInterrupt:
-        return Stopped("stopped")
+        return TrialStopped("stopped")
     except Exception as error:
-        return failure(error)
+        return describe_failure(error)
     return result
 
 
-class _Parent:
+class _ParentScreen:
     """An output that prints lines and progress bars in the parent process."""
 
     def __init__(self, connection: Connection) -> None:
@@ -133,9 +136,9 @@ class _Parent:
         """Send a line to print."""
         self.send(line)
 
-    def bar(self, description: str, total: float | None, unit: str) -> _FarBar:
+    def bar(self, description: str, total: float | None, unit: str) -> _RemoteBar:
         """Return a progress bar of the parent process, labelled with the name of the training."""
-        return _FarBar(self, total or 1.0)
+        return _RemoteBar(self, total or 1.0)
 
     def send(self, message: object) -> None:
         """Send a message in one piece despite signals; exit if the parent process is gone."""
@@ -148,15 +151,15 @@ class _Parent:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class _FarBar:
+class _RemoteBar:
     """A progress bar shown by the parent process."""
 
-    def __init__(self, parent: _Parent, total: float) -> None:
+    def __init__(self, parent: _ParentScreen, total: float) -> None:
         self._parent = parent
         self._total = total
         self._done = 0.0
         self._note = ""
-        self._last_sent = -_SECONDS_BETWEEN_SHARES
+        self._last_sent = -_SECONDS_BETWEEN_UPDATES
 
     def advance(self, amount: float = 1) -> None:
         """Advance by a number of units."""
@@ -166,9 +169,9 @@ class _FarBar:
         """Move to an absolute number of units."""
         self._done = done
         now = time.monotonic()
-        if now - self._last_sent >= _SECONDS_BETWEEN_SHARES:
+        if now - self._last_sent >= _SECONDS_BETWEEN_UPDATES:
             self._last_sent = now
-            self._parent.send(At(done / self._total, self._note))
+            self._parent.send(TrialProgress(done / self._total, self._note))
 
     def note(self, text: str) -> None:
         """Set the live figures sent with the next progress message."""
@@ -176,38 +179,38 @@ class _FarBar:
 
 
 # interval at which Ctrl-C is noticed
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
-class _Trainer(Worker):
+class _TrialWorker(Worker):
     """A worker process; `trial` is its current training."""
 
-    def __init__(self, place: Workplace, at_once: int) -> None:
+    def __init__(self, settings: WorkerSettings, at_once: int) -> None:
         super().__init__(serve)
         self.trial: Trial | None = None
-        self.material: Material | None = None
-        self.is_to_stop = False
+        self.inputs: TrialInputs | None = None
+        self.stop_requested = False
         self._at_once = at_once
-        self.tell(place)
+        self.send(settings)
 
     def died(self, status: int) -> WorkerDied:
         """Return the error for a process that has died."""
-        what = "a process that is to train" if self.trial is None else self.trial.title
+        title = "a process that is to train" if self.trial is None else self.trial.title
         return WorkerDied(
-            f"{what}: the process has died (status {status}), perhaps because memory ran out",
+            f"{title}: the process has died (status {status}), perhaps because memory ran out",
             remedy=f"give the same command again with --side-by-side {max(1, self._at_once - 1)}: "
             "it resumes with what the others have saved",
         )
 
 
-class Trainers:
+class TrialPool:
     """Worker processes, started when first needed."""
 
-    def __init__(self, place: Workplace, at_once: int) -> None:
-        self._place = place
+    def __init__(self, settings: WorkerSettings, at_once: int) -> None:
+        self._settings = settings
         self.at_once = at_once
-        self._trainers: list[_Trainer] = []
-        self._packed: tuple[Material, bytes] | None = None
+        self._workers: list[_TrialWorker] = []
+        self._pickled: tuple[TrialInputs, bytes] | None = None
 
     def train(
         self,
@@ -215,115 +218,116 @@ class Trainers:
         others: Callable[[], Sequence[TrialResult] | None],
         ended: Callable[[Trial, TrialResult], None],
     ) -> None:
-        """Carry out all trials, calling `ended` for each; `others` as for `carry_out`.
+        """Carry out all trials, calling `ended` for each; `others` as for `execute_trial`.
 
         Raises `Interrupted` when all that were started are saved; what a training raises, or
         `WorkerDied`, when the others are.
         """
         waiting, stops, errors = deque(trials), dict[str, str](), list[Exception]()
         title = f"{counted(len(trials), 'training')}, {min(self.at_once, len(trials))} at once"
-        with interruptions() as asked, progress_of_several(title, len(trials)) as bars:
-            while waiting or self._at_work():
-                if asked() or stops or errors:
+        with interruptions() as stop_requested, progress_of_several(title, len(trials)) as bars:
+            while waiting or self._busy():
+                if stop_requested() or stops or errors:
                     waiting.clear()
-                    self._ask_to_stop()
+                    self._request_stop()
                 try:
-                    self._hand_out(waiting, others, bars)
-                    for trainer in self._speaking():
-                        self._hear(trainer, ended, stops, bars)
+                    self._assign(waiting, others, bars)
+                    for worker in self._ready():
+                        self._handle(worker, ended, stops, bars)
                 except Exception as error:
                     errors.append(error)
-        self._packed = None
+        self._pickled = None
         if errors:
             raise errors[0]
-        if stops or asked():
-            told = (f"{each.title} {stops[each.title]}" for each in trials if each.title in stops)
-            raise Interrupted(" and ".join(told) or "stopped")
+        if stops or stop_requested():
+            messages = (
+                f"{trial.title} {stops[trial.title]}" for trial in trials if trial.title in stops
+            )
+            raise Interrupted(" and ".join(messages) or "stopped")
 
     def close(self) -> None:
         """End the processes."""
-        for trainer in self._trainers:
-            trainer.close()
+        for worker in self._workers:
+            worker.close()
 
-    def _at_work(self) -> list[_Trainer]:
-        return [trainer for trainer in self._trainers if trainer.trial is not None]
+    def _busy(self) -> list[_TrialWorker]:
+        return [worker for worker in self._workers if worker.trial is not None]
 
-    def _ask_to_stop(self) -> None:
-        for trainer in self._at_work():
-            if not trainer.is_to_stop:
-                trainer.is_to_stop = True
-                trainer.ask_to_stop()
+    def _request_stop(self) -> None:
+        for worker in self._busy():
+            if not worker.stop_requested:
+                worker.stop_requested = True
+                worker.ask_to_stop()
 
-    def _hand_out(
+    def _assign(
         self,
         waiting: deque[Trial],
         others: Callable[[], Sequence[TrialResult] | None],
         bars: Bars,
     ) -> None:
         """Give every idle process a training."""
-        while len(self._trainers) < min(self.at_once, len(self._at_work()) + len(waiting)):
-            self._trainers.append(_Trainer(self._place, self.at_once))
-        for trainer in self._trainers:
-            if trainer.trial is None and waiting:
-                trainer.trial = trial = waiting.popleft()
-                material, packed = self._pack(trial)
-                if trainer.material is not material:
-                    trainer.material = material
-                    trainer.tell_pickled(packed)
-                trainer.tell(Work(trial.place, trial.title, trial.settings, trial.seed, others()))
+        while len(self._workers) < min(self.at_once, len(self._busy()) + len(waiting)):
+            self._workers.append(_TrialWorker(self._settings, self.at_once))
+        for worker in self._workers:
+            if worker.trial is None and waiting:
+                worker.trial = trial = waiting.popleft()
+                inputs, pickled_inputs = self._pickle_inputs(trial)
+                if worker.inputs is not inputs:
+                    worker.inputs = inputs
+                    worker.send_pickled(pickled_inputs)
+                worker.send(
+                    TrialRequest(trial.subfolder, trial.title, trial.settings, trial.seed, others())
+                )
                 bars.move_to(trial.title, 0.0)
 
-    def _pack(self, trial: Trial) -> tuple[Material, bytes]:
-        """Return the material of a training, pickled once for all that share it."""
-        if self._packed is not None:
-            known, own = self._packed[0], (trial.make_model, trial.prepared, trial.supervision)
-            if all(one is other for one, other in zip(known, own, strict=True)):
-                return self._packed
-        material = Material(trial.make_model, trial.prepared, trial.supervision)
-        self._packed = material, pickled(material)
-        return self._packed
+    def _pickle_inputs(self, trial: Trial) -> tuple[TrialInputs, bytes]:
+        """Return the inputs of a training, pickled once for all that share them."""
+        inputs = TrialInputs(trial.make_model, trial.prepared, trial.supervision)
+        if self._pickled is None or any(map(operator.is_not, self._pickled[0], inputs)):
+            self._pickled = inputs, pickled(inputs)
+        return self._pickled
 
-    def _speaking(self) -> list[_Trainer]:
+    def _ready(self) -> list[_TrialWorker]:
         """Return the busy processes that have sent something, or have died."""
-        at_work = self._at_work()
-        ready = wait([trainer.connection for trainer in at_work], _LOOK_SECONDS)
-        return [trainer for trainer in at_work if trainer.connection in ready]
+        busy = self._busy()
+        connections = wait([worker.connection for worker in busy], _POLL_SECONDS)
+        return [worker for worker in busy if worker.connection in connections]
 
-    def _hear(
+    def _handle(
         self,
-        trainer: _Trainer,
+        worker: _TrialWorker,
         ended: Callable[[Trial, TrialResult], None],
         stops: dict[str, str],
         bars: Bars,
     ) -> None:
-        trial = trainer.trial
+        trial = worker.trial
         assert trial is not None
         try:
-            told = trainer.hear()
+            message = worker.receive()
         except Exception:
-            trainer.trial = None
+            worker.trial = None
             raise
-        if isinstance(told, str):
-            say(told)
-        elif isinstance(told, At):
-            bars.move_to(trial.title, told.share, told.note)
+        if isinstance(message, str):
+            say(message)
+        elif isinstance(message, TrialProgress):
+            bars.move_to(trial.title, message.share, message.note)
         else:
-            trainer.trial = None
+            worker.trial = None
             bars.end(trial.title)
-            if isinstance(told, TrialResult):
-                ended(trial, told)
+            if isinstance(message, TrialResult):
+                ended(trial, message)
             else:
-                assert isinstance(told, Stopped)
-                stops[trial.title] = told.how
+                assert isinstance(message, TrialStopped)
+                stops[trial.title] = message.message
 
 
 @contextmanager
-def trainers(place: Workplace, at_once: int) -> Iterator[Trainers | None]:
+def open_trial_pool(settings: WorkerSettings, at_once: int) -> Iterator[TrialPool | None]:
     """Yield processes for so many trainings at once, and end them; None for a single one."""
     if at_once == 1:
         yield None
         return
-    processes = Trainers(place, at_once)
+    processes = TrialPool(settings, at_once)
     try:
         yield processes
     finally:

@@ -106,7 +106,7 @@ class ScoreConfig(Config):
     """The reading of the file."""
 
 
-MOST_SAMPLES = 100_000
+MAX_SAMPLES = 100_000
 """Largest number of texts that are written at once, all of which are kept in memory."""
 
 
@@ -130,4 +130,4 @@ class WriteConfig(Config):
     """The computation of predictions."""
 
     def __post_init__(self) -> None:
-        check_range(self, ["samples"], f"[1, {MOST_SAMPLES}]")
+        check_range(self, ["samples"], f"[1, {MAX_SAMPLES}]")

@@ -8,7 +8,7 @@ from typing import Any
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
-from bertsmith.core.printable import counted, printable, some_were
+from bertsmith.core.printable import count_with_verb, counted, printable
 from bertsmith.engine.devices import device_named
 from bertsmith.engine.predictor import split_requests
 from bertsmith.engine.prepared import Prepared, prepare_model
@@ -23,12 +23,12 @@ from bertsmith.tasks.answering import (
     TaskAnswering,
     answering_of,
     measure,
-    tell_unread,
+    print_unread,
 )
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.conformal import set_figures
 from bertsmith.tasks.labels import absent_labels, require_labels, unknown_label
-from bertsmith.tasks.rows import pick_classes, tell_rows
+from bertsmith.tasks.rows import pick_classes, print_rows
 from bertsmith.tasks.task import Task, interval_of
 from bertsmith.text.examples.tagged import names_entities
 from bertsmith.weights.folder import load_model
@@ -40,11 +40,11 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     Labels are compared by name. Raises `ExampleError` for rows that the model cannot be measured
     on, a label that is none of its own among them, `ConfigError`, and `ModelFolderError`.
     """
-    place = device_named(config.device)
+    device = device_named(config.device)
     loaded, tokenizer = load_model(model_folder(config.model))
     options = AnsweringConfig(**config.length.to_dict(), conformal=config.conformal)
     answering = answering_of(loaded, tokenizer, options, where=config.model)
-    prepared = prepare_model(loaded.to(place), config.engine, automatic="fp32")
+    prepared = prepare_model(loaded.to(device), config.engine, automatic="fp32")
     figures = evaluate_model(
         prepared, answering, config.file, where=config.model, reading=config.reading
     )
@@ -67,10 +67,10 @@ def evaluate_model(
     encoded = answering.encode(rows)
     measured = measure(prepared.predictor(answering), rows, encoded)
     if unread := answering.unread(split_requests(rows, encoded)):
-        tell_unread(unread[0], len(unread))
+        print_unread(unread[0], len(unread))
     if long_ones := encoded.long_texts:
-        were = some_were(long_ones, len(rows), "text")
-        say(f"{were} longer than {answering.room.longest} tokens")
+        description = count_with_verb(long_ones, len(rows), "text")
+        say(f"{description} longer than {answering.limits.longest} tokens")
     say(f"{counted(len(rows), task.unit.removesuffix('s'), task.unit)}, {task.title.lower()}")
     figures: dict[str, Any] = {"task": task.name, "rows": len(rows), "scores": {}}
     figures["engine"] = prepared.to_dict()
@@ -111,35 +111,35 @@ def labelled_rows(
     task, trained = answering.task, config.preprocessing
     pairs = None if trained is None else trained.pairs
     reading = reading_as_trained(reading, trained, str(file), labelled=True)
-    reading = task.reader.settled(file, reading)
+    reading = task.reader.resolve(file, reading)
     rows = list(checked_pairs(task.reader.to_measure(file, reading), pairs))
     rows = list(pick_classes(task, rows, reading.columns, known=answering.labels))
-    tell_rows(task, rows, file, reading)
+    print_rows(task, rows, file, reading)
     check_known(task, rows, answering.labels)
     if absent := absent_labels(task, rows, answering.labels):
         say(f"{file.name} has no example of {absent}, so the scores say nothing about it")
-    reading.bad_rows.tell()
+    reading.bad_rows.print()
     return rows
 
 
 def _print_types(scores: Mapping[str, EntityScores]) -> dict[str, dict[str, float]]:
     """Print the scores of each type of entity, and return them."""
-    for label, each in scores.items():
-        shares = f"precision {percent(each.precision)} %, recall {percent(each.recall)} %"
+    for label, score in scores.items():
+        shares = f"precision {percent(score.precision)} %, recall {percent(score.recall)} %"
         name = printable(label, 16) or "(no type)"
-        say(f"{name:>16} {percent(each.f1):>7} %  F1 ({shares}; {each.true:,} true)")
+        say(f"{name:>16} {percent(score.f1):>7} %  F1 ({shares}; {score.true:,} true)")
     if len(scores) > 1:
         say(
             f"{score_label('macro_f1'):>16} {percent(macro_f1(scores)):>7} %  mean of the types' F1"
         )
     return {
         label: {
-            "f1": each.f1,
-            "precision": each.precision,
-            "recall": each.recall,
-            "support": each.true,
+            "f1": score.f1,
+            "precision": score.precision,
+            "recall": score.recall,
+            "support": score.true,
         }
-        for label, each in scores.items()
+        for label, score in scores.items()
     }
 
 
@@ -147,9 +147,9 @@ def check_known(task: Task[Any], rows: Sequence[Any], labels: tuple[str, ...]) -
     """Raise `ExampleError` for a row with a label that is none of a model's."""
 
     def mistake(label: str) -> tuple[str, str]:
-        known = unknown_label(label, labels, "it knows")
+        known_labels = unknown_label(label, labels, "it knows")
         option = "--label-column" if task.measuring.by_type is None else "--tags.tag"
-        remedy = f"{known}; name the label's column with {option}, or rename"
+        remedy = f"{known_labels}; name the label's column with {option}, or rename"
         return f"the label {label!r} is none of the model's", remedy
 
     require_labels(rows, task.labels.of_row, labels, mistake)

@@ -22,27 +22,27 @@ from typing import Any, Literal, cast
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.log import say
 from bertsmith.core.output import flush, print_json, print_line
-from bertsmith.core.printable import counted, printable, some_were
+from bertsmith.core.printable import count_with_verb, counted, printable
 from bertsmith.engine.devices import device_named
 from bertsmith.engine.predictor import ROWS, Predictor, windows
 from bertsmith.engine.prepared import Prepared
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
-from bertsmith.recipes.cluster import Cluster, Job, for_cluster, joined, tell_cluster
+from bertsmith.recipes.cluster import Cluster, Job, cluster_options, join_cluster, print_cluster
 from bertsmith.recipes.predict.config import PredictConfig
 from bertsmith.recipes.predict.rows import (
-    Asked,
-    asked_of_task,
-    asked_texts,
-    in_the_text_as_written,
+    InputRow,
     reading_as_trained,
+    task_rows,
+    text_rows,
+    with_written_offsets,
 )
 from bertsmith.tasks.answering import (
     Presented,
     TaskAnswering,
     answering_of,
     continues,
-    tell_unread,
+    print_unread,
 )
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.opening import open_model
@@ -69,7 +69,7 @@ def predict(config: PredictConfig) -> None:
     training unless the options say otherwise; the number of longer texts is printed at the end.
     """
     if config.ray is not None:
-        with joined(config.ray) as cluster:
+        with join_cluster(config.ray) as cluster:
             _predict(config, cluster)
     else:
         _predict(config, None)
@@ -79,34 +79,36 @@ def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
     """Write the answers to the rows of a file, computed here or on a cluster."""
     file = config.file
     if cluster is not None:
-        config = replace(config, **for_cluster(config.engine))
+        config = replace(config, **cluster_options(config.engine))
     predictor, answering, prepared = open_predictor(config)
-    reading, asked = asked_of(prepared.model.config, answering, file, config.reading)
+    reading, rows_in = open_rows(prepared.model.config, answering, file, config.reading)
     # whoever types texts wants each answered at once
     rows = 1 if file == "-" and sys.stdin.isatty() else ROWS
-    spread: Spread | None = None
+    map_windows: WindowMapper | None = None
     if cluster is not None:
         threads = config.engine.threads or 1
-        job = Job(open=_open_there, given=config, work=answer_window, threads=threads)
-        spread = partial(cluster.in_order, job)
-        tell_cluster(cluster, threads)
+        job = Job(open=_open_worker_predictor, argument=config, work=answer_window, threads=threads)
+        map_windows = partial(cluster.in_order, job)
+        print_cluster(cluster, threads)
     task = answering.task if isinstance(answering, TaskAnswering) else None
     if note := _without_header(task, Path(file), reading):
         say(note)
-    written, blank = Answers(config.format), 0
-    for each, record in answered(predictor, answering, asked, rows=rows, spread=spread):
+    writer, blank_count = AnswerWriter(config.format), 0
+    for row, record in answer_rows(
+        predictor, answering, rows_in, rows=rows, map_windows=map_windows
+    ):
         if record is None:
-            blank += 1
-            written.blank(each.columns)
+            blank_count += 1
+            writer.blank(row.columns)
         else:
-            lines = partial(answering.lines, each.row, record, shown)
-            written.add(each.columns, record, lines)
+            lines = partial(answering.lines, row.example, record, terminal_preview)
+            writer.add(row.columns, record, lines)
         if rows == 1:
             flush()
-    written.end()
-    if blank:
-        say(f"{counted(blank, 'blank row')}: a blank answer for each")
-    reading.bad_rows.tell()
+    writer.end()
+    if blank_count:
+        say(f"{counted(blank_count, 'blank row')}: a blank answer for each")
+    reading.bad_rows.print()
     say(f"engine: {prepared}")
 
 
@@ -114,28 +116,28 @@ def open_predictor(
     config: PredictConfig,
 ) -> tuple[Predictor[Any, Any], Presented[Any], Prepared]:
     """Return the predictor of a model folder, its answering, and the model made ready to answer."""
-    place, folder = device_named(config.device), model_folder(config.model)
-    prepared, tokenizer = open_model(folder, place, config.engine)
+    device, folder = device_named(config.device), model_folder(config.model)
+    prepared, tokenizer = open_model(folder, device, config.engine)
     answering = answering_of(prepared.model, tokenizer, config.answering, where=config.model)
     return prepared.predictor(answering), answering, prepared
 
 
-def _open_there(config: PredictConfig) -> Predictor[Any, Any]:
+def _open_worker_predictor(config: PredictConfig) -> Predictor[Any, Any]:
     """Return the predictor of a process of a cluster."""
     return open_predictor(config)[0]
 
 
-def asked_of(
+def open_rows(
     config: ModelConfig, answering: Presented[Any], file: str, reading: Reading
-) -> tuple[Reading, Iterator[Asked[Any]]]:
+) -> tuple[Reading, Iterator[InputRow[Any]]]:
     """Return how a file is read for a model, by what it was trained on, and the rows it asks."""
     if not isinstance(answering, TaskAnswering):
         pairs = config.next_sentence and not continues(config)
-        return reading, asked_texts(file, reading, pairs=pairs)
+        return reading, text_rows(file, reading, pairs=pairs)
     trained = config.preprocessing
     reading = reading_as_trained(reading, trained, file, labelled=False)
-    alone = trained.pairs if trained else None
-    return reading, asked_of_task(answering.task, file, reading, pairs=alone)
+    pairs_only = trained.pairs if trained else None
+    return reading, task_rows(answering.task, file, reading, pairs=pairs_only)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +149,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class WindowAnswers:
     """The records of the answers to a window.
 
     `long` of its texts exceed a sequence; `unread` says of each that even windows leave out a part
@@ -159,70 +161,72 @@ class Answered:
     unread: list[str]
 
 
-Spread = Callable[[Iterable[Window]], Iterator[tuple[Window, Answered]]]
+WindowMapper = Callable[[Iterable[Window]], Iterator[tuple[Window, WindowAnswers]]]
 """Yields windows with their answers, in order."""
 
 
-def answer_window(predictor: Predictor[Any, Any], window: Window) -> Answered:
+def answer_window(predictor: Predictor[Any, Any], window: Window) -> WindowAnswers:
     """Return the answers to a window."""
     requests = predictor.encode(window.rows, window.first)
     answering = cast("Presented[Any]", predictor.answering)
-    return Answered(
+    return WindowAnswers(
         records=[answering.record(answer) for answer in predictor.answer(requests)],
         long=sum(request.long for request in requests),
         unread=answering.unread(requests) if isinstance(answering, TaskAnswering) else [],
     )
 
 
-def answered(
+def answer_rows(
     predictor: Predictor[Any, Any],
     answering: Presented[Any],
-    asked: Iterable[Asked[Any]],
+    inputs: Iterable[InputRow[Any]],
     *,
     rows: int = ROWS,
-    spread: Spread | None = None,
-) -> Iterator[tuple[Asked[Any], Record | None]]:
+    map_windows: WindowMapper | None = None,
+) -> Iterator[tuple[InputRow[Any], Record | None]]:
     """Yield rows with the records of their answers, None for blank ones, in constant memory.
 
-    Windows are answered here, or by `spread` where that is given. The number of texts that were
-    longer than what is read of them is printed at the end.
+    Windows are answered here, or by `map_windows` where that is given. The number of texts that
+    were longer than what is read of them is printed at the end.
     """
     count = long = unread = 0
     first = ""
-    waiting: deque[list[Asked[Any]]] = deque()
+    waiting: deque[list[InputRow[Any]]] = deque()
 
-    def length(each: Asked[Any]) -> int:
-        return 0 if each.row is None else answering.characters(each.row)
+    def length(row: InputRow[Any]) -> int:
+        return 0 if row.example is None else answering.characters(row.example)
 
     def numbered() -> Iterator[Window]:
         nonlocal count
-        for window in windows(asked, rows, length):
+        for window in windows(inputs, rows, length):
             waiting.append(window)
-            own = [each.row for each in window if each.row is not None]
-            yield Window(first=count, rows=own)
-            count += len(own)
+            rows_asked = [row.example for row in window if row.example is not None]
+            yield Window(first=count, rows=rows_asked)
+            count += len(rows_asked)
 
-    spread = spread or (lambda given: ((each, answer_window(predictor, each)) for each in given))
-    for _, found in spread(numbered()):
-        long, unread = long + found.long, unread + len(found.unread)
-        first = first or next(iter(found.unread), "")
-        answers = iter(found.records)
-        for each in waiting.popleft():
-            yield each, None if each.row is None else _as_written(each, next(answers))
+    map_windows = map_windows or (
+        lambda given: ((window, answer_window(predictor, window)) for window in given)
+    )
+    for _, window_answers in map_windows(numbered()):
+        long, unread = long + window_answers.long, unread + len(window_answers.unread)
+        first = first or next(iter(window_answers.unread), "")
+        answers = iter(window_answers.records)
+        for row in waiting.popleft():
+            yield row, None if row.example is None else _as_written(row, next(answers))
     if long and isinstance(answering, TaskAnswering):
         windowed = answering.task.answers.windowed
         became = "read in windows" if windowed else "--truncation chooses the part that is read"
-        limit = answering.room.longest
-        say(f"{some_were(long, count, 'text')} longer than {limit} tokens: {became}")
+        limit = answering.limits.longest
+        say(f"{count_with_verb(long, count, 'text')} longer than {limit} tokens: {became}")
     if unread:
-        tell_unread(first, unread)
+        print_unread(first, unread)
 
 
-def _as_written(asked: Asked[Any], record: Record) -> Record:
+def _as_written(row: InputRow[Any], record: Record) -> Record:
     """Return an answer whose characters are those of the input, which may have other blanks."""
-    if not isinstance(asked.row, Tagged):
+    if not isinstance(row.example, Tagged):
         return record
-    return in_the_text_as_written(record, asked.row.text, asked.columns)
+    return with_written_offsets(record, row.example.text, row.columns)
 
 
 def _without_header(task: Task[Any] | None, file: Path, reading: Reading) -> str | None:
@@ -235,13 +239,13 @@ def _without_header(task: Task[Any] | None, file: Path, reading: Reading) -> str
     return f"{file.name}: {layout}" if " without header " in layout else None
 
 
-def shown(text: str) -> str:
+def terminal_preview(text: str) -> str:
     """Return the beginning of a text on one line, without what a terminal would obey."""
-    room = max(40, shutil.get_terminal_size().columns - 30)
-    return printable(text, room)
+    limits = max(40, shutil.get_terminal_size().columns - 30)
+    return printable(text, limits)
 
 
-class Answers:
+class AnswerWriter:
     """Writes answers to standard output, in the order of their rows.
 
     Raises `ExampleError` for an input column that comes later and has the name of an answer's.
@@ -252,7 +256,7 @@ class Answers:
         self._waiting: list[Columns] = []
         self._names: dict[str, str] | None = None
         self._header: list[str] = []
-        self._csv = csv.writer(_Lines(), lineterminator="\n")
+        self._csv = csv.writer(_LineWriter(), lineterminator="\n")
 
     def blank(self, columns: Columns) -> None:
         """Write a row that asks nothing."""
@@ -276,7 +280,7 @@ class Answers:
                 print_line(line)
             return
         if self._form == "csv":
-            record = _flat(record)
+            record = _flatten(record)
         if self._names is None:
             self._begin(columns, record)
         self._emit(columns, record)
@@ -291,7 +295,7 @@ class Answers:
         self._names = {key: _PREFIX + key if key in inputs else key for key in record}
         clash = next((name for name in self._names.values() if name in inputs), None)
         if clash is not None:
-            raise _taken(clash)
+            raise _column_clash(clash)
         if self._form == "csv":
             self._header = inputs
             self._csv.writerow([*inputs, *self._names.values()])
@@ -304,19 +308,19 @@ class Answers:
         names = self._names
         if self._form == "csv":
             if unknown := [name for name in columns if name not in self._header]:
-                what = f"a row has the column {unknown[0]!r}, which the first one lacks"
-                raise ExampleError(what, remedy="use --format jsonl")
+                problem = f"a row has the column {unknown[0]!r}, which the first one lacks"
+                raise ExampleError(problem, remedy="use --format jsonl")
             cells = [_cell(columns.get(name)) for name in self._header]
             self._csv.writerow([*cells, *(_cell(record.get(key)) for key in names)])
             return
         answer = {names.get(key, key): value for key, value in record.items()}
         clash = next((name for name in answer if name in columns), None)
         if clash is not None:
-            raise _taken(clash)
+            raise _column_clash(clash)
         print_json({**columns, **answer}, readable=True)
 
 
-class _Lines:
+class _LineWriter:
     """Takes the lines that the CSV writer makes."""
 
     def write(self, line: str) -> int:
@@ -325,12 +329,12 @@ class _Lines:
         return len(line)
 
 
-def _taken(name: str) -> ExampleError:
-    what = f"a row has a column {name!r}, which is also a key of its answer"
-    return ExampleError(what, remedy="rename that column of the input")
+def _column_clash(name: str) -> ExampleError:
+    problem = f"a row has a column {name!r}, which is also a key of its answer"
+    return ExampleError(problem, remedy="rename that column of the input")
 
 
-def _flat(record: Columns) -> dict[str, Any]:
+def _flatten(record: Columns) -> dict[str, Any]:
     """Return an answer as single values: labels with | between them, other lists as JSON."""
     return {
         key: "|".join(value)

@@ -28,8 +28,8 @@ from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.conll import is_laid_out
 from bertsmith.text.examples.reading import has_cells, has_labels, read_examples, table_kind
 from bertsmith.text.headers import index_of
-from bertsmith.text.opening import LONGEST_LINE, TextFile, kind_of
-from bertsmith.text.tables import DELIMITED, TABLES, Head, Pick, Table
+from bertsmith.text.opening import MAX_LINE_LENGTH, TextFile, kind_of
+from bertsmith.text.tables import DELIMITED, TABLES, ColumnSelection, Table, TableHead
 
 STANDARD_INPUT = "standard input"
 
@@ -112,7 +112,7 @@ def standard_input(encoding: str, holds: str = "a text") -> Iterator[tuple[int, 
 
 
 def _wide_lines(codec: str) -> Iterator[tuple[int, str]]:
-    """Lines of UTF-16 or UTF-32, in which a line's end is no single byte."""
+    """Yield lines of UTF-16 or UTF-32, in which a line's end is no single byte."""
     line = 0
     try:
         reader = io.TextIOWrapper(cast("BinaryIO", standard_input_bytes()), encoding=codec)
@@ -129,18 +129,18 @@ def _numbered(read: Callable[[int], AnyStr]) -> Iterator[tuple[int, AnyStr]]:
     """Yield lines as they come; `ExampleError` for one that has no end, which would fill memory."""
     for line in itertools.count(1):
         try:
-            written = read(LONGEST_LINE + 1)
+            written = read(MAX_LINE_LENGTH + 1)
         except OSError as error:
             remedy = "name a file, or pipe texts in: cat FILE | bertsmith ..."
-            what = f"cannot be read: {error.strerror}"
-            raise ExampleError(what, where=STANDARD_INPUT, remedy=remedy) from error
+            problem = f"cannot be read: {error.strerror}"
+            raise ExampleError(problem, where=STANDARD_INPUT, remedy=remedy) from error
         if not written:
             return
-        if len(written) > LONGEST_LINE:
+        if len(written) > MAX_LINE_LENGTH:
             remedy = "is a line end missing, or is this not text?"
             unit = "bytes" if isinstance(written, bytes) else "characters"
-            what = f"a line of over {LONGEST_LINE:,} {unit}"
-            raise ExampleError(what, where=STANDARD_INPUT, line=line, remedy=remedy)
+            problem = f"a line of over {MAX_LINE_LENGTH:,} {unit}"
+            raise ExampleError(problem, where=STANDARD_INPUT, line=line, remedy=remedy)
         yield line, written
 
 
@@ -148,16 +148,16 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked(Generic[R]):
+class InputRow(Generic[R]):
     """A row of the input: its columns as written, and what a model is asked; None for a blank."""
 
     columns: Mapping[str, object]
-    row: R | None
+    example: R | None
 
 
-def asked_of_task(
+def task_rows(
     task: Task[Any], file: str, reading: Reading, *, pairs: bool | None
-) -> Iterator[Asked[Any]]:
+) -> Iterator[InputRow[Any]]:
     """Stream the rows of a file, folder or standard input (``-``) that a task is to answer for.
 
     With `pairs` a line is two texts separated by a tab. Raises `ExampleError`, with file and line,
@@ -167,12 +167,12 @@ def asked_of_task(
     path = Path(file)
     # a .txt of labels and texts with tabs, as was trained on, is a table here too
     reader = task.reader
-    whole = reader.pairs and pairs is not None and file != "-"
-    cells = whole and has_cells(path, reading.columns, texts=2 if pairs else 1)
+    reads_pairs = reader.pairs and pairs is not None and file != "-"
+    cells = reads_pairs and has_cells(path, reading.columns, texts=2 if pairs else 1)
     if reader.of_text is not None and reader.reads_lines(file, reading) and not cells:
-        for asked in _lines(file, reading.columns, pairs=bool(pairs)):
-            row = None if asked.row is None else reader.of_text(asked.row)
-            yield Asked(columns=asked.columns, row=row)
+        for line_row in _lines(file, reading.columns, pairs=bool(pairs)):
+            row = None if line_row.example is None else reader.of_text(line_row.example)
+            yield InputRow(columns=line_row.columns, example=row)
         return
     if file == "-":
         raise ExampleError(
@@ -184,14 +184,14 @@ def asked_of_task(
     table = kind_of(path) in TABLES and not path.is_dir() and reader.row_a_record(path, reading)
     if table or (cells and not has_labels(path, reading.columns)):
         delimited = cells or kind_of(path) in DELIMITED
-        yield from _beside(_records(path, reading), rows, delimited=delimited)
+        yield from _join_records(_records(path, reading), rows, delimited=delimited)
         return
     for row in rows:
-        place = {"file": row.source, "line": row.line} if path.is_dir() else {}
-        yield Asked(columns={**place, **task.present.inputs(row)}, row=row)
+        location = {"file": row.source, "line": row.line} if path.is_dir() else {}
+        yield InputRow(columns={**location, **task.present.inputs(row)}, example=row)
 
 
-def asked_texts(file: str, reading: Reading, *, pairs: bool) -> Iterator[Asked[Example]]:
+def text_rows(file: str, reading: Reading, *, pairs: bool) -> Iterator[InputRow[Example]]:
     """Stream texts, or with `pairs` texts some of which are pairs, for a pre-trained model."""
     reading.bad_rows.skip_blank = True
     path = Path(file)
@@ -200,21 +200,21 @@ def asked_texts(file: str, reading: Reading, *, pairs: bool) -> Iterator[Asked[E
         return
     rows = read_examples(path, reading.columns, need_label=False, bad=reading.bad_rows)
     delimited = kind_of(path) in DELIMITED
-    yield from _beside(_records(path, reading), rows, delimited=delimited)
+    yield from _join_records(_records(path, reading), rows, delimited=delimited)
 
 
-def asked_values(
+def value_rows(
     values: Iterable[object], task: Task[Any] | None, *, pairs: bool | None = None
-) -> Iterator[Asked[Any]]:
+) -> Iterator[InputRow[Any]]:
     """Stream texts, and pairs of texts as tuples or lists, as a task or a pre-trained model asks.
 
     Raises `ConfigError` for other values, and where the task asks more than texts, `ExampleError`
-    as `asked_of_task` does.
+    as `task_rows` does.
     """
     for number, value in enumerate(values):
-        given = list(value) if isinstance(value, tuple | list) else [value]
-        texts = [each for each in given if isinstance(each, str)]
-        if len(texts) != len(given) or len(texts) not in (1, 2):
+        parts = list(value) if isinstance(value, tuple | list) else [value]
+        texts = [item for item in parts if isinstance(item, str)]
+        if len(texts) != len(parts) or len(texts) not in (1, 2):
             raise ConfigError(
                 f"example {number} is of type {type(value).__name__}",
                 remedy="give strings, pairs of strings as tuples, or dictionaries only",
@@ -227,7 +227,7 @@ def asked_values(
                 remedy="give dictionaries, such as the rows of a JSONL file for that task",
             )
         columns = dict(zip(("text", "text_pair"), texts, strict=False))
-        tidied = [tidy(each) for each in texts]
+        tidied = [tidy(text) for text in texts]
         row: Any = None
         if all(tidied):
             pair = tidied[1] if len(tidied) > 1 else None
@@ -236,10 +236,10 @@ def asked_values(
             )
             (row,) = checked_pairs([row], pairs)
             row = row if of_text is None else of_text(row)
-        yield Asked(columns=columns, row=row)
+        yield InputRow(columns=columns, example=row)
 
 
-def in_the_text_as_written(
+def with_written_offsets(
     record: dict[str, Any], text: str, columns: Mapping[str, object]
 ) -> dict[str, Any]:
     """Return an answer whose entities are characters of the text as it stands in the input.
@@ -252,11 +252,11 @@ def in_the_text_as_written(
     written = next((value for value in strings if tidy(value) == text), None)
     if written is None:
         return record
-    places = tidy_places(written)
+    offsets = tidy_places(written)
     entities = []
-    for each in record["entities"]:
-        start, end = places[each["start"]], places[each["end"] - 1] + 1
-        entities.append({**each, "start": start, "end": end, "text": written[start:end]})
+    for entity in record["entities"]:
+        start, end = offsets[entity["start"]], offsets[entity["end"] - 1] + 1
+        entities.append({**entity, "start": start, "end": end, "text": written[start:end]})
     return {**record, "entities": entities}
 
 
@@ -276,18 +276,20 @@ def reading_as_trained(
     named = {"text": trained.text_column, "text_pair": trained.text_pair_column}
     if labelled:
         named |= {"label": trained.label_column}
-    kept = {role: name for role, name in named.items() if name is not None}
+    trained_columns = {role: name for role, name in named.items() if name is not None}
     path = Path(file)
-    if kept and not path.is_dir() and kind_of(path) in TABLES:
-        lacking = [name for name in kept.values() if not _has_column(path, columns, name)]
-        if lacking:
-            say(f"{path.name} has no column {lacking[0]!r}, on which the model was trained")
-            kept = {}
+    if trained_columns and not path.is_dir() and kind_of(path) in TABLES:
+        missing = [
+            name for name in trained_columns.values() if not _has_column(path, columns, name)
+        ]
+        if missing:
+            say(f"{path.name} has no column {missing[0]!r}, on which the model was trained")
+            trained_columns = {}
     else:
-        kept = {}
+        trained_columns = {}
     if labelled and columns.label_until is None and trained.label_until is not None:
-        kept["label_until"] = trained.label_until
-    return reading.override(**{f"columns.{key}": name for key, name in kept.items()})
+        trained_columns["label_until"] = trained.label_until
+    return reading.override(**{f"columns.{key}": name for key, name in trained_columns.items()})
 
 
 @contextmanager
@@ -299,7 +301,9 @@ def beside_labelled_rows() -> Iterator[None]:
         if "-column" not in error.remedy:
             raise
         remedy = "name its columns as in the labelled file: the options apply to both"
-        raise ExampleError(error.what, where=error.where, line=error.line, remedy=remedy) from error
+        raise ExampleError(
+            error.problem, where=error.where, line=error.line, remedy=remedy
+        ) from error
 
 
 def reading_of_texts(reading: Reading, texts: Path, labelled: Path) -> Reading:
@@ -314,9 +318,9 @@ def reading_of_texts(reading: Reading, texts: Path, labelled: Path) -> Reading:
         if kind_of(texts) in DELIMITED:
             columns = replace(columns, header=given.header)
         named = [name for name in (given.text, given.text_pair, given.group) if name is not None]
-        lacking = [name for name in named if not _has_column(texts, given, name)]
-        if lacking:
-            say(f"{texts.name} has no column {lacking[0]!r}: the usual names are looked for")
+        missing = [name for name in named if not _has_column(texts, given, name)]
+        if missing:
+            say(f"{texts.name} has no column {missing[0]!r}: the usual names are looked for")
         else:
             columns = replace(
                 columns, text=given.text, text_pair=given.text_pair, group=given.group
@@ -343,29 +347,29 @@ def _tags_as_trained(reading: Reading, trained: Preprocessing, path: Path) -> Re
 
 def _has_column(path: Path, columns: Columns, name: str) -> bool:
     """Tell whether a table has a column of a name, or of a number where it is a CSV or TSV."""
-    found: list[bool] = []
+    names: list[bool] = []
 
-    def pick(head: Head) -> Pick:
+    def select_columns(head: TableHead) -> ColumnSelection:
         number = head.delimited and name.isdecimal() and int(name) < len(head.names)
-        found.append(number or index_of(head.names, name) is not None)
-        return Pick(columns=(), header=False)
+        names.append(number or index_of(head.names, name) is not None)
+        return ColumnSelection(columns=(), header=False)
 
-    next(Table(path, ExampleError, encoding=columns.encoding).rows(pick), None)
-    return any(found)
+    next(Table(path, ExampleError, encoding=columns.encoding).rows(select_columns), None)
+    return any(names)
 
 
 def checked_pairs(rows: Iterable[R], pairs: bool | None) -> Iterator[R]:
     """Yield rows; raise `ExampleError` for one that is a pair where single texts were learned."""
     for row in rows:
         if pairs is not None and isinstance(row, Example) and (row.text_pair is not None) != pairs:
-            what, remedy = (
+            problem, remedy = (
                 ("is a single text", "name the column of the second: --text-pair-column")
                 if pairs
                 else ("is a pair of texts", "name the column of the one text: --text-column")
             )
             learned = "pairs of texts" if pairs else "single texts"
             raise ExampleError(
-                f"{what}, and the model was trained on {learned}",
+                f"{problem}, and the model was trained on {learned}",
                 where=row.source,
                 line=row.line,
                 remedy=remedy,
@@ -375,8 +379,8 @@ def checked_pairs(rows: Iterable[R], pairs: bool | None) -> Iterator[R]:
 
 def _lines(
     file: str, columns: Columns, *, pairs: bool, single: bool = False
-) -> Iterator[Asked[Example]]:
-    """Lines of a text, as pairs with a tab between; with `single` those without one too."""
+) -> Iterator[InputRow[Example]]:
+    """Yield lines of a text, as pairs with a tab between; with `single` those without one too."""
     columns.check_read(file, "lines of text")
     if file == "-":
         two = "two texts separated by a tab"
@@ -386,21 +390,21 @@ def _lines(
         source = file
         lines = TextFile(Path(file), ExampleError, columns.encoding).lines()
     empty = True
-    for line, whole in lines:
+    for line, line_text in lines:
         empty = False
-        written = whole.rstrip("\r\n")
+        written = line_text.rstrip("\r\n")
         if not tidy(written):
-            yield Asked(columns={"text": written}, row=None)
+            yield InputRow(columns={"text": written}, example=None)
             continue
         first, tab, second = written.partition("\t") if pairs else (written, "", "")
         if pairs and not (single and not tab) and not (tidy(first) and tidy(second)):
-            what, remedy = (
+            problem, remedy = (
                 ("has a tab, but no text on one side of it", ", or one text without a tab")
                 if single
                 else ("is not a pair of texts, and the model was trained on pairs", "")
             )
             remedy = f"write both texts, separated by a tab{remedy}"
-            raise ExampleError(what, where=source, line=line, remedy=remedy)
+            raise ExampleError(problem, where=source, line=line, remedy=remedy)
         row = Example(
             text=tidy(first),
             text_pair=tidy(second) if tab else None,
@@ -409,7 +413,7 @@ def _lines(
             line=line,
         )
         shown = {"text": first, "text_pair": second} if tab else {"text": written}
-        yield Asked(columns=shown, row=row)
+        yield InputRow(columns=shown, example=row)
     if empty:
         raise ExampleError("holds no text", where=source, remedy="write one text a line")
 
@@ -419,20 +423,20 @@ Cells = tuple[int, tuple[str, ...], tuple[object, ...]]
 
 def _records(path: Path, reading: Reading) -> Iterator[Cells]:
     """Yield line, names and cells of every row of a table; of a CSV or TSV the header too."""
-    heads: list[Head] = []
+    heads: list[TableHead] = []
 
-    def pick(head: Head) -> Pick:
+    def select_columns(head: TableHead) -> ColumnSelection:
         heads.append(head)
         every = tuple(range(len(head.names)))
-        return Pick(columns=every, header=False, optional=frozenset(every))
+        return ColumnSelection(columns=every, header=False, optional=frozenset(every))
 
-    def pass_over(error: UserError, row: str) -> None:
+    def skip(error: UserError, row: str) -> None:
         """Leave bad rows to the task's reader, which refuses them."""
 
     encoding = reading.columns.encoding
     kind = table_kind(path, reading.columns)
-    table = Table(path, ExampleError, kind=kind, encoding=encoding, refuse=pass_over)
-    for line, cells in table.rows(pick):
+    table = Table(path, ExampleError, kind=kind, encoding=encoding, refuse=skip)
+    for line, cells in table.rows(select_columns):
         record = table.record()
         yield (
             (line, tuple(record), tuple(record.values()))
@@ -441,7 +445,9 @@ def _records(path: Path, reading: Reading) -> Iterator[Cells]:
         )
 
 
-def _beside(records: Iterator[Cells], rows: Iterator[R], *, delimited: bool) -> Iterator[Asked[R]]:
+def _join_records(
+    records: Iterator[Cells], rows: Iterator[R], *, delimited: bool
+) -> Iterator[InputRow[R]]:
     """Join the records of a file with the rows that were read from it, by their lines.
 
     Of a CSV or TSV the first record is the header, unless it was read as a row: then there is none,
@@ -450,14 +456,14 @@ def _beside(records: Iterator[Cells], rows: Iterator[R], *, delimited: bool) -> 
     waiting = next(rows, None)
     numbers: tuple[str, ...] | None = None
     for count, (line, names, cells) in enumerate(records):
-        own = waiting if waiting is not None and _line(waiting) == line else None
+        matching = waiting if waiting is not None and _line(waiting) == line else None
         if count == 0 and delimited:
-            if own is None:
+            if matching is None:
                 continue
             numbers = tuple(map(str, range(len(names))))
-        if own is not None:
+        if matching is not None:
             waiting = next(rows, None)
-        yield Asked(columns=dict(zip(numbers or names, cells, strict=True)), row=own)
+        yield InputRow(columns=dict(zip(numbers or names, cells, strict=True)), example=matching)
 
 
 def _line(row: Any) -> int:  # noqa: ANN401

@@ -25,8 +25,8 @@ from bertsmith.evaluation.significance import mean_interval, share_interval
 from bertsmith.hub.models import model_folder
 from bertsmith.network.model import Model
 from bertsmith.recipes.predict.config import ScoreConfig
-from bertsmith.recipes.predict.recipe import Answers, answered, shown
-from bertsmith.recipes.predict.rows import asked_texts
+from bertsmith.recipes.predict.recipe import AnswerWriter, answer_rows, terminal_preview
+from bertsmith.recipes.predict.rows import text_rows
 from bertsmith.tasks.task import Brief, Record
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -38,8 +38,8 @@ class ScoreAnswering(TextScoring):
 
     def record(self, answer: tuple[TextScore, ...]) -> Record:
         """Return the score of a text, or which text of a pair has the higher one."""
-        first, *rest = (to_millionths(each.total) for each in answer)
-        tokens = [len(each.pieces) for each in answer]
+        first, *rest = (to_millionths(score.total) for score in answer)
+        tokens = [len(score.pieces) for score in answer]
         if not rest:
             (score,) = answer
             return {
@@ -102,10 +102,10 @@ class Summary:
 
     def figures(self) -> dict[str, Any]:
         """Return the figures as plain JSON values."""
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         if self._scores:
             total = math.fsum(self._scores)
-            found |= {
+            result |= {
                 "texts": len(self._scores),
                 "tokens": self._tokens,
                 "mean_score": total / len(self._scores),
@@ -114,7 +114,7 @@ class Summary:
         if self._right:
             right: NDArray[np.float64] = np.array(self._right, np.float64)
             interval = share_interval(mean_interval(right), len(right))
-            found |= {
+            result |= {
                 "pairs": len(right),
                 "accuracy": {
                     "value": float(right.mean()),
@@ -122,18 +122,23 @@ class Summary:
                     "high": interval.high,
                 },
             }
-        return found
+        return result
 
 
-def _tell(figures: dict[str, Any], *, causal: bool) -> None:
+def _print_summary(figures: dict[str, Any], *, causal: bool) -> None:
     """Print what the figures say."""
     pseudo = "" if causal else "pseudo-"
     if "texts" in figures:
         perplexity = figures["perplexity"]
-        told = "" if perplexity is None else f", {pseudo}perplexity {perplexity:.2f} a token"
+        perplexity_note = (
+            "" if perplexity is None else f", {pseudo}perplexity {perplexity:.2f} a token"
+        )
         texts = counted(figures["texts"], "text")
         tokens = counted(figures["tokens"], "token")
-        say(f"{texts}, {tokens}: mean {pseudo}log-likelihood {figures['mean_score']:z.2f}{told}")
+        say(
+            f"{texts}, {tokens}: mean {pseudo}log-likelihood {figures['mean_score']:z.2f}"
+            f"{perplexity_note}"
+        )
     if "pairs" in figures:
         value, low, high = (percent(figures["accuracy"][name]) for name in ("value", "low", "high"))
         pairs = counted(figures["pairs"], "pair")
@@ -146,27 +151,27 @@ def score(config: ScoreConfig) -> dict[str, Any]:
     The score is the pseudo-log-likelihood of a masked model, or the log-likelihood of one that
     reads from left to right. Raises `ConfigError`, `ExampleError` and `ModelFolderError`.
     """
-    place = device_named(config.device)
+    device = device_named(config.device)
     loaded, tokenizer = load_model(model_folder(config.model))
     answering = score_answering(loaded, tokenizer, config.scoring.masking, where=config.model)
-    prepared = prepare_model(loaded.to(place), config.engine, automatic="fp32")
-    asked = asked_texts(config.file, config.reading, pairs=True)
-    written, summary = Answers(config.format), Summary()
-    for each, record in answered(prepared.predictor(answering), answering, asked):
-        if each.row is None or record is None:
+    prepared = prepare_model(loaded.to(device), config.engine, automatic="fp32")
+    rows = text_rows(config.file, config.reading, pairs=True)
+    written, summary = AnswerWriter(config.format), Summary()
+    for row, record in answer_rows(prepared.predictor(answering), answering, rows):
+        if row.example is None or record is None:
             if not config.json:
-                written.blank(each.columns)
+                written.blank(row.columns)
             continue
         summary.add(record)
         if not config.json:
-            lines = partial(answering.lines, each.row, record, shown)
-            written.add(each.columns, record, lines)
+            lines = partial(answering.lines, row.example, record, terminal_preview)
+            written.add(row.columns, record, lines)
     figures = summary.figures() | {"engine": prepared.to_dict()}
     if config.json:
         print_json(figures)
     else:
         written.end()
-        _tell(figures, causal=loaded.config.encoder.causal)
-    config.reading.bad_rows.tell()
+        _print_summary(figures, causal=loaded.config.encoder.causal)
+    config.reading.bad_rows.print()
     say(f"engine: {prepared}")
     return figures

@@ -13,8 +13,8 @@ from bertsmith.core.output import print_json, print_line
 from bertsmith.core.printable import counted, printable
 from bertsmith.engine.config import WritingConfig
 from bertsmith.engine.devices import device_named
+from bertsmith.engine.generation import TextWriting, Written
 from bertsmith.engine.prepared import Prepared, prepare_model
-from bertsmith.engine.writing import TextWriting, Written
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.predict.config import WriteConfig
 from bertsmith.text.corpus.documents import tidy
@@ -22,7 +22,7 @@ from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 
-_LONGEST_SHOWN = 100_000
+_MAX_SHOWN_LENGTH = 100_000
 
 
 def write(config: WriteConfig) -> dict[str, Any]:
@@ -30,27 +30,27 @@ def write(config: WriteConfig) -> dict[str, Any]:
 
     Raises `ModelFolderError`, `ConfigError` and `ExampleError`.
     """
-    place = device_named(config.device)
+    device = device_named(config.device)
     loaded, tokenizer = load_model(model_folder(config.model))
-    prepared = prepare_model(loaded.to(place), config.engine)
-    began = time.perf_counter()
+    prepared = prepare_model(loaded.to(device), config.engine)
+    started = time.perf_counter()
     texts = written_texts(
         prepared, tokenizer, config.prompt, config.samples, config.writing, where=config.model
     )
-    seconds = time.perf_counter() - began
-    passes = sum(each.passes for each in texts)
+    seconds = time.perf_counter() - started
+    passes = sum(text.passes for text in texts)
     figures = {
-        "texts": [each.text for each in texts],
+        "texts": [text.text for text in texts],
         "passes": passes,
-        "tokens": sum(len(each.ids) for each in texts),
+        "tokens": sum(len(text.ids) for text in texts),
         "seconds": round(seconds, 3),
         "engine": prepared.to_dict(),
     }
     if config.json:
         print_json(figures)
     else:
-        for each in texts:
-            print_line(printable(each.text, _LONGEST_SHOWN))
+        for text in texts:
+            print_line(printable(text.text, _MAX_SHOWN_LENGTH))
         say(
             f"{counted(passes, 'pass', 'passes')} for {counted(config.writing.length, 'token')} of "
             f"{counted(config.samples, 'text')}, {seconds:.1f} seconds"

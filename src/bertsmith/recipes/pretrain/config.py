@@ -149,17 +149,17 @@ class PretrainConfig(Config):
     """The settings of the run; None for those of the recipe, or of the run that is resumed."""
 
     def __post_init__(self) -> None:
-        own = {
+        options = {
             "model": self.model, "recipe": self.recipe, "from": self.from_, "steps": self.steps,
             "minutes": self.minutes, "settings": self.settings,
         }  # fmt: skip
-        given = {name for name, value in own.items() if value is not None}
-        if self.store is None and given:
+        set_options = {name for name, value in options.items() if value is not None}
+        if self.store is None and set_options:
             raise ConfigError(
                 "a resumed run keeps its settings", remedy="leave them out, or name a store"
             )
         for name in ("model", "recipe"):
-            if {name, "from"} <= given:
+            if {name, "from"} <= set_options:
                 raise ConfigError(
                     f"--{name} and --from exclude each other", remedy="leave one of them out"
                 )

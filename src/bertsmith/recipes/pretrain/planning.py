@@ -38,7 +38,7 @@ from bertsmith.recipes.pretrain.report import (
     evaluate_objective,
     held_out_batches,
 )
-from bertsmith.recipes.pretrain.speed import MOST_SECONDS, measure
+from bertsmith.recipes.pretrain.speed import MAX_SECONDS, measure
 from bertsmith.recipes.resources import layer_weights
 from bertsmith.reports.page import curves_svg
 from bertsmith.reports.training import CURVES
@@ -72,20 +72,21 @@ def pick_size(
     """
     sizes = list(weights)
     chosen, read = sizes[0], tokens_of(sizes[0])
-    most = USEFUL_TIMES * corpus
+    max_useful = USEFUL_TIMES * corpus
     wanting = ""
     for size in sizes[1:]:
-        wanted = TOKENS_A_WEIGHT * weights[size]
-        reads = tokens_of(size) if min(read, most) >= wanted else read
-        if min(reads, most) < wanted:
+        tokens_wanted = TOKENS_A_WEIGHT * weights[size]
+        tokens_read = tokens_of(size) if min(read, max_useful) >= tokens_wanted else read
+        if min(tokens_read, max_useful) < tokens_wanted:
             wanting = (
-                f"; {size} would need {short_number(wanted)}, {TOKENS_A_WEIGHT} for each of the "
+                f"; {size} would need {short_number(tokens_wanted)}, {TOKENS_A_WEIGHT} for each of "
+                "the "
                 f"{short_number(weights[size])} weights in its layers"
             )
-            if most < reads:
+            if max_useful < tokens_read:
                 wanting += f", and text read more than {USEFUL_TIMES} times teaches nothing new"
             break
-        chosen, read = size, reads
+        chosen, read = size, tokens_read
     return SizeChoice(
         size=chosen,
         reason=f"size {chosen}, since no --model is given: it reads about {short_number(read)} "
@@ -119,17 +120,17 @@ def choose_size(
             return float(budget.steps * a_step)
         assert budget.minutes is not None
         seconds = 60 * budget.minutes
-        pace = measure(
+        costs = measure(
             build_model(configs[size], seed=settings.seed).to(device),
             list(zip(shares_of(settings.phases), batches.parts, strict=True)),
             objective_of(configs[size], seed=settings.seed),
             settings.optimiser,
             precision,
-            seconds=min(MOST_SECONDS, _TRYING * seconds),
+            seconds=min(MAX_SECONDS, _TRYING * seconds),
         )
         accumulate = settings.gradient_accumulation
-        pace = replace(pace, accumulate=accumulate, processes=processes, replicas=replicas)
-        return pace.outcome(budget, _NO_STEPS * seconds)[2]
+        costs = replace(costs, accumulate=accumulate, processes=processes, replicas=replicas)
+        return costs.outcome(budget, _NO_STEPS * seconds)[2]
 
     if budget.steps is None:
         time = counted(budget.minutes or 0, "minute") + " here"
@@ -141,9 +142,9 @@ def choose_size(
 
 # shares of the minutes: all measurements, the evaluation, finding out what they cost
 _MEASURING, _EVALUATING, _PROBING = 0.05, 0.05, 0.01
-_LEAST_TOKENS = 8_000
+_MIN_TOKENS = 8_000
 # assumed until a checkpoint has been timed, for a busy machine
-_BYTES_A_SECOND, _LEAST_SAVING = 1e8, 0.2
+_BYTES_A_SECOND, _MIN_SAVING = 1e8, 0.2
 # the tables of the report, and the exit of the process, which is slower if startup was
 _LEAVING, _LEAVING_OF_STARTUP = 0.5, 0.35
 
@@ -162,9 +163,9 @@ def plan_time(
     A resumed run reads the same as before, so that its measurements can be compared. `startup` is
     the time that the process took to start, in seconds.
     """
-    wanted = HeldOutPlan(measurements=run.settings.measurements)
+    full_plan = HeldOutPlan(measurements=run.settings.measurements)
     if run.budget.minutes is None:
-        return wanted, Costs()
+        return full_plan, Costs()
     seconds = 60 * run.budget.minutes
     batches = held_out_batches(tokenizer, store, run.settings.samples)
     with progress("measuring what evaluation and saving cost", None):
@@ -184,10 +185,12 @@ def plan_time(
     if path.exists():
         plan = HeldOutPlan.load(path)
     else:
-        plan = _sized(wanted, seconds, held_out, speeds["training"], speeds["evaluation"])
+        plan = _fit_to_budget(
+            full_plan, seconds, held_out, speeds["training"], speeds["evaluation"]
+        )
         write_json(path, plan.to_dict())
     size = 4 * sum(parameter.numel() for parameter in model.parameters())
-    saving = _LEAST_SAVING + size / _BYTES_A_SECOND
+    saving = _MIN_SAVING + size / _BYTES_A_SECOND
     leaving = _LEAVING + _LEAVING_OF_STARTUP * startup
     evaluation = min(plan.evaluated_tokens, held_out) / speeds["evaluation"]
     return plan, Costs(
@@ -198,30 +201,32 @@ def plan_time(
     )
 
 
-def _sized(
-    wanted: HeldOutPlan, seconds: float, held_out: int, training: float, evaluation: float
+def _fit_to_budget(
+    full_plan: HeldOutPlan, seconds: float, held_out: int, training: float, evaluation: float
 ) -> HeldOutPlan:
     """Return the number and size of the measurements that their shares of the time allow.
 
     `training` and `evaluation` are tokens per second, in the number format of each.
     """
-    counts = [count for count in (10, 5, 2, 1) if count < wanted.measurements]
-    for count in filter(None, (wanted.measurements, *counts)):
+    counts = [count for count in (10, 5, 2, 1) if count < full_plan.measurements]
+    for count in filter(None, (full_plan.measurements, *counts)):
         affordable = _MEASURING * seconds * training / count
-        if affordable >= min(_LEAST_TOKENS, held_out):
+        if affordable >= min(_MIN_TOKENS, held_out):
             break
     else:
         count, affordable = 0, 0.0
     return HeldOutPlan(
         measurements=count,
-        measured_tokens=_halved(wanted.measured_tokens, affordable),
-        evaluated_tokens=_halved(wanted.evaluated_tokens, _EVALUATING * seconds * evaluation),
+        measured_tokens=_halve_until(full_plan.measured_tokens, affordable),
+        evaluated_tokens=_halve_until(
+            full_plan.evaluated_tokens, _EVALUATING * seconds * evaluation
+        ),
     )
 
 
-def _halved(tokens: int, affordable: float) -> int:
+def _halve_until(tokens: int, affordable: float) -> int:
     """Halve a number of tokens until affordable, so that similar runs read the same number."""
-    while tokens > affordable and tokens // 2 >= _LEAST_TOKENS:
+    while tokens > affordable and tokens // 2 >= _MIN_TOKENS:
         tokens //= 2
     return tokens
 
@@ -234,19 +239,19 @@ def _reading_speed(
     limit: float,
 ) -> float:
     """Return tokens of held-out text per second, measured in about `limit` seconds."""
-    whole, _ = batches.next_batch(DataPosition())
-    sequences = min(2, whole.sequences)
-    began = time.perf_counter()
+    batch_, _ = batches.next_batch(DataPosition())
+    sequences = min(2, batch_.sequences)
+    started = time.perf_counter()
     while True:
         batch = batches.samples(np.arange(sequences), 0)
         seconds = _seconds(
             partial(evaluate_objective, model, objective, [batch], precision=precision)
         )
-        spent = time.perf_counter() - began
+        spent = time.perf_counter() - started
         # the next one takes up to four times as long
-        if sequences == whole.sequences or spent + 4 * seconds > limit:
+        if sequences == batch_.sequences or spent + 4 * seconds > limit:
             return batch.tokens / seconds
-        sequences = min(4 * sequences, whole.sequences)
+        sequences = min(4 * sequences, batch_.sequences)
 
 
 def _drawing_seconds() -> float:
@@ -264,6 +269,6 @@ def _drawing_seconds() -> float:
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    started = time.perf_counter()
     call()
-    return max(time.perf_counter() - began, 1e-9)
+    return max(time.perf_counter() - started, 1e-9)

@@ -23,24 +23,24 @@ from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Losses
 from bertsmith.recipes.pretrain.config import PretrainRun
 from bertsmith.recipes.pretrain.speed import (
-    MOST_SECONDS,
-    Pace,
-    look_at_budget,
-    look_at_speed,
-    look_at_time,
+    MAX_SECONDS,
+    StepCosts,
+    check_budget,
+    check_speed,
+    check_time,
     measure,
 )
 from bertsmith.recipes.resources import (
     Finding,
     Findings,
-    judged,
-    look_at_room,
-    need,
+    check_memory_and_disk,
+    limit_finding,
+    memory_need,
     percent,
-    worst,
+    worst_verdict,
 )
 from bertsmith.store.store import TokenStore
-from bertsmith.store.survey import MOST_TOKENS, Numbers, Survey, survey
+from bertsmith.store.survey import MAX_TOKENS, Numbers, Survey, survey
 from bertsmith.tokens.learning.counting import VocabularyFit
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
@@ -49,10 +49,10 @@ from bertsmith.weights.formats.catalog import FORMATS, cannot_hold, format_of
 # per minute of a budget: tokens surveyed and tokens of sampled sequences, a second each on a busy
 # core; and the share of the budget for timing steps
 _SURVEYED, _COVERED, _SPEED_SHARE = 4_000_000, 200_000, 0.03
-_LEAST_SEEN = 50_000
+_MIN_SURVEYED = 50_000
 
 
-def check_room(
+def check_resources(
     run: PretrainRun,
     config: ModelConfig,
     phases: Sequence[PretrainingBatches],
@@ -67,15 +67,19 @@ def check_room(
     Raises `StoreError` if it cannot, unless `force` is given.
     """
     settings = run.settings
-    wanted = [need(config, batches.config, settings.optimiser, run.precision) for batches in phases]
-    largest = max(wanted, key=lambda item: item.memory)
+    needs = [
+        memory_need(config, batches.config, settings.optimiser, run.precision) for batches in phases
+    ]
+    largest = max(needs, key=lambda item: item.memory)
     # the newest, the best, and the one being written
-    kept = settings.keep_checkpoints + 2
-    room = look_at_room(largest, folder, device, checkpoints=kept, processes=processes)
+    checkpoints = settings.keep_checkpoints + 2
+    room = check_memory_and_disk(
+        largest, folder, device, checkpoints=checkpoints, processes=processes
+    )
     findings = Findings(findings=tuple(room))
-    if worst(room) == "stop" and not force:
-        findings.tell()
-        findings.stop(folder)
+    if worst_verdict(room) == "stop" and not force:
+        findings.print()
+        findings.raise_if_stopped(folder)
     return findings
 
 
@@ -88,72 +92,74 @@ def check(
     objective: Callable[[Model, Batch], Losses],
     *,
     processes: int = 1,
-    spoken_for: float = 0.0,
+    reserved_seconds: float = 0.0,
 ) -> Findings:
     """Survey a corpus and measure a copy of the model on it; the model itself is unchanged.
 
     `phases` are the batches of each length, in the order of the run. Of `processes` that share a
-    step, each has batches of its own. Of a budget of minutes, `spoken_for` are the seconds reserved
-    for other things than steps and these checks, which take less of a smaller budget.
+    step, each has batches of its own. Of a budget of minutes, `reserved_seconds` are for other
+    things than steps and these checks, which take less of a smaller budget.
     """
-    began = time.perf_counter()
+    started = time.perf_counter()
     settings, inherited = run.settings, run.parent is not None
-    seen = survey(store, tokenizer.size, _scaled(run.budget, _SURVEYED, MOST_TOKENS))
+    seen = survey(store, tokenizer.size, _survey_tokens(run.budget, _SURVEYED, MAX_TOKENS))
     samples = phases[-1].config
     with progress("reading some sequences", None):
-        most = _scaled(run.budget, _COVERED, COVERED_TOKENS)
-        shown = coverage(store, samples, settings.seed, most)
+        max_tokens = _survey_tokens(run.budget, _COVERED, COVERED_TOKENS)
+        shown = coverage(store, samples, settings.seed, max_tokens)
     minutes = run.budget.minutes
-    seconds = MOST_SECONDS if minutes is None else 60 * minutes * _SPEED_SHARE / len(phases)
-    pace = measure(
+    seconds = MAX_SECONDS if minutes is None else 60 * minutes * _SPEED_SHARE / len(phases)
+    costs = measure(
         model,
         list(zip(shares_of(settings.phases), phases, strict=True)),
         objective,
         settings.optimiser,
         run.precision,
-        seconds=min(MOST_SECONDS, seconds),
+        seconds=min(MAX_SECONDS, seconds),
     )
     accumulate = settings.gradient_accumulation
-    pace = replace(pace, accumulate=accumulate, processes=processes, replicas=run.replicas)
-    spoken_for += time.perf_counter() - began
+    costs = replace(costs, accumulate=accumulate, processes=processes, replicas=run.replicas)
+    reserved_seconds += time.perf_counter() - started
     rows = model.config.encoder.vocabulary
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return Findings(
         findings=(
-            *look_at_text(store, tokenizer, seen),
-            *look_at_vocabulary(store, tokenizer, seen, rows, inherited=inherited),
-            *look_at_sequences(store, samples, seen, shown),
-            *_loss(tokenizer, seen.unigram_entropy, pace, inherited=inherited),
-            *look_at_speed(pace),
-            *look_at_time(pace, run.budget, spoken_for),
-            *look_at_budget(store, pace, run.budget, parameters, spoken_for),
-            look_at_format(model.config),
+            *check_text(store, tokenizer, seen),
+            *check_vocabulary(store, tokenizer, seen, rows, inherited=inherited),
+            *check_sequences(store, samples, seen, shown),
+            *_loss(tokenizer, seen.unigram_entropy, costs, inherited=inherited),
+            *check_speed(costs),
+            *check_time(costs, run.budget, reserved_seconds),
+            *check_budget(store, costs, run.budget, parameters, reserved_seconds),
+            check_format(model.config),
         )
     )
 
 
-def look_at_format(config: ModelConfig) -> Finding:
+def check_format(config: ModelConfig) -> Finding:
     """Return the format that the model will be saved in; if it is our own, with the reason."""
     reason, name = cannot_hold(config), format_of(config)
     readers = f"{FORMATS[name].classes}Model of transformers loads"
-    why = readers if reason is None else f"only bertsmith loads: {reason}"
-    return Finding(name="model folder", found=f"model_type {name}, which {why}")
+    note = readers if reason is None else f"only bertsmith loads: {reason}"
+    return Finding(name="model folder", found=f"model_type {name}, which {note}")
 
 
-def _scaled(budget: Budget, a_minute: int, most: int) -> int:
-    """Return the tokens to survey: a number per minute of a small budget, and at most `most`."""
+def _survey_tokens(budget: Budget, per_minute: int, maximum: int) -> int:
+    """Return the tokens to survey: a number per minute of a small budget, and at most `maximum`."""
     return (
-        most
+        maximum
         if budget.minutes is None
-        else max(_LEAST_SEEN, min(most, int(budget.minutes * a_minute)))
+        else max(_MIN_SURVEYED, min(maximum, int(budget.minutes * per_minute)))
     )
 
 
-def _loss(tokenizer: Tokenizer, entropy: float, pace: Pace, *, inherited: bool) -> list[Finding]:
-    expected, first = math.log(tokenizer.size), pace.trials[0].first_loss
+def _loss(
+    tokenizer: Tokenizer, entropy: float, costs: StepCosts, *, inherited: bool
+) -> list[Finding]:
+    expected, first = math.log(tokenizer.size), costs.trials[0].first_loss
     remedy = "the weights do not fit this vocabulary"
     return [
-        judged(
+        limit_finding(
             "initial loss",
             f"{first:.2f}; uniform guessing gives ln {tokenizer.size:,} = {expected:.2f}",
             math.inf if math.isnan(first) else first - expected,
@@ -193,25 +199,25 @@ class Coverage:
 
 
 def coverage(
-    store: TokenStore, config: SampleConfig, seed: int, most: int = COVERED_TOKENS
+    store: TokenStore, config: SampleConfig, seed: int, max_tokens: int = COVERED_TOKENS
 ) -> Coverage:
-    """Return the statistics of some sequences of an epoch, of at most about `most` tokens."""
+    """Return the statistics of some sequences of an epoch, of at most about `max_tokens` tokens."""
     # for a share, it does not matter at which token of a word a cut falls
     nowhere = np.broadcast_to(np.False_, store.tokens)
     text = (_Positions(store), config.text, config.max_length, nowhere, seed)
     specials = 2 + config.pairs
     segments = Segments(*text, config.short_sequences, specials=specials)
     whole = Segments(*text, specials=specials)
-    index = np.arange(min(segments.count, max(2, most // config.max_length)))
+    index = np.arange(min(segments.count, max(2, max_tokens // config.max_length)))
     samples = segments.read(index, 0, segments.cut(index, 0))
-    own = whole.cut(index, 0)
+    cuts = whole.cut(index, 0)
     shown = np.unique(np.concatenate([part for sample in samples for part in sample.parts]))
-    order = np.argsort(own.starts)
-    starts, ends = own.starts[order], own.ends[order]
+    order = np.argsort(cuts.starts)
+    starts, ends = cuts.starts[order], cuts.ends[order]
     window = np.searchsorted(starts, shown, side="right") - 1
     inside = (window >= 0) & (shown < ends[window])
     sentences = store.sentences
-    begins = np.asarray(sentences[np.searchsorted(sentences, own.starts)]) == own.starts
+    begins = np.asarray(sentences[np.searchsorted(sentences, cuts.starts)]) == cuts.starts
     return Coverage(
         sequences=len(index),
         hidden=1 - float(inside.sum() / (ends - starts).sum()),
@@ -235,11 +241,11 @@ class _Positions(TokenStore):
 _TRIAL_TOKENS = 20_000
 _FEW_DOCUMENTS = 20
 # per word, or per character if there are no spaces between words
-_MOST_PIECES = {"word": 3.0, "character": 1.5}
+_MAX_PIECES = {"word": 3.0, "character": 1.5}
 _OWN_VOCABULARY = "learn a vocabulary from this corpus with `bertsmith vocab learn`"
 
 
-def look_at_text(store: TokenStore, tokenizer: Tokenizer, seen: Survey) -> list[Finding]:
+def check_text(store: TokenStore, tokenizer: Tokenizer, seen: Survey) -> list[Finding]:
     """Return findings on copies and repetitions."""
     index = store.index
     trial = 1.0 if index.tokens > _TRIAL_TOKENS else math.inf
@@ -252,7 +258,7 @@ def look_at_text(store: TokenStore, tokenizer: Tokenizer, seen: Survey) -> list[
             f"{counted(index.duplicates, 'exact duplicate')} left out"
             + ("" if seen.whole else f"; {short_number(seen.tokens)} tokens of it examined"),
         ),
-        judged(
+        limit_finding(
             "near duplicates",
             f"{percent(seen.near_duplicates)} of the {text} share most of their text with others"
             + (example if seen.near_duplicates > 0.05 else ""),
@@ -260,7 +266,7 @@ def look_at_text(store: TokenStore, tokenizer: Tokenizer, seen: Survey) -> list[
             (0.3, 0.8 * trial),
             "leave copies and templates out of the corpus",
         ),
-        judged(
+        limit_finding(
             "repeated sentences",
             f"{percent(seen.repeated_sentences)}"
             + ("" if seen.whole else f" of {seen.sentences:,} examined"),
@@ -268,7 +274,7 @@ def look_at_text(store: TokenStore, tokenizer: Tokenizer, seen: Survey) -> list[
             (0.35, 0.6 * trial),
             "repeated lines keep the loss near 7: remove boilerplate from the corpus",
         ),
-        judged(
+        limit_finding(
             "most frequent sentence",
             f"{seen.commonest_count:,} times, {percent(seen.commonest_share)} of the text: "
             f"{_text(tokenizer, seen.commonest_sentence)}"
@@ -281,7 +287,7 @@ def look_at_text(store: TokenStore, tokenizer: Tokenizer, seen: Survey) -> list[
     ]
 
 
-def look_at_vocabulary(
+def check_vocabulary(
     store: TokenStore, tokenizer: Tokenizer, seen: Survey, rows: int, *, inherited: bool
 ) -> list[Finding]:
     """Return findings on the vocabulary; `rows` is the model's, `inherited` from another one."""
@@ -291,30 +297,30 @@ def look_at_vocabulary(
     ordinary = tokenizer.ordinary_ids
     unused = float(np.mean(seen.counts[ordinary] == 0))
     where = "it" if seen.whole else f"{short_number(seen.tokens)} tokens of it"
-    found = (
+    description = (
         f"{tokenizer.size:,} pieces as in the store; {percent(unused)} of them do not occur in "
         f"{where}"
     )
     if rows != tokenizer.size:
-        found = f"{rows:,} in the model, {tokenizer.size:,} in the store"
+        description = f"{rows:,} in the model, {tokenizer.size:,} in the store"
     remedy = "a smaller one trains faster and better: `bertsmith vocab learn --size`"
     limits = (math.inf, math.inf) if inherited else (0.3, math.inf)
     return [
-        judged(
+        limit_finding(
             "vocabulary",
-            found,
+            description,
             math.inf if rows < tokenizer.size else unused,
             (limits[0], 1.0),
             remedy if rows >= tokenizer.size else "use a model with the store's vocabulary",
         ),
-        judged(
+        limit_finding(
             f"pieces per {fit.unit}",
             f"{fit.pieces_per_unit:.2f}",
             fit.pieces_per_unit,
-            (_MOST_PIECES[fit.unit], math.inf),
+            (_MAX_PIECES[fit.unit], math.inf),
             f"the vocabulary cuts this text into small pieces: {_OWN_VOCABULARY}",
         ),
-        judged(
+        limit_finding(
             name,
             f"{percent(fit.unknown_share)} of the tokens",
             fit.unknown_share,
@@ -324,16 +330,18 @@ def look_at_vocabulary(
     ]
 
 
-def look_at_sequences(
+def check_sequences(
     store: TokenStore, samples: SampleConfig, seen: Survey, shown: Coverage
 ) -> list[Finding]:
     """Return findings on the sequences."""
-    why = "sequences end early" if samples.short_sequences else "random next sentences replace it"
+    reason = (
+        "sequences end early" if samples.short_sequences else "random next sentences replace it"
+    )
     findings = [
-        judged(
+        limit_finding(
             "text left out",
             (
-                f"{percent(shown.hidden)} in this epoch, because {why}; other epochs include it"
+                f"{percent(shown.hidden)} in this epoch, because {reason}; other epochs include it"
                 if shown.hidden
                 else "none"
             )
@@ -347,7 +355,7 @@ def look_at_sequences(
         return findings
     remedy = "train with --sequences within_documents"
     findings.append(
-        judged(
+        limit_finding(
             "documents of one sentence",
             f"{percent(seen.single_sentence_documents)}; they form no {_pairs(samples)} pairs",
             seen.single_sentence_documents,
@@ -355,17 +363,17 @@ def look_at_sequences(
             f"put blank lines between documents only, or {remedy}",
         )
     )
-    few = store.index.documents < _FEW_DOCUMENTS and samples.text == "next_sentence"
+    is_small = store.index.documents < _FEW_DOCUMENTS and samples.text == "next_sentence"
     findings.append(
-        judged(
+        limit_finding(
             "sequences without a pair",
             percent(shown.unlabelled)
             + (
                 f"; random next sentences come from {counted(store.index.documents, 'document')}"
-                if few
+                if is_small
                 else ""
             ),
-            1.0 if few and store.tokens > _TRIAL_TOKENS else shown.unlabelled,
+            1.0 if is_small and store.tokens > _TRIAL_TOKENS else shown.unlabelled,
             (0.5, math.inf),
             f"put blank lines between documents, or {remedy}",
         )

@@ -32,7 +32,7 @@ from bertsmith.recipes.pretrain.config import (
     fit_config,
 )
 from bertsmith.recipes.pretrain.planning import plan_time
-from bertsmith.recipes.pretrain.preflight import check, check_room
+from bertsmith.recipes.pretrain.preflight import check, check_resources
 from bertsmith.recipes.pretrain.report import (
     HeldOutPlan,
     describe,
@@ -58,14 +58,14 @@ from bertsmith.recipes.resources import Findings
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
-from bertsmith.training.distribution import ALONE, World, joined
+from bertsmith.training.distribution import ALONE, World, join_world
 from bertsmith.training.loop import Session, fit
-from bertsmith.training.replicas import complete, unshard
+from bertsmith.training.replicas import gather_model, unshard
 from bertsmith.training.run_folder import (
     PREFLIGHT,
     RunFolder,
-    events,
     require_tensorboard,
+    tensorboard_events,
     write_record,
 )
 from bertsmith.training.schedule import Costs, Timing
@@ -101,20 +101,20 @@ def pretrain(config: PretrainConfig, *, clock: Clock | None = None) -> PretrainO
     clock, out, folder = clock or Clock(), config.out, RunFolder(config.out)
     if config.tensorboard:
         require_tensorboard()
-    with joined(shard=config.shard) as world, folder.owned() if world.first else nullcontext():
-        begun = world.told(lambda: begin(folder, config, world).to_dict())
-        run = PretrainRun.from_dict(begun, where=out / "run.json")
+    with join_world(shard=config.shard) as world, folder.owned() if world.first else nullcontext():
+        prepared = world.broadcast(lambda: begin(folder, config, world).to_dict())
+        run = PretrainRun.from_dict(prepared, where=out / "run.json")
         check_store(run, out)
-        place = world.place(device_named(run.device if config.device == "auto" else config.device))
+        device = world.place(device_named(run.device if config.device == "auto" else config.device))
         log = config.tensorboard and world.first
-        with events(folder, out / "tensorboard") if log else nullcontext():
-            return carry_out(
-                run, TokenStore(run.store), folder, place, workers=config.workers,
+        with tensorboard_events(folder, out / "tensorboard") if log else nullcontext():
+            return run_training(
+                run, TokenStore(run.store), folder, device, workers=config.workers,
                 force=config.force, world=world, clock=clock,
             )  # fmt: skip
 
 
-def carry_out(
+def run_training(
     run: PretrainRun,
     store: TokenStore,
     folder: RunFolder,
@@ -129,35 +129,39 @@ def carry_out(
     clock, settings, tokenizer = clock or Clock(), run.settings, store.tokenizer()
     torch.set_num_threads(run.threads)
     batches = PhasedBatches(store, tokenizer, settings.samples, settings.phases, settings.seed)
-    wanted, checks = network_of(run, tokenizer), world.first and not folder.checkpoints.exists()
+    needed, checks = network_of(run, tokenizer), world.first and not folder.checkpoints.exists()
     if checks:
-        room = check_room(
-            run, wanted, batches.parts, folder.path, device, force=force, processes=world.here
+        room = check_resources(
+            run, needed, batches.parts, folder.path, device, force=force, processes=world.local_size
         )
-    goes_on = world.told(lambda: any(folder.checkpoints.glob("step-*")))
-    model = start(run, tokenizer, goes_on=goes_on).to(device)
-    objective = objective_of(wanted, seed=settings.seed)
-    begun = _Begun(run, store, tokenizer, folder, model, objective, batches)
-    tell_plan(run, model, batches.parts[-1])
-    plan, costs = _told_time(
+    resumes = world.broadcast(lambda: any(folder.checkpoints.glob("step-*")))
+    model = start(run, tokenizer, resumes=resumes).to(device)
+    objective = objective_of(needed, seed=settings.seed)
+    prepared = _PreparedRun(run, store, tokenizer, folder, model, objective, batches)
+    print_plan(run, model, batches.parts[-1])
+    plan, costs = _broadcast_plan(
         world, lambda: plan_time(run, model, objective, tokenizer, store, folder, clock.startup)
     )
     if checks:
-        spoken_for = clock.elapsed + costs.total(plan.measurements)
-        _check(begun, room, spoken_for, processes=world.size, force=force)
+        reserved_seconds = clock.elapsed + costs.total(plan.measurements)
+        _check(prepared, room, reserved_seconds, processes=world.size, force=force)
     world.wait_for_first()
     timing = Timing(clock=clock, costs=costs)
-    state = _fit(begun, plan, timing, workers=workers, world=world)
-    begun = replace(begun, model=complete(model, world))
+    state = _fit(prepared, plan, timing, workers=workers, world=world)
+    prepared = replace(prepared, model=gather_model(model, world))
     unshard(objective.own)
-    held_out = world.told(lambda: _finish(begun, state, clock, plan.evaluated_tokens))
+    held_out = world.broadcast(lambda: _finish(prepared, state, clock, plan.evaluated_tokens))
     return PretrainOutcome(
-        model=begun.model, tokenizer=tokenizer, state=state, held_out=held_out, folder=folder.path
+        model=prepared.model,
+        tokenizer=tokenizer,
+        state=state,
+        held_out=held_out,
+        folder=folder.path,
     )
 
 
 @dataclass(frozen=True)
-class _Begun:
+class _PreparedRun:
     """A run that has begun, with all that trains in it."""
 
     run: PretrainRun
@@ -170,34 +174,36 @@ class _Begun:
 
 
 def _check(
-    begun: _Begun, room: Findings, spoken_for: float, *, processes: int, force: bool
+    prepared: _PreparedRun, room: Findings, reserved_seconds: float, *, processes: int, force: bool
 ) -> None:
     """Print and keep the findings of the pre-flight check; some end the run unless `force`."""
-    run, parts = begun.run, begun.batches.parts
-    found = room + check(
-        run, begun.store, begun.tokenizer, begun.model, parts, begun.objective,
-        processes=processes, spoken_for=spoken_for,
+    run, parts = prepared.run, prepared.batches.parts
+    findings = room + check(
+        run, prepared.store, prepared.tokenizer, prepared.model, parts, prepared.objective,
+        processes=processes, reserved_seconds=reserved_seconds,
     )  # fmt: skip
-    found.tell()
+    findings.print()
     if not force:
-        found.stop(begun.store.folder)
-    write_record(begun.folder.path / PREFLIGHT, found.to_dict())
+        findings.raise_if_stopped(prepared.store.folder)
+    write_record(prepared.folder.path / PREFLIGHT, findings.to_dict())
 
 
-def _fit(begun: _Begun, plan: HeldOutPlan, timing: Timing, *, workers: int, world: World) -> State:
+def _fit(
+    prepared: _PreparedRun, plan: HeldOutPlan, timing: Timing, *, workers: int, world: World
+) -> State:
     """Train until the budget is spent; `Interrupted` says how to go on."""
-    run, folder, settings = begun.run, begun.folder, begun.run.settings
+    run, folder, settings = prepared.run, prepared.folder, prepared.run.settings
     measure = measure_held_out(
-        begun.objective, begun.tokenizer, begun.store, settings.samples, run.precision,
+        prepared.objective, prepared.tokenizer, prepared.store, settings.samples, run.precision,
         plan.measured_tokens,
     )  # fmt: skip
     try:
         return fit(
             replace(fit_config(run, workers=workers), measurements=plan.measurements),
-            begun.model,
-            begun.objective,
-            begun.batches,
-            enter=begun.batches.enter,
+            prepared.model,
+            prepared.objective,
+            prepared.batches,
+            enter=prepared.batches.enter,
             measure=measure,
             folder=folder,
             session=Session(title="pre-training", world=world, timing=timing),
@@ -208,27 +214,27 @@ def _fit(begun: _Begun, plan: HeldOutPlan, timing: Timing, *, workers: int, worl
         raise Interrupted(f"{stopped}, saved; to resume: {command}") from None
 
 
-def _told_time(
+def _broadcast_plan(
     world: World, plan: Callable[[], tuple[HeldOutPlan, Costs]]
 ) -> tuple[HeldOutPlan, Costs]:
     """Return what rank 0 plans, on every rank."""
-    held_out, costs = world.told(lambda: [each.to_dict() for each in plan()])
+    held_out, costs = world.broadcast(lambda: [item.to_dict() for item in plan()])
     return HeldOutPlan.from_dict(held_out), Costs.from_dict(costs)
 
 
-def _finish(begun: _Begun, state: State, clock: Clock, tokens: int) -> dict[str, float]:
+def _finish(prepared: _PreparedRun, state: State, clock: Clock, tokens: int) -> dict[str, float]:
     """Evaluate a trained model on held-out `tokens` and save it; returns the figures."""
-    run, model, folder = begun.run, begun.model, begun.folder
+    run, model, folder = prepared.run, prepared.model, prepared.folder
     held_out = evaluate_held_out(
-        model, begun.objective, begun.tokenizer, begun.store, run.settings.samples, tokens
+        model, prepared.objective, prepared.tokenizer, prepared.store, run.settings.samples, tokens
     )
     say(describe(state, held_out))
     write_json(folder.path / RESULT, {"state": state.to_dict(), "held_out": held_out})
-    card = model_card(run, model.config, begun.store.index, state, held_out)
+    card = model_card(run, model.config, prepared.store.index, state, held_out)
     model.cpu()
-    model.config = _for_users(run, model.config)
+    model.config = _config_to_save(run, model.config)
     with progress("saving model and report", 2) as bar:
-        save_model(folder.model, model, begun.tokenizer, card=card)
+        save_model(folder.model, model, prepared.tokenizer, card=card)
         bar.advance()
         write_report(folder, run, held_out)
     say(f"model: {folder.model}   report: {folder.report}")
@@ -236,16 +242,16 @@ def _finish(begun: _Begun, state: State, clock: Clock, tokens: int) -> dict[str,
     return held_out
 
 
-def start(run: PretrainRun, tokenizer: Tokenizer, *, goes_on: bool = False) -> Model:
+def start(run: PretrainRun, tokenizer: Tokenizer, *, resumes: bool = False) -> Model:
     """Return the network before its first step, a pure function of the run.
 
-    If the run `goes_on` from a checkpoint, nothing is counted for weights that are replaced.
+    If the run `resumes` from a checkpoint, nothing is counted for weights that are replaced.
     """
     config, network = network_of(run, tokenizer), run.settings.network
     if run.parent is not None:
         return start_from_parent(run.parent, run.settings)
     model = build_model(config, seed=run.settings.seed)
-    if goes_on:
+    if resumes:
         return model
     if network.initialisation == "neighbours":
         with progress("counting neighbouring tokens", None):
@@ -256,17 +262,17 @@ def start(run: PretrainRun, tokenizer: Tokenizer, *, goes_on: bool = False) -> M
     return model
 
 
-def _for_users(run: PretrainRun, config: ModelConfig) -> ModelConfig:
+def _config_to_save(run: PretrainRun, config: ModelConfig) -> ModelConfig:
     """Return the config to save, with the default dropout for fine-tuning."""
     dropout = attention_dropout = FAMILIES[config.encoder.family].dropout
     if run.parent is not None:
-        own = read_config(run.parent.folder).encoder
-        dropout, attention_dropout = own.dropout, own.attention_dropout
+        parent_encoder = read_config(run.parent.folder).encoder
+        dropout, attention_dropout = parent_encoder.dropout, parent_encoder.attention_dropout
     encoder = replace(config.encoder, dropout=dropout, attention_dropout=attention_dropout)
     return replace(config, encoder=encoder)
 
 
-def tell_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> None:
+def print_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> None:
     """Print what is trained, for how long, and on how many sequences."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
     budget = run.budget
@@ -282,7 +288,7 @@ def tell_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> No
     )
 
 
-def look(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:
+def dry_run(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:
     """Print what `pretrain` finds before it trains with the same options, and stop.
 
     Nothing is written to the folder of the run, so that the run can start there afterwards. Raises
@@ -303,19 +309,21 @@ def look(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:
     torch.set_num_threads(run.threads)
     batches = PhasedBatches(store, tokenizer, settings.samples, settings.phases, settings.seed)
     network = network_of(run, tokenizer)
-    room = check_room(run, network, batches.parts, config.out, device, force=force)
+    room = check_resources(run, network, batches.parts, config.out, device, force=force)
     model = start(run, tokenizer).to(device)
     objective = objective_of(model.config, seed=run.settings.seed)
-    tell_plan(run, model, batches.parts[-1])
+    print_plan(run, model, batches.parts[-1])
     with TemporaryDirectory() as elsewhere:
         plan, costs = plan_time(
             run, model, objective, tokenizer, store, RunFolder(Path(elsewhere)), clock.startup
         )
-    spoken_for = clock.elapsed + costs.total(plan.measurements)
+    reserved_seconds = clock.elapsed + costs.total(plan.measurements)
     parts = batches.parts
-    findings = room + check(run, store, tokenizer, model, parts, objective, spoken_for=spoken_for)
-    findings.tell()
+    findings = room + check(
+        run, store, tokenizer, model, parts, objective, reserved_seconds=reserved_seconds
+    )
+    findings.print()
     if not force:
-        findings.stop(store.folder)
+        findings.raise_if_stopped(store.folder)
     say("dry run: nothing was trained, nothing was written")
     return findings

@@ -37,7 +37,7 @@ from bertsmith.training.run_folder import PREFLIGHT, RunFolder, read_record
 from bertsmith.training.state import Measure
 
 
-class Part(Protocol):
+class LossPart(Protocol):
     """The loss of one objective over a batch: sum, and number of correct predictions of `count`."""
 
     @property
@@ -56,16 +56,16 @@ class Part(Protocol):
         ...
 
 
-class Parts(Protocol):
-    """The result of an objective: a `Part` by the name of its target."""
+class LossParts(Protocol):
+    """The result of an objective: a `LossPart` by the name of its target."""
 
     @property
-    def parts(self) -> Mapping[str, Part]:
+    def parts(self) -> Mapping[str, LossPart]:
         """Parts by name."""
         ...
 
 
-Objective = Callable[[Model, Batch], Parts]
+Objective = Callable[[Model, Batch], LossParts]
 """A function of a model and a batch that returns the parts of a loss."""
 
 
@@ -198,11 +198,11 @@ def describe(state: State, held_out: dict[str, float]) -> str:
     return line
 
 
-def first_batches(batches: PretrainingBatches, most: int) -> Iterator[Batch]:
+def first_batches(batches: PretrainingBatches, max_tokens: int) -> Iterator[Batch]:
     """Yield the batches of the first epoch until so many tokens are reached."""
-    place, tokens = DataPosition(), 0
-    while place.epoch == 0 and tokens < most:
-        batch, place = batches.next_batch(place)
+    position, tokens = DataPosition(), 0
+    while position.epoch == 0 and tokens < max_tokens:
+        batch, position = batches.next_batch(position)
         tokens += batch.tokens
         yield batch
 
@@ -304,7 +304,7 @@ def add_preflight(report: Report, folder: RunFolder) -> None:
         try:
             findings = read_record(path)["findings"]
         except RunFolderError as error:
-            say(f"{error.where}: {error.what}; left out of the report")
+            say(f"{error.where}: {error.problem}; left out of the report")
             return
         rows = [
             [item["name"], item["found"], item["verdict"] if item["verdict"] != "fine" else ""]

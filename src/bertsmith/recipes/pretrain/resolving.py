@@ -26,14 +26,14 @@ from bertsmith.recipes.pretrain.config import (
     Size,
 )
 from bertsmith.recipes.pretrain.planning import SIZES, choose_size
-from bertsmith.recipes.pretrain.preflight import check_room
+from bertsmith.recipes.pretrain.preflight import check_resources
 from bertsmith.recipes.pretrain.published import default_settings
 from bertsmith.recipes.pretrain.speed import measure_threads
 from bertsmith.recipes.pretrain.starting import (
     check_parent,
+    continued_config,
     identify,
     size_of,
-    wanted_network,
 )
 from bertsmith.store.store import INDEX, TokenStore, verify_store
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -44,7 +44,7 @@ from bertsmith.training.run_folder import (
 )
 from bertsmith.training.threads import ThreadChoice, threads_are_set
 
-TRYING, MOST_TRYING = 0.01, 1.0
+TRYING, MAX_TRIAL_SECONDS = 0.01, 1.0
 """Share of the minutes in which a number of threads is tried, and seconds at most."""
 VERIFYING = 0.1
 """Share of the minutes after which no other file of the store is hashed."""
@@ -61,9 +61,11 @@ def begin(
     Nothing is written if it is `dry`.
     """
     out, stored, device = folder.path, folder.settings("pretrain"), config.device
-    place = device_named((stored or {}).get("device", device) if device == "auto" else device)
+    torch_device = device_named(
+        (stored or {}).get("device", device) if device == "auto" else device
+    )
     if config.store is not None:
-        run = requested(config, place, world.size)
+        run = run_of_options(config, torch_device, world.size)
     else:
         if stored is None:
             raise RunFolderError(
@@ -81,9 +83,9 @@ def begin(
             batches_per_step=stored.get("batches_per_step"),
         )
     check_store(run, out)
-    if run.device != place.type:
+    if run.device != torch_device.type:
         raise RunFolderError(
-            f"was begun on {run.device}, and would give other results on {place.type}",
+            f"was begun on {run.device}, and would give other results on {torch_device.type}",
             where=out,
             remedy=f"give --device {run.device}, or choose another --out",
         )
@@ -92,14 +94,16 @@ def begin(
     verified = verify_store(opened, folder.verified(), verifying_seconds(run.budget))
     check_parent(run, opened)
     sized = config.store is None or config.model is not None or config.from_ is not None
-    run = measured(run, folder, place, world.size, sized=sized, force=config.force)
+    run = with_measured_choices(
+        run, folder, torch_device, world.size, sized=sized, force=config.force
+    )
     if dry:
         folder.check_claim("pretrain", run)
         return run
     if folder.claim("pretrain", run):
         ended = (out / RESULT).exists()
         say(f"the run in {out} has ended" if ended else f"resuming the run in {out}")
-    folder.note_verified(verified)
+    folder.record_verified(verified)
     return run
 
 
@@ -124,7 +128,7 @@ def store_hash(store: Path) -> str:
     return file_hash(store / INDEX)
 
 
-def requested(config: PretrainConfig, device: torch.device, processes: int = 1) -> PretrainRun:
+def run_of_options(config: PretrainConfig, device: torch.device, processes: int = 1) -> PretrainRun:
     """Return the run that options with a store define, of any size if that is to be chosen."""
     assert config.store is not None
     budget = Budget(steps=config.steps, minutes=config.minutes)
@@ -134,7 +138,7 @@ def requested(config: PretrainConfig, device: torch.device, processes: int = 1) 
     return resolve(config.store, model, budget, settings, parent, device, processes)
 
 
-def measured(
+def with_measured_choices(
     run: PretrainRun,
     folder: RunFolder,
     device: torch.device,
@@ -148,30 +152,29 @@ def measured(
     Those that were chosen when the run in the folder began hold. Steps are tried, so the store has
     to be verified; a network without room here is refused before it is tried, unless `force`.
     """
-    known = folder.settings("pretrain")
-    if known is not None:
-        model = run.model if sized else str(known.get("model", run.model))
-        threads, replicas = known.get("threads", run.threads), known.get("replicas", run.replicas)
+    stored = folder.settings("pretrain")
+    if stored is not None:
+        model = run.model if sized else str(stored.get("model", run.model))
+        threads, replicas = stored.get("threads", run.threads), stored.get("replicas", run.replicas)
         return replace(run, model=model, threads=threads, replicas=replicas)
-    store, most = TokenStore(run.store), run.threads
+    store, max_threads = TokenStore(run.store), run.threads
     tokenizer = store.tokenizer()
-    alone = device.type == "cpu" and processes == 1 and most > 1
+    is_local = device.type == "cpu" and processes == 1 and max_threads > 1
 
     def fastest(model: str) -> ThreadChoice:
-        if not alone or threads_are_set():
-            return ThreadChoice(threads=most)
+        if not is_local or threads_are_set():
+            return ThreadChoice(threads=max_threads)
         network = network_of(replace(run, model=model), tokenizer)
-        minutes, samples = run.budget.minutes, run.settings.samples
-        batches = PretrainingBatches(store, tokenizer, samples, run.settings.seed)
-        check_room(run, network, [batches], folder.path, device, force=force)
+        batches = PretrainingBatches(store, tokenizer, run.settings.samples, run.settings.seed)
+        check_resources(run, network, [batches], folder.path, device, force=force)
         return measure_threads(
             build_model(network, seed=run.settings.seed),
             batches,
             objective_of(network, seed=run.settings.seed),
             run.settings.optimiser,
             run.precision,
-            most=most,
-            seconds=MOST_TRYING if minutes is None else min(MOST_TRYING, 60 * minutes * TRYING),
+            max_threads=max_threads,
+            seconds=_trial_seconds(run.budget),
             budget=run.budget,
         )
 
@@ -194,6 +197,13 @@ def measured(
     if chosen.reason:
         say(chosen.reason)
     return replace(run, threads=chosen.threads, replicas=chosen.replicas)
+
+
+def _trial_seconds(budget: Budget) -> float:
+    """Return the seconds in which steps are tried, fewer of a budget of few minutes."""
+    if budget.minutes is None:
+        return MAX_TRIAL_SECONDS
+    return min(MAX_TRIAL_SECONDS, 60 * budget.minutes * TRYING)
 
 
 def resolve(
@@ -230,13 +240,13 @@ def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
             f"--max-length ({samples.max_length}) exceeds --max-positions ({network.max_positions})"
         )
     if run.parent is not None:
-        return wanted_network(run.parent, run.settings)
+        return continued_config(run.parent, run.settings)
     family = FAMILIES[network.family]
     if family.size(run.model) is None:
         sizes = ", ".join(size for size in get_args(Size) if size in family.sizes)
-        what = f"--model is {run.model}, and no {family.title} has this size"
+        problem = f"--model is {run.model}, and no {family.title} has this size"
         remedy = f"choose from {sizes}, or layers and width, as 4/192, or another --family"
-        raise ConfigError(what, remedy=remedy)
+        raise ConfigError(problem, remedy=remedy)
     if network.position_initialisation == "parent":
         raise ConfigError("--position-initialisation is parent", remedy="name a model with --from")
     chosen = {name: getattr(network, name) for name in WIRING}

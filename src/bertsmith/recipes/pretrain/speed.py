@@ -28,7 +28,7 @@ from bertsmith.network.batch import Batch
 from bertsmith.network.config import Precision
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Losses
-from bertsmith.recipes.resources import WORKING_ROOM, Finding, free_memory, judged
+from bertsmith.recipes.resources import WORKING_ROOM, Finding, free_memory, limit_finding
 from bertsmith.store.store import TokenStore
 from bertsmith.training.config import Budget, OptimiserConfig
 from bertsmith.training.local import (
@@ -41,8 +41,7 @@ from bertsmith.training.local import (
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import Peak, matrix_peak
 from bertsmith.training.processes import keep_large_blocks
-from bertsmith.training.replicas import Trained as Parameters
-from bertsmith.training.replicas import autocast
+from bertsmith.training.replicas import TrainedParameters, autocast
 from bertsmith.training.state import batch_flops
 from bertsmith.training.threads import (
     CLEARLY_FASTER,
@@ -51,22 +50,22 @@ from bertsmith.training.threads import (
 )
 
 TRIAL_STEPS, REPLICA_STEPS = 5, 3
-MOST_SECONDS = 5.0
+MAX_SECONDS = 5.0
 """Seconds for all steps of one length; of slow steps fewer are timed, or part of a batch."""
-_FEWEST_STEPS, _FEW_STEPS = 20.0, 100.0
+_MIN_STEPS, _FEW_STEPS = 20.0, 100.0
 # share of the minutes that should be left for steps
-_LEAST_LEFT = 0.5
-_MOST_TIMES = 40.0
+_MIN_STEPS_SHARE = 0.5
+_MAX_REPETITIONS = 40.0
 # all threads as fast as so much of as many alone leave little to gain by replicas
 _WELL_SHARED = 0.9
 # starting them takes some seconds
-_LEAST_SECONDS = 120.0
+_MIN_SECONDS = 120.0
 # of n replicas, measured: the update is made by one (docs/experiments/threads-and-busy-machines.md)
 _REPLICA_GAIN = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class PhaseTiming:
     """The cost of a few real steps at one length, without evaluation and saving."""
 
     longest: int
@@ -86,10 +85,10 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pace:
+class StepCosts:
     """Trials at every length, with the number of batches in a step."""
 
-    trials: tuple[Trial, ...]
+    trials: tuple[PhaseTiming, ...]
     peak: Peak
     """Speed of the fastest matrix product on this machine."""
     accumulate: int = 1
@@ -99,34 +98,34 @@ class Pace:
     replicas: int = 1
     """Processes of this machine that share each batch."""
 
-    def seconds_a_step(self, trial: Trial) -> float:
+    def seconds_a_step(self, trial: PhaseTiming) -> float:
         """Return the seconds of one optimiser step at one length."""
         replicas = _REPLICA_GAIN * self.replicas if self.replicas > 1 else 1
         return self.accumulate * trial.batch_seconds / replicas + trial.update_seconds
 
-    def tokens_a_step(self, trial: Trial) -> float:
+    def tokens_a_step(self, trial: PhaseTiming) -> float:
         """Return the tokens of all processes in a step."""
         return self.processes * self.accumulate * trial.tokens
 
-    def utilisation(self, trial: Trial) -> float:
+    def utilisation(self, trial: PhaseTiming) -> float:
         """Return the share of the peak performance that the model's operations reach (MFU)."""
         return self.accumulate * trial.flops / self.seconds_a_step(trial) / self.peak.flops
 
-    def outcome(self, budget: Budget, spoken_for: float = 0.0) -> tuple[float, float, float]:
+    def outcome(self, budget: Budget, reserved_seconds: float = 0.0) -> tuple[float, float, float]:
         """Return the steps, their seconds and tokens in a budget.
 
-        Of a budget of minutes, `spoken_for` seconds are reserved for other things.
+        Of a budget of minutes, `reserved_seconds` seconds are reserved for other things.
         """
         steps = seconds = tokens = 0.0
         for trial in self.trials:
-            each = self.seconds_a_step(trial)
+            step_seconds = self.seconds_a_step(trial)
             if budget.steps is not None:
                 part = trial.share * budget.steps
             else:
                 assert budget.minutes is not None
-                part = trial.share * max(0.0, 60 * budget.minutes - spoken_for) / each
+                part = trial.share * max(0.0, 60 * budget.minutes - reserved_seconds) / step_seconds
             steps += part
-            seconds += part * each
+            seconds += part * step_seconds
             tokens += part * self.tokens_a_step(trial)
         return steps, seconds, tokens
 
@@ -138,8 +137,8 @@ def measure(
     optimiser: OptimiserConfig,
     precision: Precision,
     *,
-    seconds: float = MOST_SECONDS,
-) -> Pace:
+    seconds: float = MAX_SECONDS,
+) -> StepCosts:
     """Take a few steps with a copy of the model on every phase, (share of the budget, batches).
 
     They are taken by this process alone, with a batch each; those of a phase take at most about
@@ -147,13 +146,13 @@ def measure(
     """
     keep_large_blocks()
     peak = matrix_peak(precision, model.device)
-    trial = Trained(model, objective, optimiser, precision)
+    copy = TrainedCopy(model, objective, optimiser, precision)
     trials = []
     with progress("measuring the speed", len(phases)) as bar:
         for share, batches in phases:
-            trials.append(_measured(trial, share, batches, seconds))
+            trials.append(_time_phase(copy, share, batches, seconds))
             bar.advance()
-    return Pace(trials=tuple(trials), peak=peak)
+    return StepCosts(trials=tuple(trials), peak=peak)
 
 
 def measure_threads(
@@ -163,64 +162,68 @@ def measure_threads(
     optimiser: OptimiserConfig,
     precision: Precision,
     *,
-    most: int,
+    max_threads: int,
     seconds: float,
     budget: Budget,
 ) -> ThreadChoice:
     """Choose the number of threads by a few steps with each, of about so many `seconds`.
 
-    The steps are made with a copy of the model, and torch is left with `most` threads. A model so
+    The steps are made with a copy of the model, and torch is left with `max_threads`. A model so
     large that a step with two sequences takes all of the time keeps them: its products are long, so
     that little of the time is spent waiting for threads. In a longer run, where all threads
     together are much slower than as many alone would be, local replicas are tried too.
     """
     keep_large_blocks()
-    trial = Trained(model, objective, optimiser, precision)
-    whole, _ = batches.next_batch(DataPosition())
-    few = batches.samples(np.arange(min(2, whole.sequences)), 0)
+    copy = TrainedCopy(model, objective, optimiser, precision)
+    full, _ = batches.next_batch(DataPosition())
+    small = batches.samples(np.arange(min(2, full.sequences)), 0)
 
     def timed(threads: int, batch: Batch, steps: int) -> tuple[float, float]:
         with threads_of_torch(threads):
-            return trial.timed(few, [batch] * (steps + 1), seconds)
+            return copy.timed(small, [batch] * (steps + 1), seconds)
 
     with progress("measuring the speed with fewer threads", None):
         # with one, as several may be slower by any factor
-        rate, update = timed(1, few, 2)
-        if rate * few.tokens + update > seconds:
-            return ThreadChoice(threads=most)
-        some = int(seconds / (TRIAL_STEPS + 2) / (rate * whole.tokens) * whole.sequences)
-        batch = batches.samples(np.arange(min(max(some, few.sequences), whole.sequences)), 0)
+        rate, update = timed(1, small, 2)
+        if rate * small.tokens + update > seconds:
+            return ThreadChoice(threads=max_threads)
+        sequences = int(seconds / (TRIAL_STEPS + 2) / (rate * full.tokens) * full.sequences)
+        batch = batches.samples(np.arange(min(max(sequences, small.sequences), full.sequences)), 0)
         timed(1, batch, 1)
         speeds: dict[int, float] = {}
 
         def speed_of(threads: int) -> float:
             rate, update = timed(threads, batch, TRIAL_STEPS)
-            speeds[threads] = whole.tokens / (rate * whole.tokens + update)
+            speeds[threads] = full.tokens / (rate * full.tokens + update)
             return speeds[threads]
 
-        choice = choose_threads(speed_of, most)
-        lasts = 60 * (budget.minutes or 0) + (budget.steps or 0) * whole.tokens / speeds[1]
-        well_shared = speeds[most] > _WELL_SHARED * most * speeds[1]
-        if whole.given or well_shared or lasts < _LEAST_SECONDS or whole.sequences < most:
+        choice = choose_threads(speed_of, max_threads)
+        duration = 60 * (budget.minutes or 0) + (budget.steps or 0) * full.tokens / speeds[1]
+        well_shared = speeds[max_threads] > _WELL_SHARED * max_threads * speeds[1]
+        if full.given or well_shared or duration < _MIN_SECONDS or full.sequences < max_threads:
             return choice
-        if not _have_room(trial, most):
+        if not _replicas_fit(copy, max_threads):
             return choice
         with threads_of_torch(1), suppress(WorkerDied):
-            seconds = _seconds_of_replicas(trial, whole, most) + update
-            return _faster(choice, speeds[choice.threads], most, whole.tokens / seconds)
+            seconds = _seconds_of_replicas(copy, full, max_threads) + update
+            return _replicas_if_faster(
+                choice, speeds[choice.threads], max_threads, full.tokens / seconds
+            )
         return choice
 
 
-def _have_room(trial: Trained, processes: int) -> bool:
+def _replicas_fit(copy: TrainedCopy, processes: int) -> bool:
     """Return whether replicas of a model would leave half of the memory free."""
     if not POSSIBLE:
         return False
-    free = free_memory(trial.model.device)
-    taken = shared_bytes(trial.model, processes) + (processes - 1) * WORKING_ROOM
-    return free is None or taken <= free / 2
+    free = free_memory(copy.model.device)
+    memory_needed = shared_bytes(copy.model, processes) + (processes - 1) * WORKING_ROOM
+    return free is None or memory_needed <= free / 2
 
 
-def _faster(choice: ThreadChoice, speed: float, replicas: int, shared: float) -> ThreadChoice:
+def _replicas_if_faster(
+    choice: ThreadChoice, speed: float, replicas: int, shared: float
+) -> ThreadChoice:
     """Return so many replicas, of `shared` tokens a second, where they are clearly faster."""
     if shared <= CLEARLY_FASTER * speed:
         return choice
@@ -232,23 +235,23 @@ def _faster(choice: ThreadChoice, speed: float, replicas: int, shared: float) ->
     )
 
 
-def _seconds_of_replicas(trial: Trained, batch: Batch, processes: int) -> float:
+def _seconds_of_replicas(copy: TrainedCopy, batch: Batch, processes: int) -> float:
     """Return the median seconds of a batch's gradient by so many local replicas."""
     counts = {name: len(target) for name, target in batch.targets.items()}
     parts, seconds = PARTS_PER_PROCESS * processes, list[float]()
     with local_replicas(
-        trial.model, trial.objective, trial.precision, parts=parts, processes=processes
+        copy.model, copy.objective, copy.precision, parts=parts, processes=processes
     ) as local:
         # the first is slower: memory is new, and products are compiled
         for _ in range(1 + REPLICA_STEPS):
-            began = time.perf_counter()
+            started = time.perf_counter()
             local.add_gradient(batch, counts, DropoutKey(0, 0, 0))
-            seconds.append(time.perf_counter() - began)
-            trial.model.zero_grad(set_to_none=True)
+            seconds.append(time.perf_counter() - started)
+            copy.model.zero_grad(set_to_none=True)
     return median(seconds[1:])
 
 
-class Trained:
+class TrainedCopy:
     """A copy of a model, with what trains it."""
 
     def __init__(
@@ -260,60 +263,64 @@ class Trained:
     ) -> None:
         self.model = copy.deepcopy(model).train()
         self.objective, self.precision = copy.deepcopy(objective), precision
-        own = getattr(self.objective, "own", nn.ModuleDict())
-        self._optimiser = Optimiser(Parameters(self.model, own), optimiser)
+        term_modules = getattr(self.objective, "own", nn.ModuleDict())
+        self._optimiser = Optimiser(TrainedParameters(self.model, term_modules), optimiser)
 
     def step(self, batch: Batch) -> tuple[float, float, float]:
-        """Seconds a token of the gradient, seconds of the update, the first objective's loss."""
+        """Return seconds per token of the gradient, seconds of the update, the first loss."""
         device = self.model.device
-        began = time.perf_counter()
+        started = time.perf_counter()
         with autocast(self.precision, device):
             losses = self.objective(self.model, batch.to(device))
         losses.total().backward()
-        _finish(device)
-        between = time.perf_counter()
+        _synchronise(device)
+        updating = time.perf_counter()
         self._optimiser.step(0.0)
-        _finish(device)
+        _synchronise(device)
         first = next(iter(losses.parts.values()))
         loss = first.sum.item() / max(first.count, 1)
-        return (between - began) / batch.tokens, time.perf_counter() - between, loss
+        return (updating - started) / batch.tokens, time.perf_counter() - updating, loss
 
-    def timed(self, few: Batch, batches: Iterable[Batch], limit: float) -> tuple[float, float]:
+    def timed(
+        self, small_batch: Batch, batches: Iterable[Batch], limit: float
+    ) -> tuple[float, float]:
         """Return the median seconds per token and per update of batches within a limit of seconds.
 
-        Steps with a `few` sequences and the first batch come before, as products are compiled for
+        Steps with `small_batch` and the first batch come before, as products are compiled for
         each shape and number of threads; they count only if they take all of the time.
         """
-        began, results = time.perf_counter(), [self.step(few)]
+        started, results = time.perf_counter(), [self.step(small_batch)]
         for batch in batches:
-            if time.perf_counter() - began >= limit:
+            if time.perf_counter() - started >= limit:
                 break
             results.append(self.step(batch))
         rates, updates, _ = zip(*(results[2:] or results[-1:]), strict=True)
         return median(rates), median(updates)
 
 
-def _measured(trial: Trained, share: float, batches: PretrainingBatches, limit: float) -> Trial:
-    began = time.perf_counter()
-    drawn = _some(batches)
-    drawing = (time.perf_counter() - began) / len(drawn)
-    tokens = _mean([batch.tokens for batch in drawn])
-    flops = _mean([batch_flops(trial.model.config, batch) for batch in drawn])
+def _time_phase(
+    copy: TrainedCopy, share: float, batches: PretrainingBatches, limit: float
+) -> PhaseTiming:
+    started = time.perf_counter()
+    batches_read = _first_step_batches(batches)
+    drawing = (time.perf_counter() - started) / len(batches_read)
+    tokens = _mean([batch.tokens for batch in batches_read])
+    flops = _mean([batch_flops(copy.model.config, batch) for batch in batches_read])
     start = time.perf_counter()
-    few = batches.samples(np.arange(min(2, drawn[0].sequences)), 0)
+    small_batch = batches.samples(np.arange(min(2, batches_read[0].sequences)), 0)
     # not counted: the first execution includes warm-up
-    rate, update, _ = trial.step(few)
-    left = limit - (time.perf_counter() - start) - update
-    if rate * tokens > left:
-        some = int(left / (rate * tokens) * drawn[0].sequences)
-        drawn = [batches.samples(np.arange(max(some, few.sequences)), 0)]
+    rate, update, _ = copy.step(small_batch)
+    seconds_left = limit - (time.perf_counter() - start) - update
+    if rate * tokens > seconds_left:
+        sequences = int(seconds_left / (rate * tokens) * batches_read[0].sequences)
+        batches_read = [batches.samples(np.arange(max(sequences, small_batch.sequences)), 0)]
     timed: list[tuple[float, float, float]] = []
-    for batch in drawn:
+    for batch in batches_read:
         if timed and time.perf_counter() - start > limit:
             break
-        timed.append(trial.step(batch))
+        timed.append(copy.step(batch))
     rates, updates, losses = zip(*timed, strict=True)
-    return Trial(
+    return PhaseTiming(
         longest=batches.config.max_length,
         share=share,
         tokens=tokens,
@@ -324,89 +331,96 @@ def _measured(trial: Trained, share: float, batches: PretrainingBatches, limit: 
     )
 
 
-def _some(batches: PretrainingBatches) -> list[Batch]:
+def _first_step_batches(batches: PretrainingBatches) -> list[Batch]:
     """Return the first batches of the run."""
-    drawn, place = [], DataPosition()
+    first, position = [], DataPosition()
     for _ in range(TRIAL_STEPS):
-        batch, place = batches.next_batch(place)
-        drawn.append(batch)
-    return drawn
+        batch, position = batches.next_batch(position)
+        first.append(batch)
+    return first
 
 
-def look_at_speed(pace: Pace) -> list[Finding]:
+def check_speed(costs: StepCosts) -> list[Finding]:
     """Return findings on tokens per second and utilisation, at every length."""
     findings = []
-    for trial in pace.trials:
-        seconds = pace.seconds_a_step(trial)
+    for trial in costs.trials:
+        seconds = costs.seconds_a_step(trial)
         findings.append(
             Finding(
-                name="speed" + (f" at {trial.longest}" if len(pace.trials) > 1 else ""),
-                found=f"{short_number(pace.tokens_a_step(trial) / seconds)} tokens/s, "
-                f"{1000 * seconds:,.0f} ms a step, MFU {100 * pace.utilisation(trial):.0f} % of "
-                f"{pace.peak}",
+                name="speed" + (f" at {trial.longest}" if len(costs.trials) > 1 else ""),
+                found=f"{short_number(costs.tokens_a_step(trial) / seconds)} tokens/s, "
+                f"{1000 * seconds:,.0f} ms a step, MFU {100 * costs.utilisation(trial):.0f} % of "
+                f"{costs.peak}",
             )
         )
     return findings
 
 
-def look_at_time(pace: Pace, budget: Budget, spoken_for: float) -> list[Finding]:
+def check_time(costs: StepCosts, budget: Budget, reserved_seconds: float) -> list[Finding]:
     """Return findings on the share of a budget of minutes left for steps; none for one of steps."""
     if budget.minutes is None:
         return []
     total = 60 * budget.minutes
-    left = max(0.0, total - spoken_for)
-    longest = max(pace.seconds_a_step(trial) for trial in pace.trials)
-    needed = max(2 * spoken_for, spoken_for + _FEW_STEPS * longest) / 60
+    seconds_left = max(0.0, total - reserved_seconds)
+    longest = max(costs.seconds_a_step(trial) for trial in costs.trials)
+    minutes_needed = max(2 * reserved_seconds, reserved_seconds + _FEW_STEPS * longest) / 60
     return [
-        judged(
+        limit_finding(
             "training time",
-            f"{left:.0f} of {total:.0f} s are left for steps; checks, measurements, evaluation and "
-            "saving take the rest" + ("" if left > longest else ": one step is made in any case"),
-            -left / total,
-            (-_LEAST_LEFT, math.inf if budget.minutes < 1 else -1e-9),
-            f"give --minutes {math.ceil(10 * needed) / 10:g} or more",
+            f"{seconds_left:.0f} of {total:.0f} s are left for steps; checks, measurements, "
+            "evaluation and "
+            "saving take the rest"
+            + ("" if seconds_left > longest else ": one step is made in any case"),
+            -seconds_left / total,
+            (-_MIN_STEPS_SHARE, math.inf if budget.minutes < 1 else -1e-9),
+            f"give --minutes {math.ceil(10 * minutes_needed) / 10:g} or more",
         )
     ]
 
 
-def look_at_budget(
-    store: TokenStore, pace: Pace, budget: Budget, parameters: int, spoken_for: float = 0.0
+def check_budget(
+    store: TokenStore,
+    costs: StepCosts,
+    budget: Budget,
+    parameters: int,
+    reserved_seconds: float = 0.0,
 ) -> list[Finding]:
     """Return findings on how much of the corpus the budget covers, and whether it is worthwhile.
 
-    Of a budget of minutes, `spoken_for` seconds are reserved for other things than steps.
+    Of a budget of minutes, `reserved_seconds` seconds are reserved for other things than steps.
     """
-    steps, seconds, tokens = pace.outcome(budget, spoken_for)
-    times, each = tokens / store.tokens, tokens / max(parameters, 1)
-    enough = (seconds * _MOST_TIMES / max(times, 1e-9) + spoken_for) / 60
+    steps, seconds, tokens = costs.outcome(budget, reserved_seconds)
+    times, per_parameter = tokens / store.tokens, tokens / max(parameters, 1)
+    enough = (seconds * _MAX_REPETITIONS / max(times, 1e-9) + reserved_seconds) / 60
     # users who give minutes may not know how few steps fit; few steps or seconds are a trial
-    tried = budget.minutes is None or budget.minutes < 1
+    is_trial = budget.minutes is None or budget.minutes < 1
     return [
-        judged(
+        limit_finding(
             "budget",
             f"{short_number(tokens)} tokens in {steps:,.0f} steps, {seconds / 60:.1f} minutes: "
-            f"the corpus {_times(times)} times",
+            f"the corpus {_format_times(times)} times",
             times,
-            (_MOST_TIMES, 10 * _MOST_TIMES),
-            f"use more text, or {enough:.2g} minutes: after {_MOST_TIMES:.0f} passes, the same "
-            "text teaches little",
+            (_MAX_REPETITIONS, 10 * _MAX_REPETITIONS),
+            f"use more text, or {enough:.2g} minutes: after {_MAX_REPETITIONS:.0f} passes, the "
+            "same text teaches little",
         ),
-        judged(
+        limit_finding(
             "steps",
-            f"{steps:,.0f}, {_times(each)} tokens for each of {short_number(parameters)} "
+            f"{steps:,.0f}, {_format_times(per_parameter)} tokens for each of "
+            f"{short_number(parameters)} "
             "parameters",
             -steps,
-            (-_FEW_STEPS, math.inf if tried else -_FEWEST_STEPS),
+            (-_FEW_STEPS, math.inf if is_trial else -_MIN_STEPS),
             "give more time, or a smaller --model, or smaller --tokens-per-batch",
         ),
     ]
 
 
-def _times(number: float) -> str:
+def _format_times(number: float) -> str:
     return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
 
 
-def _finish(device: torch.device) -> None:
+def _synchronise(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

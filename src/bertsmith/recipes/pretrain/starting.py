@@ -110,12 +110,12 @@ def check_parent(run: PretrainRun, store: TokenStore) -> None:
         )
     check_store_vocabulary(store, folder)
     network = run.settings.network
-    own = _network(read_config(folder))
+    own_network = _network(read_config(folder))
     for name in (*_OF_THE_MODEL, "position_initialisation"):
-        if getattr(network, name) != getattr(own, name):
+        if getattr(network, name) != getattr(own_network, name):
             raise ConfigError(
                 f"--{name.replace('_', '-')} is {getattr(network, name)!r}, and the parent has "
-                f"{getattr(own, name)!r}",
+                f"{getattr(own_network, name)!r}",
                 remedy="leave that setting out",
             )
 
@@ -133,11 +133,11 @@ def check_store_vocabulary(store: TokenStore, folder: Path) -> None:
 
 def start_from_parent(parent: Parent, settings: PretrainSettings) -> Model:
     """Return the parent with the heads that the settings train, a pure function of both."""
-    model, _ = load_as(parent.folder, wanted_network(parent, settings), seed=settings.seed)
+    model, _ = load_as(parent.folder, continued_config(parent, settings), seed=settings.seed)
     if new := new_parts(parent, settings):
         say(f"{parent.folder}: has no {', no '.join(new)}: new, from random weights")
-    if left := _left_out(parent, settings):
-        say(f"{parent.folder}: left out, as it is not trained here: {', '.join(left)}")
+    if left_out := _left_out(parent, settings):
+        say(f"{parent.folder}: left out, as it is not trained here: {', '.join(left_out)}")
     if model.pooler is not None and not settings.samples.pairs:
         # unused by the objectives; kept unchanged for fine-tuning
         model.pooler.requires_grad_(False)
@@ -146,13 +146,13 @@ def start_from_parent(parent: Parent, settings: PretrainSettings) -> Model:
 
 def new_parts(parent: Parent, settings: PretrainSettings) -> list[str]:
     """Return a description of the heads that the settings train and the parent lacks."""
-    wanted, has = _parts(wanted_network(parent, settings)), _parts(read_config(parent.folder))
-    return [name for name in wanted if wanted[name] and not has[name]]
+    needed, present = _parts(continued_config(parent, settings)), _parts(read_config(parent.folder))
+    return [name for name in needed if needed[name] and not present[name]]
 
 
 def _left_out(parent: Parent, settings: PretrainSettings) -> list[str]:
-    wanted, has = _parts(wanted_network(parent, settings)), _parts(read_config(parent.folder))
-    return [name for name in has if has[name] and not wanted[name]]
+    needed, present = _parts(continued_config(parent, settings)), _parts(read_config(parent.folder))
+    return [name for name in present if present[name] and not needed[name]]
 
 
 def _parts(config: ModelConfig) -> dict[str, bool]:
@@ -165,25 +165,30 @@ def _parts(config: ModelConfig) -> dict[str, bool]:
     }
 
 
-def wanted_network(parent: Parent, settings: PretrainSettings) -> ModelConfig:
+def continued_config(parent: Parent, settings: PretrainSettings) -> ModelConfig:
     """Return the config of the parent with the heads that the settings train."""
-    has, network, pairs = read_config(parent.folder), settings.network, settings.samples.pairs
+    parent_config, network, pairs = (
+        read_config(parent.folder),
+        settings.network,
+        settings.samples.pairs,
+    )
     encoder = replace(
-        has.encoder,
+        parent_config.encoder,
         dropout=network.hidden_dropout,
         attention_dropout=network.attention_dropout,
         causal=settings.samples.left_to_right,
         # the pooling of a classifier is not continued
-        pooled="first" if has.encoder.pooled == "last" else has.encoder.pooled,
+        pooled="first" if parent_config.encoder.pooled == "last" else parent_config.encoder.pooled,
     )
     return ModelConfig(
         encoder=encoder,
         # in the other families the pooler belongs to a classifier
-        pooler=pairs or (has.pooler and FAMILIES[has.encoder.family].pairs is not None),
+        pooler=pairs
+        or (parent_config.pooler and FAMILIES[parent_config.encoder.family].pairs is not None),
         masked_lm=not settings.samples.replaced_tokens,
         next_sentence=pairs,
         replaced_tokens=settings.samples.replaced_tokens,
-        classifier_dropout=has.classifier_dropout,
+        classifier_dropout=parent_config.classifier_dropout,
     )
 
 
@@ -231,16 +236,16 @@ def count_neighbours(
     common = np.argsort(-tokens, kind="stable")[:contexts]
     number = np.full(vocabulary, -1, np.int64)
     number[common] = np.arange(len(common))
-    near = {}
-    for place in places:
-        later, earlier = ids[abs(place) :], ids[: -abs(place)]
-        token, context = (earlier, later) if place > 0 else (later, earlier)
+    counts_by_distance = {}
+    for distance in places:
+        later, earlier = ids[abs(distance) :], ids[: -abs(distance)]
+        token, context = (earlier, later) if distance > 0 else (later, earlier)
         column = number[context]
-        kept = column >= 0
-        cell = token[kept] * len(common) + column[kept]
+        is_context = column >= 0
+        cell = token[is_context] * len(common) + column[is_context]
         counts = np.bincount(cell, minlength=vocabulary * len(common))
-        near[place] = counts.reshape(vocabulary, len(common)).astype(np.float32)
-    return Neighbours(tokens, common, near)
+        counts_by_distance[distance] = counts.reshape(vocabulary, len(common)).astype(np.float32)
+    return Neighbours(tokens, common, counts_by_distance)
 
 
 def _sample(store: TokenStore) -> NDArray[np.int64]:
@@ -265,7 +270,7 @@ CONTEXTS = 1000
 """Number of most frequent tokens that count as neighbours."""
 PLACES = (-2, -1, 1, 2)
 """Distances at which they are counted."""
-_MOST_PAIRS = 24  # of a sine and a cosine
+_MAX_PAIRS = 24  # of a sine and a cosine
 _SMOOTHING = 0.75  # of the neighbours' frequencies (Levy, Goldberg & Dagan 2015, section 3.2)
 _FREQUENCY_WEIGHT = 0.15
 _EXTRA, _TURNS = 16, 1  # of the randomised decomposition (Halko, Martinsson & Tropp 2011)
@@ -281,7 +286,7 @@ def start_from_neighbours(model: Model, neighbours: Neighbours, *, mask_id: int,
     A pure function of its arguments. Raises `ConfigError` if the token rows are narrower than the
     hidden states, as in ALBERT, positions are not learned, or there are no columns for them.
     """
-    if not has_place_for_positions(model.config.encoder):
+    if not has_position_columns(model.config.encoder):
         raise ConfigError(
             "only a BERT with learned positions and room for them can start from neighbours",
             remedy="give --initialisation random",
@@ -297,7 +302,7 @@ def start_from_neighbours(model: Model, neighbours: Neighbours, *, mask_id: int,
         head.bias.copy_((counts / counts.sum()).log())
 
 
-def has_place_for_positions(encoder: EncoderConfig) -> bool:
+def has_position_columns(encoder: EncoderConfig) -> bool:
     """Return whether positions are learned, with columns for them in rows that are the states."""
     states = encoder.embedding is None
     return encoder.positions == "learned" and states and _position_pairs(encoder) > 0
@@ -310,20 +315,20 @@ def token_columns(encoder: Encoder) -> int:
 
 def _position_pairs(encoder: EncoderConfig) -> int:
     hidden = encoder.hidden
-    return min(_MOST_PAIRS, hidden // encoder.heads // 2, hidden // 8)
+    return min(_MAX_PAIRS, hidden // encoder.heads // 2, hidden // 8)
 
 
 @torch.no_grad()
-def start_from_rows(encoder: Encoder, rows: Tensor, which: Tensor, *, mask_id: int) -> None:
+def start_from_rows(encoder: Encoder, rows: Tensor, known_tokens: Tensor, *, mask_id: int) -> None:
     """Set rows (tokens, `token_columns`), root mean square 1, and positions in other columns.
 
-    `which` (vocabulary,) is True for the tokens that have one. Queries and keys of the first layer
+    `known_tokens` (vocabulary,) marks those that have one. Queries and keys of the first layer
     are set to go with the positions. The encoder must have place for them.
     """
     embeddings, width = encoder.embeddings, rows.shape[1]
     table, positions = embeddings.tokens.weight, embeddings.positions
     assert isinstance(positions, nn.Embedding)
-    table[which, :width] = _TOKEN_SCALE * rows
+    table[known_tokens, :width] = _TOKEN_SCALE * rows
     # a mask carries no information on the token it hides
     table[mask_id] = 0
     table[:, width:] = 0
@@ -336,11 +341,11 @@ def token_rows(neighbours: Neighbours, width: int, generator: torch.Generator) -
     """Return a row (tokens, width), root mean square 1, for each token that occurs, in order."""
     tokens = torch.from_numpy(neighbours.tokens)
     occurs = tokens > 0
-    parts = [_information(torch.from_numpy(each)[occurs]) for each in neighbours.near.values()]
+    parts = [_information(torch.from_numpy(value)[occurs]) for value in neighbours.near.values()]
     matrix = torch.cat(parts, 1).mul_(tokens[occurs, None] ** _FREQUENCY_WEIGHT)
     directions = min(width, *matrix.shape)
-    found = min(width + _EXTRA, *matrix.shape)
-    basis = torch.randn(matrix.shape[1], found, generator=generator)
+    rank = min(width + _EXTRA, *matrix.shape)
+    basis = torch.randn(matrix.shape[1], rank, generator=generator)
     for _ in range(_TURNS):
         basis = torch.linalg.qr(matrix.T @ (matrix @ basis))[0]
     left, values, _ = torch.linalg.svd(matrix @ basis, full_matrices=False)
@@ -371,18 +376,18 @@ def _start_positions(encoder: Encoder, table: Tensor, pairs: int) -> None:
     assert isinstance(block, Block)
     attention = block.attention
     size = len(table[0]) // attention.heads
-    for head, place in enumerate(_looked_at(attention.heads, encoder.config.causal)):
+    for head, distance in enumerate(_head_distances(attention.heads, encoder.config.causal)):
         rows = slice(head * size, (head + 1) * size)
         query, key = attention.query.weight[rows], attention.key.weight[rows]
         query.zero_()
         key.zero_()
-        cos, sin = (place * frequency).cos().diag(), (place * frequency).sin().diag()
+        cos, sin = (distance * frequency).cos().diag(), (distance * frequency).sin().diag()
         turn = torch.cat([torch.cat([cos, -sin], 1), torch.cat([sin, cos], 1)])
         query[:columns, -columns:] = _SHARPNESS * turn
         key[:columns, -columns:] = _SHARPNESS * torch.eye(columns)
 
 
-def _looked_at(heads: int, causal: bool) -> list[int]:
+def _head_distances(heads: int, causal: bool) -> list[int]:
     """Return the distance of each head: -1, 1, -2, 2, ...; only negative ones if causal."""
     if causal:
         return [-head for head in range(heads)]

@@ -2,16 +2,16 @@
 
 It runs in one event loop and knows no HTTP. Requests are refused at once where more tokens wait
 than may, or than can be computed in half the deadline by the pace so far; most of them before they
-are read, by the tokens that bodies of such a size had at least. A batch is as large as is
-computed in `pace.BATCH_SECONDS`, by what was measured so far; larger texts are computed alone, and
+are read, by the tokens that bodies of such a size had at least. A batch is as large as is computed
+in `throughput.BATCH_SECONDS`, by what was measured so far; larger texts are computed alone, and
 never by all workers at once.
 
 A request that a batch holds is small. Small and large requests have workers of their own, as many
 of one as of the other; the system prefers those for small requests and interrupts the others for
-them. So a small request waits for no large one that is being computed.
-Where workers cannot share the models, each answers both; batches of small requests then overtake
-those of large ones that are not computed yet. A worker has at most two batches of either, one that
-it computes and one that it encodes meanwhile.
+them. So a small request waits for no large one that is being computed. Where workers cannot share
+the models, each answers both; batches of small requests then overtake those of large ones that are
+not computed yet. A worker has at most two batches of either, one that it computes and one that it
+encodes meanwhile.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from bertsmith.core.errors import UserError, WorkerDied
 from bertsmith.core.log import say
 from bertsmith.serving.config import LimitsConfig
-from bertsmith.serving.dispatch.jobs import Group, Job, Part, Sent, Worker
-from bertsmith.serving.dispatch.pace import BodyTokens, ModelPace, ServerPace
-from bertsmith.serving.dispatch.queue import QueueFull, Taken, TokenQueue, TooLarge
+from bertsmith.serving.dispatch.jobs import Group, Job, Part, SentBatch, Worker
+from bertsmith.serving.dispatch.queue import QueueFull, TakenBatch, TokenQueue, TooLarge
+from bertsmith.serving.dispatch.throughput import BodyTokens, ModelPace, ServerPace
 from bertsmith.serving.dispatch.workers import Link, Listener
 from bertsmith.serving.messages import (
     Batch,
@@ -56,7 +56,7 @@ _DEPTH = 2
 _ENCODED_FOR_ONE = 16
 # of the deadline, that may be spent waiting
 _WAITING = 0.5
-_LONGEST_PAUSE = 5.0
+_MAX_PAUSE = 5.0
 _OUT_OF_MEMORY = "it was killed, by the system perhaps, which was short of memory"
 _TICK = 1.0
 
@@ -119,7 +119,7 @@ class Gateway:
     @property
     def ready(self) -> bool:
         """Return whether further requests should be sent here."""
-        return not self._leaving and self._able
+        return not self._leaving and self._is_able
 
     @property
     def leaving(self) -> bool:
@@ -132,7 +132,7 @@ class Gateway:
         return len(self._jobs)
 
     @property
-    def _able(self) -> bool:
+    def _is_able(self) -> bool:
         return any(worker.opened for worker in self._workers)
 
     def leave(self) -> None:
@@ -166,7 +166,7 @@ class Gateway:
         They came in a body of so many bytes, by which others like it are refused unread. Where it
         is cancelled, what was not computed yet will not be. Raises `Refusal`.
         """
-        if self._refusing or not self._able:
+        if self._refusing or not self._is_able:
             why = "is shutting down" if self._refusing else "has no model open at the moment"
             raise Unavailable(f"the server {why}")
         job = Job([None] * len(inputs), len(inputs), asyncio.get_running_loop().create_future())
@@ -195,13 +195,15 @@ class Gateway:
 
     def _add(self, job: Job, model: int, task: Kind, inputs: Sequence[Input], body: int) -> None:
         speed, facts = self._speeds[model], self.models[model]
-        most = facts.max_input_length
+        max_length = facts.max_input_length
         contents = []
-        for index, asked in enumerate(inputs):
-            guess = 2 + int(speed.tokens_per_byte * _size(asked))
+        for index, request_input in enumerate(inputs):
+            guess = 2 + int(speed.tokens_per_byte * _size(request_input))
             # what is not read of a text has to be encoded all the same
-            tokens = max(min(guess, most * _sequences(asked)), guess // _ENCODED_FOR_ONE, 2)
-            contents.append((Part(job, index, asked), tokens))
+            tokens = max(
+                min(guess, max_length * _sequences(request_input)), guess // _ENCODED_FOR_ONE, 2
+            )
+            contents.append((Part(job, index, request_input), tokens))
         total = sum(tokens for _, tokens in contents)
         if body:
             self._body_tokens.learn(body, total)
@@ -214,9 +216,8 @@ class Gateway:
         except QueueFull:
             raise self._overloaded(large) from None
         except TooLarge as error:
-            tokens, most = f"{error.tokens:,} tokens", f"{error.most:,}"
             raise PayloadTooLarge(
-                f"the request has about {tokens}, and at most {most} may wait"
+                f"the request has about {error.tokens:,} tokens, and at most {error.most:,} may wait"
             ) from None
 
     def check_room(self, size: int) -> None:
@@ -264,20 +265,20 @@ class Gateway:
             small, large = self._free_worker(large=False), self._free_worker(large=True)
             if large is None and small is None:
                 return
-            taken = self.queue.take(
+            batch = self.queue.take(
                 lambda group: self._speeds[group[0]].budget,
                 time.monotonic(),
                 longest=self._longest(),
                 small=small is not None,
                 large=large is not None,
             )
-            for entry in taken.expired:
+            for entry in batch.expired:
                 self.counts.expired += 1
                 entry.content.job.fail(DeadlineExceeded("the deadline passed before its turn"))
-            worker = large if taken.large else small
-            if not taken.batch or worker is None:
+            worker = large if batch.large else small
+            if not batch.batch or worker is None:
                 return
-            self._send(worker, taken)
+            self._send(worker, batch)
 
     def _free_worker(self, *, large: bool) -> Worker | None:
         """Return the worker that a batch of large requests, or of small ones, is sent to."""
@@ -300,22 +301,22 @@ class Gateway:
         is left: requests that nobody can take for seconds hold up no small ones.
         """
         able = [worker for worker in self._workers if worker.opened and worker.takes(large=True)]
-        left = sum(not worker.long for worker in able)
-        if left == 1 and len(able) > 1:
+        idle = sum(not worker.long for worker in able)
+        if idle == 1 and len(able) > 1:
             return min(2 * speed.budget for speed in self._speeds)
-        return math.inf if left else 0.0
+        return math.inf if idle else 0.0
 
-    def _send(self, worker: Worker, taken: Taken[Group, Part]) -> None:
+    def _send(self, worker: Worker, taken: TakenBatch[Group, Part]) -> None:
         model, task = taken.batch[0].group
-        found = []
+        results = []
         for entry in taken.batch:
             self._number += 1
             entry.content.number, entry.content.worker = self._number, worker
-            found.append((self._number, entry.content.asked, entry.deadline))
+            results.append((self._number, entry.content.request_input, entry.deadline))
         longest = max(entry.tokens for entry in taken.batch)
         if not worker.batches:
             worker.since = time.monotonic()
-        worker.batches[self._number] = Sent(
+        worker.batches[self._number] = SentBatch(
             parts=[entry.content for entry in taken.batch],
             model=model,
             tokens=taken.tokens,
@@ -323,18 +324,18 @@ class Gateway:
             long=longest > 2 * self._speeds[model].budget,
         )
         urgent = not taken.large
-        worker.link.send(Batch(model, task, tuple(found), self._number, urgent))
+        worker.link.send(Batch(model, task, tuple(results), self._number, urgent))
 
     # workers
 
-    def heard(self, worker: Link, message: Opened | Refused | Done) -> None:
+    def on_message(self, worker: Link, message: Opened | Refused | Done) -> None:
         """Take a message of a worker."""
-        own = self._of(worker)
-        if own is None:
+        worker_state = self._of(worker)
+        if worker_state is None:
             return
         match message:
             case Opened():
-                own.opened, self._failures = True, 0
+                worker_state.opened, self._failures = True, 0
                 if not self.models:
                     self.models = message.models
                     self._speeds = [ModelPace() for _ in self.models]
@@ -343,7 +344,7 @@ class Gateway:
             case Refused():
                 self._refused(message)
             case Done():
-                self._done(own, message)
+                self._done(worker_state, message)
         self._dispatch()
 
     def _refused(self, message: Refused) -> None:
@@ -362,10 +363,10 @@ class Gateway:
             part.job.end(part.index, outcome)
             computed += outcome.tokens if outcome.problem is None else 0
             if outcome.problem is None and not outcome.truncated:
-                size += _size(part.asked)
+                size += _size(part.request_input)
                 tokens += outcome.tokens
         # where both lanes compute, each of them has a part of the cores
-        busy = sum(bool(each.batches) for each in self._workers) + (not worker.batches)
+        busy = sum(bool(other.batches) for other in self._workers) + (not worker.batches)
         seconds = message.seconds * min(1.0, self._count / busy)
         self._speeds[sent.model].learn(size, tokens, computed, seconds)
         self._pace.learn(computed, seconds)
@@ -373,13 +374,13 @@ class Gateway:
         self.counts.batches += 1
         self.counts.seconds += message.seconds
 
-    def lost(self, worker: Link) -> None:
+    def on_exit(self, worker: Link) -> None:
         """Refuse the requests of a worker that has ended, and start another one."""
-        own = self._of(worker)
-        if own is None or self._stopped:
+        worker_state = self._of(worker)
+        if worker_state is None or self._stopped:
             return
-        self._workers.remove(own)
-        for batch in own.batches.values():
+        self._workers.remove(worker_state)
+        for batch in worker_state.batches.values():
             for part in batch.parts:
                 self.counts.lost += 1
                 part.job.fail(Unavailable("the process that computed the answer has died"))
@@ -393,9 +394,9 @@ class Gateway:
             return
         say("a worker has died and is replaced")
         self.counts.restarts += 1
-        pause = 0.0 if own.opened else min(2.0**self._failures, _LONGEST_PAUSE)
-        self._failures += not own.opened
-        asyncio.get_running_loop().call_later(pause, self._replace, own.lane)
+        pause = 0.0 if worker_state.opened else min(2.0**self._failures, _MAX_PAUSE)
+        self._failures += not worker_state.opened
+        asyncio.get_running_loop().call_later(pause, self._replace, worker_state.lane)
 
     def _replace(self, lane: Lane) -> None:
         if self._stopped:
@@ -404,44 +405,44 @@ class Gateway:
             self._workers.append(Worker(self._start(self, lane), lane))
         except OSError as error:
             say(f"a worker cannot be started: {error.strerror}")
-            asyncio.get_running_loop().call_later(_LONGEST_PAUSE, self._replace, lane)
+            asyncio.get_running_loop().call_later(_MAX_PAUSE, self._replace, lane)
 
     def _of(self, link: Link) -> Worker | None:
         return next((worker for worker in self._workers if worker.link is link), None)
 
     def _watch(self) -> None:
         """End workers that have not answered for long: they would never do so."""
-        now, most = time.monotonic(), 2 * self.limits.deadline + 30
+        now, max_silence = time.monotonic(), 2 * self.limits.deadline + 30
         for worker in self._workers:
-            if worker.batches and now - worker.since > most:
+            if worker.batches and now - worker.since > max_silence:
                 say("a worker does not answer and is ended")
                 worker.link.kill()
         if not self._stopped:
             self._tick = asyncio.get_running_loop().call_later(_TICK, self._watch)
 
 
-def _size(asked: Input) -> int:
+def _size(request_input: Input) -> int:
     """Return the bytes of the texts of an input, as the model reads them."""
-    first, *others = (len(text.encode("utf-8", "replace")) for text in asked.texts)
-    if asked.choices is None:
+    first, *others = (len(text.encode("utf-8", "replace")) for text in request_input.texts)
+    if request_input.choices is None:
         return first + sum(others)
-    return first * len(asked.choices) + sum(others)
+    return first * len(request_input.choices) + sum(others)
 
 
-def _sequences(asked: Input) -> int:
-    return len(asked.choices or (None,))
+def _sequences(request_input: Input) -> int:
+    return len(request_input.choices or (None,))
 
 
-def _checked(outcome: Outcome | None, which: str) -> Outcome:
-    """Return an outcome that is an answer; raises `Refusal` for others, beginning with `which`."""
+def _checked(outcome: Outcome | None, description: str) -> Outcome:
+    """Return an outcome that is an answer; raises `Refusal`, after `description`, for others."""
     assert outcome is not None
     match outcome.problem:
         case None:
             return outcome
         case "too_long":
-            raise ContextTooLong(which + outcome.message)
+            raise ContextTooLong(description + outcome.message)
         case "invalid":
-            raise InvalidRequest(which + outcome.message)
+            raise InvalidRequest(description + outcome.message)
         case "expired":
             raise DeadlineExceeded("the deadline passed before its turn")
         case "failed":

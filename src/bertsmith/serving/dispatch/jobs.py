@@ -41,13 +41,13 @@ class Part:
 
     job: Job
     index: int
-    asked: Input
+    request_input: Input
     number: int = 0
     worker: Worker | None = None
 
 
 @dataclass(slots=True, eq=False)
-class Sent:
+class SentBatch:
     """A batch that a worker has."""
 
     parts: list[Part]
@@ -66,7 +66,7 @@ class Worker:
     link: Link
     lane: Lane = "any"
     opened: bool = False
-    batches: dict[int, Sent] = field(default_factory=dict)
+    batches: dict[int, SentBatch] = field(default_factory=dict)
     since: float = 0.0
     """The time when it finished a batch last, or was sent one while it had none."""
 
@@ -74,7 +74,7 @@ class Worker:
         """Return whether it answers large requests, or small ones."""
         return self.lane in ("any", "large" if large else "small")
 
-    def of_flow(self, *, large: bool) -> list[Sent]:
+    def of_flow(self, *, large: bool) -> list[SentBatch]:
         """Return its batches of large requests, or those of small ones."""
         return [batch for batch in self.batches.values() if batch.large == large]
 

@@ -53,9 +53,9 @@ class QueueFull(Exception):
 class TooLarge(Exception):
     """A request has more tokens than may wait at all."""
 
-    def __init__(self, tokens: int, most: int) -> None:
-        super().__init__(f"{tokens} tokens, and at most {most} may wait")
-        self.tokens, self.most = tokens, most
+    def __init__(self, tokens: int, max_tokens: int) -> None:
+        super().__init__(f"{tokens} tokens, and at most {max_tokens} may wait")
+        self.tokens, self.most = tokens, max_tokens
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +98,7 @@ class Entry(Generic[G, T]):
 
 
 @dataclass(slots=True)
-class Taken(Generic[G, T]):
+class TakenBatch(Generic[G, T]):
     """The entries of a batch, and those that were passed over because their deadline has passed."""
 
     batch: list[Entry[G, T]] = field(default_factory=list)
@@ -118,8 +118,8 @@ class TokenQueue(Generic[G, T]):
     Of small requests a quarter of `most` may wait in any case.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_tokens: int) -> None:
+        self.most = max_tokens
         self.tokens = 0
         self._flows: tuple[_Flow[G, T], _Flow[G, T]] = (_Flow(large=False), _Flow(large=True))
         self._serial = count()
@@ -130,8 +130,10 @@ class TokenQueue(Generic[G, T]):
 
     def has_room(self, tokens: int, *, large: bool) -> bool:
         """Return whether so many more tokens of a small or large request may wait."""
-        own = self._flows[large].tokens + tokens
-        return self.tokens + tokens <= self.most or (not large and own <= self.most * _FOR_SMALL)
+        flow_tokens = self._flows[large].tokens + tokens
+        return self.tokens + tokens <= self.most or (
+            not large and flow_tokens <= self.most * _FOR_SMALL
+        )
 
     def ahead(self, *, large: bool) -> int:
         """Return about how many tokens are computed before a request that comes now."""
@@ -151,8 +153,8 @@ class TokenQueue(Generic[G, T]):
             raise QueueFull(self.tokens)
         if not self._entries:
             # what was taken before a pause is forgotten
-            for each in self._flows:
-                each.start = max(other.start for other in self._flows)
+            for item in self._flows:
+                item.start = max(other.start for other in self._flows)
         flow = self._flows[large]
         entries, rank, request = [], flow.clock, _Request(flow, len(contents))
         flow.of_several += len(contents) > 1
@@ -182,7 +184,7 @@ class TokenQueue(Generic[G, T]):
         longest: float = float("inf"),
         small: bool = True,
         large: bool = True,
-    ) -> Taken[G, T]:
+    ) -> TakenBatch[G, T]:
         """Take the next batch: the entry whose turn it is, and others of its flow and group.
 
         These have at most as many tokens as `room` returns for the group, but are at least one
@@ -190,7 +192,7 @@ class TokenQueue(Generic[G, T]):
         false. Of large requests, entries of more than `longest` tokens stay, and where these are
         all that wait, or it is 0, it is the turn of small ones.
         """
-        taken: Taken[G, T] = Taken()
+        taken: TakenBatch[G, T] = TakenBatch()
         kept: list[Entry[G, T]] = []
         heads = []
         for flow in self._flows if longest > 0 else self._flows[:1]:
@@ -217,18 +219,18 @@ class TokenQueue(Generic[G, T]):
 
     def _fill(
         self,
-        taken: Taken[G, T],
+        taken: TakenBatch[G, T],
         head: Entry[G, T],
         tokens: float,
         now: float,
         longest: float,
-        kept: list[Entry[G, T]],
+        set_aside: list[Entry[G, T]],
     ) -> None:
         """Move entries of a flow and a group into a batch, from the first one on."""
         flow = head.request.flow
         heap = flow.groups[head.group]
         pace = PATIENCE / max(PATIENCE, flow.of_several + 1)
-        while entry := self._head(heap, now, longest, taken.expired, kept):
+        while entry := self._head(heap, now, longest, taken.expired, set_aside):
             if taken.batch and entry.tokens > tokens:
                 break
             heappop(heap)
@@ -243,13 +245,13 @@ class TokenQueue(Generic[G, T]):
         now: float,
         longest: float,
         expired: list[Entry[G, T]],
-        kept: list[Entry[G, T]],
+        set_aside: list[Entry[G, T]],
     ) -> Entry[G, T] | None:
         """Return the entry of a flow whose turn it is."""
         heads = [
             head
             for heap in flow.groups.values()
-            if (head := self._head(heap, now, longest, expired, kept)) is not None
+            if (head := self._head(heap, now, longest, expired, set_aside)) is not None
         ]
         return min(heads, default=None)
 
@@ -259,7 +261,7 @@ class TokenQueue(Generic[G, T]):
         now: float,
         longest: float,
         expired: list[Entry[G, T]],
-        kept: list[Entry[G, T]],
+        set_aside: list[Entry[G, T]],
     ) -> Entry[G, T] | None:
         """Return the first entry of a heap that can be taken; others before it are put aside."""
         while heap:
@@ -271,7 +273,7 @@ class TokenQueue(Generic[G, T]):
                 self._remove(entry)
                 expired.append(entry)
             elif entry.tokens > longest:
-                kept.append(heappop(heap))
+                set_aside.append(heappop(heap))
             else:
                 return entry
         return None

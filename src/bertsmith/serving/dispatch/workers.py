@@ -18,9 +18,9 @@ from bertsmith.serving.messages import (
     Cancel,
     Done,
     Lane,
+    LogText,
     Opened,
     Refused,
-    Said,
     Started,
     framed,
     read_message,
@@ -28,17 +28,17 @@ from bertsmith.serving.messages import (
 from bertsmith.serving.processes import adopt_orphans, start_process
 
 _FORK_SERVER = "bertsmith.serving.models.fork_server"
-_LONGEST_PAUSE = 5.0
+_MAX_PAUSE = 5.0
 
 
 class Listener(Protocol):
     """The receiver of a worker's messages."""
 
-    def heard(self, worker: Link, message: Opened | Refused | Done) -> None:
+    def on_message(self, worker: Link, message: Opened | Refused | Done) -> None:
         """A worker has sent a message."""
         ...
 
-    def lost(self, worker: Link) -> None:
+    def on_exit(self, worker: Link) -> None:
         """A worker has ended; nothing comes from it any more."""
         ...
 
@@ -110,7 +110,7 @@ class ForkServer:
         try:
             while True:
                 match await read_message(reader):
-                    case Said(text):
+                    case LogText(text):
                         write_log(text)
                     case Opened():
                         opened = self._once = True
@@ -127,7 +127,7 @@ class ForkServer:
             await asyncio.to_thread(process.wait)
         if latest and self._once and not self._stopped:
             say("the process that holds the models has died and is replaced")
-            pause = 0.0 if opened else min(2.0**self._failures, _LONGEST_PAUSE)
+            pause = 0.0 if opened else min(2.0**self._failures, _MAX_PAUSE)
             self._failures += not opened
             asyncio.get_running_loop().call_later(pause, self._restart)
 
@@ -174,7 +174,7 @@ class WorkerProcess:
                 if isinstance(message, Started):
                     self._pid = message.pid
                 else:
-                    self._listener.heard(self, message)
+                    self._listener.on_message(self, message)
         except (EOFError, OSError, asyncio.IncompleteReadError):
             pass
         except Exception as error:
@@ -185,7 +185,7 @@ class WorkerProcess:
             pid, self._pid = self._pid, None
             self._writer.close()
             await asyncio.to_thread(_reap, pid)
-            self._listener.lost(self)
+            self._listener.on_exit(self)
 
     def send(self, message: Batch | Cancel) -> None:
         """Send a message."""

@@ -25,7 +25,7 @@ from bertsmith.serving.http.limits import App, Hooks, Keys, Limits, Receive, Sco
 from bertsmith.serving.http.metrics import CONTENT_TYPE, Metrics
 from bertsmith.serving.http.openapi import described
 from bertsmith.serving.http.page import page_routes
-from bertsmith.serving.http.schema import Asked, parsed
+from bertsmith.serving.http.schema import RequestBody, parsed
 from bertsmith.serving.refusals import (
     InternalError,
     MethodNotAllowed,
@@ -60,7 +60,7 @@ def make_app(gateway: Gateway, config: ServeConfig, keys: Keys | None = None) ->
 
     routes = [
         *(
-            Route(endpoint.path, _asked(service, endpoint, turn), methods=["POST"])
+            Route(endpoint.path, _handler_of(service, endpoint, turn), methods=["POST"])
             for endpoint in ENDPOINTS
         ),
         *(Route(path, show, methods=["GET"]) for path, show in fixed.items()),
@@ -123,7 +123,7 @@ def _fixed(
     return {"/info": info, "/v1/models": models, "/health": health, "/ready": ready}
 
 
-def _asked(
+def _handler_of(
     service: Service, endpoint: Endpoint, turn: asyncio.Lock
 ) -> Callable[[Request], Awaitable[Response]]:
     """Return the function of starlette for an endpoint.
@@ -132,11 +132,11 @@ def _asked(
     """
 
     def begin(body: bytes) -> asyncio.Task[Response]:
-        asked = parsed(body, endpoint.body, service.limits.max_inputs)
-        return asyncio.create_task(answer(replace(service, body=len(body)), asked))
+        request_body = parsed(body, endpoint.body, service.limits.max_inputs)
+        return asyncio.create_task(answer(replace(service, body=len(body)), request_body))
 
-    async def answer(serving: Service, asked: Asked) -> Response:
-        return await endpoint.run(serving, asked)
+    async def answer(serving: Service, request_body: RequestBody) -> Response:
+        return await endpoint.run(serving, request_body)
 
     async def run(request: Request) -> Response:
         try:
@@ -144,31 +144,31 @@ def _asked(
         except ClientDisconnect:
             return Response(status_code=_CLIENT_CLOSED)
         if len(body) < _LARGE_BODY:
-            found = await _while_connected(request.receive, begin(body))
+            result = await _while_connected(request.receive, begin(body))
         else:
             async with turn:
-                began, work = time.perf_counter(), begin(body)
+                started, work = time.perf_counter(), begin(body)
                 await asyncio.sleep(0)
                 # its texts are queued; meanwhile others had to wait
-                await asyncio.sleep(time.perf_counter() - began)
-            found = await _while_connected(request.receive, work)
-        return Response(status_code=_CLIENT_CLOSED) if found is None else found
+                await asyncio.sleep(time.perf_counter() - started)
+            result = await _while_connected(request.receive, work)
+        return Response(status_code=_CLIENT_CLOSED) if result is None else result
 
     return run
 
 
 async def _while_connected(receive: Receive, task: asyncio.Task[Response]) -> Response | None:
     """Return what a task returns; it is cancelled, None returned, when the client hangs up."""
-    gone = asyncio.ensure_future(_hung_up(receive))
+    gone = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else None
     finally:
-        for each in (task, gone):
-            each.cancel()
+        for future in (task, gone):
+            future.cancel()
 
 
-async def _hung_up(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -14,7 +14,7 @@ from granian.server.embed import Server
 from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.http.limits import App
 
-_LONGEST_HEADERS = 64 * 1024
+_MAX_HEADER_BYTES = 64 * 1024
 BACKLOG = 2048
 """Connections that wait to be accepted, at most."""
 
@@ -31,7 +31,7 @@ class HttpServer(Server):
             backpressure=limits.connections,
             http1_settings=HTTP1Settings(
                 header_read_timeout=int(1000 * limits.header_deadline),
-                max_buffer_size=_LONGEST_HEADERS,
+                max_buffer_size=_MAX_HEADER_BYTES,
             ),
             log_enabled=False,
         )

@@ -44,10 +44,10 @@ Watch = Callable[[str, int, float], None]
 OPEN_PATHS = ("/", "/health", "/ready")
 """Paths that need no key."""
 _BODIES_AT_ONCE = 64
-_LONGEST_KEYS = 2**20
+_MAX_KEY_FILE_BYTES = 2**20
 _PIECE = 2**16
 # of a body; those of a network hold a thousand bytes and more
-_MOST_PIECES = 16_384
+_MAX_PIECES = 16_384
 
 
 class Hosts:
@@ -55,9 +55,9 @@ class Hosts:
 
     def __init__(self, config: ServeConfig) -> None:
         local = ("localhost", "127.0.0.1", "[::1]")
-        own = f"[{config.host}]" if ":" in config.host else config.host
+        own_host = f"[{config.host}]" if ":" in config.host else config.host
         self._allowed = {name.lower() for name in config.allowed_hosts}
-        self._names = {name.lower() for name in (*local, own, *config.allowed_hosts)}
+        self._names = {name.lower() for name in (*local, own_host, *config.allowed_hosts)}
 
     def check(self, host: str) -> None:
         """Raise `MisdirectedRequest` for a host that is not known."""
@@ -100,20 +100,20 @@ class Keys:
         remedy = "write one key a line"
         try:
             with path.open("rb") as file:
-                content = file.read(_LONGEST_KEYS + 1)
+                content = file.read(_MAX_KEY_FILE_BYTES + 1)
             lines = [line.strip() for line in content.decode("ascii").splitlines()]
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "is not ASCII text"
             raise ConfigError(f"--api-keys cannot be read: {reason}", where=path) from error
-        if len(content) > _LONGEST_KEYS:
+        if len(content) > _MAX_KEY_FILE_BYTES:
             # the last key would be a part of one
             raise ConfigError("is over 1 MiB", where=path, remedy=remedy)
         for number, line in enumerate(lines, 1):
             if len(line.split()) > 1:
                 # its words would each be a key, and those of a comment are easily guessed
-                what = "a key contains a space"
+                problem = "a key contains a space"
                 raise ConfigError(
-                    what, where=path, line=number, remedy=f"{remedy}, and no comments"
+                    problem, where=path, line=number, remedy=f"{remedy}, and no comments"
                 )
         if not any(lines):
             raise ConfigError("holds no key", where=path, remedy=remedy)
@@ -201,7 +201,7 @@ class Body:
         if message["type"] == "http.request":
             size = len(message.get("body", b""))
             self._pieces += 1
-            if self._pieces > _MOST_PIECES:
+            if self._pieces > _MAX_PIECES:
                 raise PayloadTooLarge("the body comes in too many pieces")
             self._bodies.check(self._size + size)
             self._bodies.add(size)
@@ -250,9 +250,9 @@ class Limits:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         assert scope["type"] == "http"
-        began = time.perf_counter()
+        started = time.perf_counter()
         self._active += 1
-        sending = Sending(send, self._seconds, close=self._hooks.leaving)
+        sending = ResponseSender(send, self._seconds, close=self._hooks.leaving)
         body: Body | None = None
         try:
             if self._active > self._most and scope["method"] == "POST":
@@ -273,7 +273,7 @@ class Limits:
                 body.close()
             self._active -= 1
             self._latest = time.monotonic()
-            self._hooks.watch(scope["path"], sending.status or 0, time.perf_counter() - began)
+            self._hooks.watch(scope["path"], sending.status or 0, time.perf_counter() - started)
 
     async def _check_room(self, declared: int, body: Body) -> None:
         """Raise `Overloaded` where there is no room; the body is read, so that others follow."""
@@ -307,7 +307,7 @@ def _declared(headers: dict[bytes, bytes]) -> int | None:
     return int(length)
 
 
-class Sending:
+class ResponseSender:
     """The response to one request: in pieces, so that a client that does not read is noticed."""
 
     def __init__(self, send: Send, seconds: float, *, close: Callable[[], bool]) -> None:
@@ -320,7 +320,7 @@ class Sending:
         if message["type"] == "http.response.start":
             self.status = int(message["status"])
             if self._close():
-                others = (each for each in message["headers"] if each[0] != b"connection")
+                others = (item for item in message["headers"] if item[0] != b"connection")
                 message = {**message, "headers": [*others, (b"connection", b"close")]}
         body = message.get("body", b"")
         if len(body) <= _PIECE:

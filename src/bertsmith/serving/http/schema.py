@@ -18,10 +18,10 @@ from bertsmith.core.printable import printable
 from bertsmith.serving.messages import Kind
 from bertsmith.serving.refusals import InvalidRequest, PayloadTooLarge
 
-B = TypeVar("B", bound="Asked")
+B = TypeVar("B", bound="RequestBody")
 
-_MOST_CHOICES = 100
-_MOST_TOP = 100
+_MAX_CHOICES = 100
+_MAX_TOP = 100
 _FIELD = re.compile(r"(?!str$)[a-z_]+|\d+")
 _LISTS = ("inputs", "input", "texts", "sentences")
 
@@ -33,7 +33,7 @@ Task = Literal[
 ]  # fmt: skip
 
 
-class Asked(BaseModel):
+class RequestBody(BaseModel):
     """The body of a request; what it does not know is ignored, as other servers do."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
@@ -41,7 +41,7 @@ class Asked(BaseModel):
     """An example of the least that it has."""
 
 
-class Strict(Asked):
+class StrictBody(RequestBody):
     """A body in which everything has to be known."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -50,16 +50,16 @@ class Strict(Asked):
 # our own
 
 
-class TextInput(Strict):
+class TextInput(StrictBody):
     """A text, or a pair of texts, or with choices a question."""
 
     form = '{"inputs": [{"text": "a text", "text_pair": "the other of a pair, or nothing"}]}'
     text: Text
     text_pair: Text | None = None
-    choices: Annotated[list[Text], Field(fail_fast=True, max_length=_MOST_CHOICES)] | None = None
+    choices: Annotated[list[Text], Field(fail_fast=True, max_length=_MAX_CHOICES)] | None = None
 
 
-class QuestionInput(Strict):
+class QuestionInput(StrictBody):
     """A question about a context."""
 
     form = '{"inputs": [{"question": "a question", "context": "a text"}]}'
@@ -67,7 +67,7 @@ class QuestionInput(Strict):
     context: Text
 
 
-class RankingInput(Strict):
+class RankingInput(StrictBody):
     """A query and the texts whose relevance to it is asked."""
 
     form = '{"inputs": [{"query": "a query", "texts": ["a text"]}]}'
@@ -75,7 +75,7 @@ class RankingInput(Strict):
     texts: Texts
 
 
-class AnswerRequest(Strict):
+class AnswerRequest(StrictBody):
     """The body of /answer."""
 
     form = '{"inputs": ["a text"]}'
@@ -85,14 +85,14 @@ class AnswerRequest(Strict):
         list[Text | TextInput | QuestionInput | RankingInput], Field(fail_fast=True, min_length=1)
     ]
     truncate: bool = False
-    top: Annotated[int, Field(ge=1, le=_MOST_TOP)] = 5
+    top: Annotated[int, Field(ge=1, le=_MAX_TOP)] = 5
     conformal: Annotated[float, Field(ge=0.5, le=0.999)] | None = None
 
 
 # OpenAI's
 
 
-class EmbeddingsRequest(Asked):
+class EmbeddingsRequest(RequestBody):
     """The body of /v1/embeddings."""
 
     form = '{"input": ["a text"]}'
@@ -107,7 +107,7 @@ class EmbeddingsRequest(Asked):
 # those of text-embeddings-inference
 
 
-class EmbedRequest(Asked):
+class EmbedRequest(RequestBody):
     """The body of /embed and /embed_all."""
 
     form = '{"inputs": ["a text"]}'
@@ -123,7 +123,7 @@ class EmbedRequest(Asked):
 Sequence = Annotated[list[Text], Field(fail_fast=True, min_length=1, max_length=2)]
 
 
-class PredictRequest(Asked):
+class PredictRequest(RequestBody):
     """The body of /predict: a text, a pair, or several of them."""
 
     form = '{"inputs": "a text"}, or of several {"inputs": [["a text"], ["one", "of a pair"]]}'
@@ -133,7 +133,7 @@ class PredictRequest(Asked):
     model: str | None = None
 
 
-class RerankRequest(Asked):
+class RerankRequest(RequestBody):
     """The body of /rerank."""
 
     form = '{"query": "a query", "texts": ["a text"]}'
@@ -145,20 +145,20 @@ class RerankRequest(Asked):
     model: str | None = None
 
 
-class SimilarityInputs(Asked):
+class SimilarityInputs(RequestBody):
     """A sentence, and those that it is compared with."""
 
     source_sentence: Text
     sentences: Texts
 
 
-class SimilarityParameters(Asked):
+class SimilarityParameters(RequestBody):
     """The settings of /similarity."""
 
     truncate: bool | None = False
 
 
-class SimilarityRequest(Asked):
+class SimilarityRequest(RequestBody):
     """The body of /similarity."""
 
     form = '{"inputs": {"source_sentence": "a text", "sentences": ["a text"]}}'
@@ -167,7 +167,7 @@ class SimilarityRequest(Asked):
     model: str | None = None
 
 
-class TokenizeRequest(Asked):
+class TokenizeRequest(RequestBody):
     """The body of /tokenize."""
 
     form = '{"inputs": ["a text"]}'
@@ -176,8 +176,8 @@ class TokenizeRequest(Asked):
     model: str | None = None
 
 
-def parsed(body: bytes, kind: type[B], most: int) -> B:
-    """Return the body of a request as a kind of it; `most` inputs may be in it.
+def parsed(body: bytes, kind: type[B], max_inputs: int) -> B:
+    """Return the body of a request as a kind of it; `max_inputs` inputs may be in it.
 
     Raises `InvalidRequest` for what is no JSON, or not of that kind, and `PayloadTooLarge`.
     """
@@ -187,7 +187,7 @@ def parsed(body: bytes, kind: type[B], most: int) -> B:
         raise InvalidRequest(f"the body is not JSON: {printable(error.msg)}") from None
     if not isinstance(content, Mapping):
         raise InvalidRequest(f"the body is not a JSON object; write {kind.form}")
-    _check_counts(content, most)
+    _check_counts(content, max_inputs)
     if _has_key_twice(body, content):
         raise _twice(body)
     try:
@@ -196,15 +196,15 @@ def parsed(body: bytes, kind: type[B], most: int) -> B:
         raise _malformed(error, kind, content) from None
 
 
-def _check_counts(content: Mapping[str, Any], most: int) -> None:
+def _check_counts(content: Mapping[str, Any], max_inputs: int) -> None:
     """Raise `PayloadTooLarge` for lists of too many inputs, before each is looked at."""
     for name in _LISTS:
         value = content.get(name)
         if isinstance(value, Mapping):
-            _check_counts(value, most)
-        elif isinstance(value, list) and len(value) > most:
+            _check_counts(value, max_inputs)
+        elif isinstance(value, list) and len(value) > max_inputs:
             raise PayloadTooLarge(
-                f"{name} has {len(value):,} items, and at most {most:,} are allowed"
+                f"{name} has {len(value):,} items, and at most {max_inputs:,} are allowed"
             )
 
 
@@ -219,31 +219,31 @@ def _has_key_twice(body: bytes, content: Mapping[str, Any]) -> bool:
         return False
     waiting: list[Any] = [content]
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, str):
-            colons -= each.count(":")
-        elif isinstance(each, list):
-            waiting += each
-        elif isinstance(each, dict):
-            colons -= len(each)
-            waiting += each
-            waiting += each.values()
+        value = waiting.pop()
+        if isinstance(value, str):
+            colons -= value.count(":")
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, dict):
+            colons -= len(value)
+            waiting += value
+            waiting += value.values()
     return colons > 0
 
 
 def _twice(body: bytes) -> InvalidRequest:
     """Return what is wrong with a body that has a key twice."""
-    found: list[str] = []
+    results: list[str] = []
 
     def look(pairs: list[tuple[str, Any]]) -> None:
         counts = Counter(name for name, _ in pairs)
-        found.extend(name for name, count in counts.items() if count > 1)
+        results.extend(name for name, count in counts.items() if count > 1)
 
     # deeper lists than Python reads leave the name unknown
     with suppress(RecursionError):
         json.loads(body, object_pairs_hook=look)
     # a name that is no field's may be a text
-    name = next(filter(_FIELD.fullmatch, found), None)
+    name = next(filter(_FIELD.fullmatch, results), None)
     return InvalidRequest(
         f"{'a key' if name is None else repr(name)} is there twice", parameter=name
     )
@@ -255,23 +255,23 @@ _SAID = {
     "model_type": "Input should be an object",
     "too_short": "the list is empty",
 }
-_MOST_NAMES = 20
+_MAX_NAMES = 20
 _NAME = re.compile(r"[\w-]{1,40}", re.ASCII)
 
 
 def _malformed(
-    error: ValidationError, kind: type[Asked], content: Mapping[str, Any]
+    error: ValidationError, kind: type[RequestBody], content: Mapping[str, Any]
 ) -> InvalidRequest:
     """Return what is wrong, without the texts, and what the body may look like."""
     errors = error.errors(include_url=False, include_context=False, include_input=False)
-    form = _meant(errors[0]["loc"], content) or kind
+    form = _intended_form(errors[0]["loc"], content) or kind
     # of the forms that were tried, the one that was meant, or that of which most is right
-    tried = [each for each in errors if form.__name__ in each["loc"]] or errors
+    tried = [item for item in errors if form.__name__ in item["loc"]] or errors
     first = max(tried, key=lambda each: _depth(each, content))
     missing = first["type"] == "missing"
-    names, holder = _place(first["loc"], content, missing=missing)
+    names, holder = _locate(first["loc"], content, missing=missing)
     # a name that is no field's may be a text
-    place = ".".join(str(each) for each in names if _NAME.fullmatch(str(each)))
+    place = ".".join(str(name) for name in names if _NAME.fullmatch(str(name)))
     message = printable(_SAID.get(first["type"], first["msg"]))
     message = f"{place}: {message}" if place else message
     right = wrong = str(names[-1]) if names else ""
@@ -284,7 +284,9 @@ def _malformed(
     return InvalidRequest(f"{message}; write {form.form}", parameter=place or None)
 
 
-def _meant(loc: tuple[int | str, ...], content: Mapping[str, Any]) -> type[Asked] | None:
+def _intended_form(
+    loc: tuple[int | str, ...], content: Mapping[str, Any]
+) -> type[RequestBody] | None:
     """Return the form of an input that shares most names with one that has none of them all."""
     given = content[loc[0]][loc[1]] if loc[0] == "inputs" and loc[2:3] == ("str",) else None
     if isinstance(given, list):
@@ -292,20 +294,20 @@ def _meant(loc: tuple[int | str, ...], content: Mapping[str, Any]) -> type[Asked
     if not isinstance(given, dict):
         return None
 
-    def shared(form: type[Asked]) -> int:
-        return sum(bool(_close(each, form.model_fields)) for each in islice(given, _MOST_NAMES))
+    def shared(form: type[RequestBody]) -> int:
+        return sum(bool(_close(item, form.model_fields)) for item in islice(given, _MAX_NAMES))
 
-    forms: tuple[type[Asked], ...] = (TextInput, QuestionInput, RankingInput)
+    forms: tuple[type[RequestBody], ...] = (TextInput, QuestionInput, RankingInput)
     return max(forms, key=shared)
 
 
 def _depth(error: Mapping[str, Any], content: Mapping[str, Any]) -> int:
     """Return how far a body is right until an error, as far as that can be said."""
-    names, _ = _place(error["loc"], content, missing=error["type"] == "missing")
+    names, _ = _locate(error["loc"], content, missing=error["type"] == "missing")
     return 2 * len(names) + int(error["type"] == "too_short")
 
 
-def _place(
+def _locate(
     loc: tuple[int | str, ...],
     content: Any,  # noqa: ANN401
     *,
@@ -329,7 +331,7 @@ def _close(name: str, others: Iterable[str]) -> str:
     """Return the one of others that is nearly a name, "" without one."""
     if not _NAME.fullmatch(name):
         return ""
-    others = filter(_NAME.fullmatch, islice(others, _MOST_NAMES))
+    others = filter(_NAME.fullmatch, islice(others, _MAX_NAMES))
     return next(iter(get_close_matches(name, others, n=1)), "")
 
 

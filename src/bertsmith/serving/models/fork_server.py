@@ -27,13 +27,13 @@ from bertsmith.core.errors import UserError
 from bertsmith.core.log import say
 from bertsmith.serving.config import ServeConfig
 from bertsmith.serving.log import log_directly, relay_log
-from bertsmith.serving.messages import Opened, Refused, Said, framed, read_frame
+from bertsmith.serving.messages import LogText, Opened, Refused, framed, read_frame
 from bertsmith.serving.models.served import ServedModel, open_models
 from bertsmith.serving.models.worker import (
-    be_nice,
     ignore_signals,
+    log_traceback,
+    lower_priority,
     run_worker,
-    tell_traceback,
 )
 from bertsmith.serving.processes import name_process, start_process
 
@@ -49,11 +49,11 @@ def main(connection: socket.socket) -> None:
         with connection.makefile("rb", buffering=0) as stream:
             config, threads = read_frame(stream)
         assert isinstance(config, ServeConfig)
-        relay_log(lambda text: connection.sendall(framed(Said(text))))
+        relay_log(lambda text: connection.sendall(framed(LogText(text))))
         try:
             _serve(connection, config, threads)
         except Exception:
-            tell_traceback()
+            log_traceback()
     # nothing has to be torn down
     os._exit(0)
 
@@ -67,16 +67,16 @@ def _serve(connection: socket.socket, config: ServeConfig, threads: int) -> None
     connection.sendall(framed(Opened(())))
     # nobody waits for its children: the kernel forgets them when they end
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    while (own := _next(connection)) is not None:
+    while (worker_connection := _next(connection)) is not None:
         try:
             if models is None:
-                start_process(_WORKER, own, threads)
+                start_process(_WORKER, worker_connection, threads)
             elif os.fork() == 0:
-                _become_worker(connection, own, models)
+                _become_worker(connection, worker_connection, models)
         except OSError as error:
-            # the other end of `own` notices that there is no worker
+            # the other end of `worker_connection` notices that there is no worker
             say(f"a worker cannot be started: {error.strerror}")
-        own.close()
+        worker_connection.close()
 
 
 def _opened(config: ServeConfig, threads: int) -> Sequence[ServedModel] | None:
@@ -90,7 +90,7 @@ def _opened(config: ServeConfig, threads: int) -> Sequence[ServedModel] | None:
     torch.set_num_threads(1)
     if device_named(config.device).type != "cpu":
         return None
-    be_nice()
+    lower_priority()
     models = open_models(config, threads)
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         say("each worker opens the models itself: something runs a thread where they were opened")
@@ -112,24 +112,24 @@ def _next(connection: socket.socket) -> socket.socket | None:
 
 def _refuse(connection: socket.socket, message: str) -> None:
     """Tell all who wait for a worker, or else the next one, why there is none."""
-    own = _next(connection)
+    worker_connection = _next(connection)
     connection.setblocking(False)
     with suppress(BlockingIOError):
-        while own is not None:
+        while worker_connection is not None:
             with suppress(OSError):
-                own.sendall(framed(Refused(message)))
-            own.close()
-            own = _next(connection)
+                worker_connection.sendall(framed(Refused(message)))
+            worker_connection.close()
+            worker_connection = _next(connection)
 
 
 def _become_worker(
-    connection: socket.socket, own: socket.socket, models: Sequence[ServedModel]
+    connection: socket.socket, worker_connection: socket.socket, models: Sequence[ServedModel]
 ) -> NoReturn:
     """Be a worker, in a process that was just forked."""
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         connection.close()
         log_directly()
-        run_worker(own, models)
+        run_worker(worker_connection, models)
     finally:
         os._exit(1)

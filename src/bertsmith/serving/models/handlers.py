@@ -20,7 +20,7 @@ from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import Forward, next_sentence_probabilities
 from bertsmith.engine.features import ReadText, TextFeatures
 from bertsmith.engine.fill_mask import Fillings, MaskFilling
-from bertsmith.engine.predictor import Predictor, Request, joined, text_length
+from bertsmith.engine.predictor import Predictor, Request, join_requests, text_length
 from bertsmith.network.config import Conformal
 from bertsmith.network.model import Model
 from bertsmith.serving.messages import MASK, Input, Kind, Outcome
@@ -34,7 +34,7 @@ from bertsmith.text.examples.formats.choices import Choice
 from bertsmith.text.examples.formats.squad import Question
 from bertsmith.tokens.tokenizer import Tokenizer
 
-MOST_CANDIDATES = 100
+MAX_CANDIDATES = 100
 _SOURCE = "request"
 
 
@@ -52,13 +52,13 @@ class TaskHandler:
     limit: int
     windowed: bool = False
 
-    def encode(self, asked: Input, number: int) -> tuple[Request[Any], bool] | Outcome:
+    def encode(self, request_input: Input, number: int) -> tuple[Request[Any], bool] | Outcome:
         """Return an input as a request, and whether it was truncated; or what is wrong with it."""
         try:
-            example = self.example(asked)
+            example = self.example(request_input)
             (request,) = self.predictor.encode([example])
             excess = self._excess(example, request)
-            if excess and not asked.truncate:
+            if excess and not request_input.truncate:
                 message = self._too_long(request, excess)
                 return Outcome(number, problem="too_long", message=message, tokens=excess)
             while excess and self.windowed and request.tokens > self.limit:
@@ -68,7 +68,7 @@ class TaskHandler:
                 example = shorter
                 (request,) = self.predictor.encode([example])
         except ExampleError as error:
-            return Outcome(number, problem="invalid", message=f"{error.what}; {error.remedy}")
+            return Outcome(number, problem="invalid", message=f"{error.problem}; {error.remedy}")
         return request, excess > 0
 
     def _too_long(self, request: Request[Any], excess: int) -> str:
@@ -100,8 +100,8 @@ class TaskHandler:
         text: str = getattr(example, name)
         encoded = self.tokenizer.encode_spans(text)
         # windows overlap: their tokens are more than those of the text
-        kept = max(int(len(encoded) * min(self.limit / request.tokens, 0.9)) - 1, 1)
-        text = text[: int(encoded.ends[min(kept, len(encoded)) - 1])]
+        count = max(int(len(encoded) * min(self.limit / request.tokens, 0.9)) - 1, 1)
+        text = text[: int(encoded.ends[min(count, len(encoded)) - 1])]
         if name == "text" and not isinstance(example, Example):
             return raw_text(Example(text=text, text_pair=None, label=None, source=_SOURCE, line=1))
         return replace(example, **{name: text})
@@ -113,11 +113,13 @@ class TaskHandler:
         return [
             Outcome(
                 number,
-                answer=self.present(request.example, answer, asked),
+                answer=self.present(request.example, answer, request_input),
                 tokens=request.tokens,
                 truncated=truncated,
             )
-            for (number, asked, request, truncated), answer in zip(numbered, answers, strict=True)
+            for (number, request_input, request, truncated), answer in zip(
+                numbered, answers, strict=True
+            )
         ]
 
 
@@ -137,13 +139,13 @@ def _sequences(example: Any) -> list[Sequence[str]]:  # noqa: ANN401
 # examples
 
 
-def text_of(asked: Input, *, blank: bool = False, pairs: bool | None = None) -> Example:
+def text_of(request_input: Input, *, blank: bool = False, pairs: bool | None = None) -> Example:
     """Return a text or pair as an example; `pairs` says whether the model was trained on pairs.
 
     Raises `ExampleError` for a blank one, unless `blank`.
     """
-    text = tidy(asked.text)
-    second = None if asked.second is None else tidy(asked.second)
+    text = tidy(request_input.text)
+    second = None if request_input.second is None else tidy(request_input.second)
     if not blank and (not text or second == ""):
         raise _wrong("a text is blank", "leave it out")
     if pairs is not None and (second is not None) != pairs:
@@ -152,51 +154,51 @@ def text_of(asked: Input, *, blank: bool = False, pairs: bool | None = None) -> 
     return Example(text=text, text_pair=second, label=None, source=_SOURCE, line=1)
 
 
-def tagged_of(asked: Input) -> Any:  # noqa: ANN401
+def tagged_of(request_input: Input) -> Any:  # noqa: ANN401
     """Return a text whose words are to be tagged."""
-    return raw_text(text_of(asked, pairs=False))
+    return raw_text(text_of(request_input, pairs=False))
 
 
-def question_of(asked: Input) -> Question:
+def question_of(request_input: Input) -> Question:
     """Return a question about a context, which stays as it is."""
-    if asked.second is None:
+    if request_input.second is None:
         raise _wrong("the input is not a question with its context", "give question and context")
-    if not tidy(asked.text) or not tidy(asked.second):
+    if not tidy(request_input.text) or not tidy(request_input.second):
         raise _wrong("a text is blank", "leave it out")
     return Question(
-        id="", question=tidy(asked.text), context=asked.second, answers=(), impossible=False,
-        plausible=(), title="", source=_SOURCE, line=1,
+        id="", question=tidy(request_input.text), context=request_input.second, answers=(),
+        impossible=False, plausible=(), title="", source=_SOURCE, line=1,
     )  # fmt: skip
 
 
-def choice_of(asked: Input) -> Choice:
+def choice_of(request_input: Input) -> Choice:
     """Return a text with its options."""
-    choices = tuple(map(tidy, asked.choices or ()))
+    choices = tuple(map(tidy, request_input.choices or ()))
     if len(choices) < 2:
         raise _wrong("the input has fewer than two choices", "give text and choices")
-    if not tidy(asked.text) or not all(choices):
+    if not tidy(request_input.text) or not all(choices):
         raise _wrong("a text is blank", "leave it out")
     return Choice(
-        text=tidy(asked.text), choices=choices, label=None, id=None, source=_SOURCE, line=1
+        text=tidy(request_input.text), choices=choices, label=None, id=None, source=_SOURCE, line=1
     )
 
 
 def calibrated(
     example: Callable[[Input], Any],
     conformal: Conformal | None,
-    asked: Input,
+    request_input: Input,
 ) -> Any:  # noqa: ANN401
     """Return the example of an input; raises `ExampleError` where no sets as asked can be given."""
-    if asked.conformal is not None:
+    if request_input.conformal is not None:
         try:
-            set_threshold(conformal, asked.conformal)
+            set_threshold(conformal, request_input.conformal)
         except ConfigError as error:
-            raise _wrong(error.what.removeprefix("--"), error.remedy) from error
-    return example(asked)
+            raise _wrong(error.problem.removeprefix("--"), error.remedy) from error
+    return example(request_input)
 
 
-def _wrong(what: str, remedy: str) -> ExampleError:
-    return ExampleError(what, where=_SOURCE, line=1, remedy=remedy)
+def _wrong(problem: str, remedy: str) -> ExampleError:
+    return ExampleError(problem, where=_SOURCE, line=1, remedy=remedy)
 
 
 # answers of tasks
@@ -207,24 +209,24 @@ def present_for_task(
     conformal: Conformal | None,
     example: Any,  # noqa: ANN401
     answer: Any,  # noqa: ANN401
-    asked: Input,
+    request_input: Input,
 ) -> Any:  # noqa: ANN401
     """Return the answer of a task's head as it is sent."""
-    top, tuned = len(answering.labels) or MOST_CANDIDATES, answering.tuned
-    if asked.conformal is not None:
-        tuned = replace(tuned, set_threshold=set_threshold(conformal, asked.conformal))
+    top, tuned = len(answering.labels) or MAX_CANDIDATES, answering.tuned
+    if request_input.conformal is not None:
+        tuned = replace(tuned, set_threshold=set_threshold(conformal, request_input.conformal))
     record = answering.task.answers.record(
-        answer, answering.labels, min(asked.top or top, top), tuned
+        answer, answering.labels, min(request_input.top or top, top), tuned
     )
-    return _PRESENTED[answering.task.name](record, answer, asked)
+    return _PRESENTED[answering.task.name](record, answer, request_input)
 
 
-def present_logits(example: Any, answer: Any, asked: Input) -> Any:  # noqa: ANN401
+def present_logits(example: Any, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
     """Return the outputs of a head for each label, as they are."""
-    return {"logits": [_finite(each) for each in answer.tolist()]}
+    return {"logits": [_finite(item) for item in answer.tolist()]}
 
 
-def _classes(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
+def _classes(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
     scores = _listed(record["probabilities"])
     sent = {"label": record["label"], "score": record["probability"], "scores": scores}
     return {**sent, **_set_of(record)}
@@ -235,7 +237,7 @@ def _set_of(record: Record) -> Record:
     return {name: record[name] for name in ("prediction_set",) if name in record}
 
 
-def _multi_label(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
+def _multi_label(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
     return {"labels": record["labels"], "scores": _listed(record["probabilities"])}
 
 
@@ -243,11 +245,11 @@ def _listed(shares: dict[str, float]) -> list[dict[str, Any]]:
     return [{"label": label, "score": share} for label, share in shares.items()]
 
 
-def _number(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
+def _number(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
     return {"value": _finite(answer)}
 
 
-def _relevance(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
+def _relevance(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
     return {"score": _finite(answer)}
 
 
@@ -255,11 +257,11 @@ def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _choice(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
+def _choice(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
     return {"choice": record["choice"], "scores": record["probabilities"], **_set_of(record)}
 
 
-def _span(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
+def _span(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
     if not record["answer"]:
         return dict.fromkeys(("answer", "start", "end", "score"))
     return {
@@ -270,28 +272,34 @@ def _span(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
     }
 
 
-def _tags(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
+def _tags(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
     assert isinstance(answer, TagAnswer)
     if "entities" in record:
-        found = [
-            (each["start"], each["end"], each["label"], each["probability"])
-            for each in record["entities"]
+        results = [
+            (entity["start"], entity["end"], entity["label"], entity["probability"])
+            for entity in record["entities"]
         ]
     else:
         shares = answer.probabilities.tolist()
         words = zip(answer.row.words, answer.tags, shares, strict=True)
-        found = [
+        results = [
             (start, end, tag, None if math.isnan(share) else round(share, 6))
             for (start, end), tag, share in words
         ]
-    if answer.row.text == asked.text:
-        spans = [(start, end) for start, end, _, _ in found]
+    if answer.row.text == request_input.text:
+        spans = [(start, end) for start, end, _, _ in results]
     else:
-        places = tidy_places(asked.text)
-        spans = [(places[start], places[end - 1] + 1) for start, end, _, _ in found]
+        places = tidy_places(request_input.text)
+        spans = [(places[start], places[end - 1] + 1) for start, end, _, _ in results]
     entities = [
-        {"start": start, "end": end, "label": label, "score": share, "text": asked.text[start:end]}
-        for (start, end), (_, _, label, share) in zip(spans, found, strict=True)
+        {
+            "start": start,
+            "end": end,
+            "label": label,
+            "score": share,
+            "text": request_input.text[start:end],
+        }
+        for (start, end), (_, _, label, share) in zip(spans, results, strict=True)
     ]
     return {"entities": entities}
 
@@ -334,35 +342,39 @@ class ServedFilling(MaskFilling):
             raise _wrong(f"no {MASK} in the text", f"write {MASK} where a word is to be filled in")
 
 
-def masked_of(tokenizer: Tokenizer, asked: Input) -> Example:
+def masked_of(tokenizer: Tokenizer, request_input: Input) -> Example:
     """Return a text with masks as the vocabulary writes them."""
     mask = tokenizer.vocabulary[tokenizer.mask_id]
-    second = None if asked.second is None else asked.second.replace(MASK, mask)
-    return text_of(asked._replace(text=asked.text.replace(MASK, mask), second=second))
+    second = None if request_input.second is None else request_input.second.replace(MASK, mask)
+    return text_of(
+        request_input._replace(text=request_input.text.replace(MASK, mask), second=second)
+    )
 
 
-def present_fillings(tokenizer: Tokenizer, example: Example, answer: Fillings, asked: Input) -> Any:  # noqa: ANN401
+def present_fillings(
+    tokenizer: Tokenizer, example: Example, answer: Fillings, request_input: Input
+) -> Any:  # noqa: ANN401
     """Return the candidates for each mask, with the characters of the mask where these are known.
 
     They are where every mask stands in the first text and was read.
     """
-    own = tokenizer.vocabulary[tokenizer.mask_id]
-    pattern = "|".join(map(re.escape, {MASK, own}))
-    places = [found.span() for found in re.finditer(pattern, asked.text)]
+    mask = tokenizer.vocabulary[tokenizer.mask_id]
+    pattern = "|".join(map(re.escape, {MASK, mask}))
+    places = [match.span() for match in re.finditer(pattern, request_input.text)]
     # where both texts have some and are truncated, nobody knows which of them were read
-    elsewhere = re.search(pattern, asked.second or "") is not None
+    elsewhere = re.search(pattern, request_input.second or "") is not None
     known = len(places) >= len(answer.masks) and not elsewhere
-    top = asked.top or MOST_CANDIDATES
+    top = request_input.top or MAX_CANDIDATES
     masks = []
     for number, candidates in enumerate(answer.masks):
         start, end = places[number] if known else (None, None)
         shown = [
             {
-                "token": each.piece,
-                "text": each.piece.removeprefix("##"),
-                "score": round(each.probability, 6),
+                "token": candidate.piece,
+                "text": candidate.piece.removeprefix("##"),
+                "score": round(candidate.probability, 6),
             }
-            for each in candidates[:top]
+            for candidate in candidates[:top]
         ]
         masks.append({"start": start, "end": end, "candidates": shown})
     return {"masks": masks}
@@ -391,8 +403,10 @@ class PairAnswering:
         self, model: Model, requests: Sequence[Request[Example]], forward: Forward
     ) -> list[float]:
         """Return the probability of each pair."""
-        found: list[float] = next_sentence_probabilities(model, joined(requests), forward).tolist()
-        return found
+        result: list[float] = next_sentence_probabilities(
+            model, join_requests(requests), forward
+        ).tolist()
+        return result
 
     def decode(self, request: Request[Example], output: float) -> float:
         """Return the probability as it is."""
@@ -400,12 +414,12 @@ class PairAnswering:
         return output
 
 
-def present_score(example: Example, answer: float, asked: Input) -> Any:  # noqa: ANN401
+def present_score(example: Example, answer: float, request_input: Input) -> Any:  # noqa: ANN401
     """Return a probability."""
     return {"score": round(answer, 6)}
 
 
-def present_vector(example: Example, answer: TextFeatures, asked: Input) -> bytes:
+def present_vector(example: Example, answer: TextFeatures, request_input: Input) -> bytes:
     """Return the numbers of one vector or of several."""
     return answer.vectors.astype(np.float32).tobytes()
 

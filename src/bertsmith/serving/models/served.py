@@ -18,7 +18,7 @@ from bertsmith.serving.messages import Input, Kind, ModelFacts, Outcome
 from bertsmith.serving.models.handlers import (
     EXAMPLES,
     KINDS,
-    MOST_CANDIDATES,
+    MAX_CANDIDATES,
     PairAnswering,
     ServedFilling,
     TaskHandler,
@@ -49,22 +49,22 @@ class ServedModel:
     handlers: dict[Kind, TaskHandler]
     tokenizer: Tokenizer
 
-    def tokens(self, asked: Input, number: int) -> Outcome:
+    def tokens(self, request_input: Input, number: int) -> Outcome:
         """Return the pieces of a text with their characters, special tokens around them last.
 
         These are (id, piece, special, start, end); of special tokens around a text the place is
         None.
         """
         tokenizer = self.tokenizer
-        encoded = tokenizer.encode_spans(asked.text)
+        encoded = tokenizer.encode_spans(request_input.text)
         rows = [
-            (each, tokenizer.vocabulary[each], each in tokenizer.special_ids, start, end)
-            for each, start, end in zip(
+            (token, tokenizer.vocabulary[token], token in tokenizer.special_ids, start, end)
+            for token, start, end in zip(
                 encoded.ids.tolist(), encoded.starts.tolist(), encoded.ends.tolist(), strict=True
             )
         ]
         begin, end = (
-            [(each, tokenizer.vocabulary[each], True, None, None) for each in ids]
+            [(token, tokenizer.vocabulary[token], True, None, None) for token in ids]
             for ids in (tokenizer.begin, tokenizer.end)
         )
         return Outcome(number, answer=[*begin, *rows, *end], tokens=len(rows))
@@ -125,7 +125,9 @@ def _task_handlers(
     answering = answering_of(prepared.model, tokenizer, AnsweringConfig(), where=name)
     assert isinstance(answering, TaskAnswering)
     kind = KINDS[answering.task.name]
-    windowed = answering.task.answers.windowed or kind == "tags" or answering.room.long == "windows"
+    windowed = (
+        answering.task.answers.windowed or kind == "tags" or answering.limits.long == "windows"
+    )
     trained = network.preprocessing
     pairs = True if kind == "ranking" else trained.pairs if trained else None
     handler = TaskHandler(
@@ -135,7 +137,7 @@ def _task_handlers(
         ),
         present=partial(present_for_task, answering, network.conformal),
         tokenizer=tokenizer,
-        limit=config.limits.max_tokens if windowed else answering.room.longest,
+        limit=config.limits.max_tokens if windowed else answering.limits.longest,
         windowed=windowed,
     )
     handlers = {kind: handler}
@@ -155,7 +157,7 @@ def _pretraining_handlers(prepared: Prepared, tokenizer: Tokenizer) -> dict[Kind
     handlers: dict[Kind, TaskHandler] = {}
     if network.masked_lm and not continues(network):
         handlers["fill-mask"] = TaskHandler(
-            predictor=prepared.predictor(ServedFilling(model, tokenizer, top=MOST_CANDIDATES)),
+            predictor=prepared.predictor(ServedFilling(model, tokenizer, top=MAX_CANDIDATES)),
             example=partial(masked_of, tokenizer),
             present=partial(present_fillings, tokenizer),
             tokenizer=tokenizer,

@@ -85,9 +85,9 @@ class Computing:
     def compute_next(self) -> None:
         """Compute the next batch and send its outcomes."""
         _, batch, encoded = self._encoded.get()
-        began = time.perf_counter()
+        started = time.perf_counter()
         outcomes = tuple(self._outcomes(batch, encoded))
-        self._send(Done(outcomes, time.perf_counter() - began, batch.number))
+        self._send(Done(outcomes, time.perf_counter() - started, batch.number))
 
     def answer(self, batch: Batch) -> tuple[Outcome, ...]:
         """Return the outcomes of a batch at once."""
@@ -95,46 +95,46 @@ class Computing:
 
     def _encode(self, batch: Batch) -> list[Encoded]:
         model = self._models[batch.model]
-        found: list[Encoded] = []
-        for number, asked, deadline in batch.entries:
+        results: list[Encoded] = []
+        for number, request_input, deadline in batch.entries:
             entry: tuple[Request[Any], bool] | Outcome
-            if (gone := self._gone(number, deadline)) is not None:
+            if (gone := self._expired_outcome(number, deadline)) is not None:
                 entry = gone
             else:
-                entry = _guarded(lambda: _encoded(model, batch, asked, number), number)  # noqa: B023
-            found.append((number, asked, deadline, entry))
-        return found
+                entry = _guarded(lambda: _encoded(model, batch, request_input, number), number)  # noqa: B023
+            results.append((number, request_input, deadline, entry))
+        return results
 
     def _outcomes(self, batch: Batch, encoded: Sequence[Encoded]) -> list[Outcome]:
-        found: dict[int, Outcome] = {}
-        asked: list[tuple[int, Input, Request[Any], bool]] = []
-        for number, own, deadline, entry in encoded:
+        results: dict[int, Outcome] = {}
+        computable: list[tuple[int, Input, Request[Any], bool]] = []
+        for number, text_input, deadline, entry in encoded:
             if isinstance(entry, Outcome):
-                found[number] = entry
-            elif (gone := self._gone(number, deadline)) is not None:
-                found[number] = gone
+                results[number] = entry
+            elif (gone := self._expired_outcome(number, deadline)) is not None:
+                results[number] = gone
             else:
-                asked.append((number, own, *entry))
-        for each in self._answers(batch, asked):
-            found[each.number] = each
-        self._cancelled.difference_update(found)
-        return [found[number] for number, _, _, _ in encoded]
+                computable.append((number, text_input, *entry))
+        for answer in self._answers(batch, computable):
+            results[answer.number] = answer
+        self._cancelled.difference_update(results)
+        return [results[number] for number, _, _, _ in encoded]
 
     def _answers(
-        self, batch: Batch, asked: list[tuple[int, Input, Request[Any], bool]]
+        self, batch: Batch, entries: list[tuple[int, Input, Request[Any], bool]]
     ) -> list[Outcome]:
         """Return answers; one by one where something goes wrong, so that it befalls one alone."""
-        if not asked:
+        if not entries:
             return []
         handler = self._models[batch.model].handlers[batch.task]
-        if len(asked) > 1:
+        if len(entries) > 1:
             try:
-                return handler.answers(asked)
+                return handler.answers(entries)
             except Exception as error:
-                _tell(error)
-        return [_guarded(lambda: handler.answers([each])[0], each[0]) for each in asked]  # noqa: B023
+                _log_error(error)
+        return [_guarded(lambda: handler.answers([entry])[0], entry[0]) for entry in entries]  # noqa: B023
 
-    def _gone(self, number: int, deadline: float) -> Outcome | None:
+    def _expired_outcome(self, number: int, deadline: float) -> Outcome | None:
         """Return the outcome of a text that nobody waits for any more."""
         if number in self._cancelled or time.monotonic() >= deadline:
             return Outcome(number, problem="expired", message="nobody waits for it any more")
@@ -142,11 +142,11 @@ class Computing:
 
 
 def _encoded(
-    model: ServedModel, batch: Batch, asked: Input, number: int
+    model: ServedModel, batch: Batch, request_input: Input, number: int
 ) -> tuple[Request[Any], bool] | Outcome:
     if batch.task == "tokens":
-        return model.tokens(asked, number)
-    return model.handlers[batch.task].encode(asked, number)
+        return model.tokens(request_input, number)
+    return model.handlers[batch.task].encode(request_input, number)
 
 
 def _guarded(run: Callable[[], Any], number: int) -> Any:  # noqa: ANN401
@@ -154,22 +154,22 @@ def _guarded(run: Callable[[], Any], number: int) -> Any:  # noqa: ANN401
     try:
         return run()
     except UserError as error:
-        return Outcome(number, problem="invalid", message=f"{error.what}; {error.remedy}")
+        return Outcome(number, problem="invalid", message=f"{error.problem}; {error.remedy}")
     except Exception as error:
-        _tell(error)
+        _log_error(error)
         short = out_of_memory(error)
-        message = "the answer cannot be computed" if short is None else short.what
+        message = "the answer cannot be computed" if short is None else short.problem
         return Outcome(number, problem="failed", message=message)
 
 
-def _tell(error: Exception) -> None:
+def _log_error(error: Exception) -> None:
     """Say where something went wrong; the error's message may quote a text."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"
-    say(f"worker {os.getpid()}: {type(error).__name__} at {place}")
+    location = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"
+    say(f"worker {os.getpid()}: {type(error).__name__} at {location}")
 
 
-def tell_traceback() -> None:
+def log_traceback() -> None:
     """Say what has gone wrong where no text of a request can be quoted."""
     for line in traceback.format_exc().splitlines():
         say(line)
@@ -178,7 +178,7 @@ def tell_traceback() -> None:
 def main(connection: socket.socket) -> None:
     """Be a worker that opens the models itself."""
     ignore_signals()
-    be_nice()
+    lower_priority()
     run_worker(connection, None)
 
 
@@ -188,7 +188,7 @@ def ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def be_nice(more: int = _NICENESS) -> None:
+def lower_priority(more: int = _NICENESS) -> None:
     """Let others have a core at once while all cores compute: by default, who takes requests."""
     if hasattr(os, "nice"):
         os.nice(more)
@@ -209,7 +209,7 @@ def run_worker(connection: socket.socket, models: Sequence[ServedModel] | None) 
             # nobody waits for this worker any more
             os._exit(0)
         except Exception:
-            tell_traceback()
+            log_traceback()
             drain_log()
         os._exit(1)
 
@@ -222,7 +222,7 @@ def _serve(connection: socket.socket, models: Sequence[ServedModel] | None) -> N
     config, threads, lane = read_frame(stream)
     assert isinstance(config, ServeConfig)
     if lane == "large":
-        be_nice(_NICENESS_OF_LARGE - _NICENESS)
+        lower_priority(_NICENESS_OF_LARGE - _NICENESS)
     torch.set_num_threads(threads)
     if models is None:
         try:
@@ -232,9 +232,9 @@ def _serve(connection: socket.socket, models: Sequence[ServedModel] | None) -> N
             return
     computing = Computing(models, lambda message: connection.sendall(framed(message)))
     threading.Thread(target=_receive, args=(stream, computing), daemon=True).start()
-    threading.Thread(target=_forever, args=(computing.encode_next,), daemon=True).start()
+    threading.Thread(target=_loop, args=(computing.encode_next,), daemon=True).start()
     connection.sendall(framed(Opened(tuple(model.facts for model in models))))
-    _forever(computing.compute_next)
+    _loop(computing.compute_next)
 
 
 def _receive(stream: BinaryIO, computing: Computing) -> None:
@@ -247,13 +247,13 @@ def _receive(stream: BinaryIO, computing: Computing) -> None:
         computing.receive(message)
 
 
-def _forever(step: Callable[[], None]) -> None:
+def _loop(step: Callable[[], None]) -> None:
     """Do a step again and again; a fault ends the process, which is then replaced."""
     try:
         while True:
             step()
     except Exception as error:
         if not isinstance(error, OSError):
-            _tell(error)
+            _log_error(error)
             drain_log()
         os._exit(1)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bertsmith.text.corpus.sentences import words
 
-LARGEST_FILE = 2_000_000
+MAX_FILE_BYTES = 2_000_000
 TOPICS = "pydoc_data.topics"
 _SKIPPED_FOLDERS = words("""
     test tests idle_test lib2to3 __pycache__ _vendor vendor vendored _vendored externals extern
@@ -103,7 +103,7 @@ def _sources(root: Path, skip: frozenset[Path]) -> Iterator[ModuleFile]:
             parts = path.relative_to(root).with_suffix("").parts
             if parts[-1] == "__init__":
                 parts = parts[:-1]
-            if parts and path.stat().st_size <= LARGEST_FILE:
+            if parts and path.stat().st_size <= MAX_FILE_BYTES:
                 yield ModuleFile(path=path, module=".".join(parts))
 
 

@@ -82,8 +82,8 @@ def size_of(text: str) -> TextSize:
     return TextSize(words=spaces + 1, characters=len(text) - spaces, unspaced=unspaced)
 
 
-LONGEST_DOCUMENT = 4_000_000
-LONGEST_PARAGRAPH = 1_000_000
+MAX_DOCUMENT_LENGTH = 4_000_000
+MAX_PARAGRAPH_LENGTH = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ def tidy_places(text: str) -> list[int]:
 
 
 @dataclass(slots=True)
-class Gathering:
+class DocumentBuilder:
     """A builder of documents of bounded size from the paragraphs of one source.
 
     A document of more than 4 million characters is split into several.
@@ -147,7 +147,7 @@ class Gathering:
                 self.line = line
             self._paragraphs.append(paragraph)
             self.characters += len(paragraph)
-        return self.characters >= LONGEST_DOCUMENT
+        return self.characters >= MAX_DOCUMENT_LENGTH
 
     def end(self) -> Iterator[Document]:
         """Yield the document built so far, if any, and start an empty one."""
@@ -159,13 +159,13 @@ class Gathering:
 
 def documents_of_text(texts: Iterable[tuple[int, str]], source: str) -> Iterator[Document]:
     """Yield one document per text; its lines are the paragraphs."""
-    gathering = Gathering(source)
+    builder = DocumentBuilder(source)
     for line, text in texts:
         for paragraph in text.splitlines():
-            for start in range(0, len(paragraph), LONGEST_PARAGRAPH):
-                if gathering.add(line, paragraph[start : start + LONGEST_PARAGRAPH]):
-                    yield from gathering.end()
-        yield from gathering.end()
+            for start in range(0, len(paragraph), MAX_PARAGRAPH_LENGTH):
+                if builder.add(line, paragraph[start : start + MAX_PARAGRAPH_LENGTH]):
+                    yield from builder.end()
+        yield from builder.end()
 
 
 Line = tuple[int, str]
@@ -241,18 +241,18 @@ def documents_of_shape(lines: Iterable[Line], source: str, shape: Shape) -> Iter
     """Yield the documents of numbered lines of a known layout."""
     paragraphs = _joined(lines, shape.width) if shape.layout == "wrapped" else lines
     shortest = 1 if shape.layout == "documents" else HEADING_CHARACTERS
-    gathering = Gathering(source)
+    builder = DocumentBuilder(source)
     blanks = 0
     for number, text in paragraphs:
         if not text or text.isspace():
             blanks += 1
-            if blanks == shape.gap and gathering.characters >= shortest:
-                yield from gathering.end()
+            if blanks == shape.gap and builder.characters >= shortest:
+                yield from builder.end()
             continue
         blanks = 0
-        if gathering.add(number, text):
-            yield from gathering.end()
-    yield from gathering.end()
+        if builder.add(number, text):
+            yield from builder.end()
+    yield from builder.end()
 
 
 def _joined(lines: Iterable[Line], width: int) -> Iterator[Line]:
@@ -266,7 +266,9 @@ def _joined(lines: Iterable[Line], width: int) -> Iterator[Line]:
         indent = len(line) < len(text) and text[:2].isspace()
         begins = indent and not indented
         indented = indent
-        if parts and (not line or begins or length > LONGEST_PARAGRAPH or _ends(last, line, width)):
+        if parts and (
+            not line or begins or length > MAX_PARAGRAPH_LENGTH or _ends(last, line, width)
+        ):
             yield start, " ".join(parts)
             parts = []
         if not line:

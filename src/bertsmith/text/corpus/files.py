@@ -145,15 +145,15 @@ class Corpus:
         self._done = sum(state.size for state in self.states[: start.file])
         guesses = Guesses(first_at_once=True)
         for number, file in enumerate(self.files[start.file :], start.file):
-            here = start if number == start.file else Position(file=number)
+            begin = start if number == start.file else Position(file=number)
             self._check_unchanged(number)
             if kind_of(file) != ".parquet":
                 TextFile(file, CorpusError, self.encoding).examine(guesses)
-            yield from self._of_file(file, here)
+            yield from self._of_file(file, begin)
             self._check_unchanged(number)
             self._current = None
             self._done += self.states[number].size
-        guesses.tell()
+        guesses.print()
 
     def _check_unchanged(self, number: int) -> None:
         """Raise `CorpusError` if a file has changed since the corpus was opened.
@@ -188,10 +188,10 @@ class Corpus:
             self.text_column, self.header
         )
 
-    def measure_layouts(self, most: int) -> None:
-        """Fill `layouts` for `most` files of plain text, spread evenly, from their beginnings."""
+    def measure_layouts(self, max_files: int) -> None:
+        """Fill `layouts` for `max_files` files of plain text, spread evenly, from their start."""
         plain = [number for number, path in enumerate(self.files) if self._is_plain(path)]
-        for number in plain[:: -(-len(plain) // most) or 1]:
+        for number in plain[:: -(-len(plain) // max_files) or 1]:
             self.layouts[number] = self._measured(self.files[number])
 
     def _measured(self, path: Path) -> Layout:
@@ -267,8 +267,8 @@ class Corpus:
             else:
                 raise CorpusError("does not exist", where=location, remedy="check the path")
         except OSError as error:
-            what, remedy = f"cannot be read: {error.strerror}", reading_remedy(error)
-            raise CorpusError(what, where=error.filename or path, remedy=remedy) from error
+            problem, remedy = f"cannot be read: {error.strerror}", reading_remedy(error)
+            raise CorpusError(problem, where=error.filename or path, remedy=remedy) from error
         except ValueError as error:
             if isinstance(error, CorpusError):
                 raise

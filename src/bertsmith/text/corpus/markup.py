@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from bertsmith.text.corpus.documents import LONGEST_PARAGRAPH, Document, Gathering
+from bertsmith.text.corpus.documents import MAX_PARAGRAPH_LENGTH, Document, DocumentBuilder
 from bertsmith.text.opening import TextFile
 
 MARKUP = (".html", ".htm", ".xhtml", ".xml")
@@ -40,7 +40,7 @@ _NAMES = {"!--": "a comment", "![CDATA[": "a CDATA section"}
 class _Open:
     """An unfinished piece of markup: its description, its end, and its first line."""
 
-    what: str
+    description: str
     end: str
     line: int
 
@@ -78,9 +78,9 @@ class _Scanner:
     def end(self) -> None:
         """Raise an error if the file ends within a comment, a script or a tag."""
         if self.open is not None:
-            what = f"ends within {self.open.what} that begins here"
+            problem = f"ends within {self.open.description} that begins here"
             remedy = "copy it again if it was truncated; --text-files reads it as plain text"
-            raise self.file.fault(what, self.open.line, remedy)
+            raise self.file.fault(problem, self.open.line, remedy)
 
     def _text(self, text: str, at: int, *, last: bool) -> int:
         """Take the text up to the next tag and open the tag; return the offset behind its name."""
@@ -143,7 +143,7 @@ class _Scanner:
     def _skip_to(self, mark: str, text: str, at: int) -> int:
         assert self.open is not None
         end = text.find(mark, at)
-        cdata = self.open.what == _NAMES["![CDATA["]
+        cdata = self.open.description == _NAMES["![CDATA["]
         if mark == ">" and "[" in text[at : end if end >= 0 else len(text)]:
             # declarations of a DOCTYPE are between brackets
             self.open.end = mark = "]>"
@@ -177,14 +177,14 @@ def documents_of_markup(
 ) -> Iterator[Document]:
     """Yield the documents of HTML or XML text: one or, with `records`, one for each record."""
     scanner = _Scanner(file)
-    gathering = Gathering(str(file.path))
+    builder = DocumentBuilder(str(file.path))
     parts: list[str] = []
     start = length = 0
 
     def paragraph() -> bool:
         text = "".join(parts)
         parts.clear()
-        return bool(text) and gathering.add(start, text)
+        return bool(text) and builder.add(start, text)
 
     for block in _with_end(blocks):
         for line, tag, text in scanner.feed(block or "", last=block is None):
@@ -193,14 +193,14 @@ def documents_of_markup(
                     start, length = line + text[: len(text) - len(text.lstrip())].count("\n"), 0
                 parts.append(text)
                 length += len(text)
-                full = length > LONGEST_PARAGRAPH and paragraph()
+                full = length > MAX_PARAGRAPH_LENGTH and paragraph()
             else:
                 full = paragraph()
             if full or (records and tag.removeprefix("/") in _RECORDS):
-                yield from gathering.end()
+                yield from builder.end()
     scanner.end()
     paragraph()
-    yield from gathering.end()
+    yield from builder.end()
 
 
 def _with_end(blocks: Iterable[str]) -> Iterator[str | None]:

@@ -19,8 +19,8 @@ from bertsmith.core.config import Config
 from bertsmith.core.errors import CorpusError
 from bertsmith.text.corpus.documents import (
     HEADING_CHARACTERS,
-    LONGEST_DOCUMENT,
-    LONGEST_PARAGRAPH,
+    MAX_DOCUMENT_LENGTH,
+    MAX_PARAGRAPH_LENGTH,
     Document,
     Line,
     Shape,
@@ -73,12 +73,12 @@ class PlainSection:
 
     def _numbered(self, lines: list[str]) -> Iterator[Line]:
         numbered = enumerate(lines, self.line)
-        if len(self.data) <= LONGEST_PARAGRAPH or max(map(len, lines)) <= LONGEST_PARAGRAPH:
+        if len(self.data) <= MAX_PARAGRAPH_LENGTH or max(map(len, lines)) <= MAX_PARAGRAPH_LENGTH:
             return numbered
         return (
             (number, part)
             for number, line in numbered
-            for part in cut_line(line, LONGEST_PARAGRAPH)
+            for part in cut_line(line, MAX_PARAGRAPH_LENGTH)
         )
 
 
@@ -133,13 +133,13 @@ def _end_of_section(data: bytes, searched: int, shape: Shape) -> int:
     """Return the end of the first section of a text; 0 if more text is needed to decide."""
     start = max(SECTION_BYTES, searched)
     # the byte after the last is unknown: a CR there may be half of a line end
-    stop = min(LONGEST_DOCUMENT, len(data) - 1)
+    stop = min(MAX_DOCUMENT_LENGTH, len(data) - 1)
     returns = data.find(b"\n", 0, SECTION_BYTES) < 0
     for run in _blank_lines(shape.gap, returns).finditer(data, start, stop):
         if shape.layout == "documents" or _is_no_heading(data, run.start(), shape.gap):
             half = data[run.end() - 1 : run.end() + 1] == b"\r\n"
             return run.end() + half
-    return _forced_end(data) if len(data) > LONGEST_DOCUMENT else 0
+    return _forced_end(data) if len(data) > MAX_DOCUMENT_LENGTH else 0
 
 
 @cache
@@ -168,11 +168,11 @@ def _is_no_heading(data: bytes, end: int, gap: int) -> bool:
 def _forced_end(data: bytes) -> int:
     """Return the end of a section at the maximum length: after a line, a space, or a character."""
     for mark in (b"\n", b"\r", b" "):
-        end = data.rfind(mark, LONGEST_DOCUMENT // 2, LONGEST_DOCUMENT) + 1
+        end = data.rfind(mark, MAX_DOCUMENT_LENGTH // 2, MAX_DOCUMENT_LENGTH) + 1
         if end:
             return end + (data[end - 1 : end + 1] == b"\r\n")
-    end = LONGEST_DOCUMENT
-    while end > LONGEST_DOCUMENT - 4 and data[end] & 0xC0 == 0x80:
+    end = MAX_DOCUMENT_LENGTH
+    while end > MAX_DOCUMENT_LENGTH - 4 and data[end] & 0xC0 == 0x80:
         end -= 1
     return end
 

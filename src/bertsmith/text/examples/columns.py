@@ -22,7 +22,7 @@ from bertsmith.text.headers import (
     undecided,
 )
 from bertsmith.text.opening import TextFile
-from bertsmith.text.tables import Head, Pick
+from bertsmith.text.tables import ColumnSelection, TableHead
 
 PAIRS = (
     ("text", "text_pair"),
@@ -56,7 +56,7 @@ USUAL_NAMES = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class ColumnIndices:
     """The positions of the columns of a table, and its header."""
 
     text: int
@@ -69,21 +69,23 @@ class Places:
     header: Header = NAMED
 
     def roles(self) -> dict[str, int]:
-        """Return the existing single columns by role, in the order of `pick`."""
+        """Return the existing single columns by role, in the order of `select_columns`."""
         roles = ("text", "text_pair", "label", "id", "group")
         positions = {role: getattr(self, role) for role in roles}
         return {role: index for role, index in positions.items() if index is not None}
 
-    def pick(self) -> Pick:
+    def select_columns(self) -> ColumnSelection:
         """Return the columns to read: those of `roles`, then the labels."""
         columns = (*self.roles().values(), *self.labels)
         optional = frozenset() if self.label is None else frozenset({self.label})
-        return Pick(columns=columns, header=self.header.present is not False, optional=optional)
+        return ColumnSelection(
+            columns=columns, header=self.header.present is not False, optional=optional
+        )
 
 
 def place(
-    head: Head, columns: Columns, file: TextFile, *, need_label: bool, grouped: bool = False
-) -> Places:
+    head: TableHead, columns: Columns, file: TextFile, *, need_label: bool, grouped: bool = False
+) -> ColumnIndices:
     """Find the columns in a table's head.
 
     The column of the query's name is looked for only if rows are `grouped`. Raises the file's error
@@ -114,10 +116,10 @@ def place(
         head.names[index].strip() if named and is_position(name) else name
         for name, index in zip(columns.labels, labels, strict=True)
     )
-    return Places(**indices, labels=labels, label_names=label_names, header=header)
+    return ColumnIndices(**indices, labels=labels, label_names=label_names, header=header)
 
 
-def header_of(head: Head, columns: Columns, file: TextFile) -> Header:
+def header_of(head: TableHead, columns: Columns, file: TextFile) -> Header:
     """Return the header of a table."""
     if not head.delimited:
         columns.check_named(file.path)
@@ -125,32 +127,32 @@ def header_of(head: Head, columns: Columns, file: TextFile) -> Header:
     return stated_header(columns.header, head.sample, columns.named(), USUAL_NAMES)
 
 
-def _check_distinct(given: Mapping[str, int], labels: Sequence[int], file: TextFile) -> None:
-    held = [(role, index) for role, index in given.items() if role != "group"]
+def _check_distinct(named: Mapping[str, int], labels: Sequence[int], file: TextFile) -> None:
+    held = [(role, index) for role, index in named.items() if role != "group"]
     for role, index in held:
         other = next((name for name, place in held if place == index and name != role), None)
         if other or index in labels:
             both = f"{role} and {other or 'a label'}".replace("_", " ")
-            what = f"column {index}, counted from 0, is named for {both}"
-            raise file.fault(what, 1, "name a different column for each")
+            problem = f"column {index}, counted from 0, is named for {both}"
+            raise file.fault(problem, 1, "name a different column for each")
 
 
 def _by_usual_names(
-    head: Head, given: Mapping[str, int], columns: Columns, *, grouped: bool
+    head: TableHead, named: Mapping[str, int], columns: Columns, *, grouped: bool
 ) -> dict[str, int]:
     """Return the columns by role: those given, and others by their usual names."""
-    indices = dict(given)
+    indices = dict(named)
     # a column given for one role has no other role
-    names = ["" if index in given.values() else name for index, name in enumerate(head.names)]
-    if "text" not in given:
-        text, text_pair = _texts(names, paired="text_pair" in given)
+    names = ["" if index in named.values() else name for index, name in enumerate(head.names)]
+    if "text" not in named:
+        text, text_pair = _texts(names, paired="text_pair" in named)
         indices |= {"text": text} if text is not None else {}
         indices |= {"text_pair": text_pair} if text_pair is not None else {}
-    if "label" not in given and not columns.labels:
+    if "label" not in named and not columns.labels:
         label = first_of(names, LABELS)
         if label is not None and label not in indices.values():
             indices["label"] = label
-    if "group" not in given and grouped:
+    if "group" not in named and grouped:
         group = first_of(head.names, GROUPS)
         indices |= {"group": group} if group is not None else {}
     return indices
@@ -173,24 +175,24 @@ def _texts(names: Sequence[str], *, paired: bool) -> tuple[int | None, int | Non
 
 
 def _by_content(
-    head: Head, header: Header, given: Mapping[str, int], file: TextFile, *, need_label: bool
+    head: TableHead, header: Header, named: Mapping[str, int], file: TextFile, *, need_label: bool
 ) -> dict[str, int]:
     """Return the columns by role without names: those given, and the others of two columns."""
-    indices, width = dict(given), len(head.names)
+    indices, width = dict(named), len(head.names)
     rows = [row for row in head.sample[header.present is True :] if len(row) == width]
-    left = [index for index in range(width) if index not in indices.values()]
+    unused = [index for index in range(width) if index not in indices.values()]
     if "text" not in indices and "label" not in indices and not need_label and width == 1:
         indices["text"] = 0
     elif width == 2 and not indices:
         label = _label_column([[row[index].strip() for row in rows] for index in range(2)])
         if label is None:
-            what = f"the columns of text and label cannot be told apart; {header.reason}"
-            raise file.fault(what, 1, _by_position(head, pairs=not need_label))
+            problem = f"the columns of text and label cannot be told apart; {header.reason}"
+            raise file.fault(problem, 1, _by_position(head, pairs=not need_label))
         indices |= {"text": 1 - label, "label": label}
-    elif width == 2 and len(left) == 1 and set(indices) < {"text", "label"}:
+    elif width == 2 and len(unused) == 1 and set(indices) < {"text", "label"}:
         missing = "label" if "text" in indices else "text"
         if missing == "text" or need_label:
-            indices[missing] = left[0]
+            indices[missing] = unused[0]
     return indices
 
 
@@ -206,7 +208,7 @@ def _label_column(columns: Sequence[Sequence[str]]) -> int | None:
     return None
 
 
-def _by_position(head: Head, *, pairs: bool = False) -> str:
+def _by_position(head: TableHead, *, pairs: bool = False) -> str:
     of_pairs = ", or of pairs --text-column 0 --text-pair-column 1" if pairs else ""
     return (
         f"name them by position, from 0, such as --text-column 1 --label-column 0{of_pairs}: "
@@ -214,14 +216,14 @@ def _by_position(head: Head, *, pairs: bool = False) -> str:
     )
 
 
-def _missing(role: str, head: Head, header: Header, file: TextFile) -> UserError:
+def _missing(role: str, head: TableHead, header: Header, file: TextFile) -> UserError:
     if header.present is False or header.counted:
-        what = f"no column is given for the {role}; "
-        what += header.reason if header.counted else f"it has no header: {header.reason}"
-        return file.fault(what, 1, _by_position(head))
+        problem = f"no column is given for the {role}; "
+        problem += header.reason if header.counted else f"it has no header: {header.reason}"
+        return file.fault(problem, 1, _by_position(head))
     if head.delimited and len(head.names) == 1 and any(sign in head.names[0] for sign in ",;|"):
-        what = f"has no tabs, so one column only, {head.names[0][:40]!r}"
-        return file.fault(what, 1, "if its columns are separated by commas, name the file .csv")
+        problem = f"has no tabs, so one column only, {head.names[0][:40]!r}"
+        return file.fault(problem, 1, "if its columns are separated by commas, name the file .csv")
     remedy = f"name it with --{role}-column; the columns are: {listed(head.names)}"
     if header.present is None:
         remedy += "; if its first line is not a header, add --header no and columns by position"

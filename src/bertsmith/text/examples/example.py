@@ -98,9 +98,9 @@ _YES = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false":
 class BadLabel(ValueError):
     """An invalid label, with a remedy; readers add file and line."""
 
-    def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(what)
-        self.what, self.remedy = what, remedy
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.problem, self.remedy = problem, remedy
 
 
 def class_of(value: object) -> str | None:
@@ -187,10 +187,10 @@ def yes_or_no(value: object, name: str) -> bool:
 
 def _json_list(written: str) -> list[object]:
     try:
-        found = parse_json(written)
+        result = parse_json(written)
     except ValueError as error:
         raise BadLabel("the labels are not a JSON list", 'write ["a", "b"] or a|b') from error
-    return list(found)
+    return list(result)
 
 
 def label_start(labels: Iterable[tuple[int, int, int]], file: TextFile) -> int:
@@ -208,6 +208,6 @@ def label_start(labels: Iterable[tuple[int, int, int]], file: TextFile) -> int:
         last = last or label == options
     if first is None or last:
         return int(last)
-    what = f"the labels may count from 0 or from 1: none is 0 or the last, such as {first[1]}"
+    problem = f"the labels may count from 0 or from 1: none is 0 or the last, such as {first[1]}"
     remedy = "state it: --label-start 0 or --label-start 1"
-    raise file.fault(what, first[0], remedy)
+    raise file.fault(problem, first[0], remedy)

@@ -199,7 +199,7 @@ _ALL = (
 TASKS = {task.name: task for task in _ALL}
 
 
-HIGHEST = 5.0
+MAX_SCORE = 5.0
 """Highest score of STS-B; the lowest is 0."""
 
 _MICROSOFTS = "msr_paraphrase"
@@ -214,8 +214,8 @@ def find_glue(folder: Path) -> dict[str, dict[str, Path]]:
     try:
         inside = {path.name.lower(): path for path in folder.iterdir() if path.is_dir()}
     except OSError as error:
-        what = f"cannot be read: {error.strerror}"
-        raise ExampleError(what, where=folder, remedy=reading_remedy(error)) from error
+        problem = f"cannot be read: {error.strerror}"
+        raise ExampleError(problem, where=folder, remedy=reading_remedy(error)) from error
     inside.setdefault(folder.name.lower(), folder)
     tasks: dict[str, dict[str, Path]] = {}
     for name, task in TASKS.items():
@@ -275,8 +275,8 @@ def read_glue(path: Path, task: GlueTask, split: str, *, bad: BadRows = FAIL) ->
 def _wrong(example: Example, task: GlueTask) -> str | None:
     if task.labels and example.label not in task.labels:
         return f"the label {example.label!r} is not one of {task.name}'s: {', '.join(task.labels)}"
-    if example.number is not None and not 0 <= example.number <= HIGHEST:
-        return f"the score {example.number:g} is not from 0 to {HIGHEST:g}"
+    if example.number is not None and not 0 <= example.number <= MAX_SCORE:
+        return f"the score {example.number:g} is not from 0 to {MAX_SCORE:g}"
     return None
 
 

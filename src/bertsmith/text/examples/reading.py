@@ -10,7 +10,7 @@ from pathlib import Path
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
 from bertsmith.text.bad_rows import FAIL, BadRows, Refuse
 from bertsmith.text.config import USUAL, Columns
-from bertsmith.text.examples.columns import Places, place
+from bertsmith.text.examples.columns import ColumnIndices, place
 from bertsmith.text.examples.example import (
     BadLabel,
     Check,
@@ -34,7 +34,7 @@ from bertsmith.text.examples.formats.class_files import (
 from bertsmith.text.examples.formats.xml_items import pair_examples
 from bertsmith.text.headers import described_columns
 from bertsmith.text.opening import TextFile, kind_of, refuse_foreign
-from bertsmith.text.tables import TABLES, Head, Pick, Table
+from bertsmith.text.tables import TABLES, ColumnSelection, Table, TableHead
 
 __all__ = ["Check", "Example", "Kind", "read_examples"]
 
@@ -107,7 +107,7 @@ def _rows(
         if watch is not None:
             watch(table)
 
-        def pick(head: Head) -> Pick:
+        def select_columns(head: TableHead) -> ColumnSelection:
             grouped = kind == "rank"
             places = place(head, columns, table.file, need_label=need_label, grouped=grouped)
             if grouped and places.text_pair is None:
@@ -115,9 +115,9 @@ def _rows(
                 raise table.file.fault("holds single texts, but ranking needs pairs", 1, remedy)
             roles = tuple(places.roles())
             builders.append(_ExampleBuilder(table.file, columns, places, kind, need_label, roles))
-            return places.pick()
+            return places.select_columns()
 
-        for line, cells in table.rows(pick):
+        for line, cells in table.rows(select_columns):
             try:
                 example = checked(table.file, builders[0].example(line, cells), check)
             except UserError as error:
@@ -160,7 +160,7 @@ class _ExampleBuilder:
 
     file: TextFile
     columns: Columns
-    places: Places
+    places: ColumnIndices
     kind: Kind
     need_label: bool
     roles: tuple[str, ...]
@@ -177,7 +177,7 @@ class _ExampleBuilder:
             name = class_of(cell["id"]) if "id" in cell else None
             group = class_of(cell.get("group")) or text if self.kind == "rank" else None
         except BadLabel as error:
-            raise self.file.fault(error.what, line, error.remedy) from error
+            raise self.file.fault(error.problem, line, error.remedy) from error
         if self.need_label and (label, number, labels) == (None, None, None):
             raise self.file.fault("no label", line, "give every row a label")
         if self.places.id is not None:
@@ -243,16 +243,16 @@ def describe_examples(path: Path, columns: Columns, kind: Kind, *, need_label: b
     table = Table(
         path, ExampleError, kind=extension, encoding=columns.encoding, refuse=lambda *bad: None
     )
-    heads: list[Head] = []
-    places: list[Places] = []
+    heads: list[TableHead] = []
+    places: list[ColumnIndices] = []
 
-    def pick(head: Head) -> Pick:
+    def select_columns(head: TableHead) -> ColumnSelection:
         grouped = kind == "rank"
         heads.append(head)
         places.append(place(head, columns, table.file, need_label=need_label, grouped=grouped))
-        return places[0].pick()
+        return places[0].select_columns()
 
-    next(table.rows(pick), None)
+    next(table.rows(select_columns), None)
     if not places:
         raise ExampleError("holds no examples", where=path, remedy="give a file with rows in it")
     roles = {_ROLES.get(role, role): index for role, index in places[0].roles().items()}

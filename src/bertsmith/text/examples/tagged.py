@@ -17,7 +17,7 @@ from bertsmith.text.corpus.documents import UNSPACED, tidy
 from bertsmith.text.examples.columns import first_of
 from bertsmith.text.headers import NAMED, column_of, listed
 from bertsmith.text.opening import TextFile
-from bertsmith.text.tables import Head, Pick, Table
+from bertsmith.text.tables import ColumnSelection, Table, TableHead
 
 Scheme = Literal["bio1", "bio2", "bioes", "plain"]
 
@@ -29,9 +29,9 @@ _INSIDE = frozenset("BIES")
 class BadTag(ValueError):
     """An invalid tag, the `index`-th of its sentence."""
 
-    def __init__(self, index: int, what: str) -> None:
-        super().__init__(what)
-        self.index, self.what = index, what
+    def __init__(self, index: int, problem: str) -> None:
+        super().__init__(problem)
+        self.index, self.problem = index, problem
 
 
 def recognise_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
@@ -125,8 +125,8 @@ def to_bio2(tags: Sequence[str], scheme: Scheme) -> tuple[str, ...]:
 def _check_bioes(index: int, tag: str, before: tuple[str, str], *, follows: bool) -> None:
     if parted(tag)[0] in "IE":
         if not follows:
-            what = f"{tag!r} does not follow a tag of its type, so nothing starts it"
-            raise BadTag(index, what)
+            problem = f"{tag!r} does not follow a tag of its type, so nothing starts it"
+            raise BadTag(index, problem)
     elif before[0] in "BI":
         raise BadTag(index, f"{tag!r} follows an entity that has not ended; E ends it")
 
@@ -202,8 +202,8 @@ class _Classes(dict[int, str]):
     """The class of each character as a letter, computed at its first use."""
 
     def __missing__(self, code: int) -> str:
-        self[code] = found = _class_of(chr(code))
-        return found
+        self[code] = result = _class_of(chr(code))
+        return result
 
 
 _CLASSES = _Classes()
@@ -278,9 +278,9 @@ def json_sentences(
     table = Table(path, ExampleError, encoding=columns.encoding, refuse=refuse)
     known: list[str] = []
 
-    def pick(head: Head) -> Pick:
-        given = _given(head, columns, table.file)
-        main = given.get("text", first_of(head.names, (*TOKENS, *TEXTS)))
+    def select_columns(head: TableHead) -> ColumnSelection:
+        named = _named_columns(head, columns, table.file)
+        main = named.get("text", first_of(head.names, (*TOKENS, *TEXTS)))
         if main is None:
             remedy = (
                 "give a text and its entities, or name its key with --text-column; the keys are: "
@@ -289,16 +289,16 @@ def json_sentences(
             raise table.file.fault("no key that looks like a text", 1, remedy)
         known.append(head.names[main].strip().casefold())
         usual = TAGS if known[0] in TOKENS else (*ENTITIES, *TAGS)
-        marks = given.get("label", first_of(head.names, usual))
+        marks = named.get("label", first_of(head.names, usual))
         if marks is None and need_tags:
             remedy = (
                 "give entities as [start, end, label], or name their key with --label-column; the "
                 f"keys are: {listed(head.names)}"
             )
             raise table.file.fault("no key that looks like entities or tags", 1, remedy)
-        return Pick(columns=(main,) if marks is None else (main, marks))
+        return ColumnSelection(columns=(main,) if marks is None else (main, marks))
 
-    for line, (main, *marks) in table.rows(pick):
+    for line, (main, *marks) in table.rows(select_columns):
         yield from refused
         refused.clear()
         # the content of a key given by the user is detected in each row
@@ -311,26 +311,26 @@ def json_sentences(
     yield from refused
 
 
-def _given(head: Head, columns: Columns, file: TextFile) -> dict[str, int]:
+def _named_columns(head: TableHead, columns: Columns, file: TextFile) -> dict[str, int]:
     """Return the positions of the given keys."""
     columns.check_named(file.path)
-    given = {
+    named = {
         role: column_of(name, head.names, NAMED, file)
         for role in ("text", "label")
         if (name := getattr(columns, role)) is not None
     }
-    if len(set(given.values())) < len(given):
-        what = f"the key {columns.text!r} is named for the text and for the label"
-        raise file.fault(what, 1, "name a different key for each")
-    return given
+    if len(set(named.values())) < len(named):
+        problem = f"the key {columns.text!r} is named for the text and for the label"
+        raise file.fault(problem, 1, "name a different key for each")
+    return named
 
 
 def _tokens(file: TextFile, line: int, main: object, marks: object, row: str) -> Words:
     words = _strings(file, line, "tokens", main)
     tags = None if marks is None else _strings(file, line, "tags", marks)
     if tags is not None and len(tags) != len(words):
-        what = f"{counted(len(words), 'token')} but {counted(len(tags), 'tag')}"
-        raise file.fault(what, line, "give every token one tag")
+        problem = f"{counted(len(words), 'token')} but {counted(len(tags), 'tag')}"
+        raise file.fault(problem, line, "give every token one tag")
     return Words(words=words, tags=tags, lines=[line] * len(words), document=line, row=row)
 
 
@@ -349,10 +349,10 @@ def _strings(file: TextFile, line: int, role: str, value: object) -> list[str]:
 def _marked_text(file: TextFile, line: int, main: object, marks: object, row: str) -> Tagged:
     del row
     if not isinstance(main, str) or not main.strip():
-        what, remedy = "the text is empty or not a string", "remove the line or fill it in"
+        problem, remedy = "the text is empty or not a string", "remove the line or fill it in"
         if main is None or isinstance(main, str):
-            raise BlankText(what, where=file.path, line=line, remedy=remedy)
-        raise file.fault(what, line, remedy)
+            raise BlankText(problem, where=file.path, line=line, remedy=remedy)
+        raise file.fault(problem, line, remedy)
     if "\0" in main:
         raise file.fault("a zero byte in the text", line, "remove it")
     # replace each lone surrogate by one character, so that positions stay the same
@@ -376,8 +376,8 @@ def _entities(file: TextFile, line: int, text: str, marks: object) -> tuple[Enti
     entities = sorted(_entity(file, line, text, mark) for mark in marks)
     for first, second in pairwise(entities):
         if second.start < first.end:
-            what = f"entities overlap: {list(first)} and {list(second)}"
-            raise file.fault(what, line, "keep one of them: a word has one tag")
+            problem = f"entities overlap: {list(first)} and {list(second)}"
+            raise file.fault(problem, line, "keep one of them: a word has one tag")
     return tuple(entities)
 
 
@@ -390,11 +390,11 @@ def _entity(file: TextFile, line: int, text: str, mark: object) -> Entity:
     if type(start) is not int or type(end) is not int or not isinstance(label, str):
         raise file.fault("an entity is not [integer, integer, string]", line, _SPAN)
     if not 0 <= start < end <= len(text):
-        what = f"no characters {start} to {end} in a text of {len(text)}"
-        raise file.fault(what, line, _SPAN)
+        problem = f"no characters {start} to {end} in a text of {len(text)}"
+        raise file.fault(problem, line, _SPAN)
     if text[start].isspace() or text[end - 1].isspace():
-        what = f"the entity at {start} to {end} begins or ends with white space"
-        raise file.fault(what, line, "exclude the white space")
+        problem = f"the entity at {start} to {end} begins or ends with white space"
+        raise file.fault(problem, line, "exclude the white space")
     if not tidy(label):
         raise file.fault(f"the label of the entity at {start} is empty", line, _SPAN)
     return Entity(start, end, tidy(label))

@@ -29,7 +29,7 @@ Integers = NDArray[np.int64]
 
 _KEY_BYTES = 16
 _BATCH = 1 << 15  # chunks looked up at a time, so that their data stays in the CPU cache
-_LONGEST_CACHED = 64
+_MAX_CACHED_LENGTH = 64
 _FIRST_SLOTS = 1 << 10
 _LOW, _HIGH = (
     np.array([(1 << 8 * max(0, min(8, size - place))) - 1 for size in range(17)], np.uint64)
@@ -158,7 +158,7 @@ class ChunkTable:
         missing = list(dict.fromkeys(chunk for chunk in chunks if chunk not in self._longer))
         new = dict(zip(missing, self._encode_new(missing), strict=True)) if missing else {}
         for chunk, row in new.items():
-            if len(chunk) <= _LONGEST_CACHED:
+            if len(chunk) <= _MAX_CACHED_LENGTH:
                 self._longer[chunk] = row
                 self._entries += 1
         return [new[chunk] if chunk in new else self._longer[chunk] for chunk in chunks]

@@ -51,7 +51,7 @@ class Chunks:
 
     `starts`, `ends` (chunks,) are in bytes; `after` (chunks,) is what follows each chunk: the byte
     that ends a document or paragraph, a blank, or nothing (`CUT`). `paragraph_ends` (paragraphs,)
-    are chunk indices. `settled` are the paragraphs with CJK stops, whose sentences, except for each
+    are chunk indices. `decided` are the paragraphs with CJK stops, whose sentences, except for each
     first one, begin at the bytes `sentences`.
     """
 
@@ -59,7 +59,7 @@ class Chunks:
     ends: Integers
     after: NDArray[np.uint8]
     paragraph_ends: Integers
-    settled: Integers
+    decided: Integers
     sentences: Integers
 
 
@@ -70,15 +70,15 @@ def cut_at_seams(data: bytes, *, ideographs: bool) -> Chunks:
     """
     text = np.frombuffer(data, np.uint8)
     parts = (text == BLANK) | (text == PARAGRAPH) | (text == DOCUMENT)
-    settled = sentences = np.zeros(0, np.int64)
+    decided = sentences = np.zeros(0, np.int64)
     is_end = parts
     if len(text) and text.max() >= _FIRST_LEAD:
         places, sizes, kinds = _cjk(text)
-        settled, sentences = _settled(data, text, places[kinds == _STOP])
+        decided, sentences = _split_at_stops(data, text, places[kinds == _STOP])
         cuts = [sentences]
         if ideographs:
-            found = kinds == _IDEOGRAPH
-            cuts += [places[found], places[found] + sizes[found]]
+            result = kinds == _IDEOGRAPH
+            cuts += [places[result], places[result] + sizes[result]]
         is_end = parts | _cut_between(parts, np.concatenate(cuts))
     ends = np.append(np.flatnonzero(is_end), len(text))
     inner = ends[:-1]
@@ -89,7 +89,7 @@ def cut_at_seams(data: bytes, *, ideographs: bool) -> Chunks:
         ends=ends,
         after=after,
         paragraph_ends=np.flatnonzero((after == PARAGRAPH) | (after == DOCUMENT)),
-        settled=settled,
+        decided=decided,
         sentences=sentences,
     )
 
@@ -105,16 +105,18 @@ def sentences_in(data: bytes, start: int, end: int) -> list[int]:
     return places
 
 
-def _settled(data: bytes, text: NDArray[np.uint8], stops: Integers) -> tuple[Integers, Integers]:
+def _split_at_stops(
+    data: bytes, text: NDArray[np.uint8], stops: Integers
+) -> tuple[Integers, Integers]:
     """Return the paragraphs with CJK stops, and the starts of sentences in them."""
     if not len(stops):
         return stops, stops
     bounds = np.flatnonzero((text == PARAGRAPH) | (text == DOCUMENT))
-    settled = np.unique(np.searchsorted(bounds, stops))
-    starts = np.concatenate([[0], bounds + 1])[settled].tolist()
-    ends = np.append(bounds, len(text))[settled].tolist()
+    decided = np.unique(np.searchsorted(bounds, stops))
+    starts = np.concatenate([[0], bounds + 1])[decided].tolist()
+    ends = np.append(bounds, len(text))[decided].tolist()
     first = [start for a, b in zip(starts, ends, strict=True) for start in sentences_in(data, a, b)]
-    return settled, np.array(first, np.int64)
+    return decided, np.array(first, np.int64)
 
 
 def _cut_between(parts: NDArray[np.bool_], places: Integers) -> NDArray[np.bool_]:
@@ -155,7 +157,7 @@ def sentence_ends(data: bytes, chunks: Chunks, traits: NDArray[np.uint8]) -> NDA
     last[chunks.paragraph_ends] = True
     last[np.searchsorted(chunks.starts, chunks.sentences) - 1] = True
     places = np.flatnonzero(((traits & STOP) != Stop.NONE) & (chunks.after == BLANK))
-    places = places[~np.isin(_paragraphs(chunks, places), chunks.settled)]
+    places = places[~np.isin(_paragraphs(chunks, places), chunks.decided)]
     followers = (traits & FOLLOWER) >> FOLLOWER_SHIFT
     stops = traits[places] & STOP
     closed = (followers[places + 1] == Follower.CLOSER) & (chunks.after[places + 1] == BLANK)

@@ -38,7 +38,7 @@ from bertsmith.tokens.folder.files import (
     standard_files,
     tokenizer_json,
 )
-from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MOST_PIECES, check_vocabulary
+from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MAX_PIECES, check_vocabulary
 
 MODEL: dict[str, Any] = {
     "dropout": None,
@@ -84,7 +84,7 @@ def merges_in(table: object, where: Path) -> Merges:
 
     Raises `ModelFolderError`.
     """
-    if not isinstance(table, list) or len(table) > MOST_PIECES:
+    if not isinstance(table, list) or len(table) > MAX_PIECES:
         raise refused("its merges are not a list of pairs", where, "save the tokenizer again")
     pairs: list[tuple[str, str]] = []
     for entry in table:
@@ -131,7 +131,10 @@ def model_of(
     settings: Mapping[str, Any], vocabulary: Mapping[str, int], merges: Merges
 ) -> dict[str, Any]:
     """Return the model of a tokenizer.json; of settings with several values, the first."""
-    usual = {key: each[0] if isinstance(each, tuple) else each for key, each in settings.items()}
+    usual = {
+        key: setting[0] if isinstance(setting, tuple) else setting
+        for key, setting in settings.items()
+    }
     return {"type": "BPE", **usual, "vocab": vocabulary, "merges": [list(pair) for pair in merges]}
 
 
@@ -216,9 +219,9 @@ def _read_merges(path: Path) -> tuple[tuple[str, str], ...]:
 def check_merges(merges: Sequence[tuple[str, str]], vocabulary: Sequence[str], where: Path) -> None:
     """Raise `ModelFolderError` unless merges are distinct and their parts and results pieces."""
     known = set(vocabulary)
-    if len(merges) > MOST_PIECES or len(set(merges)) < len(merges):
+    if len(merges) > MAX_PIECES or len(set(merges)) < len(merges):
         raise ModelFolderError(
-            f"a pair is merged twice, or more than {MOST_PIECES:,} are",
+            f"a pair is merged twice, or more than {MAX_PIECES:,} are",
             where=where,
             remedy=_DAMAGED,
         )

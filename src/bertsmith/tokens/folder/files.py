@@ -13,17 +13,17 @@ from typing import Any, Literal
 from bertsmith.core import files
 from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.files import committed, partial_file, writing
-from bertsmith.tokens.vocabulary import MOST_PIECES
+from bertsmith.tokens.vocabulary import MAX_PIECES
 
 # large enough for a million pieces, small enough that malformed JSON stays below a gigabyte
-LARGEST_FILE = 24 * 2**20
+MAX_FILE_BYTES = 24 * 2**20
 
 ErrorKind = type[VocabularyError | ModelFolderError]
 
 
 def read_bytes(path: Path, error_kind: ErrorKind = ModelFolderError) -> bytes:
     """Return the bytes of a file. Raises `error_kind` if it is too long or unreadable."""
-    return files.read_bytes(path, error_kind, largest=LARGEST_FILE)
+    return files.read_bytes(path, error_kind, largest=MAX_FILE_BYTES)
 
 
 def read_text(path: Path, error_kind: ErrorKind = ModelFolderError) -> str:
@@ -46,9 +46,9 @@ def read_lines(path: Path, error_kind: ErrorKind = ModelFolderError) -> list[str
     Raises `error_kind` also for more lines than a vocabulary can have, before splitting them.
     """
     text = read_text(path, error_kind).replace("\r\n", "\n")
-    if text.count("\n") > MOST_PIECES + 1:
+    if text.count("\n") > MAX_PIECES + 1:
         raise error_kind(
-            f"holds more than {MOST_PIECES:,} pieces",
+            f"holds more than {MAX_PIECES:,} pieces",
             where=path,
             remedy="name a vocabulary, which has one piece a line",
         )
@@ -59,7 +59,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file. Raises `ModelFolderError`."""
     remedy = "the file is damaged: save or download the folder again"
     data: dict[str, Any] = files.read_json(
-        path, ModelFolderError, largest=LARGEST_FILE, remedy=remedy
+        path, ModelFolderError, largest=MAX_FILE_BYTES, remedy=remedy
     )
     return data
 
@@ -209,9 +209,9 @@ class Settings:
             )
         return compiled.is_file() and (self.followed == "fast" or not path.is_file())
 
-    def refuse(self, what: str, remedy: str) -> ModelFolderError:
+    def refuse(self, problem: str, remedy: str) -> ModelFolderError:
         """Return an error about these settings."""
-        return ModelFolderError(what, where=self.where, remedy=remedy)
+        return ModelFolderError(problem, where=self.where, remedy=remedy)
 
 
 def check_added(
@@ -303,8 +303,8 @@ def _major_version(folder: Path) -> int | None:
     """Return the major version of the `transformers` that wrote a folder's config.json."""
     path = folder / _MODEL_FILE
     version = read_json(path).get("transformers_version") if path.is_file() else None
-    found = _VERSION.match(version) if isinstance(version, str) else None
-    return int(found[1]) if found else None
+    match = _VERSION.match(version) if isinstance(version, str) else None
+    return int(match[1]) if match else None
 
 
 def part(data: Mapping[str, Any], key: str, kind: str, where: Path) -> dict[str, Any]:
@@ -336,7 +336,7 @@ def _same(value: object, expected: object) -> bool:
 
 def dense(table: object, where: Path) -> tuple[str, ...]:
     """Return the pieces by id, which must be exactly 0 to n-1. Raises `ModelFolderError`."""
-    if not isinstance(table, dict) or len(table) > MOST_PIECES:
+    if not isinstance(table, dict) or len(table) > MAX_PIECES:
         raise refused("its vocabulary is not a table of pieces", where, "save the tokenizer again")
     numbers = list(table.values())
     if numbers == list(range(len(table))) and set(map(type, numbers)) <= {int}:
@@ -418,41 +418,41 @@ def surrounded(cls: str, sep: str, ids: Mapping[str, int], *, segments: bool) ->
 
 
 def check_template(
-    found: object, ends: tuple[str, str], ids: Mapping[str, int], where: Path, *, separators: int
+    result: object, ends: tuple[str, str], ids: Mapping[str, int], where: Path, *, separators: int
 ) -> None:
     """Raise `ModelFolderError` unless special tokens are added around texts as the kind requires.
 
     `ends` are the tokens before and after a text, `separators` the number between two texts.
     """
-    if not isinstance(found, dict) or not (
-        _is_processor(found, ends, ids, separators) or _is_template(found, ends, ids, separators)
+    if not isinstance(result, dict) or not (
+        _is_processor(result, ends, ids, separators) or _is_template(result, ends, ids, separators)
     ):
         around = " ".join([ends[0], "a", *[ends[1]] * separators, "b", ends[1]])
         raise refused("its post_processor is not that of its kind", where, f"it must put {around}")
 
 
 def _is_processor(
-    found: Mapping[str, Any], ends: tuple[str, str], ids: Mapping[str, int], separators: int
+    result: Mapping[str, Any], ends: tuple[str, str], ids: Mapping[str, int], separators: int
 ) -> bool:
     kind = "BertProcessing" if separators == 1 else "RobertaProcessing"
     tokens = {key: [piece, ids[piece]] for key, piece in zip(("cls", "sep"), ends, strict=True)}
-    return found.get("type") == kind and all(found.get(key) == tokens[key] for key in tokens)
+    return result.get("type") == kind and all(result.get(key) == tokens[key] for key in tokens)
 
 
 def _is_template(
-    found: Mapping[str, Any], ends: tuple[str, str], ids: Mapping[str, int], separators: int
+    result: Mapping[str, Any], ends: tuple[str, str], ids: Mapping[str, int], separators: int
 ) -> bool:
     segments = separators == 1
     usual = surrounded(*ends, ids, segments=segments)
     if separators == 2:
         usual["pair"].insert(3, usual["single"][2])
-    table = found.get("special_tokens")
+    table = result.get("special_tokens")
     return (
-        found.get("type") == "TemplateProcessing"
+        result.get("type") == "TemplateProcessing"
         and isinstance(table, dict)
         and all(table.get(piece) == usual["special_tokens"][piece] for piece in ends)
         and all(
-            _shape(found.get(key), segments) == _shape(usual[key], segments)
+            _shape(result.get(key), segments) == _shape(usual[key], segments)
             for key in ("single", "pair")
         )
     )
@@ -470,6 +470,6 @@ def _shape(steps: object, segments: bool) -> object:
     ]
 
 
-def refused(what: str, where: Path, remedy: str) -> ModelFolderError:
+def refused(problem: str, where: Path, remedy: str) -> ModelFolderError:
     """Return the error for a file that cannot be reproduced."""
-    return ModelFolderError(what, where=where, remedy=remedy)
+    return ModelFolderError(problem, where=where, remedy=remedy)

@@ -33,7 +33,7 @@ from bertsmith.tokens.folder.files import (
 from bertsmith.tokens.modern import AddedPiece, ModernRules
 from bertsmith.tokens.vocabulary import SPECIALS, check_vocabulary
 
-_MOST_ADDED = 10_000
+_MAX_ADDED = 10_000
 _MASK = SPECIALS[4]
 _NEVER = ("single_word", "rstrip")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
@@ -47,7 +47,7 @@ def read_added(
     The ids of those that are not learned pieces must follow the learned ones in the order of the
     file: the compiled tokenizers assign them so regardless of the file. Raises `ModelFolderError`.
     """
-    if not isinstance(table, list) or len(table) > _MOST_ADDED:
+    if not isinstance(table, list) or len(table) > _MAX_ADDED:
         raise refused("its added_tokens are not a short list", where, "save the tokenizer again")
     ids = {piece: number for number, piece in enumerate(learned)}
     seen: set[str] = set()
@@ -159,10 +159,10 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], ModernRules]:
     )
 
 
-def _check_template(found: object, vocabulary: Sequence[str], where: Path) -> None:
+def _check_template(result: object, vocabulary: Sequence[str], where: Path) -> None:
     """Raise `ModelFolderError` unless pairs become `[CLS] a [SEP] b [SEP]`, with any segments."""
     ids = {piece: number for number, piece in enumerate(vocabulary)}
-    if found not in [surrounded(_CLS, _SEP, ids, segments=flag) for flag in (True, False)]:
+    if result not in [surrounded(_CLS, _SEP, ids, segments=flag) for flag in (True, False)]:
         raise refused(
             "its post_processor is not ModernBERT's", where, "it must put [CLS] a [SEP] b [SEP]"
         )

@@ -16,7 +16,7 @@ from typing import Any
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.protocol_buffers import (
-    Damaged,
+    DamagedMessage,
     Value,
     as_bytes,
     as_float,
@@ -48,7 +48,7 @@ from bertsmith.tokens.folder.files import (
     tokenizer_json,
 )
 from bertsmith.tokens.normalisation import SPACE, CharsMap, UnigramRules
-from bertsmith.tokens.vocabulary import MOST_PIECES, UNIGRAM_SPECIALS, check_vocabulary
+from bertsmith.tokens.vocabulary import MAX_PIECES, UNIGRAM_SPECIALS, check_vocabulary
 
 _PIECES, _TRAINER, _NORMALISER = 1, 2, 3
 _TEXT, _SCORE, _TYPE = 1, 2, 3
@@ -86,8 +86,8 @@ def read_spiece(path: Path) -> tuple[tuple[str, ...], UnigramRules]:
                 trainer |= dict(fields(as_bytes(value)))
             elif number == _NORMALISER:
                 normaliser |= dict(fields(as_bytes(value)))
-            if len(pieces) > MOST_PIECES:
-                raise Damaged(f"more than {MOST_PIECES:,} pieces")
+            if len(pieces) > MAX_PIECES:
+                raise DamagedMessage(f"more than {MAX_PIECES:,} pieces")
         _check(trainer, normaliser, path)
         charsmap = as_bytes(normaliser.get(_CHARSMAP, b""))
         CharsMap(charsmap)
@@ -116,7 +116,7 @@ def _piece(data: bytes) -> Piece:
     score = as_float(values.get(_SCORE, bytes(4)))
     text = as_text(values.get(_TEXT, b""))
     if not text or not math.isfinite(score):
-        raise Damaged("a piece is empty or its score is not a number")
+        raise DamagedMessage("a piece is empty or its score is not a number")
     return Piece(text=text, score=score, type=as_number(values.get(_TYPE, _NORMAL)))
 
 
@@ -133,9 +133,9 @@ def _check(trainer: Mapping[int, Value], normaliser: Mapping[int, Value], path: 
             raise _refused(f"has {name} off", path)
 
 
-def _refused(what: str, path: Path) -> ModelFolderError:
+def _refused(problem: str, path: Path) -> ModelFolderError:
     return ModelFolderError(
-        what, where=path, remedy="only unigram models like ALBERT's are supported"
+        problem, where=path, remedy="only unigram models like ALBERT's are supported"
     )
 
 
@@ -235,7 +235,7 @@ def _place(vocabulary: Sequence[str], piece: str) -> int:
 
 def _scored(table: object, where: Path) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """Return the pieces and their scores, in 32 bits."""
-    if not isinstance(table, list) or len(table) > MOST_PIECES:
+    if not isinstance(table, list) or len(table) > MAX_PIECES:
         raise refused("its vocabulary is not a list of pieces", where, "save the tokenizer again")
     try:
         pairs = [(str.__str__(piece), float(score)) for piece, score in table]
@@ -414,16 +414,16 @@ def _check_agreement(settings: Settings, compiled: UnigramRules) -> None:
     """
     if settings.generic:
         return
-    for key, default, found in (
+    for key, default, result in (
         (_LOWERCASE, True, compiled.lowercase),
         (_ACCENTS, False, compiled.keep_accents),
         ("add_prefix_space", True, compiled.prefix_space),
     ):
         stated = settings.switch(key)
-        if (default if stated is None else stated) != found:
+        if (default if stated is None else stated) != result:
             raise settings.refuse(
                 f"{key} is {'not set' if stated is None else stated}",
-                f"{COMPILED_FILE} has {found}: both must be the same",
+                f"{COMPILED_FILE} has {result}: both must be the same",
             )
 
 

@@ -38,12 +38,12 @@ from bertsmith.tokens.folder.files import (
     tokenizer_json,
 )
 from bertsmith.tokens.vocabulary import SPECIALS, check_vocabulary, is_placeholder
-from bertsmith.tokens.wordpiece import CONTINUES, LONGEST_WORD
+from bertsmith.tokens.wordpiece import CONTINUES, MAX_WORD_LENGTH
 
 _MODEL = {
     "unk_token": "[UNK]",
     "continuing_subword_prefix": CONTINUES,
-    "max_input_chars_per_word": LONGEST_WORD,
+    "max_input_chars_per_word": MAX_WORD_LENGTH,
 }
 
 

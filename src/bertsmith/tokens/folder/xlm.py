@@ -43,18 +43,18 @@ def arranged(pieces: Sequence[str], scores: Sequence[float]) -> tuple[tuple[str,
 
 def read_file(path: Path) -> tuple[tuple[str, ...], PlainRules]:
     """Return the vocabulary of a SentencePiece model, with the ids and rules of the slow class."""
-    pieces, found = read_spiece(path)
+    pieces, result = read_spiece(path)
     begin = len(_OF_MODEL)
     if pieces[:begin] != _OF_MODEL:
         raise refused("does not begin with <unk>, <s>, </s>", path, "XLM-RoBERTa's does")
-    vocabulary, rules = arranged(pieces[begin:], found.scores[begin:])
+    vocabulary, rules = arranged(pieces[begin:], result.scores[begin:])
     check_vocabulary(vocabulary, path, specials=rules.specials, lines=False)
     return vocabulary, replace(
         rules,
-        control=frozenset(number + 1 for number in found.control if number >= begin),
-        wanted=frozenset(number + 1 for number in found.wanted),
-        charsmap=found.charsmap,
-        prefix_space=found.prefix_space,
+        control=frozenset(number + 1 for number in result.control if number >= begin),
+        wanted=frozenset(number + 1 for number in result.wanted),
+        charsmap=result.charsmap,
+        prefix_space=result.prefix_space,
     )
 
 

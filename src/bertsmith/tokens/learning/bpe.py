@@ -26,7 +26,7 @@ from bertsmith.tokens.learning.counting import (
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import BYTE_SPECIALS
 
-_LONGEST_WORD = 100
+_MAX_WORD_LENGTH = 100
 # RoBERTa's order, except for the mask, which RoBERTa has last
 _ORDER = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
@@ -69,5 +69,5 @@ def learn_byte_bpe(
 
 
 def _parts(word: str) -> Iterator[str]:
-    for start in range(0, len(word), _LONGEST_WORD):
-        yield word[start : start + _LONGEST_WORD]
+    for start in range(0, len(word), _MAX_WORD_LENGTH):
+        yield word[start : start + _MAX_WORD_LENGTH]

@@ -25,8 +25,8 @@ from bertsmith.core.errors import VocabularyError
 from bertsmith.text.corpus.documents import TextSize, size_of, tidy
 from bertsmith.tokens.basic import CJK_RANGES, BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.vocabulary import MOST_PIECES
-from bertsmith.tokens.wordpiece import LONGEST_WORD
+from bertsmith.tokens.vocabulary import MAX_PIECES
+from bertsmith.tokens.wordpiece import MAX_WORD_LENGTH
 
 COVERAGE: Final = 0.9995
 """Default share of a text's characters to keep."""
@@ -63,10 +63,10 @@ def check_size(size: int, held: int, *, advised: int = 100) -> None:
 
     `advised` is the least size that the remedy names.
     """
-    if not held < size <= MOST_PIECES:
+    if not held < size <= MAX_PIECES:
         raise VocabularyError(
             f"a vocabulary of {size} pieces",
-            remedy=f"choose a size of {advised} to {MOST_PIECES}",
+            remedy=f"choose a size of {advised} to {MAX_PIECES}",
         )
 
 
@@ -231,7 +231,7 @@ class LearningObserver:
 SILENT = LearningObserver()
 
 
-_MOST_CHUNKS = 2_000_000
+_MAX_CHUNKS = 2_000_000
 _PART = 10_000
 
 
@@ -250,7 +250,7 @@ class BoundedCounter:
         """Count some chunks of text."""
         self.counts.update(chunks)
         lowest = 1
-        while len(self.counts) > _MOST_CHUNKS:
+        while len(self.counts) > _MAX_CHUNKS:
             for rare in range(lowest // 2 + 1, lowest + 1):
                 every = "".join(chunk for chunk, n in self.counts.items() if n == rare)
                 for character, number in Counter(every).items():
@@ -302,7 +302,7 @@ class WordCounter:
         observer.phase("splitting words", len(self.stretches))
         for stretch, number in observer.each(self.stretches.items()):
             for word in rules.words(stretch):
-                if len(word) <= LONGEST_WORD:
+                if len(word) <= MAX_WORD_LENGTH:
                     words[word] += number
         return words
 

@@ -14,7 +14,7 @@ from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning.counting import SILENT, LearningObserver
 from bertsmith.tokens.learning.mining import MinedPiece, PieceMiner, PieceTable, rarest_worth_adding
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.vocabulary import MOST_PIECES
+from bertsmith.tokens.vocabulary import MAX_PIECES
 from bertsmith.tokens.wordpiece import CONTINUES
 
 RAREST = 5
@@ -49,10 +49,10 @@ def extend_vocabulary(
     vocabulary would be too large.
     """
     assert isinstance(tokenizer.rules, BasicRules)
-    if not 1 <= count <= MOST_PIECES - tokenizer.size:
+    if not 1 <= count <= MAX_PIECES - tokenizer.size:
         raise VocabularyError(
             f"{count} pieces cannot be added to {tokenizer.size}",
-            remedy=f"add 1 to {MOST_PIECES - tokenizer.size}",
+            remedy=f"add 1 to {MAX_PIECES - tokenizer.size}",
         )
     rarest = rarest_worth_adding(words, tokenizer.vocabulary, count=count, rarest=RAREST)
     miner = PieceMiner(words, tokenizer.vocabulary, rarest=rarest, observer=observer)
@@ -80,9 +80,9 @@ def _replaced(tokenizer: Tokenizer, added: list[str]) -> tuple[tuple[int, ...], 
     ids = {piece: number for number, piece in enumerate(tokenizer.vocabulary)}
     replaced: list[tuple[int, ...]] = []
     for piece in added:
-        goes_on = piece.startswith(CONTINUES)
+        continues_word = piece.startswith(CONTINUES)
         # any preceding character makes it a continuation
-        word = f"x{piece.removeprefix(CONTINUES)}" if goes_on else piece
-        old = table.cut(word, 1 if goes_on else 0)
+        word = f"x{piece.removeprefix(CONTINUES)}" if continues_word else piece
+        old = table.cut(word, 1 if continues_word else 0)
         replaced.append(tuple(ids[part] for part in old or ()) or (tokenizer.unknown_id,))
     return tuple(replaced)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bertsmith.core.streams import bits
 from bertsmith.tokens.learning.counting import SILENT, LearningObserver
-from bertsmith.tokens.wordpiece import CONTINUES, LONGEST_WORD
+from bertsmith.tokens.wordpiece import CONTINUES, MAX_WORD_LENGTH
 
 
 class PieceTable:
@@ -39,8 +39,8 @@ class PieceTable:
 
     def remove(self, piece: str) -> None:
         """Remove an existing piece."""
-        goes_on = piece.startswith(CONTINUES)
-        (self._later if goes_on else self._first).remove(piece.removeprefix(CONTINUES))
+        continues_word = piece.startswith(CONTINUES)
+        (self._later if continues_word else self._first).remove(piece.removeprefix(CONTINUES))
 
     def end(self, word: str, start: int) -> int:
         """Return the end of the longest piece at `start`, or `start` if there is none."""
@@ -135,7 +135,7 @@ def frequent_lengths(
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     codes = np.frombuffer("".join(words).encode("utf-32-le", "surrogatepass"), np.uint32)
     place = np.arange(len(codes))
-    left = np.repeat(offsets[1:], sizes) - place
+    remaining = np.repeat(offsets[1:], sizes) - place
     weights = np.repeat(np.asarray(counts, np.int64), sizes)
     hashes = np.zeros(len(codes), np.uint64)
     hashes[offsets[:-1]] = 1 << 32  # beyond any code point
@@ -146,7 +146,7 @@ def frequent_lengths(
         length += 1
         frequent = _totals(hashes, weights[place]) >= rarest
         lengths[place[frequent]] = length
-        going_on = frequent & (left[place] > length)
+        going_on = frequent & (remaining[place] > length)
         place, hashes = place[going_on], hashes[going_on]
     return lengths.tobytes(), offsets[:-1].tolist()
 
@@ -187,14 +187,14 @@ class PieceMiner:
         self._words = [
             word
             for word in words
-            if len(word) <= LONGEST_WORD and self._table.end(word, 0) < len(word)
+            if len(word) <= MAX_WORD_LENGTH and self._table.end(word, 0) < len(word)
         ]
         self._counts = [words[word] for word in self._words]
         self._lengths, self._offsets = frequent_lengths(self._words, self._counts, rarest)
         self._saved: dict[str, int] = {}
         # all words, each after a line break, to search for pieces
         self._flat = "".join(f"\n{word}" for word in self._words)
-        self._begins = [each + number for number, each in enumerate(self._offsets, start=1)]
+        self._begins = [offset + number for number, offset in enumerate(self._offsets, start=1)]
         observer.phase("finding pieces", len(self._words), "words")
         for number in observer.each(range(len(self._words))):
             self._record(number, self._savings(number), {})
@@ -232,19 +232,19 @@ class PieceMiner:
 
         Even if it does not change a word, it may change what another piece would save.
         """
-        bare, goes_on = piece.removeprefix(CONTINUES), piece.startswith(CONTINUES)
-        sought, last = bare if goes_on else f"\n{bare}", -1
-        place = self._flat.find(sought)
-        while place >= 0:
-            at = place if goes_on else place + 1
+        bare, continues_word = piece.removeprefix(CONTINUES), piece.startswith(CONTINUES)
+        piece_text, last = bare if continues_word else f"\n{bare}", -1
+        position = self._flat.find(piece_text)
+        while position >= 0:
+            at = position if continues_word else position + 1
             number = bisect_right(self._begins, at) - 1
             start = at - self._begins[number]
             stop = start + len(bare)
-            fits = number > last and (start > 0) == goes_on
+            fits = number > last and (start > 0) == continues_word
             if fits and self._table.end(self._words[number], start) < stop:
                 last = number
                 yield number
-            place = self._flat.find(sought, place + 1)
+            position = self._flat.find(piece_text, position + 1)
 
     def _savings(self, number: int) -> dict[str, int]:
         word, start = self._words[number], self._offsets[number]
@@ -253,13 +253,13 @@ class PieceMiner:
     def _record(self, number: int, new: Mapping[str, int], old: Mapping[str, int]) -> set[str]:
         """Replace a word's savings of its candidates; return the candidates that gained."""
         count, saved, gained = self._counts[number], self._saved, set()
-        for piece, each in old.items():
-            saved[piece] -= count * each
-        for piece, each in new.items():
-            saved[piece] = saved.get(piece, 0) + count * each
-            if each > old.get(piece, 0):
+        for piece, value in old.items():
+            saved[piece] -= count * value
+        for piece, value in new.items():
+            saved[piece] = saved.get(piece, 0) + count * value
+            if value > old.get(piece, 0):
                 gained.add(piece)
-        return gained | {piece for piece, each in old.items() if each < new.get(piece, 0)}
+        return gained | {piece for piece, value in old.items() if value < new.get(piece, 0)}
 
 
 def rarest_worth_adding(

@@ -50,7 +50,7 @@ from bertsmith.tokens.vocabulary import UNIGRAM_SPECIALS
 Integers = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
-LONGEST_PIECE = 16
+MAX_PIECE_LENGTH = 16
 # other white space becomes a blank, for programs that would not split at it
 _BLANKS = {chr(n): " " for n in range(0x3001) if chr(n).isspace() and chr(n) != " "}
 
@@ -72,32 +72,33 @@ class Substrings:
 
 
 def frequent_substrings(
-    words: Sequence[str], counts: Sequence[int], *, rarest: int, most: int
+    words: Sequence[str], counts: Sequence[int], *, rarest: int, max_count: int
 ) -> Substrings:
     """Return all single characters, and the longer substrings that cover most of the text.
 
-    These occur `rarest` times, and are the `most` with the largest product of length and count.
+    These occur `rarest` times; of them the `max_count` with the largest product of length and
+    count are returned.
     """
     text = "".join(words)
     sizes = np.fromiter(map(len, words), np.int64, len(words))
     begins = np.concatenate([[0], np.cumsum(sizes)])
-    left = np.repeat(begins[1:], sizes) - np.arange(len(text))
+    remaining = np.repeat(begins[1:], sizes) - np.arange(len(text))
     weights = np.repeat(np.asarray(counts, np.float64), sizes)
     _, codes = np.unique(np.frombuffer(text.encode("utf-32-le"), np.uint32), return_inverse=True)
-    at = np.full((LONGEST_PIECE, len(text)), -1, np.int32)
+    at = np.full((MAX_PIECE_LENGTH, len(text)), -1, np.int32)
     all_counts: list[Numbers] = []
     all_first: list[Integers] = []
     places, keys, known = np.arange(len(text)), codes.astype(np.int64), 0
-    for length in range(1, LONGEST_PIECE + 1):
+    for length in range(1, MAX_PIECE_LENGTH + 1):
         _, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
         totals = np.bincount(numbers, weights[places]).astype(np.float64, copy=False)
-        kept = totals >= (rarest if length > 1 else 0)
-        renumbered = np.where(kept, np.cumsum(kept) - 1 + known, -1)[numbers]
+        frequent = totals >= (rarest if length > 1 else 0)
+        renumbered = np.where(frequent, np.cumsum(frequent) - 1 + known, -1)[numbers]
         at[length - 1, places] = renumbered
-        all_counts.append(totals[kept])
-        all_first.append(places[first[kept]])
-        known += int(kept.sum())
-        going_on = (renumbered >= 0) & (left[places] > length)
+        all_counts.append(totals[frequent])
+        all_first.append(places[first[frequent]])
+        known += int(frequent.sum())
+        going_on = (renumbered >= 0) & (remaining[places] > length)
         places = places[going_on]
         keys = renumbered[going_on] * (int(codes.max()) + 1) + codes[places + length]
         if not len(places):
@@ -105,7 +106,7 @@ def frequent_substrings(
     lengths = np.repeat(np.arange(1, len(all_first) + 1), list(map(len, all_first)))
     first, totals = np.concatenate(all_first), np.concatenate(all_counts)
     order = np.lexsort((first, -lengths * totals, lengths > 1))
-    chosen = order[: int((lengths == 1).sum()) + most]
+    chosen = order[: int((lengths == 1).sum()) + max_count]
     numbers = np.full(len(first) + 1, -1, np.int32)
     numbers[chosen] = np.arange(len(chosen))
     return Substrings(
@@ -120,26 +121,26 @@ def frequent_substrings(
 class Lattice:
     """The segmentation lattice of some substrings of the words, for forward and backward passes."""
 
-    def __init__(self, found: Substrings, starts: Integers, sizes: Integers) -> None:
+    def __init__(self, result: Substrings, starts: Integers, sizes: Integers) -> None:
         """The substrings begin at `starts` in the words and have `sizes` characters."""
         nodes = np.concatenate([[0], np.cumsum(sizes + 1)])
         inside = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         places = np.repeat(starts, sizes) + inside
-        left = np.repeat(sizes, sizes) - inside
+        remaining = np.repeat(sizes, sizes) - inside
         rows: list[tuple[NDArray[np.int32], ...]] = []
-        for length in range(1, min(LONGEST_PIECE, int(sizes.max(initial=0))) + 1):
-            pieces = found.at[length - 1, places]
-            kept = (pieces >= 0) & (left >= length)
-            node = (np.repeat(nodes[:-1], sizes) + inside)[kept]
+        for length in range(1, min(MAX_PIECE_LENGTH, int(sizes.max(initial=0))) + 1):
+            pieces = result.at[length - 1, places]
+            valid = (pieces >= 0) & (remaining >= length)
+            node = (np.repeat(nodes[:-1], sizes) + inside)[valid]
             rows.append(
                 tuple(
                     part.astype(np.int32)
                     for part in (
                         node,
                         node + length,
-                        inside[kept],
-                        inside[kept] + length,
-                        pieces[kept],
+                        inside[valid],
+                        inside[valid] + length,
+                        pieces[valid],
                     )
                 )
             )
@@ -172,9 +173,9 @@ class Lattice:
         for edges in reversed(_levels(self._from)):
             step = backward[self.end[edges]] * chance[edges]
             np.add.at(backward, self.start[edges], step)
-        each = (weights / forward[self.last])[self.owner[self.start]]
-        each = each * forward[self.start] * chance * backward[self.end]
-        return np.bincount(self.piece, each, len(shares)).astype(np.float64, copy=False)
+        chances = (weights / forward[self.last])[self.owner[self.start]]
+        chances = chances * forward[self.start] * chance * backward[self.end]
+        return np.bincount(self.piece, chances, len(shares)).astype(np.float64, copy=False)
 
     def best(self, scores: Numbers) -> Numbers:
         """Return the score of the best segmentation of each substring."""
@@ -194,13 +195,13 @@ def _levels(places: NDArray[np.int32]) -> list[Integers]:
     return np.split(order, bounds)
 
 
-_MOST_WORDS = 100_000
-_LONGEST_RUN = 24  # products of probabilities over more could underflow
+_MAX_WORDS = 100_000
+_MAX_RUN_LENGTH = 24  # products of probabilities over more could underflow
 _SEEDS = 10  # times the size
 _ROUNDS = 2  # of estimation before pieces are removed
 _KEPT = 0.75  # of the pieces, each time
 _SPARE = 1.1
-_LEAST_EXPECTED = 0.5
+_MIN_EXPECTED = 0.5
 
 
 def learn_unigram(
@@ -229,8 +230,10 @@ def learn_unigram(
     counter = BoundedCounter()
     for text in texts:
         counter.add(text.split())
-    asked = False if plain else strip_accents
-    accents = decide_accents(counter.characters(), lowercase=lowercase and not plain, asked=asked)
+    requested = False if plain else strip_accents
+    accents = decide_accents(
+        counter.characters(), lowercase=lowercase and not plain, asked=requested
+    )
     rules = UnigramRules(scores=(), lowercase=lowercase, keep_accents=not accents.strip)
     if plain:
         rules = PlainRules(scores=(), charsmap=compiled(_BLANKS))
@@ -268,13 +271,13 @@ def _count_runs(
     runs: Counter[str] = Counter()
     observer.phase("splitting words", len(stretches))
     for stretch, number in observer.each(stretches.items()):
-        given = lowered(stretch) if rules.lowercase else stretch
-        made = normalised(rules, (), tidied(rules, given), prefix=True)
+        lowered_run = lowered(stretch) if rules.lowercase else stretch
+        made = normalised(rules, (), tidied(rules, lowered_run), prefix=True)
         for run in _runs(made.text):
             # SentencePiece ends a piece at a zero character
             if "\0" not in run:
-                for start in range(0, len(run), _LONGEST_RUN):
-                    runs[run[start : start + _LONGEST_RUN]] += number
+                for start in range(0, len(run), _MAX_RUN_LENGTH):
+                    runs[run[start : start + _MAX_RUN_LENGTH]] += number
     return runs
 
 
@@ -296,7 +299,7 @@ def _commonest(runs: Counter[str], characters: frozenset[str]) -> dict[str, int]
     Ties are broken by a hash, which favours no letters.
     """
     known = ((run, number) for run, number in runs.items() if characters.issuperset(run))
-    return dict(nlargest(_MOST_WORDS, known, key=_importance))
+    return dict(nlargest(_MAX_WORDS, known, key=_importance))
 
 
 def _importance(item: tuple[str, int]) -> tuple[int, int, str]:
@@ -330,24 +333,24 @@ def _learned(
 ) -> tuple[list[str], list[float]]:
     """Return pieces and the logarithms of their probabilities, the most probable first."""
     words = [SPACE, *runs]  # the mark itself is always a piece
-    found = frequent_substrings(
-        words, [1, *runs.values()], rarest=min_frequency, most=_SEEDS * wanted
+    result = frequent_substrings(
+        words, [1, *runs.values()], rarest=min_frequency, max_count=_SEEDS * wanted
     )
-    sizes = np.diff(found.begins)
-    lattice = Lattice(found, found.begins[:-1], sizes)
-    lengths = np.fromiter(map(len, found.pieces), np.int64, len(found.pieces))
-    others = Lattice(found, found.first, lengths)
+    sizes = np.diff(result.begins)
+    lattice = Lattice(result, result.begins[:-1], sizes)
+    lengths = np.fromiter(map(len, result.pieces), np.int64, len(result.pieces))
+    others = Lattice(result, result.first, lengths)
     others.without_whole()
     single = lengths == 1
     weights = np.array([1, *runs.values()], np.float64)
-    alive = np.ones(len(found.pieces), np.bool_)
-    expected = found.counts
-    observer.phase("estimating pieces", _rounds(len(found.pieces), wanted), "rounds")
+    alive = np.ones(len(result.pieces), np.bool_)
+    expected = result.counts
+    observer.phase("estimating pieces", _rounds(len(result.pieces), wanted), "rounds")
     while True:
         for _ in range(_ROUNDS):
             observer.advance()
             expected = lattice.expected(_shares(expected, alive), weights)
-            gone = alive & ~single & (expected < _LEAST_EXPECTED)
+            gone = alive & ~single & (expected < _MIN_EXPECTED)
             alive &= ~gone
             lattice.without(gone)
             others.without(gone)
@@ -367,9 +370,9 @@ def _learned(
     scores = _scores(expected, alive).astype(np.float32)
     worth = np.where(single, np.inf, np.where(alive, scores, -np.inf))
     chosen = np.argsort(-worth, kind="stable")[: min(wanted, int(alive.sum()))]
-    ranked = sorted(chosen.tolist(), key=lambda n: (-scores[n], found.pieces[n]))
-    assert characters >= {found.pieces[n] for n in np.flatnonzero(single).tolist()}
-    return [found.pieces[n] for n in ranked], [float(scores[n]) for n in ranked]
+    ranked = sorted(chosen.tolist(), key=lambda n: (-scores[n], result.pieces[n]))
+    assert characters >= {result.pieces[n] for n in np.flatnonzero(single).tolist()}
+    return [result.pieces[n] for n in ranked], [float(scores[n]) for n in ranked]
 
 
 def _rounds(count: int, wanted: int) -> int:
@@ -389,7 +392,7 @@ def _scores(expected: Numbers, alive: NDArray[np.bool_]) -> Numbers:
 
     Pieces that are not alive have none.
     """
-    counts = np.maximum(expected[alive], _LEAST_EXPECTED)
+    counts = np.maximum(expected[alive], _MIN_EXPECTED)
     total = np.cumsum(counts)[-1:]  # in order, where sum() may add up in any
     scores = np.zeros(len(expected))
     scores[alive] = digamma(counts) - digamma(total)

@@ -37,7 +37,7 @@ from bertsmith.tokens.wordpiece import CONTINUES
 
 _SHARE = 0.5
 # the most common words, which are nearly all of any text; bounds the work on large corpora
-_MOST_WORDS = 250_000
+_MAX_WORDS = 250_000
 
 
 def refine(
@@ -53,24 +53,24 @@ def refine(
     The half with the smallest individual losses is replaced by the pieces that save most, if they
     occur `rarest` times. Pieces without a useful replacement are kept.
     """
-    if len(words) > _MOST_WORDS:
-        words = dict(nlargest(_MOST_WORDS, words.items(), key=lambda item: (item[1], item[0])))
+    if len(words) > _MAX_WORDS:
+        words = dict(nlargest(_MAX_WORDS, words.items(), key=lambda item: (item[1], item[0])))
     losses = _losses(pieces, words, fixed, observer)
     ranked = sorted(losses, key=lambda piece: (losses[piece], piece))
     dropped = ranked[: int(_SHARE * len(ranked))]
     gone = frozenset(dropped)
-    kept = [piece for piece in pieces if piece not in gone]
+    remaining = [piece for piece in pieces if piece not in gone]
     if not dropped:
-        return kept
-    least = rarest_worth_adding(words, kept, count=len(dropped), rarest=rarest)
-    miner = PieceMiner(words, kept, rarest=least, observer=observer)
+        return remaining
+    least = rarest_worth_adding(words, remaining, count=len(dropped), rarest=rarest)
+    miner = PieceMiner(words, remaining, rarest=least, observer=observer)
     observer.phase("exchanging pieces", len(dropped), "pieces")
     new: list[str] = []
     for mined in miner.mine(len(dropped)):
         new.append(mined.piece)
         observer.advance()
     back = [piece for piece in reversed(dropped) if piece not in set(new)]
-    return [*kept, *new, *back[: len(dropped) - len(new)]]
+    return [*remaining, *new, *back[: len(dropped) - len(new)]]
 
 
 def _losses(

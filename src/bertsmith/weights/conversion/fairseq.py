@@ -19,8 +19,8 @@ from bertsmith.core.files import write_json
 from bertsmith.weights.conversion.pickled import find_pickled, unpickle
 from bertsmith.weights.conversion.staging import (
     Change,
-    Move,
-    Moves,
+    TensorChange,
+    TensorChanges,
     copy_file,
     read_settings,
     read_text,
@@ -67,13 +67,13 @@ _LAYER = re.compile(r"layers\.(\d{1,6})\.(.+)")
 
 
 def find_fairseq(source: Path) -> Path | None:
-    """The checkpoint that a source is or holds, if there is fairseq's dictionary beside it."""
+    """Return the checkpoint that a source is or holds, if fairseq's dictionary is beside it."""
     home = source.parent if source.is_file() else source
-    found = find_pickled(source) if (home / DICTIONARY).exists() else []
-    return found[0] if found else None
+    result = find_pickled(source) if (home / DICTIONARY).exists() else []
+    return result[0] if result else None
 
 
-def read_fairseq(path: Path, folder: Path) -> Moves:
+def read_fairseq(path: Path, folder: Path) -> TensorChanges:
     """Write a checkpoint as a folder in the hub's layout.
 
     `ModelFolderError` if it is damaged, no RoBERTa, or without its vocabulary.
@@ -89,12 +89,12 @@ def read_fairseq(path: Path, folder: Path) -> Moves:
             remedy="put GPT-2's file of that name there",
         )
     raw = folder / "fairseq.safetensors"
-    found = unpickle([path], raw)
+    result = unpickle([path], raw)
     file = TensorFile(raw)
     moves, tensors = _renamed(file, path)
-    moves.dropped |= found.dropped
+    moves.dropped |= result.dropped
     raw.unlink()
-    config = _config(found.settings, tensors, path)
+    config = _config(result.settings, tensors, path)
     table = tensors["roberta.embeddings.word_embeddings.weight"]
     # fairseq has no segments; transformers cannot do without
     segments = torch.zeros(1, table.shape[1])
@@ -105,10 +105,10 @@ def read_fairseq(path: Path, folder: Path) -> Moves:
     return moves
 
 
-def _renamed(file: TensorFile, path: Path) -> tuple[Moves, dict[str, Tensor]]:
-    """The tensors by the hub's names, fused ones split into three."""
-    heads = {found[1] for found in map(_HEAD.search, file.entries) if found}
-    moves = Moves()
+def _renamed(file: TensorFile, path: Path) -> tuple[TensorChanges, dict[str, Tensor]]:
+    """Return the tensors by the hub's names, fused ones split into three."""
+    heads = {match[1] for match in map(_HEAD.search, file.entries) if match}
+    moves = TensorChanges()
     tensors: dict[str, Tensor] = {}
     for name in file.entries:
         head = _HEAD.search(name)
@@ -128,7 +128,7 @@ def _renamed(file: TensorFile, path: Path) -> tuple[Moves, dict[str, Tensor]]:
             if part in tensors:
                 _refuse(f"holds {part} a second time, as {name[:80]}", path)
             tensors[part] = tensor
-            moves.done.append(Move(source=name, target=part, change=change))
+            moves.done.append(TensorChange(source=name, target=part, change=change))
     for needed in ("word_embeddings", "position_embeddings"):
         if f"roberta.embeddings.{needed}.weight" not in tensors:
             _refuse(f"holds no {needed} of a RoBERTa of fairseq's", path)
@@ -136,11 +136,11 @@ def _renamed(file: TensorFile, path: Path) -> tuple[Moves, dict[str, Tensor]]:
 
 
 def _target(name: str) -> str | None:
-    """The hub's name of a tensor, or what stands for three of them."""
+    """Return the hub's name of a tensor, or what stands for three of them."""
     inner = re.sub(r"^(model\.)?(encoder|decoder)\.", "", name)
     if inner.startswith("lm_head."):
-        found = _IN_LM_HEAD.get(inner.removeprefix("lm_head."))
-        return found and f"lm_head.{found}"
+        result = _IN_LM_HEAD.get(inner.removeprefix("lm_head."))
+        return result and f"lm_head.{result}"
     if not inner.startswith("sentence_encoder."):
         return None
     inner = inner.removeprefix("sentence_encoder.")
@@ -160,12 +160,12 @@ def _parts(target: str, tensor: Tensor) -> Iterator[tuple[str, Tensor, Change]]:
     if fused is None or tensor.dim() == 0:
         yield target, tensor, "renamed"
         return
-    for part, each in zip(("query", "key", "value"), tensor.chunk(3), strict=False):
-        yield f"{fused[1]}.{part}.{fused[2]}", each, "split"
+    for part, item in zip(("query", "key", "value"), tensor.chunk(3), strict=False):
+        yield f"{fused[1]}.{part}.{fused[2]}", item, "split"
 
 
 def _config(settings: dict[str, Any], tensors: dict[str, Tensor], path: Path) -> dict[str, Any]:
-    """The sizes, which the tensors tell but for the number of heads."""
+    """Return the sizes, which the tensors tell but for the number of heads."""
     heads = settings.get("encoder_attention_heads")
     if type(heads) is not int:
         _refuse("does not state encoder_attention_heads", path)
@@ -224,10 +224,10 @@ def _write_vocabulary(home: Path, folder: Path) -> None:
 def _refuse_own_dictionary(path: Path) -> None:
     """Raise `ModelFolderError` for a dictionary of tokens other than the numbers of GPT-2's."""
     tokens = [line.rpartition(" ")[0] for line in read_text(path).splitlines()]
-    own = [token for token in tokens if not token.isdecimal() and not _FILLS_UP.fullmatch(token)]
-    if not own:
+    words = [token for token in tokens if not token.isdecimal() and not _FILLS_UP.fullmatch(token)]
+    if not words:
         return
-    shown = ", ".join(repr(token[:20]) for token in own[:3])
+    shown = ", ".join(repr(token[:20]) for token in words[:3])
     raise ModelFolderError(
         f"is a dictionary of {len(tokens):,} tokens of its own ({shown}, ...), not the numbers "
         "that stand for GPT-2's pieces",
@@ -237,7 +237,7 @@ def _refuse_own_dictionary(path: Path) -> None:
     )
 
 
-def _refuse(what: str, path: Path) -> NoReturn:
+def _refuse(problem: str, path: Path) -> NoReturn:
     raise ModelFolderError(
-        what, where=path, remedy="only RoBERTa's checkpoints of fairseq can be converted"
+        problem, where=path, remedy="only RoBERTa's checkpoints of fairseq can be converted"
     )

@@ -23,11 +23,11 @@ from bertsmith.core.files import write_json
 from bertsmith.network.families.family import FamilyName
 from bertsmith.weights.conversion.staging import (
     Change,
-    Move,
-    Moves,
+    TensorChange,
+    TensorChanges,
+    candidate_folders,
     copy_file,
     copy_files,
-    homes,
     read_settings,
     vocabulary_home,
 )
@@ -81,31 +81,31 @@ class Variable(NamedTuple):
 def variable(hub: str, kind: FamilyName) -> Variable | None:
     """Return the variable of Google's code that holds a tensor of the hub; None if none does."""
     template, number = _template(_IN_HUB, hub)
-    found = _tables(kind)[0].get(template)
-    return found and found._replace(name=found.name.replace("{block}", number))
+    result = _tables(kind)[0].get(template)
+    return result and result._replace(name=result.name.replace("{block}", number))
 
 
 def hub_name(name: str, kind: FamilyName) -> tuple[str, bool] | None:
-    """The hub's name for a variable, and whether it is stored the other way about; None if none."""
+    """Return the hub's name for a variable, and whether it is transposed there; None if none."""
     # checkpoints made from TensorFlow Hub's modules
     template, number = _template(_IN_VARIABLE, name.removeprefix("module/"))
-    found = _tables(kind)[1].get(template)
-    return found and (found[0].replace("{block}", number), found[1])
+    result = _tables(kind)[1].get(template)
+    return result and (result[0].replace("{block}", number), result[1])
 
 
 def _template(number: re.Pattern[str], name: str) -> tuple[str, str]:
-    """A name with a place in place of the layer's number, and that number."""
-    found = number.search(name)
-    return (number.sub("{block}", name, count=1), found[0]) if found else (name, "")
+    """Return a name with a place in place of the layer's number, and that number."""
+    match = number.search(name)
+    return (number.sub("{block}", name, count=1), match[0]) if match else (name, "")
 
 
 @cache
 def _tables(kind: FamilyName) -> tuple[dict[str, Variable], dict[str, tuple[str, bool]]]:
-    """The table of a family, from the hub's names and from Google's."""
-    there = {row.hub: _variable(row.hub, kind) for row in FORMATS[kind].table}
-    back = {made.name: (hub, made.transposed) for hub, made in there.items()}
-    assert len(back) == len(there)
-    return there, back
+    """Return the table of a family, from the hub's names and from Google's."""
+    variables = {row.hub: _variable(row.hub, kind) for row in FORMATS[kind].table}
+    back = {made.name: (hub, made.transposed) for hub, made in variables.items()}
+    assert len(back) == len(variables)
+    return variables, back
 
 
 def _variable(hub: str, kind: FamilyName) -> Variable:
@@ -188,7 +188,7 @@ def hub_config(
 
 
 def google_config(config: dict[str, Any], source: Path) -> dict[str, Any]:
-    """The hub's settings as Google has them; `ModelFolderError` for what it does not compute."""
+    """Return the hub's settings as Google has them; `ModelFolderError` for others."""
     refused = {
         "model_type": ("bert",),
         "layer_norm_eps": (_EPSILON,),
@@ -220,23 +220,23 @@ _LOWERCASE = re.compile(r"uncased|^(multilingual|chinese)_L-12_H-768_A-12$")
 
 
 def find_checkpoint(source: Path) -> Path | None:
-    """The prefix of the checkpoint's files: named itself, or the only one of a folder.
+    """Return the prefix of the checkpoint's files: named itself, or the only one of a folder.
 
     None where there is none; `ModelFolderError` where there are several.
     """
     if source.is_dir():
         indices = sorted(source.glob(f"*{INDEX_SUFFIX}"))
-        found = [path for path in indices if _is_inside(path) and is_checkpoint(path)]
-        if len(found) > 1:
+        results = [path for path in indices if _is_inside(path) and is_checkpoint(path)]
+        if len(results) > 1:
             raise ModelFolderError(
-                f"holds {len(found)} checkpoints",
+                f"holds {len(results)} checkpoints",
                 where=source,
-                remedy=f"name one: {found[-1].with_suffix('')}",
+                remedy=f"name one: {results[-1].with_suffix('')}",
             )
-        for path in () if found else indices:
+        for path in () if results else indices:
             if any(source.glob(f"{glob.escape(path.stem)}.data-*")):
                 check_file(path, source.resolve())
-        return found[0].with_suffix("") if found else None
+        return results[0].with_suffix("") if results else None
     prefix = source.with_suffix("") if source.suffix == INDEX_SUFFIX else source
     index = prefix.with_name(prefix.name + INDEX_SUFFIX)
     if not index.is_symlink() and not index.exists():
@@ -254,7 +254,7 @@ def _is_inside(path: Path) -> bool:
     return True
 
 
-def read_checkpoint(prefix: Path, folder: Path) -> Moves:
+def read_checkpoint(prefix: Path, folder: Path) -> TensorChanges:
     """Write what a checkpoint holds as config.json, model.safetensors and the vocabulary.
 
     `ModelFolderError` if it is damaged, or holds no BERT.
@@ -265,7 +265,9 @@ def read_checkpoint(prefix: Path, folder: Path) -> Moves:
     bundle = TensorBundle(prefix)
     kind: FamilyName = "albert" if any("/group_0/" in name for name in bundle.entries) else "bert"
     name = CONFIG_FILES[kind]
-    place = next((each / name for each in homes(prefix) if (each / name).exists()), None)
+    place = next(
+        (item / name for item in candidate_folders(prefix) if (item / name).exists()), None
+    )
     if place is None:
         raise ModelFolderError(
             f"has no {name} beside it or one folder up",
@@ -281,18 +283,18 @@ def read_checkpoint(prefix: Path, folder: Path) -> Moves:
         )
     write_json(folder / "config.json", hub_config(read_settings(place), kind, tensors))
     write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
-    _carry_vocabulary(prefix, folder)
+    _copy_vocabulary(prefix, folder)
     return moves
 
 
-def write_checkpoint(source: Path, folder: Path) -> Moves:
+def write_checkpoint(source: Path, folder: Path) -> TensorChanges:
     """Write a folder in the hub's layout as a checkpoint of Google's; a BERT's, no other's.
 
     `ModelFolderError` for what Google's code could not compute.
     """
     config = read_settings(source / "config.json")
     google = google_config(config, source)
-    file, moves = TensorFile(source / "model.safetensors"), Moves()
+    file, moves = TensorFile(source / "model.safetensors"), TensorChanges()
     tensors: dict[str, Tensor] = {}
     task = config["architectures"][0]
     # named as the classifier's, read otherwise
@@ -306,24 +308,24 @@ def write_checkpoint(source: Path, folder: Path) -> Moves:
         tensor = file.read(name)
         tensors[made.name] = tensor.t() if made.transposed else tensor
         change: Change = "transposed" if made.transposed else "renamed"
-        moves.done.append(Move(source=name, target=made.name, change=change))
+        moves.done.append(TensorChange(source=name, target=made.name, change=change))
     write_bundle(folder / WRITTEN, tensors)
     write_json(folder / CONFIG_FILES["bert"], google)
     copy_files(source, folder, ("vocab.txt", "tokenizer_config.json"))
     return moves
 
 
-def _renamed(bundle: TensorBundle, kind: FamilyName) -> tuple[Moves, dict[str, Tensor]]:
-    """The variables that belong to a model, by the hub's names and the way about they are there."""
-    moves = Moves()
+def _renamed(bundle: TensorBundle, kind: FamilyName) -> tuple[TensorChanges, dict[str, Tensor]]:
+    """Return the variables of a model, by the hub's names and transposed as they are there."""
+    moves = TensorChanges()
     tensors: dict[str, Tensor] = {}
     for name in bundle.entries:
-        found = hub_name(name, kind)
-        if found is None:
+        result = hub_name(name, kind)
+        if result is None:
             optimiser = _OPTIMISER.search(name)
             moves.dropped[name] = "the optimiser's" if optimiser else "not a known part of a model"
             continue
-        target, transposed = found
+        target, transposed = result
         if target in tensors:
             raise ModelFolderError(
                 f"holds {target} twice, the second time as {name[:80]}",
@@ -334,11 +336,11 @@ def _renamed(bundle: TensorBundle, kind: FamilyName) -> tuple[Moves, dict[str, T
         turned = transposed and tensor.dim() == 2
         tensors[target] = tensor.t() if turned else tensor
         change: Change = "transposed" if turned else "renamed"
-        moves.done.append(Move(source=name, target=target, change=change))
+        moves.done.append(TensorChange(source=name, target=target, change=change))
     return moves, tensors
 
 
-def _carry_vocabulary(prefix: Path, folder: Path) -> None:
+def _copy_vocabulary(prefix: Path, folder: Path) -> None:
     """Copy the vocabulary; with the case that the folder's name tells, as Google's code does."""
     home = vocabulary_home(prefix, "*.model")
     if home is None:

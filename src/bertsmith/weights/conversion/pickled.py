@@ -15,9 +15,9 @@ from typing import Any
 from bertsmith.core.errors import ModelFolderError, UserError
 from bertsmith.core.files import disk_error
 from bertsmith.weights.conversion.staging import (
-    Moves,
-    carry_settings,
+    TensorChanges,
     config_beside,
+    copy_settings,
     indexed_files,
     read_settings,
     unmoved,
@@ -42,7 +42,7 @@ _SECONDS = 15.0
 _BYTES_A_SECOND = 20e6
 _PATIENCE = 8
 """Most multiples of its processor time that it may take by the clock, beside other work."""
-_LARGEST_RESULT = 8 * 2**20
+_MAX_RESULT_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Unpickled:
 
 
 def find_pickled(source: Path) -> list[Path]:
-    """The files of pickled weights that a folder has, or the one named; none where there is none.
+    """Return the files of pickled weights that a folder has, or the one named; none without any.
 
     `ModelFolderError` where it is not said which of several, or the index leads out of the folder.
     """
@@ -71,7 +71,7 @@ def find_pickled(source: Path) -> list[Path]:
     usual = source / f"{_USUAL}.index.json"
     if usual in indices:
         return indexed_files(usual, _SUFFIXES)
-    found = [
+    results = [
         path
         for path in entries
         if path.suffix in _SUFFIXES
@@ -79,22 +79,22 @@ def find_pickled(source: Path) -> list[Path]:
         and not path.name.startswith(_NO_MODEL)
         and not (indices and _SHARD.fullmatch(path.name))
     ]
-    if len(found) + len(indices) > 1:
+    if len(results) + len(indices) > 1:
         raise ModelFolderError(
-            f"holds {len(found) + len(indices)} files of pickled weights",
+            f"holds {len(results) + len(indices)} files of pickled weights",
             where=source,
-            remedy=f"name one: {(found or indices)[0]}",
+            remedy=f"name one: {(results or indices)[0]}",
         )
-    return indexed_files(indices[0], _SUFFIXES) if indices else found
+    return indexed_files(indices[0], _SUFFIXES) if indices else results
 
 
-def read_pickled(files: Sequence[Path], folder: Path) -> Moves:
+def read_pickled(files: Sequence[Path], folder: Path) -> TensorChanges:
     """Write pickled weights as a folder in the hub's layout; `ModelFolderError` if that fails."""
     config_beside(files[0])
-    found = unpickle(files, folder / "model.safetensors")
-    carry_settings(files[0], folder)
+    result = unpickle(files, folder / "model.safetensors")
+    copy_settings(files[0], folder)
     moves = unmoved(TensorFile(folder / "model.safetensors").entries)
-    moves.dropped |= found.dropped
+    moves.dropped |= result.dropped
     return moves
 
 
@@ -116,7 +116,7 @@ def unpickle(files: Sequence[Path], out: Path, *, seconds: float = _SECONDS) -> 
         "result": str(result.resolve()),
         "memory": _MEMORY + 2 * size,
         "seconds": time,
-        "room": 2 * size + _LARGEST_RESULT,
+        "room": 2 * size + _MAX_RESULT_BYTES,
     }
     try:
         status = _run(job, _PATIENCE * time)
@@ -165,6 +165,8 @@ def _answer(path: Path) -> dict[str, Any]:
     return answer if fits or "refused" in answer else {"dropped": {}, "settings": {}}
 
 
-def _refusal(what: str, files: Sequence[Path]) -> ModelFolderError:
+def _refusal(problem: str, files: Sequence[Path]) -> ModelFolderError:
     more = f" (or one of {len(files) - 1} files beside it)" if len(files) > 1 else ""
-    return ModelFolderError(what + more, where=files[0], remedy="fetch it again, or do without it")
+    return ModelFolderError(
+        problem + more, where=files[0], remedy="fetch it again, or do without it"
+    )

@@ -23,7 +23,9 @@ def config_beside(weights: Path) -> Path:
 
     `ModelFolderError` where there is none, or it is that of another kind of model.
     """
-    place = next((home / _CONFIG for home in homes(weights) if (home / _CONFIG).exists()), None)
+    place = next(
+        (home / _CONFIG for home in candidate_folders(weights) if (home / _CONFIG).exists()), None
+    )
     if place is None:
         raise ModelFolderError(
             "has no config.json beside it",
@@ -35,7 +37,7 @@ def config_beside(weights: Path) -> Path:
     return place
 
 
-def carry_settings(weights: Path, folder: Path) -> None:
+def copy_settings(weights: Path, folder: Path) -> None:
     """Copy the config and the vocabulary of some weights; `ModelFolderError` if they are damaged.
 
     Where the vocabulary is taken from the folder above, that is said.
@@ -51,7 +53,7 @@ def vocabulary_home(weights: Path, others: str = "") -> Path | None:
 
     Files that match the pattern `others` are vocabularies too.
     """
-    for home in homes(weights):
+    for home in candidate_folders(weights):
         if has_vocabulary(home) or (others and any(home.glob(others))):
             if home.resolve() != weights.parent.resolve():
                 say(f"{weights.parent} has no vocabulary: taken from the folder above it")
@@ -69,13 +71,13 @@ def vocabulary_above(folder: Path) -> bool:
     return not has_vocabulary(folder) and has_vocabulary(folder.resolve().parent)
 
 
-def homes(weights: Path) -> tuple[Path, Path]:
+def candidate_folders(weights: Path) -> tuple[Path, Path]:
     """Return the folder of some weights, and the one above it."""
     return weights.parent, weights.parent.resolve().parent
 
 
 def _without_invented_labels(config: dict[str, Any]) -> dict[str, Any]:
-    """The config, less names of two labels where old versions say that there are other labels."""
+    """Return the config without the names of two labels if old keys give other labels."""
     invented = {"0": "LABEL_0", "1": "LABEL_1"}
     if config.get("id2label") != invented or config.get("num_labels") in (None, len(invented)):
         return config
@@ -84,13 +86,13 @@ def _without_invented_labels(config: dict[str, Any]) -> dict[str, Any]:
 
 Change = Literal["same", "renamed", "transposed", "split"]
 
-_LARGEST_TEXT = 64 * 2**20
-_MOST_FILES = 1000
-_LARGEST_JSON = 8 * 2**20
+_MAX_TEXT_BYTES = 64 * 2**20
+_MAX_FILES = 1000
+_MAX_JSON_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Move:
+class TensorChange:
     """A tensor of the source, a tensor it went to, and what was done to it on the way."""
 
     source: str
@@ -99,17 +101,17 @@ class Move:
 
 
 @dataclass(kw_only=True)
-class Moves:
+class TensorChanges:
     """The fate of the tensors of a source."""
 
-    done: list[Move] = field(default_factory=list)
+    done: list[TensorChange] = field(default_factory=list)
     dropped: dict[str, str] = field(default_factory=dict)
     """Names of those left out, and why."""
 
-    def then(self, after: Moves) -> Moves:
+    def then(self, after: TensorChanges) -> TensorChanges:
         """These moves, and after them those of the tensors they made."""
         next_of = {move.source: move for move in after.done}
-        both = Moves(dropped=dict(self.dropped))
+        both = TensorChanges(dropped=dict(self.dropped))
         for move in self.done:
             if move.target in after.dropped:
                 both.dropped[move.source] = after.dropped[move.target]
@@ -117,13 +119,15 @@ class Moves:
             last = next_of[move.target]
             plain = move.change in ("same", "renamed") and last.change != "same"
             change = last.change if plain else move.change
-            both.done.append(Move(source=move.source, target=last.target, change=change))
+            both.done.append(TensorChange(source=move.source, target=last.target, change=change))
         return both
 
 
-def unmoved(names: Iterable[str]) -> Moves:
-    """Tensors that are where they were."""
-    return Moves(done=[Move(source=name, target=name, change="same") for name in names])
+def unmoved(names: Iterable[str]) -> TensorChanges:
+    """Return tensors that are where they were."""
+    return TensorChanges(
+        done=[TensorChange(source=name, target=name, change="same") for name in names]
+    )
 
 
 def copy_files(source: Path, folder: Path, names: Collection[str] = TOKENIZER_FILES) -> None:
@@ -141,9 +145,9 @@ def copy_file(path: Path, to: Path) -> None:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The object in a small JSON file; `ModelFolderError` if there is none, or a link leads out."""
+    """Return the object in a small JSON file; `ModelFolderError` for none, or a link outside."""
     check_file(path, path.parent.resolve())
-    settings: dict[str, Any] = read_json(path, ModelFolderError, largest=_LARGEST_JSON)
+    settings: dict[str, Any] = read_json(path, ModelFolderError, largest=_MAX_JSON_BYTES)
     return settings
 
 
@@ -153,8 +157,8 @@ def indexed_files(index: Path, suffixes: Collection[str]) -> list[Path]:
     `ModelFolderError` where it names none or too many, or one elsewhere or without such a suffix.
     """
     named = read_settings(index).get("weight_map")
-    names = sorted({str(each) for each in named.values()}) if isinstance(named, dict) else []
-    if not 1 <= len(names) <= _MOST_FILES:
+    names = sorted({str(value) for value in named.values()}) if isinstance(named, dict) else []
+    if not 1 <= len(names) <= _MAX_FILES:
         raise ModelFolderError("names no files of weights", where=index)
     for name in names:
         if Path(name).name != name or Path(name).suffix not in suffixes:
@@ -175,5 +179,5 @@ def read_text(path: Path) -> str:
 
 def _check_small(path: Path) -> None:
     check_file(path, path.parent.resolve())
-    if path.stat().st_size > _LARGEST_TEXT:
+    if path.stat().st_size > _MAX_TEXT_BYTES:
         raise ModelFolderError("is larger than 64 MiB, which no tokenizer's file is", where=path)

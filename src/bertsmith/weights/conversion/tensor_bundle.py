@@ -36,15 +36,15 @@ _ONES = 0xFFFFFFFF
 _MASK = 0xA282EAD8
 _LANE = 2048
 """Bytes of a lane."""
-_MOST_LANES = 4096
+_MAX_LANES = 4096
 
 _Words = NDArray[np.uint32]
 
 
 def crc32c(data: bytes | memoryview) -> int:
-    """The checksum of some bytes."""
+    """Return the checksum of some bytes."""
     state, begin = _ONES, 0
-    while lanes := min((len(data) - begin) // _LANE, _MOST_LANES):
+    while lanes := min((len(data) - begin) // _LANE, _MAX_LANES):
         end = begin + lanes * _LANE
         state = _in_lanes(np.frombuffer(data[begin:end], dtype="<u2"), lanes, state)
         begin = end
@@ -60,7 +60,7 @@ def masked(checksum: int) -> int:
 
 
 def _in_lanes(words: NDArray[Any], lanes: int, state: int) -> int:
-    """The register after some text of whole lanes, from the one before it."""
+    """Return the register after some text of whole lanes, from the one before it."""
     # lanes of nothing in front, to a power of two of them, change nothing
     registers = np.zeros(1 << (lanes - 1).bit_length(), dtype=np.uint32)
     own = registers[len(registers) - lanes :]
@@ -76,7 +76,7 @@ def _in_lanes(words: NDArray[Any], lanes: int, state: int) -> int:
 
 
 def _applied(matrix: _Words, values: _Words) -> _Words:
-    """A matrix of bits, one word a column, times every value."""
+    """Return a matrix of bits, one word a column, times every value."""
     result = np.zeros_like(values)
     for bit in range(32):
         result ^= np.where(values >> np.uint32(bit) & 1, matrix[bit], np.uint32(0))
@@ -119,8 +119,8 @@ END = len(_MAGIC)
 _FOOTER = 48
 _TRAILER = 5
 """Bytes after a block: how it is compressed, and its checksum."""
-_LONGEST_KEY = 512
-_MOST_ENTRIES = 2**14
+_MAX_KEY_LENGTH = 512
+_MAX_ENTRIES = 2**14
 _WRITTEN_BLOCK = 16_384
 _KEYS_A_RESTART = 16
 
@@ -134,7 +134,7 @@ def is_table(end: bytes) -> bool:
 
 
 def read_table(data: bytes) -> dict[bytes, bytes]:
-    """The entries of a table, sorted; `ValueError` if it is damaged.
+    """Return the entries of a table, sorted; `ValueError` if it is damaged.
 
     What is allocated is bounded by the bytes given, a key's length and a number of entries.
     """
@@ -143,23 +143,23 @@ def read_table(data: bytes) -> dict[bytes, bytes]:
     footer = data[-_FOOTER:]
     _, at = _handle(footer, 0)  # of blocks about blocks, of which there are none
     index, _ = _handle(footer, at)
-    found: dict[bytes, bytes] = {}
+    results: dict[bytes, bytes] = {}
     last = b""
     for bound, place in _entries(_block(data, index)):
         for key, value in _entries(_block(data, _handle(place, 0)[0])):
             # also what keeps blocks from being read twice
-            if found and key <= last:
+            if results and key <= last:
                 raise ValueError("the keys are out of order")
-            if len(found) == _MOST_ENTRIES:
-                raise ValueError(f"more than {_MOST_ENTRIES} entries")
-            found[key], last = value, key
+            if len(results) == _MAX_ENTRIES:
+                raise ValueError(f"more than {_MAX_ENTRIES} entries")
+            results[key], last = value, key
         if last > bound:
             raise ValueError("a block holds more than the index says")
-    return found
+    return results
 
 
 def written_table(entries: Mapping[bytes, bytes]) -> bytes:
-    """The bytes of a table with these entries."""
+    """Return the bytes of a table with these entries."""
     data, index = bytearray(), {}
     block: dict[bytes, bytes] = {}
     size = 0
@@ -204,7 +204,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         shared, at = read_varint(block, at)
         fresh, at = read_varint(block, at)
         size, at = read_varint(block, at)
-        if shared > len(key) or shared + fresh > _LONGEST_KEY or fresh + size > end - at:
+        if shared > len(key) or shared + fresh > _MAX_KEY_LENGTH or fresh + size > end - at:
             raise ValueError("an entry does not fit into its block")
         key = key[:shared] + block[at : at + fresh]
         at += fresh + size
@@ -235,9 +235,9 @@ def _append(data: bytearray, entries: Mapping[bytes, bytes]) -> bytes:
 
 INDEX_SUFFIX = ".index"
 
-_LARGEST_INDEX = 16 * 2**20
-_MOST_SHARDS = 1000
-_MOST_AXES = 8
+_MAX_INDEX_BYTES = 16 * 2**20
+_MAX_SHARDS = 1000
+_MAX_AXES = 8
 _KINDS = {1: torch.float32, 19: torch.float16, 14: torch.bfloat16}
 """Numbers of DataType, and what weights can be."""
 _FLOAT32 = 1
@@ -265,7 +265,7 @@ class TensorBundle:
         self.prefix = prefix
         self.index = prefix.with_name(prefix.name + INDEX_SUFFIX)
         try:
-            raw = read_bytes(self.index, ModelFolderError, largest=_LARGEST_INDEX)
+            raw = read_bytes(self.index, ModelFolderError, largest=_MAX_INDEX_BYTES)
             table = read_table(raw)
             shards = _shards(table.pop(b"", None))
             self.entries = {
@@ -285,7 +285,7 @@ class TensorBundle:
         self._check_places()
 
     def read(self, name: str) -> Tensor:
-        """One tensor; `ModelFolderError` if it is of no type weights have, or damaged."""
+        """Return one tensor; `ModelFolderError` if it is of no type weights have, or damaged."""
         entry, path = self.entries[name], self._shards[self.entries[name].shard]
         if entry.slices:
             raise ModelFolderError(
@@ -368,7 +368,7 @@ def _shards(header: bytes | None) -> int:
     count, order = values.get(1, 0), values.get(2, 0)
     if order != 0:
         raise ValueError("its bytes are big-endian, which cannot be read")
-    if not isinstance(count, int) or not 1 <= count <= _MOST_SHARDS:
+    if not isinstance(count, int) or not 1 <= count <= _MAX_SHARDS:
         raise ValueError("it states an impossible number of files")
     return count
 
@@ -395,7 +395,7 @@ def _shape(message: bytes) -> tuple[int, ...]:
     for number, axis in fields(message):
         if number == 2 and isinstance(axis, bytes):
             size = dict(fields(axis)).get(1, 0)
-            if not isinstance(size, int) or size >= 2**48 or len(sizes) == _MOST_AXES:
+            if not isinstance(size, int) or size >= 2**48 or len(sizes) == _MAX_AXES:
                 raise ValueError("a tensor of an impossible shape")
             sizes.append(size)
     return tuple(sizes)

@@ -37,12 +37,12 @@ _STAND_INS = frozenset(
 DISK = 64
 """Exit statuses from here on are that and the number of the system's error."""
 DISK_REFUSES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
-_MOST_STAND_INS = 64
-_MOST_SETTINGS = 2000
-_LONGEST_SETTING = 1000
+_MAX_STAND_INS = 64
+_MAX_SETTINGS = 2000
+_MAX_SETTING_LENGTH = 1000
 
 
-class StandIn:
+class Placeholder:
     """Takes the place of an object of some program, and does nothing."""
 
     state: object = None
@@ -72,7 +72,7 @@ def main() -> None:
         result = {"refused": "asks for more memory than weights of its size need"}
     except UserError as error:
         _end_if_refused(error.__cause__)
-        result = {"refused": error.what}
+        result = {"refused": error.problem}
     except OSError as error:
         _end_if_refused(error)
         raise
@@ -127,7 +127,10 @@ def read_weights(files: list[Path], out: Path) -> dict[str, Any]:
             else:
                 tensors[name] = value.detach()
     size = sum(path.stat().st_size for path in files)
-    if sum(each.numel() * each.element_size() for each in tensors.values()) > _LIKE_FILE * size:
+    if (
+        sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        > _LIKE_FILE * size
+    ):
         raise Refused("contains tensors that are larger than the file")
     write_tensors(out, tensors, {"format": "pt"})
     return {"dropped": dropped, "settings": settings}
@@ -137,15 +140,15 @@ def _load(path: Path) -> object:
     _check_archive(path)
     stood_in: set[str] = set()
     while True:
-        made = [(StandIn, name) for name in sorted(stood_in)]
+        made = [(Placeholder, name) for name in sorted(stood_in)]
         try:
             with torch.serialization.safe_globals(made):  # type: ignore[arg-type]
                 return torch.load(path, map_location="cpu", weights_only=True)
         except UnpicklingError as error:
-            name = _asked_for(str(error))
+            name = _unpickled_name(str(error))
             if name is None:
                 raise Refused("is damaged, or not a file of weights") from error
-            if name.split(".")[0] not in _STAND_INS or len(stood_in) == _MOST_STAND_INS:
+            if name.split(".")[0] not in _STAND_INS or len(stood_in) == _MAX_STAND_INS:
                 raise Refused(
                     f"asks for {name[:80]}, which is not a weight; nothing was run"
                 ) from error
@@ -170,24 +173,24 @@ def _check_archive(path: Path) -> None:
         entries = zipfile.ZipFile(path).infolist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise Refused("is damaged: its archive is incomplete") from error
-    stored = all(each.compress_type == zipfile.ZIP_STORED for each in entries)
-    if not stored or sum(each.file_size for each in entries) > path.stat().st_size:
+    stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
+    if not stored or sum(entry.file_size for entry in entries) > path.stat().st_size:
         raise Refused("is a compressed archive, which files of weights never are")
 
 
-def _asked_for(message: str) -> str | None:
-    """The name of the first thing that a pickle asks for and may not have."""
-    found = re.search(r"GLOBAL ([\w.]+)", message)
-    return found[1] if found else None
+def _unpickled_name(message: str) -> str | None:
+    """Return the name of the first thing that a pickle asks for and may not have."""
+    match = re.search(r"GLOBAL ([\w.]+)", message)
+    return match[1] if match else None
 
 
 def _state(loaded: object, path: Path) -> Mapping[str, object]:
-    """The weights by their names, wherever in the file they are."""
+    """Return the weights by their names, wherever in the file they are."""
     if isinstance(loaded, Mapping):
         candidates = (loaded, *(loaded[key] for key in _INNER if key in loaded))
-        for found in candidates:
-            if isinstance(found, Mapping) and any(isinstance(x, Tensor) for x in found.values()):
-                return {str(name): value for name, value in found.items()}
+        for result in candidates:
+            if isinstance(result, Mapping) and any(isinstance(x, Tensor) for x in result.values()):
+                return {str(name): value for name, value in result.items()}
     raise Refused("holds no tensors by names")
 
 
@@ -201,22 +204,22 @@ def _no_weight(value: Tensor) -> str | None:
 
 
 def _settings(loaded: object) -> dict[str, Any]:
-    """The plain values among what fairseq tells of its training, one level of groups undone."""
-    found: dict[str, Any] = {}
+    """Return the plain values among fairseq's settings of training, one level of groups undone."""
+    results: dict[str, Any] = {}
     if not isinstance(loaded, Mapping):
-        return found
+        return results
     for group in (loaded.get("args"), loaded.get("cfg")):
         values = _values(group)
         for inner in (values, _values(values.get("task")), _values(values.get("model"))):
-            for key, value in list(inner.items())[:_MOST_SETTINGS]:
+            for key, value in list(inner.items())[:_MAX_SETTINGS]:
                 plain = isinstance(value, bool | int | float | str)
-                if plain and len(f"{key}{value}") <= _LONGEST_SETTING:
-                    found[str(key)] = value
-    return found
+                if plain and len(f"{key}{value}") <= _MAX_SETTING_LENGTH:
+                    results[str(key)] = value
+    return results
 
 
 def _values(group: object) -> Mapping[Any, Any]:
-    inner = group.state if isinstance(group, StandIn) else group
+    inner = group.state if isinstance(group, Placeholder) else group
     return inner if isinstance(inner, Mapping) else {}
 
 

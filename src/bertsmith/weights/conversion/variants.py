@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.weights.conversion.staging import (
-    Move,
-    Moves,
-    carry_settings,
+    TensorChange,
+    TensorChanges,
     config_beside,
+    copy_settings,
     indexed_files,
 )
 from bertsmith.weights.folder import check_file
@@ -43,30 +43,30 @@ def find_safetensors(source: Path) -> list[Path]:
     if (source / WEIGHTS_FILE).exists():
         return [source / WEIGHTS_FILE]
     indices = [path for path in sorted(source.glob("*.json")) if _INDEX.fullmatch(path.name)]
-    found = [
+    results = [
         path
         for path in sorted(source.glob(f"*{SUFFIX}"))
         if not _SHARD.fullmatch(path.name) and not _is_part(path)
     ]
     if (source / INDEX_FILE) in indices:
         indices = [source / INDEX_FILE]
-    if len(found) + len(indices) > 1:
+    if len(results) + len(indices) > 1:
         raise ModelFolderError(
-            f"holds {len(found) + len(indices)} models in safetensors",
+            f"holds {len(results) + len(indices)} models in safetensors",
             where=source,
-            remedy=f"name a file: {(found or indices)[0]}",
+            remedy=f"name a file: {(results or indices)[0]}",
         )
-    return indexed_files(indices[0], (SUFFIX,)) if indices else found
+    return indexed_files(indices[0], (SUFFIX,)) if indices else results
 
 
 def _is_part(path: Path) -> bool:
     return path.name.startswith(_NO_MODEL)
 
 
-def read_safetensors(files: list[Path], folder: Path) -> Moves:
+def read_safetensors(files: list[Path], folder: Path) -> TensorChanges:
     """Write safetensors files as a folder in the hub's layout, in float32; `ModelFolderError`."""
     config_beside(files[0])
-    moves, tensors = Moves(), {}
+    moves, tensors = TensorChanges(), {}
     for path in files:
         check_file(path, path.parent.resolve())
         file = TensorFile(path)
@@ -77,9 +77,9 @@ def read_safetensors(files: list[Path], folder: Path) -> Moves:
                 raise ModelFolderError(f"holds {name[:80]!r} a second time", where=path)
             else:
                 tensors[name] = file.read(name)
-                moves.done.append(Move(source=name, target=name, change="same"))
+                moves.done.append(TensorChange(source=name, target=name, change="same"))
     write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
-    carry_settings(files[0], folder)
+    copy_settings(files[0], folder)
     return moves
 
 
@@ -91,7 +91,7 @@ class Kind(NamedTuple):
     """A kind of file by its name, what it is in words, and what helps."""
 
     name: re.Pattern[str]
-    what: str
+    problem: str
     remedy: str
 
 

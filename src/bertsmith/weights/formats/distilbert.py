@@ -48,8 +48,10 @@ def _read(data: Settings) -> Settings:
 
 
 def _write(encoder: EncoderConfig, _: tuple[int, int]) -> Settings:
-    own = {} if encoder.positions == "learned" else {"bertsmith_positions": encoder.positions}
-    return {"sinusoidal_pos_embds": encoder.positions == "sinusoidal"} | own
+    own_settings = (
+        {} if encoder.positions == "learned" else {"bertsmith_positions": encoder.positions}
+    )
+    return {"sinusoidal_pos_embds": encoder.positions == "sinusoidal"} | own_settings
 
 
 DISTILBERT = Format(
@@ -78,7 +80,7 @@ DISTILBERT = Format(
             if row.ours != SEGMENTS
         ),
         *named("encoder", "encoder.blocks.{block}", _BLOCKS, _LAYER),
-        *(Row("masked_lm", *each) for each in _MASKED_LM),
+        *(Row("masked_lm", *item) for item in _MASKED_LM),
         *linear("classify", "pooler.dense", "pre_classifier", H, H),
         *linear("classify", "heads.classify", "classifier", "labels", H),
         *linear("choose", "pooler.dense", "pre_classifier", H, H),

@@ -72,8 +72,8 @@ class Format:
     @property
     def roots(self) -> frozenset[str]:
         """Return the prefixes of names in the file of a bare encoder."""
-        own = [row.hub for row in self.table if row.hub.startswith(self.prefix)]
-        return frozenset(name.removeprefix(self.prefix).partition(".")[0] for name in own)
+        prefixed = [row.hub for row in self.table if row.hub.startswith(self.prefix)]
+        return frozenset(name.removeprefix(self.prefix).partition(".")[0] for name in prefixed)
 
     def cannot_hold(self, encoder: EncoderConfig) -> str | None:
         """Return why its classes do not compute what an encoder does; None where they do."""
@@ -105,7 +105,7 @@ EMBEDDINGS: Names = (
 
 
 def named(part: Part, ours: str, hub: str, table: Names) -> list[Row]:
-    """The rows of a group of tensors whose names begin alike."""
+    """Return the rows of a group of tensors whose names begin alike."""
     return [Row(part, f"{ours}.{one}", f"{hub}.{other}", shape) for one, other, shape in table]
 
 
@@ -149,13 +149,13 @@ def of_encoder(form: Format, prefix: str) -> list[Row]:
 
 
 def linear(part: Part, ours: str, hub: str, outputs: str | int, inputs: str) -> list[Row]:
-    """The rows of a linear layer."""
+    """Return the rows of a linear layer."""
     both: Names = (("weight", "weight", (outputs, inputs)), ("bias", "bias", (outputs,)))
     return named(part, ours, hub, both)
 
 
 def usual_heads() -> list[Row]:
-    """The rows of the heads that most families name alike."""
+    """Return the rows of the heads that most families name alike."""
     return [
         *linear("classify", "heads.classify", "classifier", "labels", H),
         *linear("tag", "heads.tag", "classifier", "labels", H),
@@ -215,12 +215,12 @@ def without(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
 def own_positions(data: Settings, usual: str = "learned") -> Settings:
     """Return positions and segments that `transformers` has as constants, under keys of our own."""
     known = ("learned", "sinusoidal", "none")
-    found = data.get("bertsmith_positions", usual)
-    if found not in known:
+    result = data.get("bertsmith_positions", usual)
+    if result not in known:
         raise ConfigError(
-            f"bertsmith_positions is {found!r}", remedy=f"it can be {', '.join(known)}"
+            f"bertsmith_positions is {result!r}", remedy=f"it can be {', '.join(known)}"
         )
-    return {"positions": found} | ({"segments": 0} if data.get("bertsmith_segments") == 0 else {})
+    return {"positions": result} | ({"segments": 0} if data.get("bertsmith_segments") == 0 else {})
 
 
 def absolute(encoder: EncoderConfig, _: tuple[int, int] = (0, 0)) -> Settings:

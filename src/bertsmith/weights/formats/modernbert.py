@@ -26,28 +26,28 @@ _NARROW = (
     *(
         Row(
             "encoder",
-            f"{_BLOCK}.attention.{each}.weight",
+            f"{_BLOCK}.attention.{item}.weight",
             f"{_LAYER}.attn.Wqkv.weight",
             (H, H),
             (i, 3),
         )
-        for i, each in enumerate(("query", "key", "value"))
+        for i, item in enumerate(("query", "key", "value"))
     ),
     *(
         Row(
             "encoder",
-            f"{_BLOCK}.feed_forward.{each}.weight",
+            f"{_BLOCK}.feed_forward.{item}.weight",
             f"{_LAYER}.mlp.Wi.weight",
             (F, H),
             (i, 2),
         )
-        for i, each in enumerate(("up", "gate"))
+        for i, item in enumerate(("up", "gate"))
     ),
 )
 
 
 def _head(part: Part, ours: str) -> list[Row]:
-    """The layer below a head, which is named alike below every one."""
+    """Return the layer below a head, which is named alike below every one."""
     return [
         Row(part, f"{ours}.dense.weight", "head.dense.weight", (H, H)),
         Row(part, f"{ours}.norm.weight", "head.norm.weight", (H,)),
@@ -65,7 +65,7 @@ def _upgrade(data: Settings) -> Settings:
     Raises `ConfigError` for a rotation or an order of layers that is not computed here, and where
     both versions' keys are there and do not agree.
     """
-    found = {key: value for key, value in data.items() if key not in (_ROTATION, _KINDS)}
+    results = {key: value for key, value in data.items() if key not in (_ROTATION, _KINDS)}
     for kind, base in _bases(data.get(_ROTATION)).items():
         key = _BASES[kind]
         if data.get(key, base) not in (None, base):
@@ -73,13 +73,13 @@ def _upgrade(data: Settings) -> Settings:
                 f"{key} is {data[key]!r}, but {_ROTATION} has {base!r} for {kind}",
                 remedy="both must be the same: remove the wrong one",
             )
-        found[key] = base
+        results[key] = base
     kinds = data.get(_KINDS)
     if kinds is not None:
-        found[_EVERY] = _every(kinds, data)
-    if found.get(_BASES[_LOCAL], 0) is None:
-        found[_BASES[_LOCAL]] = found.get(_BASES[_GLOBAL], 160_000.0)
-    return found
+        results[_EVERY] = _every(kinds, data)
+    if results.get(_BASES[_LOCAL], 0) is None:
+        results[_BASES[_LOCAL]] = results.get(_BASES[_GLOBAL], 160_000.0)
+    return results
 
 
 def _bases(table: object) -> dict[str, object]:
@@ -91,7 +91,7 @@ def _bases(table: object) -> dict[str, object]:
             f"{_ROTATION} is {str(table)[:80]!r}",
             remedy=f"it must be a table with {_GLOBAL} and {_LOCAL}",
         )
-    found: dict[str, object] = {}
+    results: dict[str, object] = {}
     for kind, settings in table.items():
         if settings is None:
             continue
@@ -101,14 +101,14 @@ def _bases(table: object) -> dict[str, object]:
             )
         for key, value in settings.items():
             if key == "rope_theta":
-                found[kind] = value
+                results[kind] = value
             elif key not in ("rope_type", "type") or value != "default":
                 raise ConfigError(
                     f"{_ROTATION} of {kind} has {str(key)[:30]} {str(value)[:50]!r}, "
                     "which changes the result",
                     remedy="only rope_theta with the rope_type 'default' is supported",
                 )
-    return found
+    return results
 
 
 def _every(kinds: object, data: Settings) -> int:

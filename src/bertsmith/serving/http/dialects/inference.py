@@ -33,55 +33,57 @@ from bertsmith.serving.messages import Input, ModelFacts, Outcome
 from bertsmith.serving.refusals import InvalidRequest
 
 
-async def embed(service: Service, asked: EmbedRequest) -> Response:
+async def embed(service: Service, body: EmbedRequest) -> Response:
     """Return a vector of each text."""
-    chosen = service.choose(asked.model, "vectors")
-    outcomes = await service.ask(chosen, _texts(asked, chosen.facts.width))
+    chosen = service.choose(body.model, "vectors")
+    outcomes = await service.ask(chosen, _texts(body, chosen.facts.width))
     vectors = np.stack([vector(outcome) for outcome in outcomes])
-    return await service.reply_in_pieces(unit(vectors) if asked.normalize else vectors, outcomes)
+    return await service.reply_in_pieces(unit(vectors) if body.normalize else vectors, outcomes)
 
 
-async def embed_all(service: Service, asked: EmbedRequest) -> Response:
+async def embed_all(service: Service, body: EmbedRequest) -> Response:
     """Return a vector of each token of each text, special ones included."""
-    chosen = service.choose(asked.model, "token-vectors")
+    chosen = service.choose(body.model, "token-vectors")
     width, longest = chosen.facts.token_width, chosen.facts.max_input_length
-    texts = _texts(asked, width)
-    most = sum(min(len(each.text.encode()) + 2, longest) for each in texts)
-    service.check_size(most, width)
+    texts = _texts(body, width)
+    max_tokens = sum(min(len(text.text.encode()) + 2, longest) for text in texts)
+    service.check_size(max_tokens, width)
     outcomes = await service.ask(chosen, texts)
     # the width of a model's last layer, which the vectors of texts may not have
     rows = [vector(outcome).reshape(outcome.tokens, -1) for outcome in outcomes]
     return await service.reply_in_pieces(rows, outcomes)
 
 
-def _texts(asked: EmbedRequest, width: int) -> list[Input]:
+def _texts(body: EmbedRequest, width: int) -> list[Input]:
     """Return the texts of a request for vectors of a width; raises `InvalidRequest`."""
-    if asked.dimensions not in (None, width):
-        raise InvalidRequest(f"dimensions is {asked.dimensions}, not {width}")
-    if asked.prompt_name is not None:
+    if body.dimensions not in (None, width):
+        raise InvalidRequest(f"dimensions is {body.dimensions}, not {width}")
+    if body.prompt_name is not None:
         raise InvalidRequest("a request cannot choose a prompt", parameter="prompt_name")
-    if asked.truncate and asked.truncation_direction.lower() == "left":
+    if body.truncate and body.truncation_direction.lower() == "left":
         raise InvalidRequest(
             "texts can only be truncated at their end", parameter="truncation_direction"
         )
-    texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
-    return [Input(text, truncate=bool(asked.truncate)) for text in texts]
+    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    return [Input(text, truncate=bool(body.truncate)) for text in texts]
 
 
-async def predict(service: Service, asked: PredictRequest) -> Response:
+async def predict(service: Service, body: PredictRequest) -> Response:
     """Return the labels of each text or pair with their scores, the likeliest first."""
-    chosen = service.choose(asked.model, "classes", "multi-label", "regression", "ranking")
-    given = asked.inputs
+    chosen = service.choose(body.model, "classes", "multi-label", "regression", "ranking")
+    given = body.inputs
     # as there: a list of texts is one input, of a text or a pair, only where it is the whole
     alone = isinstance(given, str) or (len(given) <= 2 and all(isinstance(x, str) for x in given))
     rows = [given] if alone else given
     service.check_size(len(rows) * max(len(chosen.facts.labels), 1), OBJECT)
-    inputs = [_pair(row, bool(asked.truncate)) for row in rows]
-    outcomes = await service.ask(_asked_for(chosen, asked), inputs)
-    found = [_scored(chosen.facts, outcome) for outcome in outcomes]
-    if not asked.raw_scores:
-        found = [[{**each, "score": shown(each["score"])} for each in own] for own in found]
-    return await service.reply_in_pieces(found[0] if alone else found, outcomes)
+    inputs = [_pair(row, bool(body.truncate)) for row in rows]
+    outcomes = await service.ask(_choose_output(chosen, body), inputs)
+    results = [_scored(chosen.facts, outcome) for outcome in outcomes]
+    if not body.raw_scores:
+        results = [
+            [{**item, "score": shown(item["score"])} for item in scores] for scores in results
+        ]
+    return await service.reply_in_pieces(results[0] if alone else results, outcomes)
 
 
 def _pair(row: object, truncate: bool) -> Input:
@@ -92,47 +94,47 @@ def _pair(row: object, truncate: bool) -> Input:
     return Input(first, second[0] if second else None, truncate=truncate)
 
 
-def _asked_for(chosen: Chosen, asked: PredictRequest | RerankRequest) -> Chosen:
+def _choose_output(chosen: Chosen, body: PredictRequest | RerankRequest) -> Chosen:
     """Return what is asked of a model: the outputs of its head as they are, or its answer."""
-    return replace(chosen, kind="logits") if asked.raw_scores else chosen
+    return replace(chosen, kind="logits") if body.raw_scores else chosen
 
 
 def _scored(facts: ModelFacts, outcome: Outcome) -> list[dict[str, Any]]:
     """Return the scores of all labels, the highest first; a lone number is as computed."""
     answer, labels = outcome.answer, facts.labels or ("LABEL_0",)
     if "scores" in answer:
-        return [{"score": each["score"], "label": each["label"]} for each in answer["scores"]]
+        return [{"score": score["score"], "label": score["label"]} for score in answer["scores"]]
     if "logits" in answer:
         pairs = zip(answer["logits"], labels, strict=True)
-        found = [{"score": score, "label": label} for score, label in pairs]
-        return sorted(found, key=lambda each: -_number(each["score"]))
+        results = [{"score": score, "label": label} for score, label in pairs]
+        return sorted(results, key=lambda each: -_number(each["score"]))
     return [{"score": answer["value" if "value" in answer else "score"], "label": labels[0]}]
 
 
-async def rerank(service: Service, asked: RerankRequest) -> Response:
+async def rerank(service: Service, body: RerankRequest) -> Response:
     """Return the texts by their relevance to a query, the most relevant first."""
-    chosen = service.choose(asked.model, "ranking", "regression")
-    inputs = [Input(asked.query, text, truncate=bool(asked.truncate)) for text in asked.texts]
-    outcomes = await service.ask(_asked_for(chosen, asked), inputs)
+    chosen = service.choose(body.model, "ranking", "regression")
+    inputs = [Input(body.query, text, truncate=bool(body.truncate)) for text in body.texts]
+    outcomes = await service.ask(_choose_output(chosen, body), inputs)
     scores = [_scored(chosen.facts, outcome)[0]["score"] for outcome in outcomes]
     order = sorted(range(len(scores)), key=lambda place: -_number(scores[place]))
-    if not asked.raw_scores:
+    if not body.raw_scores:
         scores = [shown(score) for score in scores]
-    found: list[dict[str, Any]] = [{"index": place, "score": scores[place]} for place in order]
-    if asked.return_text:
-        found = [{**each, "text": asked.texts[each["index"]]} for each in found]
-    return await service.reply_in_pieces(found, outcomes)
+    results: list[dict[str, Any]] = [{"index": place, "score": scores[place]} for place in order]
+    if body.return_text:
+        results = [{**result, "text": body.texts[result["index"]]} for result in results]
+    return await service.reply_in_pieces(results, outcomes)
 
 
 def _number(score: float | None) -> float:
     return -math.inf if score is None else score
 
 
-async def similarity(service: Service, asked: SimilarityRequest) -> Response:
+async def similarity(service: Service, body: SimilarityRequest) -> Response:
     """Return the cosine of a sentence with each of several others."""
-    chosen = service.choose(asked.model, "vectors")
-    truncate = bool(asked.parameters and asked.parameters.truncate)
-    texts = [asked.inputs.source_sentence, *asked.inputs.sentences]
+    chosen = service.choose(body.model, "vectors")
+    truncate = bool(body.parameters and body.parameters.truncate)
+    texts = [body.inputs.source_sentence, *body.inputs.sentences]
     outcomes = await service.ask(chosen, [Input(text, truncate=truncate) for text in texts])
     source, *others = unit(np.stack([vector(outcome) for outcome in outcomes]))
     # rounding takes that of equal texts beyond 1
@@ -140,14 +142,14 @@ async def similarity(service: Service, asked: SimilarityRequest) -> Response:
     return await service.reply_in_pieces(cosines, outcomes)
 
 
-async def tokenize(service: Service, asked: TokenizeRequest) -> Response:
+async def tokenize(service: Service, body: TokenizeRequest) -> Response:
     """Return the tokens of each text with their characters."""
-    chosen = service.choose(asked.model, "tokens")
-    texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
+    chosen = service.choose(body.model, "tokens")
+    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     service.check_size(sum(map(len, texts)), OBJECT)
     outcomes = await service.ask(chosen, [Input(text) for text in texts])
     return await service.reply_in_pieces(
-        [_tokens(outcome.answer, asked.add_special_tokens) for outcome in outcomes]
+        [_tokens(outcome.answer, body.add_special_tokens) for outcome in outcomes]
     )
 
 
@@ -223,18 +225,18 @@ def info(models: tuple[ModelFacts, ...], first: dict[str, Any]) -> dict[str, Any
         **first,
         "models": [
             {
-                "name": each.name,
-                "kind": each.kind,
-                "can": each.can,
-                "labels": each.labels,
-                "max_input_length": each.max_input_length,
-                "precision": each.precision,
-                "backend": each.backend,
-                "family": each.family,
-                "width": each.width,
-                "pairs": each.pairs,
-                "mask": each.mask,
+                "name": model.name,
+                "kind": model.kind,
+                "can": model.can,
+                "labels": model.labels,
+                "max_input_length": model.max_input_length,
+                "precision": model.precision,
+                "backend": model.backend,
+                "family": model.family,
+                "width": model.width,
+                "pairs": model.pairs,
+                "mask": model.mask,
             }
-            for each in models
+            for model in models
         ],
     }

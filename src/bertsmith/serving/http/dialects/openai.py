@@ -19,21 +19,21 @@ from bertsmith.serving.messages import Input, ModelFacts
 from bertsmith.serving.refusals import InvalidRequest
 
 
-async def embeddings(service: Service, asked: EmbeddingsRequest) -> Response:
+async def embeddings(service: Service, body: EmbeddingsRequest) -> Response:
     """Return vectors of length 1, as numbers or as their bytes in base64."""
-    chosen = service.choose(asked.model, "vectors")
-    if asked.dimensions not in (None, chosen.facts.width):
+    chosen = service.choose(body.model, "vectors")
+    if body.dimensions not in (None, chosen.facts.width):
         raise InvalidRequest(
-            f"dimensions is {asked.dimensions}, and the vectors have {chosen.facts.width}",
+            f"dimensions is {body.dimensions}, and the vectors have {chosen.facts.width}",
             parameter="dimensions",
         )
-    texts = [asked.input] if isinstance(asked.input, str) else asked.input
-    outcomes = await service.ask(chosen, [Input(text, truncate=asked.truncate) for text in texts])
+    texts = [body.input] if isinstance(body.input, str) else body.input
+    outcomes = await service.ask(chosen, [Input(text, truncate=body.truncate) for text in texts])
     data: list[dict[str, Any]] = []
     for index, outcome in enumerate(outcomes):
         numbers = unit(vector(outcome))
         shown: object = numbers
-        if asked.encoding_format == "base64":
+        if body.encoding_format == "base64":
             shown = base64.b64encode(numbers.tobytes()).decode()
         mark = {"truncated": True} if outcome.truncated else {}
         data.append({"object": "embedding", "index": index, "embedding": shown, **mark})

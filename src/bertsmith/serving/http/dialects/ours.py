@@ -24,25 +24,25 @@ from bertsmith.serving.refusals import InvalidRequest
 Item = str | TextInput | QuestionInput | RankingInput
 
 
-async def answer(service: Service, asked: AnswerRequest) -> Response:
+async def answer(service: Service, body: AnswerRequest) -> Response:
     """Answer each input by what the model was made for, or by the task that is named."""
-    began = time.perf_counter()
-    kinds: tuple[Kind, ...] = () if asked.task is None else (asked.task,)
-    chosen = service.choose(asked.model, *kinds)
-    if asked.conformal is not None and chosen.kind not in ("classes", "choices"):
+    started = time.perf_counter()
+    kinds: tuple[Kind, ...] = () if body.task is None else (body.task,)
+    chosen = service.choose(body.model, *kinds)
+    if body.conformal is not None and chosen.kind not in ("classes", "choices"):
         message = f"conformal is for classes and choices, and the task is {chosen.kind}"
         raise InvalidRequest(message, parameter="conformal")
     inputs: list[Input] = []
     sizes: list[int] = []
-    make = partial(Input, truncate=asked.truncate, top=asked.top, conformal=asked.conformal)
-    for number, item in enumerate(asked.inputs):
-        own = _inputs(item, chosen.kind, number, make)
-        inputs += own
-        sizes.append(len(own))
+    make = partial(Input, truncate=body.truncate, top=body.top, conformal=body.conformal)
+    for number, item in enumerate(body.inputs):
+        item_inputs = _inputs(item, chosen.kind, number, make)
+        inputs += item_inputs
+        sizes.append(len(item_inputs))
     if chosen.kind == "fill-mask":
         mask = chosen.facts.mask or MASK
-        masks = sum(each.text.count(MASK) + each.text.count(mask) for each in inputs)
-        service.check_size(masks * asked.top, OBJECT)
+        masks = sum(entry.text.count(MASK) + entry.text.count(mask) for entry in inputs)
+        service.check_size(masks * body.top, OBJECT)
     outcomes = await service.ask(chosen, inputs)
     grouped: list[list[Outcome]] = []
     begin = 0
@@ -53,8 +53,8 @@ async def answer(service: Service, asked: AnswerRequest) -> Response:
         {
             "model": chosen.facts.name,
             "task": chosen.kind,
-            "answers": [_answer(chosen.kind, own) for own in grouped],
-            "milliseconds": round(1000 * (time.perf_counter() - began), 3),
+            "answers": [_answer(chosen.kind, item_inputs) for item_inputs in grouped],
+            "milliseconds": round(1000 * (time.perf_counter() - started), 3),
             "tokens": tokens(outcomes),
         },
         outcomes,

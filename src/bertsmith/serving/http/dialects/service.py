@@ -15,12 +15,12 @@ from starlette.responses import Response
 from bertsmith.core.printable import printable, rounded
 from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.dispatch.gateway import Gateway
-from bertsmith.serving.http.schema import Asked
+from bertsmith.serving.http.schema import RequestBody
 from bertsmith.serving.messages import Input, Kind, ModelFacts, Outcome
 from bertsmith.serving.refusals import InvalidRequest, ModelNotFound, PayloadTooLarge, Unavailable
 
-_MOST_MARKS = 1000
-_LARGEST_ANSWER = 2**24
+_MAX_MARKS = 1000
+_MAX_NUMBERS = 2**24
 # items of a list that are written at once: less than a millisecond's, where they are vectors
 _PIECE = 32
 # an object of JSON takes as much memory
@@ -62,7 +62,7 @@ class Service:
             Chosen(index, facts, kind)
             for index, facts in enumerate(models)
             for kind in (kinds or facts.can[:1])
-            if _does(facts, kind)
+            if _supports(facts, kind)
         ]
         if name is not None:
             if name not in (facts.name for facts in models):
@@ -83,21 +83,21 @@ class Service:
 
         A short request may ask for an answer that does not fit into memory.
         """
-        if items * numbers > _LARGEST_ANSWER:
+        if items * numbers > _MAX_NUMBERS:
             raise PayloadTooLarge(
                 f"the answer would have about {items:,} items, and at most "
-                f"{_LARGEST_ANSWER // numbers:,} are allowed; ask for fewer"
+                f"{_MAX_NUMBERS // numbers:,} are allowed; ask for fewer"
             )
 
     async def ask(self, chosen: Chosen, inputs: Sequence[Input]) -> list[Outcome]:
         """Return the outcomes for inputs, in their order; raises `Refusal`."""
-        most = self.limits.max_inputs
-        if len(inputs) > most:
+        max_inputs = self.limits.max_inputs
+        if len(inputs) > max_inputs:
             raise PayloadTooLarge(
-                f"the request has {len(inputs):,} inputs, and at most {most:,} are allowed"
+                f"the request has {len(inputs):,} inputs, and at most {max_inputs:,} are allowed"
             )
-        for number, asked in enumerate(inputs):
-            longest = max(map(len, asked.texts))
+        for number, body in enumerate(inputs):
+            longest = max(map(len, body.texts))
             if longest > self.limits.max_characters:
                 raise PayloadTooLarge(
                     f"input {number} has {longest:,} characters, and "
@@ -116,7 +116,7 @@ class Service:
         """
         data = await self._dumped_in_pieces(content)
         cut = [str(number) for number, outcome in enumerate(outcomes) if outcome.truncated]
-        headers = {"x-truncated": ",".join(cut[:_MOST_MARKS])} if cut else {}
+        headers = {"x-truncated": ",".join(cut[:_MAX_MARKS])} if cut else {}
         return Response(data, media_type="application/json", headers=headers)
 
     async def _dumped_in_pieces(self, content: object) -> bytes:
@@ -135,7 +135,7 @@ class Service:
         return b"[" + b",".join(pieces) + b"]"
 
 
-def _does(facts: ModelFacts, kind: Kind) -> bool:
+def _supports(facts: ModelFacts, kind: Kind) -> bool:
     return (
         kind in facts.can or kind == "tokens" or (kind == "token-vectors" and facts.token_width > 0)
     )
@@ -147,7 +147,7 @@ class Endpoint:
 
     path: str
     summary: str
-    body: type[Asked]
+    body: type[RequestBody]
     run: Callable[[Service, Any], Awaitable[Response]]
     answer: Any
     """An example of the answer, for the description."""
@@ -175,8 +175,8 @@ def vector(outcome: Outcome) -> NDArray[np.float32]:
 def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return vectors (..., width) of length 1 with the same directions."""
     length = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    found: NDArray[np.float32] = vectors / np.maximum(length, np.float32(1e-12))
-    return found
+    result: NDArray[np.float32] = vectors / np.maximum(length, np.float32(1e-12))
+    return result
 
 
 def tokens(outcomes: Sequence[Outcome]) -> int:

@@ -72,6 +72,6 @@ class _Page:
         from starlette.responses import Response
 
         known = request.headers.get("if-none-match", "")
-        if self._headers["ETag"] in (each.strip().removeprefix("W/") for each in known.split(",")):
+        if self._headers["ETag"] in (part.strip().removeprefix("W/") for part in known.split(",")):
             return Response(status_code=304, headers=self._headers)
         return Response(self._body, headers=self._headers)

@@ -29,7 +29,7 @@ from bertsmith.text.headers import (
 )
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.structured import literal
-from bertsmith.text.tables import TABLES, Head, Pick, Table
+from bertsmith.text.tables import TABLES, ColumnSelection, Table, TableHead
 
 _ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
 _UNKNOWN = (None, "-1")
@@ -69,7 +69,7 @@ def made_choice(
         name = class_of(parts.get("id"))
         label = _label(class_of(parts.get("label")), texts, names, start)
     except BadLabel as error:
-        raise file.fault(error.what, line, error.remedy) from error
+        raise file.fault(error.problem, line, error.remedy) from error
     if label is None and need_label:
         raise file.fault("no label", line, "give every row a label")
     return Choice(
@@ -225,7 +225,7 @@ def counts_from_zero(names: Sequence[str]) -> bool:
 
 
 def choice_places(
-    head: Head, columns: Columns, file: TextFile, *, need_label: bool
+    head: TableHead, columns: Columns, file: TextFile, *, need_label: bool
 ) -> dict[str, int]:
     """Return the columns of the parts of a question, by role.
 
@@ -235,14 +235,14 @@ def choice_places(
     names = head.names
     options = find_options(names)
     _check_header(head, columns, file, has_options=bool(options))
-    given = {
+    named = {
         role: column_of(name, names, NAMED if not head.delimited else Header(present=True), file)
         for role in ("text", "text_pair", "label", "id")
         if (name := getattr(columns, role)) is not None
     }
-    _check_distinct(given, options, names, file)
-    question, context = _asked_columns(names, given)
-    label = given.get("label", first_of(names, _LABELS))
+    _check_distinct(named, options, names, file)
+    question, context = _named_columns(names, named)
+    label = named.get("label", first_of(names, _LABELS))
     remedy = f"the columns are: {listed(names)}"
     if not options and question is None:
         raise file.fault("no columns that look like options", 1, remedy)
@@ -255,33 +255,33 @@ def choice_places(
             "no column that looks like the label", 1, f"name it with --label-column; {remedy}"
         )
     wanted = {"question": question, "context": context, "label": label}
-    wanted |= {"begins": index_of(names, "sent2"), "id": given.get("id", first_of(names, _IDS))}
+    wanted |= {"begins": index_of(names, "sent2"), "id": named.get("id", first_of(names, _IDS))}
     positions = {role: index for role, index in wanted.items() if index is not None}
     if len(options) == 1:
         return positions | {"options": options[0]}
     return positions | {f"option {number}": index for number, index in enumerate(options)}
 
 
-def _asked_columns(names: Sequence[str], given: dict[str, int]) -> tuple[int | None, int | None]:
+def _named_columns(names: Sequence[str], named: dict[str, int]) -> tuple[int | None, int | None]:
     """Return the columns of the question and the context."""
     # a column given for one role has no other role
-    free = ["" if index in given.values() else name for index, name in enumerate(names)]
-    question = given.get("text_pair", first_of(free, _QUESTIONS))
-    if "text" not in given:
+    free = ["" if index in named.values() else name for index, name in enumerate(names)]
+    question = named.get("text_pair", first_of(free, _QUESTIONS))
+    if "text" not in named:
         return question, first_of(free, _CONTEXTS)
-    if "text_pair" not in given and names[given["text"]].strip().casefold() in _QUESTIONS:
-        return given["text"], first_of(free, _CONTEXTS)
-    return question, given["text"]
+    if "text_pair" not in named and names[named["text"]].strip().casefold() in _QUESTIONS:
+        return named["text"], first_of(free, _CONTEXTS)
+    return question, named["text"]
 
 
-def _check_header(head: Head, columns: Columns, file: TextFile, *, has_options: bool) -> None:
+def _check_header(head: TableHead, columns: Columns, file: TextFile, *, has_options: bool) -> None:
     """Raise the file's error for a table without header, which is needed to find the options."""
     if not head.delimited:
         columns.check_named(file.path)
         return
     if columns.header == "no":
-        what = "multiple choice needs a header that names the columns of the options"
-        raise file.fault(what, 1, NEEDS_HEADER)
+        problem = "multiple choice needs a header that names the columns of the options"
+        raise file.fault(problem, 1, NEEDS_HEADER)
     if columns.header == "auto" and not has_options:
         header = detect_header(head.sample, {*_QUESTIONS, *_CONTEXTS, *_LABELS, *_IDS})
         if header.present is not True:
@@ -292,17 +292,17 @@ def _check_header(head: Head, columns: Columns, file: TextFile, *, has_options: 
 
 
 def _check_distinct(
-    given: dict[str, int], options: Sequence[int], names: Sequence[str], file: TextFile
+    named: dict[str, int], options: Sequence[int], names: Sequence[str], file: TextFile
 ) -> None:
-    for role, index in given.items():
-        other = next((name for name, place in given.items() if place == index and name != role), "")
+    for role, index in named.items():
+        other = next((name for name, place in named.items() if place == index and name != role), "")
         if other or index in options:
             both = f"{role} and {other or 'an option'}".replace("_", " ")
-            what = f"the column {names[index][:40]!r} is named for {both}"
-            raise file.fault(what, 1, "name a different column for each")
+            problem = f"the column {names[index][:40]!r} is named for {both}"
+            raise file.fault(problem, 1, "name a different column for each")
 
 
-def looks_like_options(head: Head) -> bool:
+def looks_like_options(head: TableHead) -> bool:
     """Return whether a table without header appears to hold questions, options and labels.
 
     One column holds letters from A on or small numbers, and at least three others hold texts.
@@ -343,8 +343,8 @@ def read_choices(
             try:
                 choice = made_choice(file, line, parts, need_label=need_label, start=start)
                 if choice.id is not None and choice.id in ids:
-                    what = f"the id {choice.id[:40]!r} is used in an earlier row too"
-                    raise file.fault(what, line, "give every row a unique id")
+                    problem = f"the id {choice.id[:40]!r} is used in an earlier row too"
+                    raise file.fault(problem, line, "give every row a unique id")
             except UserError as error:
                 refuse(error, row)
                 continue
@@ -366,7 +366,7 @@ def find_label_start(path: Path, columns: Columns, *, need_label: bool = True) -
     if kind_of(path) not in TABLES or has_stories(path, columns.encoding):
         return 0
     table = _table(path, columns)
-    heads: list[Head] = []
+    heads: list[TableHead] = []
 
     def labels() -> Iterator[tuple[int, int, int]]:
         try:
@@ -393,16 +393,18 @@ def describe_choices(path: Path, columns: Columns) -> str:
         return "COPA's XML"
     if has_stories(path, columns.encoding):
         return f"MCTest's stories, the answers in {answers_of(path).name}"
-    heads: list[Head] = []
+    heads: list[TableHead] = []
     table = _table(path, columns)
     positions: dict[str, int] = {}
 
-    def pick(head: Head) -> Pick:
+    def select_columns(head: TableHead) -> ColumnSelection:
         heads.append(head)
         positions.update(choice_places(head, columns, table.file, need_label=False))
-        return Pick(columns=tuple(positions.values()), optional=frozenset(positions.values()))
+        return ColumnSelection(
+            columns=tuple(positions.values()), optional=frozenset(positions.values())
+        )
 
-    next(table.rows(pick), None)
+    next(table.rows(select_columns), None)
     header = Header(present=True) if heads[0].delimited else NAMED
     counted = ", labels count from 1" if find_label_start(path, columns) else ""
     return described_columns(kind, heads[0].names, header, positions) + counted
@@ -431,19 +433,19 @@ def _items(file: TextFile, columns: Columns, refuse: Refuse, *, need_label: bool
 
 
 def _rows(
-    table: Table, columns: Columns, *, need_label: bool, heads: list[Head] | None = None
+    table: Table, columns: Columns, *, need_label: bool, heads: list[TableHead] | None = None
 ) -> Iterator[Item]:
     roles: list[str] = []
 
-    def pick(head: Head) -> Pick:
+    def select_columns(head: TableHead) -> ColumnSelection:
         if heads is not None:
             heads.append(head)
         positions = choice_places(head, columns, table.file, need_label=need_label)
         roles.extend(positions)
         optional = frozenset(index for role, index in positions.items() if role == "label")
-        return Pick(columns=tuple(positions.values()), optional=optional)
+        return ColumnSelection(columns=tuple(positions.values()), optional=optional)
 
-    for line, cells in table.rows(pick):
+    for line, cells in table.rows(select_columns):
         parts = dict(zip(roles, cells, strict=True))
         options = [parts.pop(role) for role in roles if role.startswith("option ")]
         yield line, {"options": options, **parts} if options else parts, table.row()

@@ -84,9 +84,9 @@ def _fasttext_value(file: TextFile, line: int, labels: list[str], text: str, kin
     if kind == "classes":
         return labels
     if len(labels) != 1:
-        what = f"{counted(len(labels), 'label')} instead of one" if labels else "no label"
+        problem = f"{counted(len(labels), 'label')} instead of one" if labels else "no label"
         remedy = f"begin the line with one {FASTTEXT}x, or train with --task multi-label"
-        raise file.fault(what, line, remedy)
+        raise file.fault(problem, line, remedy)
     return labels[0]
 
 
@@ -141,7 +141,7 @@ def class_folder(
     classes = [
         (label, path, _texts_of_class(path, label)) for label, path in classes_of_folder(folder)
     ]
-    _tell_encodings([text for _, _, texts in classes for text in texts], columns)
+    _print_encodings([text for _, _, texts in classes for text in texts], columns)
     before, empty = bad.count, True
     for label, path, texts in classes:
         has_text = False
@@ -161,20 +161,20 @@ def class_folder(
         if not has_text:
             with bad.of(path) as refuse:
                 remedy = "write texts into it, or move it out of the folder"
-                what = f"holds no text, so the class {label!r} has no examples"
-                refuse(ExampleError(what, where=path, remedy=remedy), "")
+                problem = f"holds no text, so the class {label!r} has no examples"
+                refuse(ExampleError(problem, where=path, remedy=remedy), "")
     if empty:
         raise bad.examples_missing(TextFile(folder, ExampleError), before)
 
 
-def _tell_encodings(texts: Sequence[Path], columns: Columns) -> None:
+def _print_encodings(texts: Sequence[Path], columns: Columns) -> None:
     """Detect the encodings of files, and report guesses in one line per encoding."""
     guesses = Guesses()
     for text in texts:
         # an unreadable file is reported when it is read
         with suppress(UserError):
             TextFile(text, ExampleError, columns.encoding).examine(guesses)
-    guesses.tell()
+    guesses.print()
 
 
 def _texts_of_class(path: Path, label: str) -> list[Path]:
@@ -184,9 +184,9 @@ def _texts_of_class(path: Path, label: str) -> list[Path]:
     texts = sorted(_visible(path))
     inner = [text.name for text in texts if text.is_dir()]
     if inner:
-        what = f"the folder of class {label!r} holds folders: {_few(inner)}"
+        problem = f"the folder of class {label!r} holds folders: {_few(inner)}"
         raise ExampleError(
-            what, where=path, remedy="give each class a folder of files, one text per file"
+            problem, where=path, remedy="give each class a folder of files, one text per file"
         )
     return texts
 
@@ -206,9 +206,9 @@ def classes_of_folder(folder: Path) -> list[tuple[str, Path]]:
         several = len(folders) >= len(files)
         kinds, stray = ("folders", files) if several else ("files", folders)
         other = "file" if several else "folder"
-        what = f"holds {kinds}, one per class, but also the {other}{'s' * (len(stray) > 1)} "
+        problem = f"holds {kinds}, one per class, but also the {other}{'s' * (len(stray) > 1)} "
         raise ExampleError(
-            what + _few(stray), where=folder, remedy="move them elsewhere, or " + remedy
+            problem + _few(stray), where=folder, remedy="move them elsewhere, or " + remedy
         )
     if len(paths) < 2:
         held = f"only {paths[0].name!r}" if paths else "nothing"
@@ -223,13 +223,13 @@ def _check_classes(folder: Path, paths: Sequence[Path]) -> None:
     parts = [path.name for path in paths if _PARTS.fullmatch(_stem(path.name))]
     if len(parts) == len(paths) or any(_stem(name).lower() == "train" for name in parts):
         split = next((name for name in parts if name.lower().startswith("train")), parts[0])
-        what = f"holds the splits of a data set, not classes: {_few(parts)}"
+        problem = f"holds the splits of a data set, not classes: {_few(parts)}"
         remedy = f"give one of them, such as {folder / split}"
-        raise ExampleError(what, where=folder, remedy=remedy)
+        raise ExampleError(problem, where=folder, remedy=remedy)
     tables = [path.name for path in paths if not path.is_dir() and kind_of(path) in _TABLES]
     if tables:
-        what = f"holds tables, not one file of texts per class: {_few(tables)}"
-        raise ExampleError(what, where=folder, remedy="give one table, with a column of labels")
+        problem = f"holds tables, not one file of texts per class: {_few(tables)}"
+        raise ExampleError(problem, where=folder, remedy="give one table, with a column of labels")
 
 
 def _stem(name: str) -> str:
@@ -261,8 +261,8 @@ def _visible(folder: Path) -> list[Path]:
         paths = [path for path in folder.iterdir() if not path.name.startswith(".")]
         return [path for path in paths if path.is_dir() or not _NOT_DATA.match(path.name)]
     except OSError as error:
-        what = f"cannot be read: {error.strerror}"
-        raise ExampleError(what, where=folder, remedy=reading_remedy(error)) from error
+        problem = f"cannot be read: {error.strerror}"
+        raise ExampleError(problem, where=folder, remedy=reading_remedy(error)) from error
 
 
 def _lines(file: TextFile, refuse: Refuse) -> Iterator[tuple[int, str]]:
@@ -286,7 +286,7 @@ def _example(file: TextFile, line: int, text: str, value: object, kind: Kind) ->
     try:
         label, number, labels = label_of(kind, value)
     except BadLabel as error:
-        raise file.fault(error.what, line, error.remedy) from error
+        raise file.fault(error.problem, line, error.remedy) from error
     if (label, number, labels) == (None, None, None):
         raise file.fault("no label", line, "begin the line with its label")
     return Example(

@@ -61,8 +61,8 @@ def _most_frequent_sign(file: TextFile, words: Sequence[str]) -> str:
     counts = {sign: sum(all(word.rpartition(sign)) for word in words) for sign in _SIGNS}
     sign = max(_SIGNS, key=counts.__getitem__)
     if 2 * counts[sign] <= len(words):
-        what = f"no sign joins words and tags; tried {' and '.join(_SIGNS)}"
-        raise file.fault(what, 1, "state it, such as --tags.sign '|', or --tags.layout columns")
+        problem = f"no sign joins words and tags; tried {' and '.join(_SIGNS)}"
+        raise file.fault(problem, 1, "state it, such as --tags.sign '|', or --tags.layout columns")
     return sign
 
 
@@ -111,8 +111,8 @@ def _joined_sentence(file: TextFile, line: int, text: str, sign: str) -> Words:
     for pair in text.split():
         word, _, tag = pair.rpartition(sign)
         if not word or not tag:
-            what = f"the word {pair[:40]!r} has no tag"
-            raise file.fault(what, line, f"write word{sign}TAG for every word")
+            problem = f"the word {pair[:40]!r} has no tag"
+            raise file.fault(problem, line, f"write word{sign}TAG for every word")
         words.append(word.replace("\\/", "/"))
         tags.append(tag)
     return Words(words=words, tags=tags, lines=[line] * len(words), document=line, row=text)
@@ -187,7 +187,7 @@ def _tagged(file: TextFile, sentence: Words, scheme: Scheme) -> Tagged | BadSent
             tags = to_bio2(sentence.tags, scheme)
         except BadTag as bad:
             remedy = "correct the tag, or name the scheme: bio1, bio2, bioes or plain"
-            error = file.fault(bad.what, sentence.lines[bad.index], remedy)
+            error = file.fault(bad.problem, sentence.lines[bad.index], remedy)
             return BadSentence(error=error, row=sentence.row)
     return Tagged(
         text=text,

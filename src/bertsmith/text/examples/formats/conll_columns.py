@@ -16,7 +16,7 @@ from bertsmith.text.examples.tagged import BadSentence, Words
 from bertsmith.text.opening import TextFile, kind_of
 
 DOCUMENT = "-DOCSTART-"
-LONGEST_SENTENCE = 100_000
+MAX_SENTENCE_LENGTH = 100_000
 COMMENT = re.compile(r"#\s+(?:[\w.:-]+\s*=|id\s)")
 """A comment by its looks; others are known by their number of columns."""
 _CONLLU = ".conllu"
@@ -29,7 +29,7 @@ _COUNTED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ColumnLayout:
     word: int
     tag: int
     width: int
@@ -42,9 +42,9 @@ def column_sentences(
     """Yield the sentences of a file of columns, which tabs or else spaces separate in each line."""
     universal = kind_of(file.path) == _CONLLU
     usual = universal and (columns.word, columns.tag) == (USUAL_TAGS.word, USUAL_TAGS.tag)
-    place: _Place | None = None
+    layout: _ColumnLayout | None = None
     for document, lines in _blocks(file, universal=universal):
-        if place is None:
+        if layout is None:
             if not universal and names_columns(_cells(lines[0][1])):
                 del lines[0]
                 if not lines:
@@ -53,10 +53,10 @@ def column_sentences(
                 _refuse_numbers(file, lines)
             width = len(_cells(lines[0][1]))
             word, tag = (1, 3) if usual else (columns.word, columns.tag)
-            place = _Place(word, tag, width, universal)
+            layout = _ColumnLayout(word, tag, width, universal)
         row = "\n".join(text for _, text in lines)
         try:
-            yield _sentence(file, lines, place, document, row, need_tags=need_tags)
+            yield _sentence(file, lines, layout, document, row, need_tags=need_tags)
         except UserError as error:
             yield BadSentence(error=error, row=row)
 
@@ -125,7 +125,7 @@ def _blocks_with_comments(
             document += begins
         elif not (universal and text.startswith("#")):
             lines.append((line, text))
-            if len(lines) > LONGEST_SENTENCE:
+            if len(lines) > MAX_SENTENCE_LENGTH:
                 remedy = "put an empty line after each sentence, or name the task"
                 raise file.fault(f"no empty line in {counted(len(lines), 'line')}", line, remedy)
     if lines:
@@ -135,35 +135,35 @@ def _blocks_with_comments(
 def _sentence(
     file: TextFile,
     lines: Sequence[tuple[int, str]],
-    place: _Place,
+    layout: _ColumnLayout,
     document: int,
     row: str,
     *,
     need_tags: bool,
 ) -> Words:
-    if place.width == 1 and need_tags:
+    if layout.width == 1 and need_tags:
         remedy = "give words and tags, in columns separated by tabs or spaces"
         raise file.fault("one column only, so no tags", lines[0][0], remedy)
     words, tags, numbers = [], [], []
     for line, text in lines:
-        cells = _checked_cells(file, line, text, place)
-        if place.universal and not cells[0].isdecimal():
+        cells = _checked_cells(file, line, text, layout)
+        if layout.universal and not cells[0].isdecimal():
             continue  # a multiword token or an empty node
-        words.append(_cell(file, cells, place.word, line, "word"))
-        if place.width > 1:
-            tags.append(_cell(file, cells, place.tag, line, "tag"))
+        words.append(_cell(file, cells, layout.word, line, "word"))
+        if layout.width > 1:
+            tags.append(_cell(file, cells, layout.tag, line, "tag"))
         numbers.append(line)
     if not words:
         raise file.fault("a sentence without words", lines[0][0], "remove it")
     return Words(words=words, tags=tags or None, lines=numbers, document=document, row=row)
 
 
-def _checked_cells(file: TextFile, line: int, text: str, place: _Place) -> list[str]:
+def _checked_cells(file: TextFile, line: int, text: str, layout: _ColumnLayout) -> list[str]:
     file.check_line(text, line)
     cells = _cells(text)
-    if len(cells) != place.width:
-        what = f"{counted(len(cells), 'column')} where the first word has {place.width}"
-        raise file.fault(what, line, "give every word the same columns")
+    if len(cells) != layout.width:
+        problem = f"{counted(len(cells), 'column')} where the first word has {layout.width}"
+        raise file.fault(problem, line, "give every word the same columns")
     return cells
 
 

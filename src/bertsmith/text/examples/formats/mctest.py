@@ -53,8 +53,8 @@ def story_items(file: TextFile, refuse: Refuse, *, need_label: bool) -> Iterator
     if answer_file.path.is_file():
         answers = _filled(answer_file)
     elif need_label:
-        what = f"its answers are missing: no file {answer_file.path.name} in its folder"
-        raise file.fault(what, remedy="put it there, with a line of letters for each story")
+        problem = f"its answers are missing: no file {answer_file.path.name} in its folder"
+        raise file.fault(problem, remedy="put it there, with a line of letters for each story")
     stories = 0
     last = 0
     for line, text in _filled(file):
@@ -65,16 +65,16 @@ def story_items(file: TextFile, refuse: Refuse, *, need_label: bool) -> Iterator
             letters = next(answers, None)
             if letters is None:
                 before = f"{counted(stories - 1, 'line')}"
-                what = f"ends after {before}, but {file.path.name} has more stories"
-                raise answer_file.fault(what, last + 1, "give a line of letters for each story")
+                problem = f"ends after {before}, but {file.path.name} has more stories"
+                raise answer_file.fault(problem, last + 1, "give a line of letters for each story")
             last = letters[0]
         try:
             yield from _questions(file, line, text, answer_file, letters)
         except UserError as error:
             refuse(error, text)
     if answers is not None and (more := next(answers, None)):
-        what = f"has more lines than {file.path.name} has stories, {stories}"
-        raise answer_file.fault(what, more[0], "give a line of letters for each story")
+        problem = f"has more lines than {file.path.name} has stories, {stories}"
+        raise answer_file.fault(problem, more[0], "give a line of letters for each story")
 
 
 def _filled(file: TextFile) -> Iterator[tuple[int, str]]:
@@ -88,9 +88,9 @@ def _questions(
         raise error
     cells = text.split("\t")
     if len(cells) != _CELLS:
-        what = f"{len(cells)} columns where a story with {_QUESTIONS} questions has {_CELLS}"
+        problem = f"{len(cells)} columns where a story with {_QUESTIONS} questions has {_CELLS}"
         remedy = f"id, properties, story, then {_QUESTIONS} times a question and its options A to D"
-        raise file.fault(what, line, remedy)
+        raise file.fault(problem, line, remedy)
     letters = [None] * _QUESTIONS if answers is None else _letters(answer_file, *answers)
     name, _, story = cells[:_LEADING]
     story = story.replace("\\newline", "\n").replace("\\tab", " ")
@@ -99,8 +99,8 @@ def _questions(
         cell, *options = cells[_LEADING + number * (1 + _OPTIONS) :][: 1 + _OPTIONS]
         mark, colon, question = cell.strip().partition(":")
         if mark + colon not in _MARKS:
-            what = f"question {number + 1} begins with neither 'one:' nor 'multiple:'"
-            raise file.fault(f"{what}: {cell[:40]!r}", line, "see the layout of MCTest")
+            problem = f"question {number + 1} begins with neither 'one:' nor 'multiple:'"
+            raise file.fault(f"{problem}: {cell[:40]!r}", line, "see the layout of MCTest")
         parts: dict[str, object] = {
             "id": f"{name.strip()}.{number}",
             "context": story,
@@ -116,9 +116,9 @@ def _letters(answer_file: TextFile, line: int, text: str) -> list[str | None]:
     letters = text.strip().split("\t")
     wrong = next((letter for letter in letters if letter.strip() not in tuple(_LETTERS)), None)
     if wrong is not None:
-        what = f"the answer {wrong[:40]!r} is not A, B, C or D"
-        raise answer_file.fault(what, line, "give a letter for each question, separated by tabs")
+        problem = f"the answer {wrong[:40]!r} is not A, B, C or D"
+        raise answer_file.fault(problem, line, "give a letter for each question, separated by tabs")
     if len(letters) != _QUESTIONS:
-        what = f"{len(letters)} answers for {_QUESTIONS} questions"
-        raise answer_file.fault(what, line, "give a letter for each question, separated by tabs")
+        problem = f"{len(letters)} answers for {_QUESTIONS} questions"
+        raise answer_file.fault(problem, line, "give a letter for each question, separated by tabs")
     return [letter.strip() for letter in letters]

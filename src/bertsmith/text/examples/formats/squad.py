@@ -17,8 +17,8 @@ from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.examples.columns import first_of
 from bertsmith.text.headers import NAMED, Header, column_of, listed, stated_header
 from bertsmith.text.opening import TextFile, kind_of
-from bertsmith.text.structured import Placed, PlacedJson, first_keys, literal
-from bertsmith.text.tables import TABLES, Head, Pick, Table
+from bertsmith.text.structured import LocatedJson, LocatedValue, first_keys, literal
+from bertsmith.text.tables import TABLES, ColumnSelection, Table, TableHead
 
 _ANSWER = 'write {"text": "...", "answer_start": 0}, the start in characters of the context'
 _PLACE = f"{_ANSWER}, or --on-bad skip leaves such questions out"
@@ -111,7 +111,7 @@ class _QuestionBuilder:
         self._in_table = False
 
     def of_articles(self) -> Iterator[Question]:
-        for article in PlacedJson(self._file).elements(("data", "paragraphs", "qas")):
+        for article in LocatedJson(self._file).elements(("data", "paragraphs", "qas")):
             title = article.value.get("title") if isinstance(article.value, dict) else None
             for paragraph in self._parts(article, "paragraphs"):
                 for item in self._parts(paragraph, "qas"):
@@ -126,7 +126,7 @@ class _QuestionBuilder:
         roles: list[str] = []
         self._in_table = True
 
-        def pick(head: Head) -> Pick:
+        def select_columns(head: TableHead) -> ColumnSelection:
             positions = _places(head, columns, self._file)
             for name in ("question", "context", *(("answers",) if self._need_answers else ())):
                 if name not in positions and not (name == "answers" and "text" in positions):
@@ -136,20 +136,20 @@ class _QuestionBuilder:
                     )
                     raise self._file.fault(f"has no {name!r}", 1, remedy)
             roles.extend(positions)
-            return Pick(columns=tuple(positions.values()))
+            return ColumnSelection(columns=tuple(positions.values()))
 
-        for line, cells in table.rows(pick):
+        for line, cells in table.rows(select_columns):
             part = dict(zip(roles, cells, strict=True))
             name = part["id"] if "id" in part else self._id_of_line(line)
             value = {"question": part["question"], "id": name}
             if "answers" in part or "text" in part:
                 value["answers"] = _answers_of_row(part)
                 value["is_impossible"] = not value["answers"]
-            question = self._try(Placed(value, line), part["context"], None, row=table.row())
+            question = self._try(LocatedValue(value, line), part["context"], None, row=table.row())
             if question is not None:
                 yield question
 
-    def _parts(self, whole: Placed, key: str) -> list[Placed]:
+    def _parts(self, whole: LocatedValue, key: str) -> list[LocatedValue]:
         parts = whole.value.get(key) if isinstance(whole.value, dict) else None
         if not isinstance(parts, list):
             remedy = "see the layout of SQuAD: data, paragraphs, qas"
@@ -159,7 +159,7 @@ class _QuestionBuilder:
         return parts
 
     def _try(
-        self, item: Placed, context: object, title: object, row: str | None = None
+        self, item: LocatedValue, context: object, title: object, row: str | None = None
     ) -> Question | None:
         try:
             return self._question(item, context, title)
@@ -167,7 +167,7 @@ class _QuestionBuilder:
             self._refuse(error, json.dumps(item.value) if row is None else row)
             return None
 
-    def _question(self, item: Placed, context: object, title: object) -> Question:
+    def _question(self, item: LocatedValue, context: object, title: object) -> Question:
         value, line = item
         if not isinstance(value, dict):
             raise self._file.fault("a question is not a JSON object", line)
@@ -197,11 +197,11 @@ class _QuestionBuilder:
 
     def _text(self, line: int, role: str, value: object) -> str:
         if not isinstance(value, str) or not value.strip():
-            what = f"the {role} is empty or not a string"
+            problem = f"the {role} is empty or not a string"
             # in a table the row of an empty one is known, so that an answer can be left blank
             if self._in_table and (value is None or isinstance(value, str)):
-                raise BlankText(what, where=self._file.path, line=line, remedy="fill it in")
-            raise self._file.fault(what, line, "fill it in")
+                raise BlankText(problem, where=self._file.path, line=line, remedy="fill it in")
+            raise self._file.fault(problem, line, "fill it in")
         if "\0" in value:
             raise self._file.fault(f"a zero byte in the {role}", line, "remove it")
         # replace each lone surrogate by one character, so that positions stay the same
@@ -213,8 +213,8 @@ class _QuestionBuilder:
         if not name:
             raise self._file.fault("no id", line, remedy)
         if name in self._ids:
-            what = f"the id {name[:40]!r} is used by an earlier question too"
-            raise self._file.fault(what, line, remedy)
+            problem = f"the id {name[:40]!r} is used by an earlier question too"
+            raise self._file.fault(problem, line, remedy)
         return name
 
     def _id_of_line(self, line: int) -> str:
@@ -249,22 +249,22 @@ class _QuestionBuilder:
         if start >= 0 and context.startswith(text, start):
             return Answer(text, start)
         actual = context[start : start + len(text)] if start >= 0 else ""
-        what = f"the answer {text[:40]!r} is not at {start}: there is {actual[:40]!r}"
-        raise self._file.fault(what, line, "correct answer_start")
+        problem = f"the answer {text[:40]!r} is not at {start}: there is {actual[:40]!r}"
+        raise self._file.fault(problem, line, "correct answer_start")
 
     def _located(self, line: int, context: str, text: str) -> Answer:
         """Return the only occurrence of a text, as whole words if it occurs as such.
 
         Where positions are not needed, it is the first of several.
         """
-        found = re.escape(text)
-        for pattern in (rf"(?<!\w){found}(?!\w)", found):
+        result = re.escape(text)
+        for pattern in (rf"(?<!\w){result}(?!\w)", result):
             starts = [match.start() for match in re.finditer(pattern, context)]
             if len(starts) == 1 or (starts and not self._need_positions):
                 return Answer(text, starts[0])
             if starts:
-                what = f"the answer {text[:40]!r} occurs {len(starts)} times in the context"
-                raise self._file.fault(f"{what}, and has no answer_start", line, _PLACE)
+                problem = f"the answer {text[:40]!r} occurs {len(starts)} times in the context"
+                raise self._file.fault(f"{problem}, and has no answer_start", line, _PLACE)
         raise self._file.fault(f"the answer {text[:40]!r} is not in the context", line, _PLACE)
 
 
@@ -303,7 +303,7 @@ _GIVEN = {"text": "context", "text_pair": "question", "label": "answers", "id": 
 """Roles of the columns given by the user."""
 
 
-def _places(head: Head, columns: Columns, file: TextFile) -> dict[str, int]:
+def _places(head: TableHead, columns: Columns, file: TextFile) -> dict[str, int]:
     """Return the columns of the parts of a question, by role."""
     names = head.names
     indices = {}
@@ -320,13 +320,13 @@ def _places(head: Head, columns: Columns, file: TextFile) -> dict[str, int]:
         indices.pop("start", None)
     same = next((role for role in indices if list(indices.values()).count(indices[role]) > 1), None)
     if same is not None:
-        what = f"the column {names[indices[same]][:40]!r} is named for two parts of a question"
-        raise file.fault(what, 1, "name a different column for each")
+        problem = f"the column {names[indices[same]][:40]!r} is named for two parts of a question"
+        raise file.fault(problem, 1, "name a different column for each")
     return indices
 
 
 def _checked_header(
-    head: Head, columns: Columns, file: TextFile, indices: Mapping[str, int]
+    head: TableHead, columns: Columns, file: TextFile, indices: Mapping[str, int]
 ) -> Header:
     """Return the header. Raises the file's error for a table without one."""
     if not head.delimited:
@@ -335,8 +335,8 @@ def _checked_header(
     header = stated_header(columns.header, head.sample, columns.named(), _NAMES)
     if header.present is False or (header.present is None and not indices):
         remedy = "add a header: id,question,context,answers"
-        what = "questions about texts need a header that names their parts"
-        raise file.fault(f"{what}; {header.reason}", 1, remedy)
+        problem = "questions about texts need a header that names their parts"
+        raise file.fault(f"{problem}; {header.reason}", 1, remedy)
     return Header(present=True, reason=header.reason)
 
 
@@ -379,7 +379,7 @@ def _listed(answers: object) -> object:
     if isinstance(answers, str):
         return [{"text": answers}]
     if isinstance(answers, list):
-        return [{"text": each} if isinstance(each, str) else each for each in answers]
+        return [{"text": answer} if isinstance(answer, str) else answer for answer in answers]
     if not isinstance(answers, dict):
         return answers
     if answers.get("answer_start") is None:

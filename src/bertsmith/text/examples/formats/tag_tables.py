@@ -23,7 +23,7 @@ from bertsmith.text.examples.columns import GROUPS, PAIRS, first_of
 from bertsmith.text.examples.formats.conll_columns import (
     COMMENT,
     DOCUMENT,
-    LONGEST_SENTENCE,
+    MAX_SENTENCE_LENGTH,
     TAG_NAMES,
     WORD_NAMES,
 )
@@ -77,7 +77,7 @@ _UNKNOWN = Header(present=None, reason="its first line is much like the others")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Places:
+class _ColumnLayout:
     word: int
     tag: int | None
     sentence: int | None
@@ -211,18 +211,18 @@ def _placed(
     tags: TagColumns,
     *,
     need_tags: bool,
-) -> _Places:
+) -> _ColumnLayout:
     """Find the columns and the header, whose `present` is None if undecided."""
-    names, below, width = _first(sample), _below(sample), len(_first(sample))
-    content = _given_positions(_by_content(below), columns, tags, width)
+    names, random_integers, width = _first(sample), _below(sample), len(_first(sample))
+    content = _given_positions(_by_content(random_integers), columns, tags, width)
     usual = _by_names(names) if columns.header != "no" else None
     places = content if usual is None else _given_positions(usual, columns, tags, width)
-    header = _header(names, below, places, columns)
+    header = _header(names, random_integers, places, columns)
     if usual is not None and header.present is False:
         places = content
     roles = (("word", columns.text), ("tag", columns.label), ("sentence", columns.group))
-    given = {role: column_of(name, names, header, file) for role, name in roles if name}
-    places = replace(places, **given, header=header)
+    named = {role: column_of(name, names, header, file) for role, name in roles if name}
+    places = replace(places, **named, header=header)
     if places.tag == places.word or places.tag is None:
         if need_tags:
             remedy = "give words and tags, or name the column of the tags: --label-column"
@@ -237,9 +237,11 @@ def _placed(
     return places
 
 
-def _given_positions(places: _Places, columns: Columns, tags: TagColumns, width: int) -> _Places:
+def _given_positions(
+    places: _ColumnLayout, columns: Columns, tags: TagColumns, width: int
+) -> _ColumnLayout:
     """Replace the columns that are given as positions."""
-    given: dict[str, Any] = {}
+    positions: dict[str, Any] = {}
     for role, name, position, usual in (
         ("word", columns.text, tags.word, USUAL_TAGS.word),
         ("tag", columns.label, tags.tag, USUAL_TAGS.tag),
@@ -247,30 +249,30 @@ def _given_positions(places: _Places, columns: Columns, tags: TagColumns, width:
     ):
         if position != usual and name is not None:
             option = "--text-column" if role == "word" else "--label-column"
-            what = f"the column of the {role} is named twice, by {option} and --tags.{role}"
-            raise ConfigError(what, remedy="omit one of them")
+            problem = f"the column of the {role} is named twice, by {option} and --tags.{role}"
+            raise ConfigError(problem, remedy="omit one of them")
         if position != usual:
-            given[role] = position + width * (position < 0)
+            positions[role] = position + width * (position < 0)
         elif name is not None and is_position(name) and int(name) < width:
-            given[role] = int(name)
-    return replace(places, **given)
+            positions[role] = int(name)
+    return replace(places, **positions)
 
 
-def _by_names(names: Sequence[str]) -> _Places | None:
+def _by_names(names: Sequence[str]) -> _ColumnLayout | None:
     """Find the columns by their usual names; None unless word and tag are among them."""
     word, tag = first_of(names, WORD_NAMES), first_of(names, _LABEL_NAMES)
     if word is None or (tag is None and len(names) > 2):
         return None
-    return _Places(word=word, tag=tag, sentence=first_of(names, _SENTENCE_NAMES))
+    return _ColumnLayout(word=word, tag=tag, sentence=first_of(names, _SENTENCE_NAMES))
 
 
-def _by_content(rows: Sequence[Sequence[str]]) -> _Places:
+def _by_content(rows: Sequence[Sequence[str]]) -> _ColumnLayout:
     """Find the columns by content: sentence, perhaps after a row number; word; tag."""
     width = len(rows[0]) if rows else 0
     for index in range(min(2, width - 2)):
         if _names_sentences([row[index].strip() for row in rows]):
-            return _Places(word=index + 1, tag=width - 1, sentence=index)
-    return _Places(word=0, tag=width - 1 if width > 1 else None, sentence=None)
+            return _ColumnLayout(word=index + 1, tag=width - 1, sentence=index)
+    return _ColumnLayout(word=0, tag=width - 1 if width > 1 else None, sentence=None)
 
 
 def _names_sentences(cells: Sequence[str]) -> bool:
@@ -289,12 +291,15 @@ def _filled(cells: Sequence[str]) -> Iterator[str]:
 
 
 def _header(
-    names: Sequence[str], below: Sequence[Sequence[str]], places: _Places, columns: Columns
+    names: Sequence[str],
+    random_integers: Sequence[Sequence[str]],
+    places: _ColumnLayout,
+    columns: Columns,
 ) -> Header:
     """Return the header as stated or, with `auto`, as detected."""
     if columns.header != "auto":
         return Header(present=columns.header == "yes", reason="as stated")
-    header = _seen_header(names, below, places)
+    header = _seen_header(names, random_integers, places)
     given = (columns.text, columns.label, columns.group)
     named = [name for name in given if name is not None and not is_position(name)]
     if header.present is None and any(index_of(names, name) is not None for name in named):
@@ -302,7 +307,9 @@ def _header(
     return header
 
 
-def _seen_header(names: Sequence[str], below: Sequence[Sequence[str]], places: _Places) -> Header:
+def _seen_header(
+    names: Sequence[str], random_integers: Sequence[Sequence[str]], places: _ColumnLayout
+) -> Header:
     """Decide whether the first line is a header, by usual names, sentences and tags."""
     known = {*WORD_NAMES, *_LABEL_NAMES, *_SENTENCE_NAMES}
     usual = {index: name for index, name in enumerate(names) if name.strip().casefold() in known}
@@ -311,7 +318,7 @@ def _seen_header(names: Sequence[str], below: Sequence[Sequence[str]], places: _
         return Header(present=True, reason=f"its first line has the names {shown}")
     cell = names[places.sentence].strip() if places.sentence is not None else ""
     if cell and places.sentence is not None:
-        numbers = [value for row in below if (value := row[places.sentence].strip())]
+        numbers = [value for row in random_integers if (value := row[places.sentence].strip())]
         if numbers and all(map(is_number, numbers)):
             shown = repr(cell[:30])
             if is_number(cell):
@@ -321,7 +328,7 @@ def _seen_header(names: Sequence[str], below: Sequence[Sequence[str]], places: _
     evidence = (
         None
         if places.tag is None or not 0 <= places.tag < len(names)
-        else _tag_below(names[places.tag], below, places.tag)
+        else _tag_below(names[places.tag], random_integers, places.tag)
     )
     if evidence and usual and places.tag in usual:
         evidence = None
@@ -332,9 +339,9 @@ def _seen_header(names: Sequence[str], below: Sequence[Sequence[str]], places: _
     return _UNKNOWN
 
 
-def _tag_below(cell: str, below: Sequence[Sequence[str]], tag: int) -> str | None:
+def _tag_below(cell: str, random_integers: Sequence[Sequence[str]], tag: int) -> str | None:
     """Return the evidence that the first cell of the tags is a tag; None if there is none."""
-    cell, values = cell.strip(), [row[tag].strip() for row in below if row[tag].strip()]
+    cell, values = cell.strip(), [row[tag].strip() for row in random_integers if row[tag].strip()]
     if not cell or not values:
         return None
     shown = repr(cell[:30])
@@ -347,7 +354,7 @@ def _tag_below(cell: str, below: Sequence[Sequence[str]], tag: int) -> str | Non
     return None
 
 
-def _holds_words(sample: Sequence[_Row], places: _Places) -> bool:
+def _holds_words(sample: Sequence[_Row], places: _ColumnLayout) -> bool:
     """Return whether rows are words with recurring tags, in at least two sentences.
 
     Most sentences have several words. The first row may be a header, the last sentence incomplete.
@@ -370,7 +377,7 @@ def _holds_words(sample: Sequence[_Row], places: _Places) -> bool:
 
 
 def _sentences(
-    file: TextFile, rows: Iterator[_Row], places: _Places, width: int
+    file: TextFile, rows: Iterator[_Row], places: _ColumnLayout, width: int
 ) -> Iterator[Words | BadSentence]:
     """Yield the sentences of rows, of which the first with cells may be the header."""
     document, block, named = 0, list[_Row](), ""
@@ -386,7 +393,7 @@ def _sentences(
         named, document = name, document + row.document
         if not row.empty and not row.document:
             block.append(row)
-            if len(block) > LONGEST_SENTENCE:
+            if len(block) > MAX_SENTENCE_LENGTH:
                 remedy = "put an empty row after each sentence, or name the task"
                 raise file.fault(f"no empty row in {counted(len(block), 'row')}", row.line, remedy)
     if block:
@@ -394,7 +401,7 @@ def _sentences(
 
 
 def _sentence(
-    file: TextFile, block: Sequence[_Row], places: _Places, width: int, document: int
+    file: TextFile, block: Sequence[_Row], places: _ColumnLayout, width: int, document: int
 ) -> Words | BadSentence:
     row = "\n".join("\t".join(word.cells) for word in block)
     words, tags, lines = [], [], []
@@ -404,9 +411,9 @@ def _sentence(
             if word.error is not None:
                 raise word.error
             if len(cells) != width:
-                what = f"{counted(len(cells), 'column')} where the first row has {width}"
+                problem = f"{counted(len(cells), 'column')} where the first row has {width}"
                 remedy = 'give every word the same columns; put a comma as a word in quotes: ","'
-                raise file.fault(what, line, remedy)
+                raise file.fault(problem, line, remedy)
             words.append(_cell(file, cells[places.word], line, "word"))
             if places.tag is not None:
                 tags.append(_cell(file, cells[places.tag], line, "tag"))

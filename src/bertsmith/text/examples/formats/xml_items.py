@@ -20,7 +20,7 @@ from bertsmith.text.examples.example import (
     label_of,
     text_of,
 )
-from bertsmith.text.opening import LONGEST_LINE, TextFile
+from bertsmith.text.opening import MAX_LINE_LENGTH, TextFile
 
 _ALTERNATIVE = re.compile("a([0-9]{1,4})")
 _NUMBER = re.compile("[1-9][0-9]{0,3}")
@@ -31,16 +31,16 @@ Element = tuple[int, dict[str, str], dict[str, str]]
 
 def copa_items(file: TextFile) -> Iterator[tuple[int, dict[str, object], str]]:
     """Yield line, parts and text of each item. Raises the file's error for invalid XML."""
-    for line, given, texts in xml_items(file, ("item",)):
+    for line, attributes, texts in xml_items(file, ("item",)):
         options = [texts[key] for key in sorted(texts, key=_number) if _number(key)]
         parts: dict[str, object] = {
             "context": texts.get("p"),
-            "question": given.get("asks-for"),
+            "question": attributes.get("asks-for"),
             "options": options,
-            "label": _from_zero(given.get("most-plausible-alternative")),
-            "id": given.get("id"),
+            "label": _from_zero(attributes.get("most-plausible-alternative")),
+            "id": attributes.get("id"),
         }
-        yield line, parts, json.dumps(given | texts)
+        yield line, parts, json.dumps(attributes | texts)
 
 
 def xml_items(file: TextFile, names: tuple[str, ...]) -> Iterator[Element]:
@@ -81,9 +81,9 @@ class _ElementHandler:
         self._texts: dict[str, str] = {}
         self._open: str | None = None
 
-    def begin(self, name: str, given: dict[str, str], line: int) -> None:
+    def begin(self, name: str, attributes: dict[str, str], line: int) -> None:
         if name in self._names:
-            self._line, self._given, self._texts, self._open = line, given, {}, None
+            self._line, self._given, self._texts, self._open = line, attributes, {}, None
         elif self._given is not None:
             self._open = name
             self._texts[name] = ""
@@ -91,10 +91,10 @@ class _ElementHandler:
     def add(self, text: str) -> None:
         if self._open is not None:
             self._texts[self._open] += text
-            if len(self._texts[self._open]) > LONGEST_LINE:
+            if len(self._texts[self._open]) > MAX_LINE_LENGTH:
                 remedy = "is this another kind of file?"
-                what = f"a text of over {LONGEST_LINE:,} characters"
-                raise self._file.fault(what, self._line, remedy)
+                problem = f"a text of over {MAX_LINE_LENGTH:,} characters"
+                raise self._file.fault(problem, self._line, remedy)
 
     def end(self, name: str) -> None:
         self._open = None
@@ -145,15 +145,15 @@ def pair_examples(
     file = TextFile(path, ExampleError, columns.encoding)
 
     def rows(refuse: Refuse) -> Iterator[Example]:
-        for line, given, texts in xml_items(file, ("pair",)):
+        for line, attributes, texts in xml_items(file, ("pair",)):
             try:
-                example = _example(file, line, given, texts, kind)
+                example = _example(file, line, attributes, texts, kind)
                 if need_label and (example.label, example.number, example.labels) == (None,) * 3:
                     remedy = f"give each <pair> an attribute {' or '.join(_LABELS[:3])}"
                     raise file.fault("no label", line, remedy)
                 example = checked(file, example, check)
             except UserError as error:
-                refuse(error, json.dumps(given | texts))
+                refuse(error, json.dumps(attributes | texts))
             else:
                 yield example
 
@@ -161,17 +161,17 @@ def pair_examples(
 
 
 def _example(
-    file: TextFile, line: int, given: dict[str, str], texts: dict[str, str], kind: Kind
+    file: TextFile, line: int, attributes: dict[str, str], texts: dict[str, str], kind: Kind
 ) -> Example:
     first = next((texts[name] for name in _FIRST if name in texts), None)
     second = next((texts[name] for name in _SECOND if name in texts), None)
     if first is None or second is None:
         raise file.fault("a <pair> without <t> and <h>", line, "write <t>..</t><h>..</h> in it")
-    value = next((given[name] for name in _LABELS if name in given), None)
+    value = next((attributes[name] for name in _LABELS if name in attributes), None)
     try:
         label, number, labels = label_of(kind, value)
     except BadLabel as error:
-        raise file.fault(error.what, line, error.remedy) from error
+        raise file.fault(error.problem, line, error.remedy) from error
     return Example(
         text=text_of(file, line, "text", first),
         text_pair=text_of(file, line, "second text", second),
@@ -180,5 +180,5 @@ def _example(
         line=line,
         labels=labels,
         number=number,
-        id=given.get("id"),
+        id=attributes.get("id"),
     )

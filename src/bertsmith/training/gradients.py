@@ -17,10 +17,10 @@ from bertsmith.network.batch import Batch
 from bertsmith.objectives.objective import Loss, Losses
 from bertsmith.training.distribution import World
 from bertsmith.training.local import DropoutKey, LocalReplicas
-from bertsmith.training.replicas import Replica, whole
+from bertsmith.training.replicas import Replica, full_tensor
 
 _RECENT = 64
-_FEW = 16
+_MIN_RECENT = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,9 @@ class Gradient:
     """Number of tokens of all batches."""
 
 
-def gradient_of(
+def compute_gradient(
     replica: Replica,
-    drawn: Sequence[Batch],
+    batches: Sequence[Batch],
     seed: int,
     step: int,
     *,
@@ -49,36 +49,36 @@ def gradient_of(
 ) -> Gradient | None:
     """Compute the gradient of the mean loss over the step's batches, clipped to a norm.
 
-    It is left in the parameters. `drawn` are this rank's batches, each computed in parts by `local`
-    replicas if there are any. Dropout is a function of the seed, the step and the number of a batch
-    or part among those of all ranks. Returns None, leaving no gradient, when `stopping` returns
-    true between two batches.
+    It is left in the parameters. `batches` are those of this rank, each computed in parts by
+    `local` replicas if there are any. Dropout is a function of the seed, the step and the number of
+    a batch or part among those of all ranks. Returns None, leaving no gradient, when `stopping`
+    returns true between two batches.
     """
     trained, world = replica.trained, replica.world
-    tokens, counts = _all_counts(drawn, world)
+    tokens, counts = _sum_counts(batches, world)
     losses, totals = list[Losses](), list[Tensor]()
-    for number, each in enumerate(drawn):
+    for number, drawn_batch in enumerate(batches):
         if number and stopping():
             trained.zero_grad(set_to_none=True)
             return None
-        batch = each.to(replica.model.device)
+        batch = drawn_batch.to(replica.model.device)
         of_all = world.rank + number * world.size
         key = DropoutKey(seed, step, of_all)
         if local is None:
-            with replica.part_of_step(last=number + 1 == len(drawn)):
-                found = [_add_gradient(replica, batch, counts, key)]
+            with replica.part_of_step(last=number + 1 == len(batches)):
+                results = [_add_gradient(replica, batch, counts, key)]
         else:
-            found = local.add_gradient(batch, counts, key)
-        totals += [total for total, _ in found]
-        losses += [each_loss for _, each_loss in found]
-    gradients = [each.grad for each in trained.parameters() if each.grad is not None]
+            results = local.add_gradient(batch, counts, key)
+        totals += [total for total, _ in results]
+        losses += [each_loss for _, each_loss in results]
+    gradients = [parameter.grad for parameter in trained.parameters() if parameter.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
-    size, loss = torch.stack([whole(norm), torch.stack(totals).sum()]).tolist()
+    size, loss = torch.stack([full_tensor(norm), torch.stack(totals).sum()]).tolist()
     # scaling by 1 would read and write every gradient for nothing
     if clip and size > clip:
         torch.nn.utils.clip_grads_with_norm_(trained.parameters(), clip, norm)
     if world.size > 1:
-        loss, losses = _over_ranks(loss, losses, world)
+        loss, losses = _sum_over_ranks(loss, losses, world)
     return Gradient(norm=size, loss=loss, losses=losses, tokens=tokens)
 
 
@@ -94,26 +94,28 @@ def _add_gradient(
     return total.detach(), Losses(parts=parts)
 
 
-def _all_counts(drawn: Iterable[Batch], world: World) -> tuple[int, Mapping[str, int]]:
+def _sum_counts(batches: Iterable[Batch], world: World) -> tuple[int, Mapping[str, int]]:
     """Return the number of tokens of all ranks' batches, and of their targets by name."""
     tokens, counts = 0, dict[str, int]()
-    for batch in drawn:
+    for batch in batches:
         tokens += batch.tokens
         for name, target in batch.targets.items():
             counts[name] = counts.get(name, 0) + len(target)
     # the names are those of the run's objectives, on every rank
-    tokens, *targets = (int(each) for each in world.sum([tokens, *counts.values()]))
+    tokens, *targets = (int(total) for total in world.sum([tokens, *counts.values()]))
     return tokens, dict(zip(counts, targets, strict=True))
 
 
-def _over_ranks(loss: float, losses: Iterable[Losses], world: World) -> tuple[float, list[Losses]]:
+def _sum_over_ranks(
+    loss: float, losses: Iterable[Losses], world: World
+) -> tuple[float, list[Losses]]:
     """Return the loss of all ranks' batches, and the sums of their losses."""
     sums: dict[str, list[Tensor]] = {}
-    for each in losses:
-        for name, part in each.parts.items():
+    for batch_losses in losses:
+        for name, part in batch_losses.parts.items():
             row = torch.stack([part.sum.double(), part.correct.double()])
             sums.setdefault(name, []).append(torch.cat([row, row.new_tensor([part.count])]))
-    rows = torch.stack([torch.stack(each).sum(0) for each in sums.values()]).tolist()
+    rows = torch.stack([torch.stack(item).sum(0) for item in sums.values()]).tolist()
     loss, *flat = world.sum([loss, *(value for row in rows for value in row)])
     parts = {}
     for name, total, correct, count in zip(sums, flat[::3], flat[1::3], flat[2::3], strict=True):
@@ -125,7 +127,7 @@ def _over_ranks(loss: float, losses: Iterable[Losses], world: World) -> tuple[fl
     return loss, [Losses(parts=parts)]
 
 
-class Watch:
+class GradientGuard:
     """Rejects gradients that are not finite, or spikes far above the recent norms.
 
     A spike has `spike` times the median norm of the last 64 steps; 0 accepts all finite ones.
@@ -137,12 +139,12 @@ class Watch:
         self._spike = spike
         self._patience = patience
         self._recent = deque[float](maxlen=_RECENT)
-        self._refused = 0
+        self._rejected = 0
 
     @property
-    def refusing(self) -> bool:
+    def rejected_last(self) -> bool:
         """Return whether the last gradient was rejected."""
-        return self._refused > 0
+        return self._rejected > 0
 
     def accepts(self, gradient: Gradient, step: int) -> bool:
         """Return whether a gradient can be used; prints a line if not.
@@ -153,12 +155,12 @@ class Watch:
         if math.isfinite(gradient.norm):
             self._recent.append(gradient.norm)
         if not problem:
-            self._refused = 0
+            self._rejected = 0
             return True
-        self._refused += 1
-        if self._refused >= self._patience:
-            many = self._refused > 1
-            skipped = f"{self._refused} steps in a row were" if many else "the step was"
+        self._rejected += 1
+        if self._rejected >= self._patience:
+            many = self._rejected > 1
+            skipped = f"{self._rejected} steps in a row were" if many else "the step was"
             raise TrainingDiverged(
                 f"{problem} at step {step}; {skipped} skipped and changed no weight",
                 remedy="lower the learning rate or lengthen the warm-up, with another --out",
@@ -166,24 +168,24 @@ class Watch:
         say(f"step {step} was skipped: {problem}")
         return False
 
-    def memory(self) -> dict[str, object]:
+    def state_dict(self) -> dict[str, object]:
         """Return the state that a resumed run needs to decide equally, as JSON values."""
-        return {"norms": list(self._recent), "refused": self._refused}
+        return {"norms": list(self._recent), "refused": self._rejected}
 
-    def recall(self, memory: Mapping[str, object]) -> None:
-        """Restore the state returned by `memory`."""
-        norms, refused = memory["norms"], memory["refused"]
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Restore the state returned by `state_dict`."""
+        norms, refused = state["norms"], state["refused"]
         assert isinstance(norms, list)
         assert isinstance(refused, int)
         self._recent = deque(norms, _RECENT)
-        self._refused = refused
+        self._rejected = refused
 
     def _problem(self, gradient: Gradient) -> str:
         if not math.isfinite(gradient.loss):
             return f"the loss is {gradient.loss}"
         if not math.isfinite(gradient.norm):
             return f"the gradient is {gradient.norm}"
-        if self._spike and len(self._recent) >= _FEW:
+        if self._spike and len(self._recent) >= _MIN_RECENT:
             usual = statistics.median(self._recent)
             # of batches without targets the gradient is 0, and of many such the median
             if usual and gradient.norm > self._spike * usual:

@@ -23,11 +23,11 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training import loop
 from bertsmith.training.checkpoints import Checkpoints, State
 from bertsmith.training.config import Budget, FitConfig, OptimiserConfig, ScheduleConfig
+from bertsmith.training.gradients import Gradient, GradientGuard
 from bertsmith.training.loop import fit
 from bertsmith.training.peak import Peak
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.state import Measuring
-from bertsmith.training.stepping import Gradient, Watch
+from bertsmith.training.state import Evaluator
 
 STEPS = 24
 BAD = 20  # where what is unfit comes: by then there are enough steps to know what is usual
@@ -107,7 +107,7 @@ def test_a_peak_that_training_exceeds_is_measured_again(
 
     monkeypatch.setattr(loop, "matrix_peak", machine)
     run.fit(scaled(1.0), budget={"steps": 3})
-    assert [each > 1 for each in asked] == [False, True]
+    assert [request > 1 for request in asked] == [False, True]
     assert [line["peak_gflops"] for line in run.folder.log()] == [1e9] * 3
     assert all(line["mfu"] < 1 for line in run.folder.log())
 
@@ -172,7 +172,7 @@ def gradient(norm: float) -> Gradient:
 
 
 def test_a_lasting_rise_becomes_what_is_usual() -> None:
-    watch = Watch(spike=10, patience=40)
+    watch = GradientGuard(spike=10, patience=40)
     for step in range(64):
         assert watch.accepts(gradient(0.5), step)
     accepted = [watch.accepts(gradient(7.0), step) for step in range(64, 104)]
@@ -180,25 +180,25 @@ def test_a_lasting_rise_becomes_what_is_usual() -> None:
 
 
 def test_the_first_steps_are_free_and_zero_lets_all_pass() -> None:
-    watch = Watch(spike=10, patience=2)
+    watch = GradientGuard(spike=10, patience=2)
     assert all(watch.accepts(gradient(norm), 1) for norm in [0.01] * 15 + [90.0])
     assert not watch.accepts(gradient(90.0), 2)
-    watch = Watch(spike=0, patience=2)
+    watch = GradientGuard(spike=0, patience=2)
     assert all(watch.accepts(gradient(norm), 1) for norm in [0.01] * 50 + [90.0])
 
 
 def test_what_is_usual_is_remembered() -> None:
-    watch, resumed = Watch(spike=10, patience=2), Watch(spike=10, patience=2)
+    watch, resumed = GradientGuard(spike=10, patience=2), GradientGuard(spike=10, patience=2)
     for step in range(20):
         assert watch.accepts(gradient(1.0), step)
     assert not watch.accepts(gradient(11.0), 20)
-    resumed.recall(watch.memory())
+    resumed.load_state_dict(watch.state_dict())
     with pytest.raises(TrainingDiverged, match="; 2 steps in a row were skipped"):
         resumed.accepts(gradient(11.0), 21)
 
 
 def test_batches_without_targets_make_no_gradient_a_spike() -> None:
-    watch = Watch(spike=5, patience=2)
+    watch = GradientGuard(spike=5, patience=2)
     accepted = [
         watch.accepts(gradient(norm), step) for step, norm in enumerate([0.0, 0.0, 0.7] * 9)
     ]
@@ -209,7 +209,7 @@ def test_a_measurement_that_is_no_number_is_not_the_best_for_ever() -> None:
     losses = [math.nan, 2.0, math.nan, 3.0]
     encoder = EncoderConfig(vocabulary=5, hidden=2, layers=1, heads=1, feed_forward=3, longest=8)
     model = build_model(ModelConfig(encoder=encoder), seed=1)
-    measuring = Measuring(lambda model, stopping: {"a_loss": losses.pop(0)}, 4, stop_after=2)
+    measuring = Evaluator(lambda model, stopping: {"a_loss": losses.pop(0)}, 4, stop_after=2)
     state, best = State(), []
     for number in range(1, 5):
         found = measuring.measure(model, replace(state, step=number), number / 4, lambda: False)

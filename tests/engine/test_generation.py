@@ -15,8 +15,8 @@ from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.cloze import predictions
 from bertsmith.engine.config import WritingConfig
+from bertsmith.engine.generation import TextWriting, Written
 from bertsmith.engine.predictor import Predictor
-from bertsmith.engine.writing import TextWriting, Written
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.text.examples.reading import Example
@@ -104,13 +104,13 @@ def test_a_single_token_is_drawn_as_often_as_it_is_probable(
         # a chain over one token draws it anew whatever it was
         options: dict[str, Any] = {} if how == "left-to-right" else {"passes": 1}
         found = written(model, samples=600, length=1, how=how, **options)
-        counts = Counter(int(each.ids[0]) for each in found)
+        counts = Counter(int(result.ids[0]) for result in found)
         for token in range(FIRST, TOKENIZER.size):
             share = float(expected[token])
             spread = 4.5 * (share * (1 - share) / 600) ** 0.5
             assert abs(counts[token] / 600 - share) < spread + 1e-9
         few = written(model, samples=60, length=1, how=how, top_k=3, **options)
-        assert {int(each.ids[0]) for each in few} == set(best)
+        assert {int(item.ids[0]) for item in few} == set(best)
 
 
 def test_gibbs_draws_every_token_in_each_round_and_depends_on_the_seed(
@@ -171,7 +171,7 @@ def test_the_passes_that_are_told_are_those_made(
         made.append(values)
         return predictions(*values)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("bertsmith.engine.writing.predictions", counted)
+    monkeypatch.setattr("bertsmith.engine.generation.predictions", counted)
     (found,) = written(model_of(causal=False), how="mask-predict", length=length, passes=passes)
     assert found.passes == len(made)
 

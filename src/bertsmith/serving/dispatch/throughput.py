@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 BATCH_SECONDS = 0.05
 """The time in which a batch should be computed."""
-_LEAST_BATCH, _MOST_BATCH, _FIRST_BATCH = 512, 16_384, 2048
+_MIN_BATCH, _MAX_BATCH, _FIRST_BATCH = 512, 16_384, 2048
 # share of what was known before in each estimate
 _MEMORY, _LONG_MEMORY = 0.9, 0.98
 # of the least density; one odd request is forgotten after some thousands that are read
-_LEAST_MEMORY = 0.999
+_MIN_MEMORY = 0.999
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class ModelPace:
     @property
     def budget(self) -> int:
         """The tokens of a batch."""
-        return max(_LEAST_BATCH, min(_MOST_BATCH, int(BATCH_SECONDS / self.seconds_per_token)))
+        return max(_MIN_BATCH, min(_MAX_BATCH, int(BATCH_SECONDS / self.seconds_per_token)))
 
     def learn(self, size: int, tokens: int, computed: int, seconds: float) -> None:
         """Take note of a batch: the tokens of so many bytes, the seconds of all that was computed.
@@ -79,4 +79,4 @@ class BodyTokens:
         """Take note of the tokens of a body."""
         key, density = size.bit_length(), tokens / size
         least = self._densities.get(key, density)
-        self._densities[key] = min(density, density + _LEAST_MEMORY * (least - density))
+        self._densities[key] = min(density, density + _MIN_MEMORY * (least - density))

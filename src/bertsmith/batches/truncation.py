@@ -43,10 +43,10 @@ def fitted(
     if long and fit == "windows":
         pairs, cut = _windows(first, second, kept_first, kept_second)
     else:
-        one = _shortened(first, kept_first, fit)
+        sequence = _shortened(first, kept_first, fit)
         two = None if second is None else _shortened(second, kept_second, fit)
-        pairs, cut = [(one, two)], long
-    sequences = [encode_pair(inventory, one, two, longest=longest) for one, two in pairs]
+        pairs, cut = [(sequence, two)], long
+    sequences = [encode_pair(inventory, sequence, two, longest=longest) for sequence, two in pairs]
     return Fitted(sequences, long, cut)
 
 
@@ -72,13 +72,13 @@ def window_of(length: int, room: int, overlap: int) -> tuple[list[int], NDArray[
     widest = np.full(length, -1)
     for window, start in enumerate(starts):
         size = min(room, length - start)
-        place = np.arange(size)
+        positions = np.arange(size)
         # as in the original: the nearer side counts, and of equals the earlier window
-        nearer = np.minimum(place, size - 1 - place)
-        own = slice(start, start + size)
-        better = nearer > widest[own]
-        chosen[own][better] = window
-        widest[own][better] = nearer[better]
+        nearer = np.minimum(positions, size - 1 - positions)
+        window_slice = slice(start, start + size)
+        better = nearer > widest[window_slice]
+        chosen[window_slice][better] = window
+        widest[window_slice][better] = nearer[better]
     return starts, chosen
 
 
@@ -86,13 +86,13 @@ def _windows(
     first: Tokens, second: Tokens | None, kept_first: int, kept_second: int
 ) -> tuple[list[tuple[Tokens, Tokens | None]], bool]:
     """Return windows over the longer text, and whether the other one was truncated."""
-    whole, room = first, kept_first
+    longer, room = first, kept_first
     if second is not None and len(second) >= len(first):
-        whole, room = second, kept_second
-    parts = [whole[at : at + room] for at in window_starts(len(whole), room, room // 4)]
+        longer, room = second, kept_second
+    parts = [longer[at : at + room] for at in window_starts(len(longer), room, room // 4)]
     if second is None:
         return [(part, None) for part in parts], False
-    if whole is first:
+    if longer is first:
         return [(part, second[:kept_second]) for part in parts], kept_second < len(second)
     return [(first[:kept_first], part) for part in parts], kept_first < len(first)
 

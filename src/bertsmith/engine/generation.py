@@ -24,7 +24,7 @@ from bertsmith.core.streams import Purpose, stream
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.cloze import predictions
 from bertsmith.engine.config import WritingConfig
-from bertsmith.engine.continuation import tempered
+from bertsmith.engine.continuation import apply_temperature
 from bertsmith.engine.predictor import Request, text_length
 from bertsmith.network.model import Model
 from bertsmith.text.examples.example import Example
@@ -64,7 +64,7 @@ class TextWriting:
         self._longest = model.config.encoder.longest
         barred = np.ones(tokenizer.size, bool)
         barred[tokenizer.ordinary_ids] = False
-        self._barred = torch.from_numpy(barred)
+        self._excluded_pieces = torch.from_numpy(barred)
 
     def characters(self, example: Example) -> int:
         """Return the length of a prompt."""
@@ -74,27 +74,29 @@ class TextWriting:
         """Encode prompts: [CLS] and the tokens of the text."""
         begin = np.array([self._tokenizer.cls_id], np.int32)
         ids = [np.concatenate([begin, self._ids_of(example)]) for example in examples]
-        return EncodedExamples.of(ids, [np.zeros(len(each), np.int8) for each in ids])
+        return EncodedExamples.of(ids, [np.zeros(len(text), np.int8) for text in ids])
 
     def _ids_of(self, example: Example) -> NDArray[np.int32]:
         tokenizer, length = self._tokenizer, self._config.length
         (ids,) = tokenizer.encode([example.text])
         if tokenizer.mask_id in ids:
-            what = f"holds {tokenizer.vocabulary[tokenizer.mask_id]}, and the text is written after"
+            problem = (
+                f"holds {tokenizer.vocabulary[tokenizer.mask_id]}, and the text is written after"
+            )
             remedy = "end the prompt where the new text is to begin"
         elif len(ids) + length + 2 > self._longest:
-            what = f"the prompt and {length} tokens are more than the {self._longest} that "
-            what += "the model reads"
+            problem = f"the prompt and {length} tokens are more than the {self._longest} that "
+            problem += "the model reads"
             remedy = "give a shorter prompt or a smaller --length"
         else:
             return ids
-        raise ExampleError(what, where=example.source, line=example.line, remedy=remedy)
+        raise ExampleError(problem, where=example.source, line=example.line, remedy=remedy)
 
     def outputs(
         self, model: Model, requests: Sequence[Request[Example]], forward: Forward
     ) -> list[list[int]]:
         """Return the ids of each prompt with those written after it."""
-        writer = _Texts(model, self._tokenizer, self._config, self._barred, forward)
+        writer = _Texts(model, self._tokenizer, self._config, self._excluded_pieces, forward)
         prompts = [request.encoded.ids[0].tolist() for request in requests]
         draws = [
             np.random.default_rng(int(stream(Purpose.WRITING, self._config.seed, request.number)))
@@ -130,7 +132,7 @@ class _Texts:
     model: Model
     tokenizer: Tokenizer
     config: WritingConfig
-    barred: Tensor
+    excluded: Tensor
     forward: Forward
 
     def continued(self, prompts: Prompts, draws: Generators) -> list[list[int]]:
@@ -138,8 +140,8 @@ class _Texts:
         texts = [list(prompt) for prompt in prompts]
         for _ in range(self.config.length):
             ends = [[len(text) - 1] for text in texts]
-            for text, own in zip(texts, self._drawn(texts, ends, draws), strict=True):
-                text.append(own[0][0])
+            for text, tokens in zip(texts, self._draw(texts, ends, draws), strict=True):
+                text.append(tokens[0][0])
         return texts
 
     def from_left(self, prompts: Prompts, draws: Generators) -> list[list[int]]:
@@ -156,14 +158,16 @@ class _Texts:
         certain = [np.full(self.config.length, -np.inf) for _ in prompts]
         for again in self.config.masked_again:
             places = []
-            for text, prompt, own in zip(texts, prompts, certain, strict=True):
-                lowest = np.sort(np.argsort(own, kind="stable")[:again])
+            for text, prompt, certainties in zip(texts, prompts, certain, strict=True):
+                lowest = np.sort(np.argsort(certainties, kind="stable")[:again])
                 places.append((lowest + len(prompt)).tolist())
                 for place in places[-1]:
                     text[place] = self.tokenizer.mask_id
-            found = self._fill(texts, places, draws)
-            for prompt, own, at, drawn in zip(prompts, certain, places, found, strict=True):
-                own[np.array(at) - len(prompt)] = [share for _, share in drawn]
+            result = self._fill(texts, places, draws)
+            for prompt, certainties, at, drawn in zip(
+                prompts, certain, places, result, strict=True
+            ):
+                certainties[np.array(at) - len(prompt)] = [share for _, share in drawn]
         return [text[:-1] for text in texts]
 
     def gibbs(self, prompts: Prompts, draws: Generators) -> list[list[int]]:
@@ -191,37 +195,39 @@ class _Texts:
         self, texts: list[list[int]], places: list[list[int]], draws: Generators
     ) -> list[list[Draw]]:
         """Write what is drawn at some places of each text, all of them at once, and return it."""
-        found = self._drawn(texts, places, draws)
-        for text, at, drawn in zip(texts, places, found, strict=True):
+        result = self._draw(texts, places, draws)
+        for text, at, drawn in zip(texts, places, result, strict=True):
             for place, (token, _) in zip(at, drawn, strict=True):
                 text[place] = token
-        return found
+        return result
 
-    def _drawn(
+    def _draw(
         self, texts: list[list[int]], places: list[list[int]], draws: Generators
     ) -> list[list[Draw]]:
         """Return a token for each of the places of each text, which its own generator draws."""
         points = [draw.random(len(at)) for draw, at in zip(draws, places, strict=True)]
         ids = [np.array(text, np.int32) for text in texts]
         segments = [np.zeros(len(text), np.int8) for text in texts]
-        found: list[list[Draw]] = [[(0, 0.0)] * len(at) for at in places]
+        results: list[list[Draw]] = [[(0, 0.0)] * len(at) for at in places]
         for keys, shares in predictions(
             self.model, self.tokenizer, ids, segments, places, self.forward
         ):
-            tokens = self._chosen(shares, np.array([points[number][n] for number, n in keys]))
-            own = shares.gather(1, tokens[:, None])[:, 0].tolist()
-            for (number, n), token, share in zip(keys, tokens.tolist(), own, strict=True):
-                found[number][n] = (token, share)
-        return found
+            tokens = self._choose_tokens(
+                shares, np.array([points[number][n] for number, n in keys])
+            )
+            drawn_shares = shares.gather(1, tokens[:, None])[:, 0].tolist()
+            for (number, n), token, share in zip(keys, tokens.tolist(), drawn_shares, strict=True):
+                results[number][n] = (token, share)
+        return results
 
-    def _chosen(self, shares: Tensor, points: NDArray[np.float64]) -> Tensor:
+    def _choose_tokens(self, shares: Tensor, points: NDArray[np.float64]) -> Tensor:
         """Return a token for each row of log-probabilities: the likeliest, or that of its point."""
-        allowed = shares.masked_fill(self.barred.to(shares.device), -torch.inf)
+        allowed = shares.masked_fill(self.excluded.to(shares.device), -torch.inf)
         if not self.config.temperature:
             return allowed.argmax(1)
         if self.config.top_k is not None and self.config.top_k < allowed.shape[1]:
             least = allowed.topk(self.config.top_k).values[:, -1:]
             allowed = allowed.masked_fill(allowed < least, -torch.inf)
-        sums = tempered(allowed, self.config.temperature).cumsum(1)
+        sums = apply_temperature(allowed, self.config.temperature).cumsum(1)
         at = torch.from_numpy(points)[:, None].to(sums.device) * sums[:, -1:]
         return torch.searchsorted(sums, at, right=True)[:, 0]

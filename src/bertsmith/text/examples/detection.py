@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
 from bertsmith.core.printable import counted
 from bertsmith.text.config import USUAL, USUAL_TAGS, Columns, TagColumns
-from bertsmith.text.examples.columns import GROUPS, Places, first_of, place
+from bertsmith.text.examples.columns import GROUPS, ColumnIndices, first_of, place
 from bertsmith.text.examples.example import BadLabel, class_of, number_of, shared_parts
 from bertsmith.text.examples.formats.choices import NEEDS_HEADER, find_options, looks_like_options
 from bertsmith.text.examples.formats.class_files import (
@@ -32,7 +32,7 @@ from bertsmith.text.examples.tagged import ENTITIES, TAGS, TEXTS, TOKENS, Words,
 from bertsmith.text.headers import index_of, is_number
 from bertsmith.text.opening import TextFile, kind_of, refuse_foreign
 from bertsmith.text.structured import first_keys
-from bertsmith.text.tables import TABLES, Head, Pick, Table
+from bertsmith.text.tables import TABLES, ColumnSelection, Table, TableHead
 
 TaskName = Literal[
     "classify", "pair", "multi-label", "regression", "tag", "span", "choice", "rank", "glue"
@@ -74,18 +74,18 @@ def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
         elif flags := _flag_columns(head, rows):
             named = f"--label-columns {','.join(flags)}"
             remedy = f"if a label of 0 or 1 each has a column, pass {named}; else {remedy}"
-        raise file.fault(error.what, error.line, remedy) from error
+        raise file.fault(error.problem, error.line, remedy) from error
     return _by_labels(file, head, places, rows)
 
 
-def _beginning(path: Path, columns: Columns) -> tuple[Head, list[Sequence[object]]]:
+def _beginning(path: Path, columns: Columns) -> tuple[TableHead, list[Sequence[object]]]:
     """Return the head of a table and its first complete rows, without bad ones."""
-    heads: list[Head] = []
+    heads: list[TableHead] = []
 
-    def pick(head: Head) -> Pick:
+    def select_columns(head: TableHead) -> ColumnSelection:
         heads.append(head)
         places = tuple(range(len(head.names)))
-        return Pick(columns=places, header=True, optional=frozenset(places))
+        return ColumnSelection(columns=places, header=True, optional=frozenset(places))
 
     faults: list[UserError] = []
 
@@ -95,7 +95,7 @@ def _beginning(path: Path, columns: Columns) -> tuple[Head, list[Sequence[object
 
     kind = table_kind(path, columns)
     table = Table(path, ExampleError, kind=kind, encoding=columns.encoding, refuse=refuse)
-    rows: list[Sequence[object]] = [cells for _, cells in islice(table.rows(pick), _ROWS)]
+    rows: list[Sequence[object]] = [cells for _, cells in islice(table.rows(select_columns), _ROWS)]
     if not rows and faults:
         raise faults[0]
     if not heads or (not rows and not heads[0].delimited):
@@ -104,7 +104,7 @@ def _beginning(path: Path, columns: Columns) -> tuple[Head, list[Sequence[object
 
 
 def _by_names(
-    head: Head, rows: Sequence[Sequence[object]], *, context: str | None
+    head: TableHead, rows: Sequence[Sequence[object]], *, context: str | None
 ) -> tuple[TaskName, str] | None:
     """Return task and reason by the names of the columns alone; `context` is the given column."""
     known = {name.strip().casefold() for name in head.names}
@@ -129,7 +129,7 @@ def _by_names(
     return None
 
 
-def _flag_columns(head: Head, rows: Sequence[Sequence[object]]) -> list[str]:
+def _flag_columns(head: TableHead, rows: Sequence[Sequence[object]]) -> list[str]:
     """Return the names of the columns of 0 and 1 if there are several, of a table with a header."""
     flags = [
         name
@@ -139,14 +139,14 @@ def _flag_columns(head: Head, rows: Sequence[Sequence[object]]) -> list[str]:
     return flags if len(flags) > 1 and not any(map(is_number, flags)) else []
 
 
-def _column(head: Head, rows: Sequence[Sequence[object]], name: str) -> list[object]:
+def _column(head: TableHead, rows: Sequence[Sequence[object]], name: str) -> list[object]:
     index = index_of(head.names, name)
     assert index is not None
     return [row[index] for row in rows]
 
 
 def _quoted_answers(
-    head: Head, rows: Sequence[Sequence[object]], context: str | None
+    head: TableHead, rows: Sequence[Sequence[object]], context: str | None
 ) -> str | None:
     """Return the evidence that answers are texts that occur in their contexts, None without any."""
     names = (("question",), (context,) if context else CONTEXTS, ANSWER_TEXTS)
@@ -173,7 +173,7 @@ def _all_entities(values: Sequence[object]) -> bool:
 
 
 def _by_labels(
-    file: TextFile, head: Head, places: Places, rows: Sequence[Sequence[object]]
+    file: TextFile, head: TableHead, places: ColumnIndices, rows: Sequence[Sequence[object]]
 ) -> tuple[TaskName, str]:
     """Return task and reason by the labels, for texts or pairs."""
     assert places.label is not None
@@ -199,8 +199,8 @@ def _by_labels(
             among = f", but for {counted(odd, 'row')}" if odd else ""
             return "regression", f"{name} holds numbers with fractions{among}"
         if len(set(finite)) > _MANY_NUMBERS:
-            what = f"{name} holds {len(set(finite))} different whole numbers, classes or values"
-            raise file.fault(what, remedy="pass --task classify or --task regression")
+            problem = f"{name} holds {len(set(finite))} different whole numbers, classes or values"
+            raise file.fault(problem, remedy="pass --task classify or --task regression")
     classes = {_or_none(class_of, value) for value in values}
     shown = f"{name} holds {counted(len(classes), 'class', 'classes')}"
     if len(rows) == _ROWS:
@@ -215,19 +215,19 @@ def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> bool:
     cells = [value for value in values if isinstance(value, str) and "," in value]
     shared, plural = shared_parts(values, ","), name.strip("'").casefold() in _PLURALS
     if cells and all(map(_COMMA.fullmatch, cells)) and not (plural and (shared or 0.0) >= _SHARED):
-        what = f"{name} holds {cells[0]!r}, a number with a decimal comma or several labels"
+        problem = f"{name} holds {cells[0]!r}, a number with a decimal comma or several labels"
         remedy = (
             "write a decimal point, as in 0.5, or pass --task multi-label --label-separator , or "
             "--task classify"
         )
-        raise file.fault(what, remedy=remedy)
+        raise file.fault(problem, remedy=remedy)
     if shared is None or (shared < _SHARED and not plural):
         return False
     if shared < _SHARED or not plural:
         cell = next(value for value in values if isinstance(value, str) and "," in value)
-        what = f"{name} holds {cell[:40]!r}, several labels or one with a comma in it"
+        problem = f"{name} holds {cell[:40]!r}, several labels or one with a comma in it"
         remedy = "pass --task multi-label --label-separator , or --task classify"
-        raise file.fault(what, remedy=remedy)
+        raise file.fault(problem, remedy=remedy)
     return True
 
 
@@ -250,9 +250,9 @@ def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
     if not cells or lists or any(isinstance(value, str) and "|" in value for value in values):
         return "|"
     if (shared_parts(values, ",") or 0.0) < _SHARED:
-        what = f"a label is {cells[0][:40]!r}, several labels or one with a comma in it"
+        problem = f"a label is {cells[0][:40]!r}, several labels or one with a comma in it"
         remedy = "state the separator of labels: --label-separator , or '|'"
-        raise file.fault(what, remedy=remedy)
+        raise file.fault(problem, remedy=remedy)
     return ","
 
 

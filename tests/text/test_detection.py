@@ -7,7 +7,7 @@ import pytest
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.text.config import USUAL, Columns
-from bertsmith.text.examples.recognising import recognise
+from bertsmith.text.examples.detection import recognise
 from mutated import good_files
 
 SQUAD_ROW = {

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bertsmith.batches.fitting import fitted, window_of, window_starts
+from bertsmith.batches.truncation import fitted, window_of, window_starts
 from bertsmith.network.config import Fit
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bertsmith.serving.dispatch.pace import BodyTokens
+from bertsmith.serving.dispatch.throughput import BodyTokens
 
 
 def test_the_least_tokens_of_a_body_are_those_of_bodies_of_about_its_size() -> None:
