@@ -217,7 +217,8 @@ class Gateway:
             raise self._overloaded(large) from None
         except TooLarge as error:
             raise PayloadTooLarge(
-                f"the request has about {error.tokens:,} tokens, and at most {error.most:,} may wait"
+                f"the request has about {error.tokens:,} tokens, and at most "
+                f"{error.most:,} may wait"
             ) from None
 
     def check_room(self, size: int) -> None:
