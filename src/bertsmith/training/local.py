@@ -8,8 +8,9 @@ every process computes gradients of whole parts of a batch instead:
 - A batch is cut into parts, twice as many as there are processes. Their numbers lie in a pipe, from
   which each process, the main one too, takes the next when it is done with one: a process whose
   core is taken by another program computes fewer.
-- The gradient of each part has a place of its own in shared memory. They are added in the order of
-  the parts, so the sum is the same to the last bit whichever process computed which part, and with
+- The gradient of each part has a place of its own in shared memory. When all are there, the
+  processes add them, slice by slice, whose numbers they take from the pipe as well: always in the
+  order of the parts, so the sum is the same to the last bit whichever process did what, and with
   any number of processes, one included.
 """
 
@@ -20,10 +21,10 @@ import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -43,9 +44,14 @@ PARTS_PER_PROCESS = 2
 POSSIBLE = hasattr(os, "memfd_create")
 """True if the system has memory that processes share without a name: Linux has."""
 _ALIGNED = 16  # floats in a cache line
+_COPIES = 2  # of the model's size, beside the gradients of parts: weights and their gradient
 _SILENT_SECONDS = 10.0
-# of the number of a part: a machine may have more cores than a byte counts parts
+# of the number of a part or slice: a machine may have more cores than a byte counts parts
 _NUMBER_BYTES = 2
+# floats of a slice: those of a few parts and their sum stay in a core's cache
+_SLICE = 1 << 15
+# their numbers must fit into a pipe
+_MOST_SLICES = 1 << 14
 
 
 class Material(NamedTuple):
@@ -84,6 +90,13 @@ class Work(NamedTuple):
     key: DropoutKey
 
 
+class Sum(NamedTuple):
+    """The parts whose gradients are to be added, to that of earlier batches or to nothing."""
+
+    parts: int
+    to_nothing: bool
+
+
 class Done(NamedTuple):
     """A part whose gradient is in shared memory, where `used` says of which parameters."""
 
@@ -94,24 +107,41 @@ class Done(NamedTuple):
 
 
 class _Shared:
-    """The weights of a model, and a gradient of it for each part, in a file that is only memory."""
+    """The weights of a model, their gradient, and that of each part, in a file that is only memory.
+
+    The gradient is there as tensors of the parameters' shapes, and in slices of one dimension.
+    """
 
     def __init__(self, file: int, parameters: Sequence[nn.Parameter], parts: int) -> None:
         sizes = [-(-each.numel() // _ALIGNED) * _ALIGNED for each in parameters]
         begins = [0, *accumulate(sizes)]
         one = begins[-1]
-        os.ftruncate(file, 4 * one * (1 + parts))
-        flat = torch.frombuffer(mmap.mmap(file, 0), dtype=torch.float32)
-
-        def copy(number: int) -> list[Tensor]:
-            places = zip(parameters, pairwise(begins), strict=True)
-            return [
-                flat[number * one + begin :][: each.numel()].view(each.shape)
-                for each, (begin, _) in places
+        os.ftruncate(file, 4 * one * (_COPIES + parts))
+        flat = torch.frombuffer(mmap.mmap(file, 0), dtype=torch.float32).view(-1, one)
+        copies = [
+            [
+                row[begin : begin + each.numel()].view(each.shape)
+                for each, begin in zip(parameters, begins, strict=False)
             ]
+            for row in flat
+        ]
+        self.weights, self.gradient, *self.gradients = copies
+        size = max(_SLICE, -(-one // _MOST_SLICES))
+        self._slices = flat[1:].split(size, dim=1)
 
-        self.weights = copy(0)
-        self.gradients = [copy(1 + part) for part in range(parts)]
+    @property
+    def slices(self) -> int:
+        """The number of slices in which gradients are added."""
+        return len(self._slices)
+
+    def add(self, number: int, parts: int, *, to_nothing: bool) -> None:
+        """Add one slice of the parts' gradients, in their order, to that of the gradient."""
+        total, *gradients = self._slices[number].unbind()
+        for part, gradient in enumerate(gradients[:parts]):
+            if to_nothing and part == 0:
+                total.copy_(gradient)
+            else:
+                total.add_(gradient)
 
     def bind(self, parameters: Sequence[nn.Parameter]) -> None:
         """Let parameters have their values here."""
@@ -120,7 +150,7 @@ class _Shared:
 
 
 class _Parts:
-    """Computes the gradients of parts of a batch: what every process does."""
+    """Computes the gradients of parts of a batch, and adds them: what every process does."""
 
     def __init__(
         self, replica: Replica, parameters: Sequence[nn.Parameter], shared: _Shared, queue: int
@@ -132,8 +162,16 @@ class _Parts:
         """Compute parts until none is left."""
         return [self._one(part, work) for part in iter(self._next, None)]
 
+    def add(self, asked: Sum) -> list[int]:
+        """Add slices of the parts' gradients until none is left; return which."""
+        added = []
+        for number in iter(self._next, None):
+            self._shared.add(number, asked.parts, to_nothing=asked.to_nothing)
+            added.append(number)
+        return added
+
     def _next(self) -> int | None:
-        """Take the number of a part that nobody has taken."""
+        """Take the number of a part or slice that nobody has taken."""
         number = b""
         with suppress(BlockingIOError):
             # nothing, too, where the process that hands out parts has been killed
@@ -147,7 +185,9 @@ class _Parts:
         total = losses.total(work.counts)
         found = torch.autograd.grad(total, self.parameters, allow_unused=True)
         for place, gradient in zip(self._shared.gradients[part], found, strict=True):
-            if gradient is not None:
+            if gradient is None:
+                place.zero_()
+            else:
                 place.copy_(gradient)
         return Done(
             part=part,
@@ -202,7 +242,10 @@ def serve(connection: Connection) -> None:
         shared.bind(parameters)
         parts = _Parts(replica, parameters, shared, queue)
         while True:
-            connection.send_bytes(pickled(parts.compute(receive(connection))))
+            asked = receive(connection)
+            connection.send_bytes(
+                pickled(parts.add(asked) if isinstance(asked, Sum) else parts.compute(asked))
+            )
     except Gone:
         raise
     except Exception as error:
@@ -213,7 +256,7 @@ def serve(connection: Connection) -> None:
 def shared_bytes(model: nn.Module, processes: int) -> int:
     """Return the bytes of shared memory that replicas of a model in so many processes take."""
     values = sum(each.numel() for each in model.parameters() if each.requires_grad)
-    return 4 * values * (1 + PARTS_PER_PROCESS * processes)
+    return 4 * values * (_COPIES + PARTS_PER_PROCESS * processes)
 
 
 class LocalReplicas:
@@ -233,27 +276,33 @@ class LocalReplicas:
         each part. Raises `WorkerDied`.
         """
         work = Work(batch.parts(len(self._shared.gradients)), counts, key)
-        self._fill(len(work.parts))
-        message = pickled(work) if self._helpers else b""
-        for helper in self._helpers:
-            helper.tell_pickled(message)
+        self._ask(work, len(work.parts))
         done = self._own.compute(work)
-        for helper in self._helpers:
-            helper.wait()
-            done += helper.hear()
+        for answer in self._answers():
+            done += answer
         done.sort(key=lambda each: each.part)
-        for number, parameter in enumerate(self._own.parameters):
-            for each in done:
-                if each.used[number]:
-                    _add(parameter, self._shared.gradients[each.part][number])
+        parameters = self._own.parameters
+        asked = Sum(len(done), to_nothing=all(each.grad is None for each in parameters))
+        self._ask(asked, self._shared.slices)
+        added = len(self._own.add(asked)) + sum(map(len, self._answers()))
+        assert added == self._shared.slices
+        for number, parameter in enumerate(parameters):
+            if any(each.used[number] for each in done):
+                parameter.grad = self._shared.gradient[number]
         return [(each.total, losses_of(each.losses)) for each in done]
 
+    def _ask(self, message: Work | Sum, pieces: int) -> None:
+        """Let all processes begin with the pieces of something."""
+        self._fill(pieces)
+        told = pickled(message) if self._helpers else b""
+        for helper in self._helpers:
+            helper.tell_pickled(told)
 
-def _add(parameter: nn.Parameter, gradient: Tensor) -> None:
-    if parameter.grad is None:
-        parameter.grad = gradient.clone()
-    else:
-        parameter.grad.add_(gradient)
+    def _answers(self) -> Iterator[Any]:
+        """Yield what each process answers when no piece is left."""
+        for helper in self._helpers:
+            helper.wait()
+            yield helper.hear()
 
 
 def _trained(replica: Replica) -> list[nn.Parameter]:
@@ -307,5 +356,5 @@ def local_replicas(
 
 
 def _put(entry: int, count: int) -> None:
-    """Put the numbers of parts into the pipe that processes take them from."""
-    os.write(entry, b"".join(part.to_bytes(_NUMBER_BYTES, "little") for part in range(count)))
+    """Put the numbers of parts or slices into the pipe that processes take them from."""
+    os.write(entry, b"".join(number.to_bytes(_NUMBER_BYTES, "little") for number in range(count)))

@@ -44,11 +44,7 @@ from bertsmith.training.processes import keep_large_blocks
 from bertsmith.training.replicas import Trained as Parameters
 from bertsmith.training.replicas import autocast
 from bertsmith.training.state import batch_flops
-from bertsmith.training.threads import (
-    CLEARLY_FASTER,
-    ThreadChoice,
-    choose_threads,
-)
+from bertsmith.training.threads import ThreadChoice, choose_threads
 
 TRIAL_STEPS, REPLICA_STEPS = 5, 3
 MOST_SECONDS = 5.0
@@ -59,7 +55,9 @@ _LEAST_LEFT = 0.5
 _MOST_TIMES = 40.0
 # all threads as fast as so much of as many alone leave little to gain by replicas
 _WELL_SHARED = 0.9
-# starting them takes some seconds
+# of replicas and threads in one process
+_ABOUT_EQUAL = 0.95
+# starting replicas takes some seconds
 _LEAST_SECONDS = 120.0
 # of n replicas, measured: the update is made by one (docs/experiments/threads-and-busy-machines.md)
 _REPLICA_GAIN = 0.9
@@ -207,7 +205,7 @@ def measure_threads(
             return choice
         with threads_of_torch(1), suppress(WorkerDied):
             seconds = _seconds_of_replicas(trial, whole, most) + update
-            return _faster(choice, speeds[choice.threads], most, whole.tokens / seconds)
+            return _preferred(choice, speeds[choice.threads], most, whole.tokens / seconds)
         return choice
 
 
@@ -220,9 +218,12 @@ def _have_room(trial: Trained, processes: int) -> bool:
     return free is None or taken <= free / 2
 
 
-def _faster(choice: ThreadChoice, speed: float, replicas: int, shared: float) -> ThreadChoice:
-    """Return so many replicas, of `shared` tokens a second, where they are clearly faster."""
-    if shared <= CLEARLY_FASTER * speed:
+def _preferred(choice: ThreadChoice, speed: float, replicas: int, shared: float) -> ThreadChoice:
+    """Return so many replicas, of `shared` tokens a second, unless threads are faster, at `speed`.
+
+    About equal is enough: replicas lose less of their speed if another program starts later.
+    """
+    if shared < _ABOUT_EQUAL * speed:
         return choice
     return ThreadChoice(
         threads=1,
