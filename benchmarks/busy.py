@@ -3,13 +3,14 @@
 python benchmarks/busy.py            tiny, mini and small; some ten minutes on two quiet cores
 python benchmarks/busy.py --quick    tiny alone, under three minutes
 
-The same BERT is trained, full steps with AdamW, clipping and dropout 0.1 in bf16 autocast, on the
-same sequences: by bertsmith with one thread, with one a core, and with one replica of one thread a
-core (training/local.py), 64 sequences a step as `pretrain` takes them; by transformers with one
-thread a core, on the batch that is fastest for it. Each waits in a process of its own and is asked
-in turns, first on the machine as it is, then beside one process that keeps a core busy. The machine
-has to be quiet otherwise. Correctness: the losses after the first steps agree between bertsmith's
-ways within 2 %, as they learn the same from the same batches.
+The same BERT is trained, full steps with AdamW, clipping and dropout 0.1, in bf16 autocast (float32
+where the processor has no instructions for bf16), on the same sequences: by bertsmith with one
+thread, with one a core, and with one replica of one thread a core (training/local.py), 64 sequences
+a step as `pretrain` takes them; by transformers with one thread a core, on the batch that is
+fastest for it. Each waits in a process of its own and is asked in turns, first on the machine as it
+is, then beside one process that keeps a core busy. The machine has to be quiet otherwise.
+Correctness: the losses after the first steps agree between bertsmith's ways within 2 %, as they
+learn the same from the same batches.
 """
 
 from __future__ import annotations

@@ -5,13 +5,14 @@ python benchmarks/pretrain_throughput.py --quick    4/256 only, one objective, s
 python benchmarks/pretrain_throughput.py --shape 4/512 --table filled
 python benchmarks/pretrain_throughput.py --device cuda
 
-Both sides train the same BERT, full steps with AdamW, clipping and dropout 0.1, in bf16 autocast,
-on the same sequences with masks drawn anew; each in a process of its own, in turns, at the batch
-that is best for it. transformers: its models with sdpa, its collator, what its Trainer does by
-default. bertsmith: its own batches, objective and optimiser; its vocabulary projection runs on the
-masked positions only, and the last layer where something is read. Table "filled": every sequence
-has 128 tokens, nobody pads. Table "text": a line a sequence as it comes, tokens of text counted.
-Real text is read from BERTSMITH_DATA; without it, invented text of like lengths.
+Both sides train the same BERT, full steps with AdamW, clipping and dropout 0.1, in bf16 autocast
+(float32 where there are no instructions for bf16), on the same sequences with masks drawn anew;
+each in a process of its own, in turns, at the batch that is best for it. transformers: its models
+with sdpa, its collator, what its Trainer does by default. bertsmith: its own batches, objective and
+optimiser; its vocabulary projection runs on the masked positions only, and the last layer where
+something is read. Table "filled": every sequence has 128 tokens, nobody pads. Table "text": a line
+a sequence as it comes, tokens of text counted. Real text is read from BERTSMITH_DATA; without it,
+invented text of like lengths.
 
 The utilisation is that of the best matrix product measured in the same run, from the operations
 that the result needs (network/flops.py).
@@ -58,6 +59,7 @@ class Row:
     padding: float
     utilisation: float
     peak: float
+    precision: str
 
 
 def main() -> None:
@@ -151,7 +153,7 @@ def _compare(
         turns: list[list[Stretch]] = [[] for _ in runners]
         peaks = []
         for _ in range(asked.rounds):
-            peaks.append(measure_peak("bf16", torch.device(asked.device), seconds=0.6))
+            peaks.append(measure_peak(plan.precision, torch.device(asked.device), seconds=0.6))
             for mine, runner, batch in zip(turns, runners, batches, strict=True):
                 mine.append(runner.run(batch, asked.seconds))
     ours, *others = turns
@@ -172,6 +174,7 @@ def _compare(
                 padding=1 - sum(t.tokens for t in theirs) / sum(t.places for t in theirs),
                 utilisation=statistics.median(t.flops / t.seconds for t in ours) / max(peaks),
                 peak=max(peaks),
+                precision=plan.precision,
             )
         )
     return rows
@@ -187,7 +190,7 @@ def _rivals(plan: Plan) -> list[Plan]:
 def _show(rows: list[Row], asked: argparse.Namespace, data: Path | None) -> None:
     where = torch.cuda.get_device_name() if asked.device == "cuda" else f"{asked.threads} threads"
     table = Table(
-        title=f"tokens/s, bf16, {where}, {'real' if data else 'invented'} text, "
+        title=f"tokens/s, {rows[0].precision}, {where}, {'real' if data else 'invented'} text, "
         f"dropout {asked.dropout:g}, medians of {asked.rounds} turns of {asked.seconds:g} s"
     )
     for column in (
@@ -199,7 +202,7 @@ def _show(rows: list[Row], asked: argparse.Namespace, data: Path | None) -> None
         table.add_row(*_cells(row))
     Console(width=140).print(table)
     for row in rows[:1]:
-        print(f"largest speed of a bf16 product: {row.peak / 1e12:.2f} TFLOP/s")
+        print(f"largest speed of a {row.precision} product: {row.peak / 1e12:.2f} TFLOP/s")
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -41,6 +41,13 @@ class Plan:
     replicas: int = 1
     """Processes of bertsmith that compute the parts of each batch."""
 
+    @property
+    def precision(self) -> Literal["bf16", "fp32"]:
+        """The format of both sides' products: bf16 where the device has instructions for it."""
+        from bertsmith.engine.devices import training_precision
+
+        return training_precision("auto", torch.device(self.device))
+
 
 @dataclass(frozen=True)
 class Step:
@@ -111,7 +118,7 @@ class Bertsmith:
                 local_replicas(
                     self.model,
                     PRETRAINING,
-                    "bf16",
+                    plan.precision,
                     parts=PARTS_PER_PROCESS * plan.replicas,
                     processes=plan.replicas,
                 )
@@ -130,7 +137,7 @@ class Bertsmith:
         if self.local is None:
             torch.manual_seed(seed)
             batch = drawn.to(self.device)
-            with autocast("bf16", self.device):
+            with autocast(self.plan.precision, self.device):
                 losses = PRETRAINING(self.model, batch)
             total = losses.total()
             total.backward()
@@ -202,7 +209,7 @@ class Transformers:
             attn_implementation=plan.attention,
         )
         paired = plan.objective == "pretraining"
-        self.device = torch.device(plan.device)
+        self.device, self.bf16 = torch.device(plan.device), plan.precision == "bf16"
         model = (BertForPreTraining if paired else BertForMaskedLM)(config)
         self.model = model.to(self.device).train()
         self.forward = torch.compile(self.model) if plan.compiled else self.model
@@ -227,7 +234,7 @@ class Transformers:
         drawn = next(self.loaders[sequences])
         tokens, places = int(drawn["attention_mask"].sum()), drawn["input_ids"].numel()
         batch = {name: item.to(self.device) for name, item in drawn.items()}
-        with torch.autocast(self.device.type, torch.bfloat16):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             loss = self.forward(**batch).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)

@@ -20,7 +20,9 @@ from bertsmith.recipes.resources import (
     parameters,
     show,
 )
+from native_precision import NATIVE, OTHER
 
+BYTES = {"fp32": 4, "bf16": 2}
 # one batch through the encoder, in a process of its own
 RUN = """
 import sys, torch, numpy as np
@@ -41,7 +43,9 @@ print(1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmH
 """
 
 
-@pytest.mark.parametrize("width", [pytest.param(4, marks=pytest.mark.faults), 2])
+@pytest.mark.parametrize(
+    "width", [BYTES[NATIVE], pytest.param(BYTES[OTHER], marks=pytest.mark.faults)]
+)
 def test_the_memory_told_is_about_what_is_taken(width: int) -> None:
     done = subprocess.run(
         [sys.executable, "-c", RUN, "minilm-6-384", str(width)],

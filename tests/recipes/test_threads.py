@@ -28,31 +28,31 @@ from invented import invented_documents, tokenizer
 
 __all__ = ["tokenizer"]
 
-MAX_READ_LENGTH = 4
+MAX_THREADS = 4
 QUICK = PretrainSettings(
     network=NetworkConfig(max_positions=40),
     samples=SampleConfig(max_length=31, tokens_per_batch=190),
     measurements=0,
 )
-BUSY: dict[int, float] = {1: 22_900, 2: 12_000, MAX_READ_LENGTH: 9_500}
-QUIET: dict[int, float] = {1: 25_000, 2: 31_000, MAX_READ_LENGTH: 33_000}
+BUSY: dict[int, float] = {1: 22_900, 2: 12_000, MAX_THREADS: 9_500}
+QUIET: dict[int, float] = {1: 25_000, 2: 31_000, MAX_THREADS: 33_000}
 
 
 @pytest.mark.parametrize(
     ("speeds", "threads", "reason"),
     [
         (BUSY, 1, "1 thread of 4: 22,900 tokens/s against 9,500, as when other programs are busy"),
-        (QUIET, MAX_READ_LENGTH, ""),
-        ({1: 100, 2: 300, MAX_READ_LENGTH: 200}, 2, "2 threads of 4: 300 tokens/s against 200"),
+        (QUIET, MAX_THREADS, ""),
+        ({1: 100, 2: 300, MAX_THREADS: 200}, 2, "2 threads of 4: 300 tokens/s against 200"),
         # a tenth may be chance
-        ({1: 219, 2: 100, MAX_READ_LENGTH: 200}, MAX_READ_LENGTH, ""),
-        ({1: 221, 2: 100, MAX_READ_LENGTH: 200}, 1, "1 thread of 4"),
+        ({1: 219, 2: 100, MAX_THREADS: 200}, MAX_THREADS, ""),
+        ({1: 221, 2: 100, MAX_THREADS: 200}, 1, "1 thread of 4"),
     ],
 )
 def test_fewer_threads_have_to_be_clearly_faster(
     speeds: dict[int, float], threads: int, reason: str
 ) -> None:
-    choice = choose_threads(speeds.__getitem__, MAX_READ_LENGTH)
+    choice = choose_threads(speeds.__getitem__, MAX_THREADS)
     assert choice.threads == threads
     assert choice.reason.startswith(reason)
     assert bool(choice.reason) == bool(reason)
@@ -76,7 +76,7 @@ class _Machine:
         return values
 
 
-@pytest.mark.parametrize(("speeds", "threads"), [(BUSY, 1), (QUIET, MAX_READ_LENGTH)])
+@pytest.mark.parametrize(("speeds", "threads"), [(BUSY, 1), (QUIET, MAX_THREADS)])
 def test_a_quick_choice_is_by_products_of_the_model(
     speeds: dict[int, float], threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,11 +86,11 @@ def test_a_quick_choice_is_by_products_of_the_model(
     monkeypatch.setattr(of_threads, "time", machine)
     monkeypatch.setattr(of_threads, "F", machine)
     before = torch.get_num_threads()
-    assert quick_choice(16, 32, MAX_READ_LENGTH).threads == threads
+    assert quick_choice(16, 32, MAX_THREADS).threads == threads
     assert torch.get_num_threads() == before
     assert machine.now < 0.6
     monkeypatch.setenv(THREAD_SETTINGS[0], "3")
-    assert quick_choice(16, 32, MAX_READ_LENGTH).threads == MAX_READ_LENGTH
+    assert quick_choice(16, 32, MAX_THREADS).threads == MAX_THREADS
 
 
 @pytest.mark.parametrize(("most", "tried"), [(1, [1]), (2, [1, 2]), (3, [1, 3]), (9, [1, 4, 9])])
@@ -121,7 +121,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[dict[int, flo
     before = torch.get_num_threads()
 
     def make(speeds: dict[int, float]) -> list[int]:
-        torch.set_num_threads(MAX_READ_LENGTH)
+        torch.set_num_threads(MAX_THREADS)
         tried: list[int] = []
 
         def step(self: object, batch: Batch) -> tuple[float, float, float]:
@@ -141,7 +141,7 @@ def threads_of(run: Path) -> int:
 
 
 @pytest.mark.parametrize("model", ["tiny", None])
-@pytest.mark.parametrize(("speeds", "threads"), [(BUSY, 1), (QUIET, MAX_READ_LENGTH)])
+@pytest.mark.parametrize(("speeds", "threads"), [(BUSY, 1), (QUIET, MAX_THREADS)])
 def test_a_run_keeps_the_threads_that_were_fastest_when_it_began(
     model: Size | None,
     speeds: dict[int, float],
@@ -160,7 +160,7 @@ def test_a_run_keeps_the_threads_that_were_fastest_when_it_began(
     pretrain(
         PretrainConfig(store=store, out=out, model=model, steps=1, settings=settings, force=True)
     )
-    assert set(tried) == {1, 2, MAX_READ_LENGTH}
+    assert set(tried) == {1, 2, MAX_THREADS}
     assert threads_of(out) == torch.get_num_threads() == threads
     assert ("1 thread of 4: " in capsys.readouterr().err) == (threads == 1)
     # the other way round by now
@@ -182,14 +182,14 @@ def test_a_number_of_threads_that_is_set_holds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tried = machine(BUSY)
-    monkeypatch.setenv(name, str(MAX_READ_LENGTH))
+    monkeypatch.setenv(name, str(MAX_THREADS))
     pretrain(
         PretrainConfig(
             store=store, out=tmp_path / "run", model="tiny", steps=1, settings=QUICK, force=True
         )
     )
-    assert set(tried) == {MAX_READ_LENGTH}
-    assert threads_of(tmp_path / "run") == MAX_READ_LENGTH
+    assert set(tried) == {MAX_THREADS}
+    assert threads_of(tmp_path / "run") == MAX_THREADS
 
 
 @pytest.mark.parametrize("model", ["tiny", None])
@@ -222,8 +222,8 @@ def test_a_model_that_is_too_slow_to_be_tried_keeps_all_threads(
             store=store, out=tmp_path / "run", model="tiny", steps=1, settings=QUICK, force=True
         )
     )
-    assert threads_of(tmp_path / "run") == MAX_READ_LENGTH
-    assert set(tried) == {1, MAX_READ_LENGTH}
+    assert threads_of(tmp_path / "run") == MAX_THREADS
+    assert set(tried) == {1, MAX_THREADS}
 
 
 def test_a_network_without_room_is_refused_before_it_is_tried(
@@ -249,8 +249,15 @@ def died(*_: object) -> float:
 @pytest.mark.parametrize(
     ("seconds", "free", "replicas"),
     [
-        (lambda *_: 1e-4, 2**40, MAX_READ_LENGTH),
+        (lambda *_: 1e-4, 2**40, MAX_THREADS),
         (lambda *_: 1e4, 2**40, 1),
+        # about as fast on a quiet machine, and faster than threads when it is busy later
+        (
+            lambda trial, batch, processes: batch.tokens / (0.96 * QUIET[MAX_THREADS]),
+            2**40,
+            MAX_THREADS,
+        ),
+        (lambda trial, batch, processes: batch.tokens / (0.94 * QUIET[MAX_THREADS]), 2**40, 1),
         (died, 2**40, 1),
         # the memory that replicas share is not there
         (lambda *_: 1e-4, 2**20, 1),
@@ -274,7 +281,7 @@ def test_a_run_keeps_its_replicas_where_a_trial_finds_them_faster(
     pretrain(config)
     record = json.loads((out / "run.json").read_text(encoding="utf-8"))["settings"]
     assert record["replicas"] == replicas
-    assert record["threads"] == (1 if replicas > 1 else MAX_READ_LENGTH)
+    assert record["threads"] == (1 if replicas > 1 else MAX_THREADS)
     # the same run, whatever a trial would find by now
     monkeypatch.setattr(speed, "_seconds_of_replicas", lambda *_: 1e4 if replicas > 1 else 1e-4)
     pretrain(config)

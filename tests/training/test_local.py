@@ -145,6 +145,50 @@ def test_a_machine_may_have_more_cores_than_a_byte_counts_parts(
     torch.testing.assert_close(gradient, torch.full((14,), 2.0))
 
 
+def test_parameters_that_some_parts_do_not_use_have_the_gradient_of_the_others(
+    batches: PretrainingBatches,
+) -> None:
+    """Over steps of two batches, in which other parts use a parameter, or none does."""
+    model, name, never = model_of(batches), "pooler.dense.bias", "pooler.dense.weight"
+    used: list[int] = []
+
+    def loss(model: Model, part: Batch) -> Losses:
+        first = int(part.ids[0])
+        total = first * model.get_parameter("encoder.embeddings.tokens.weight")[first].sum()
+        if first in used:
+            total = total + first * model.get_parameter(name).sum()
+        return Losses(parts={"a": Loss(sum=total, count=1, correct=torch.tensor(0))})
+
+    def batch(*ids: int) -> Batch:
+        return pack([np.array([each]) for each in ids], [np.zeros(1, np.int64)] * len(ids))
+
+    steps = [
+        ([5, 7], [(5, 6), (7, 8)], 12),
+        ([8], [(5, 6), (7, 8)], 8),
+        ([], [(5, 6), (7, 8)], None),
+        ([6, 8], [(6, 8), (8, 5)], 22),
+    ]
+    with local_replicas(model, loss, "fp32", parts=2, processes=1) as local:
+        for chosen, of_step, expected in steps:
+            used[:] = chosen
+            for number, ids in enumerate(of_step):
+                local.add_gradient(batch(*ids), {"a": 1}, DropoutKey(0, 0, number))
+            gradient = model.get_parameter(name).grad
+            if expected is None:
+                assert gradient is None
+            else:
+                assert gradient is not None
+                assert torch.equal(gradient, torch.full((14,), float(expected)))
+            assert model.get_parameter(never).grad is None
+            tokens = model.get_parameter("encoder.embeddings.tokens.weight").grad
+            assert tokens is not None
+            rows = torch.tensor(
+                [sum(i for pair in of_step for i in pair if i == row) for row in range(len(tokens))]
+            )
+            assert torch.equal(tokens[:, 0], rows.float())
+            model.zero_grad(set_to_none=True)
+
+
 def test_gradients_are_those_of_the_whole_batch(batches: PretrainingBatches) -> None:
     """Without dropout, whole batches by one process and parts by two learn the same."""
     still = replace(CONFIG, replicas=1)

@@ -8,8 +8,9 @@ every process computes gradients of whole parts of a batch instead:
 - A batch is cut into parts, twice as many as there are processes. Their numbers lie in a pipe, from
   which each process, the main one too, takes the next when it is done with one: a process whose
   core is taken by another program computes fewer.
-- The gradient of each part has a place of its own in shared memory. They are added in the order of
-  the parts, so the sum is the same to the last bit whichever process computed which part, and with
+- The gradient of each part has a place of its own in shared memory. When all are there, the
+  processes add them, slice by slice, whose numbers they take from the pipe as well: always in the
+  order of the parts, so the sum is the same to the last bit whichever process did what, and with
   any number of processes, one included.
 """
 
@@ -20,10 +21,10 @@ import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -50,9 +51,14 @@ PARTS_PER_PROCESS = 2
 POSSIBLE = hasattr(os, "memfd_create")
 """True if the system has memory that processes share without a name: Linux has."""
 _ALIGNED = 16  # floats in a cache line
+_COPIES = 2  # of the model's size, beside the gradients of parts: weights and their gradient
 _SILENT_SECONDS = 10.0
-# of the number of a part: a machine may have more cores than a byte counts parts
+# of the number of a part or slice: a machine may have more cores than a byte counts parts
 _NUMBER_BYTES = 2
+# floats of a slice: those of a few parts and their sum stay in a core's cache
+_SLICE = 1 << 15
+# their numbers must fit into a pipe
+_MOST_SLICES = 1 << 14
 
 
 class ReplicaInputs(NamedTuple):
@@ -91,6 +97,13 @@ class BatchTask(NamedTuple):
     key: DropoutKey
 
 
+class SumTask(NamedTuple):
+    """The parts whose gradients are added, to that of earlier batches or to nothing."""
+
+    parts: int
+    to_nothing: bool
+
+
 class PartResult(NamedTuple):
     """A part whose gradient is in shared memory, where `used` says of which parameters."""
 
@@ -101,24 +114,41 @@ class PartResult(NamedTuple):
 
 
 class _SharedMemory:
-    """The weights of a model, and a gradient of it for each part, in a file that is only memory."""
+    """The weights of a model, their gradient, and that of each part, in a file that is only memory.
+
+    The gradient is there as tensors of the parameters' shapes, and in slices of one dimension.
+    """
 
     def __init__(self, file: int, parameters: Sequence[nn.Parameter], parts: int) -> None:
         sizes = [-(-parameter.numel() // _ALIGNED) * _ALIGNED for parameter in parameters]
         starts = [0, *accumulate(sizes)]
         stride = starts[-1]
-        os.ftruncate(file, 4 * stride * (1 + parts))
-        flat = torch.frombuffer(mmap.mmap(file, 0), dtype=torch.float32)
-
-        def copy(number: int) -> list[Tensor]:
-            located = zip(parameters, pairwise(starts), strict=True)
-            return [
-                flat[number * stride + begin :][: item.numel()].view(item.shape)
-                for item, (begin, _) in located
+        os.ftruncate(file, 4 * stride * (_COPIES + parts))
+        flat = torch.frombuffer(mmap.mmap(file, 0), dtype=torch.float32).view(-1, stride)
+        copies = [
+            [
+                row[start : start + parameter.numel()].view(parameter.shape)
+                for parameter, start in zip(parameters, starts, strict=False)
             ]
+            for row in flat
+        ]
+        self.weights, self.gradient, *self.gradients = copies
+        size = max(_SLICE, -(-stride // _MOST_SLICES))
+        self._slices = flat[1:].split(size, dim=1)
 
-        self.weights = copy(0)
-        self.gradients = [copy(1 + part) for part in range(parts)]
+    @property
+    def slices(self) -> int:
+        """The number of slices in which gradients are added."""
+        return len(self._slices)
+
+    def add(self, number: int, parts: int, *, to_nothing: bool) -> None:
+        """Add one slice of the parts' gradients, in their order, to that of the gradient."""
+        total, *gradients = self._slices[number].unbind()
+        for part, gradient in enumerate(gradients[:parts]):
+            if to_nothing and part == 0:
+                total.copy_(gradient)
+            else:
+                total.add_(gradient)
 
     def bind(self, parameters: Sequence[nn.Parameter]) -> None:
         """Let parameters have their values here."""
@@ -127,7 +157,7 @@ class _SharedMemory:
 
 
 class _PartComputer:
-    """Computes the gradients of parts of a batch: what every process does."""
+    """Computes the gradients of parts of a batch, and adds them: what every process does."""
 
     def __init__(
         self,
@@ -143,8 +173,16 @@ class _PartComputer:
         """Compute parts until none is left."""
         return [self._compute_part(part, work) for part in iter(self._next, None)]
 
+    def add(self, task: SumTask) -> list[int]:
+        """Add slices of the parts' gradients until none is left; return which."""
+        added = []
+        for number in iter(self._next, None):
+            self._shared.add(number, task.parts, to_nothing=task.to_nothing)
+            added.append(number)
+        return added
+
     def _next(self) -> int | None:
-        """Take the number of a part that nobody has taken."""
+        """Take the number of a part or slice that nobody has taken."""
         number = b""
         with suppress(BlockingIOError):
             # nothing, too, where the process that hands out parts has been killed
@@ -158,7 +196,9 @@ class _PartComputer:
         total = losses.total(work.counts)
         gradients = torch.autograd.grad(total, self.parameters, allow_unused=True)
         for target, gradient in zip(self._shared.gradients[part], gradients, strict=True):
-            if gradient is not None:
+            if gradient is None:
+                target.zero_()
+            else:
                 target.copy_(gradient)
         return PartResult(
             part=part,
@@ -213,7 +253,10 @@ def serve(connection: Connection) -> None:
         shared.bind(parameters)
         parts = _PartComputer(replica, parameters, shared, queue)
         while True:
-            connection.send_bytes(pickled(parts.compute(receive(connection))))
+            task: BatchTask | SumTask = receive(connection)
+            connection.send_bytes(
+                pickled(parts.add(task) if isinstance(task, SumTask) else parts.compute(task))
+            )
     except ConnectionLost:
         raise
     except Exception as error:
@@ -224,7 +267,7 @@ def serve(connection: Connection) -> None:
 def shared_bytes(model: nn.Module, processes: int) -> int:
     """Return the bytes of shared memory that replicas of a model in so many processes take."""
     values = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    return 4 * values * (1 + PARTS_PER_PROCESS * processes)
+    return 4 * values * (_COPIES + PARTS_PER_PROCESS * processes)
 
 
 class LocalReplicas:
@@ -248,27 +291,34 @@ class LocalReplicas:
         each part. Raises `WorkerDied`.
         """
         work = BatchTask(batch.parts(len(self._shared.gradients)), counts, key)
-        self._fill(len(work.parts))
-        message = pickled(work) if self._helpers else b""
-        for process in self._helpers:
-            process.send_pickled(message)
+        self._start(work, len(work.parts))
         results = self._own.compute(work)
-        for process in self._helpers:
-            process.wait()
-            results += process.receive()
+        for more in self._results():
+            results += more
         results.sort(key=lambda result: result.part)
-        for number, parameter in enumerate(self._own.parameters):
-            for result in results:
-                if result.used[number]:
-                    _add(parameter, self._shared.gradients[result.part][number])
+        parameters = self._own.parameters
+        first = all(parameter.grad is None for parameter in parameters)
+        addition = SumTask(len(results), to_nothing=first)
+        self._start(addition, self._shared.slices)
+        added = len(self._own.add(addition)) + sum(map(len, self._results()))
+        assert added == self._shared.slices
+        for number, parameter in enumerate(parameters):
+            if any(result.used[number] for result in results):
+                parameter.grad = self._shared.gradient[number]
         return [(result.total, to_losses(result.losses)) for result in results]
 
+    def _start(self, task: BatchTask | SumTask, pieces: int) -> None:
+        """Let all processes begin with the pieces of a task."""
+        self._fill(pieces)
+        message = pickled(task) if self._helpers else b""
+        for process in self._helpers:
+            process.send_pickled(message)
 
-def _add(parameter: nn.Parameter, gradient: Tensor) -> None:
-    if parameter.grad is None:
-        parameter.grad = gradient.clone()
-    else:
-        parameter.grad.add_(gradient)
+    def _results(self) -> Iterator[Any]:
+        """Yield the result of each other process, when no piece is left."""
+        for process in self._helpers:
+            process.wait()
+            yield process.receive()
 
 
 def _trained_parameters(replica: Replica) -> list[nn.Parameter]:
@@ -322,5 +372,5 @@ def local_replicas(
 
 
 def _enqueue_parts(entry: int, count: int) -> None:
-    """Put the numbers of parts into the pipe that processes take them from."""
-    os.write(entry, b"".join(part.to_bytes(_NUMBER_BYTES, "little") for part in range(count)))
+    """Put the numbers of parts or slices into the pipe that processes take them from."""
+    os.write(entry, b"".join(number.to_bytes(_NUMBER_BYTES, "little") for number in range(count)))

@@ -29,7 +29,7 @@ from bertsmith.core.errors import UserError, WorkerDied, out_of_memory
 from bertsmith.core.files import other_version
 from bertsmith.core.signals import STOPPING
 
-MESSAGES = 1
+MESSAGES = 2
 """The format version of messages between a worker and its parent."""
 
 

@@ -43,11 +43,7 @@ from bertsmith.training.peak import Peak, matrix_peak
 from bertsmith.training.processes import keep_large_blocks
 from bertsmith.training.replicas import TrainedParameters, autocast
 from bertsmith.training.state import batch_flops
-from bertsmith.training.threads import (
-    CLEARLY_FASTER,
-    ThreadChoice,
-    choose_threads,
-)
+from bertsmith.training.threads import ThreadChoice, choose_threads
 
 TRIAL_STEPS, REPLICA_STEPS = 5, 3
 MAX_SECONDS = 5.0
@@ -58,7 +54,9 @@ _MIN_STEPS_SHARE = 0.5
 _MAX_REPETITIONS = 40.0
 # all threads as fast as so much of as many alone leave little to gain by replicas
 _WELL_SHARED = 0.9
-# starting them takes some seconds
+# of replicas and threads in one process
+_ABOUT_EQUAL = 0.95
+# starting replicas takes some seconds
 _MIN_SECONDS = 120.0
 # of n replicas, measured: the update is made by one (docs/experiments/threads-and-busy-machines.md)
 _REPLICA_GAIN = 0.9
@@ -206,7 +204,7 @@ def measure_threads(
             return choice
         with threads_of_torch(1), suppress(WorkerDied):
             seconds = _seconds_of_replicas(copy, full, max_threads) + update
-            return _replicas_if_faster(
+            return _replicas_unless_slower(
                 choice, speeds[choice.threads], max_threads, full.tokens / seconds
             )
         return choice
@@ -221,11 +219,14 @@ def _replicas_fit(copy: TrainedCopy, processes: int) -> bool:
     return free is None or memory_needed <= free / 2
 
 
-def _replicas_if_faster(
+def _replicas_unless_slower(
     choice: ThreadChoice, speed: float, replicas: int, shared: float
 ) -> ThreadChoice:
-    """Return so many replicas, of `shared` tokens a second, where they are clearly faster."""
-    if shared <= CLEARLY_FASTER * speed:
+    """Return so many replicas, of `shared` tokens a second, unless threads are faster, at `speed`.
+
+    About equal is enough: replicas lose less of their speed if another program starts later.
+    """
+    if shared < _ABOUT_EQUAL * speed:
         return choice
     return ThreadChoice(
         threads=1,
