@@ -30,13 +30,20 @@ _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d"
     "\uffa0\U000e0100-\U000e01ef]"
 )
-# Persian and the scripts of India spell with joiners, emoji are put together with them
-_JOINERS = "\u200c\u200d"
+# Persian and the scripts of India spell with joiners, emoji are put together with them; a space
+# of no width parts the words of Khmer, Thai and Burmese
+_JOINERS = "\u200b\u200c\u200d"
 _FIRST_JOINED = "\u0590"
 # bytes of a file name that are no UTF-8, as Python reads them
 _FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
 # between $' and ' a shell reads these as they are
 _PLAIN_BYTES = re.compile(r"[!-&(-\[\]-~]")
+# Han, kana, Hangul and most emoji
+_WIDE = re.compile(
+    "[\u1100-\u115f\u2e80-\u303e\u3041-\u33ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf"
+    "\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6\U0001f300-\U0001f64f"
+    "\U0001f900-\U0001f9ff\U00020000-\U0003fffd]+"
+)
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|&~$#!@:]|(?<=[Ww]{3})\.)")
 
 
@@ -74,6 +81,30 @@ def printable(text: object, longest: int = LONGEST) -> str:
     if not (shown.isascii() and shown.isprintable()):
         shown = _escaped(shown)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+
+
+def display_width(text: str) -> int:
+    """Return the columns of a terminal that a line takes; combining marks count as one."""
+    return len(text) if text.isascii() else len(text) + sum(map(len, _WIDE.findall(text)))
+
+
+def fitted(text: object, most: int) -> str:
+    """Return a string as one line that can be printed, of at most `most` columns of a terminal."""
+    shown = printable(text, most)
+    if display_width(shown) <= most:
+        return shown
+    taken, kept = 1, 0  # the ellipsis
+    for character in shown:
+        taken += display_width(character)
+        if taken > most:
+            break
+        kept += 1
+    return f"{shown[:kept]}…"
+
+
+def padded(text: str, least: int) -> str:
+    """Return a line with spaces behind it, up to a number of columns of a terminal."""
+    return text + " " * (least - display_width(text))
 
 
 def printable_lines(text: str, longest: int = LONGEST) -> str:

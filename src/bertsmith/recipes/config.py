@@ -62,6 +62,8 @@ class CorpusConfig(Config):
     """Encoding of the files by name; auto detects it, file by file."""
     text_files: tuple[str, ...] = ()
     """Patterns of names, such as *.py, of files that are read as plain text."""
+    markup_files: tuple[str, ...] = ()
+    """Patterns of names, such as *.page, of files that are read as HTML or XML, without tags."""
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)

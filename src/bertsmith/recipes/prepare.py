@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from bertsmith.core.log import progress, say, short_number
-from bertsmith.core.printable import counted, printable, shell_word
+from bertsmith.core.printable import counted, fitted, printable, shell_word
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.cluster import Cluster, Job, Pending, joined, require_ray
 from bertsmith.recipes.config import CorpusConfig, PrepareConfig
@@ -28,6 +28,8 @@ from bertsmith.text.corpus.files import Corpus, shown_kinds
 from bertsmith.text.opening import kind_of
 from bertsmith.tokens.tokenizer import Tokenizer
 
+_REMEDIES = 3
+
 
 def open_corpus(config: CorpusConfig) -> Corpus:
     """Return the corpus of files, folders and globs, and print what is skipped in folders.
@@ -41,13 +43,13 @@ def open_corpus(config: CorpusConfig) -> Corpus:
         layout=config.layout,
         encoding=config.encoding,
         text_files=config.text_files,
+        markup_files=config.markup_files,
     )
     if corpus.skipped.total():
-        files = "file" if len(corpus.files) == 1 else "files"
-        say(
-            f"corpus: {len(corpus.files):,} {files}; skipped: {shown_kinds(corpus.skipped)} "
-            "(--text-files '*.ext' reads others as text)"
-        )
+        read = counted(len(corpus.files), "file")
+        say(f"corpus: {read}; skipped: {shown_kinds(corpus.skipped)}")
+        for kind, remedy in islice(corpus.remedies(), _REMEDIES):
+            say(f"skipped {kind}: {remedy}")
     return corpus
 
 
@@ -83,7 +85,7 @@ def tell_corpus(corpus: Corpus, tokenizer: Tokenizer) -> None:
         tell_layouts(corpus)
     for number, document in enumerate(islice(corpus, _DOCUMENTS), 1):
         for line in _document(number, document, tokenizer):
-            say(printable(line, width))
+            say(fitted(line, width))
 
 
 def _files(corpus: Corpus) -> str:
