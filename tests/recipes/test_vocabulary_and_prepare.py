@@ -6,7 +6,10 @@ import re
 import shutil
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any, Literal
+from unicodedata import normalize
 
+import numpy as np
 import pytest
 
 from bertsmith.core.errors import ConfigError, CorpusError, StoreError, VocabularyError
@@ -16,6 +19,7 @@ from bertsmith.recipes.vocabulary import describe, in_pieces, learn_from
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documents import Document
 from bertsmith.text.opening import TextFile
+from bertsmith.tokens import KindName
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from invented import invented_documents, tokenizer
@@ -295,3 +299,35 @@ def test_a_decision_about_accents_goes_with_the_vocabulary(
     stripped = Tokenizer(learned.vocabulary, BasicRules(lowercase=True, strip_accents=True))
     assert stripped.fingerprint != learned.fingerprint
     assert "मीठी" in kept.decode(store.read(0, store.tokens).tolist())
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "cased", "warned"),
+    [
+        ("wordpiece", "NFD", True, "transformers' fast tokenizer"),
+        ("wordpiece", "NFC", True, ""),
+        ("byte-bpe", "NFD", False, "this kind of vocabulary"),
+        ("unigram", "NFD", True, "this kind of vocabulary"),
+        ("unigram", "NFC", True, ""),
+    ],
+)
+def test_letters_written_in_parts_are_warned_of(
+    kind: KindName,
+    form: Literal["NFC", "NFD"],
+    cased: bool,
+    warned: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = "Bên bờ sông có một ngôi làng nhỏ, gió luôn dịu dàng.\n\n" * 9
+    (tmp_path / "a.txt").write_text(normalize(form, text), "utf-8")
+    options: dict[str, Any] = {"kind": kind, "size": 300}
+    options |= {} if kind == "byte-bpe" else {"cased": cased}
+    learned = learn_vocabulary([str(tmp_path / "a.txt")], out=tmp_path / "v", **options)
+    warnings = [line for line in said(capsys) if "composed form (NFC)" in line]
+    assert len(warnings) == bool(warned)
+    assert all(warned in line and line.startswith("warning: 100.0 %") for line in warnings)
+    given, composed = learned.encode([normalize("NFD", text), normalize("NFC", text)])
+    # what the warning says of the kind itself
+    same = np.array_equal(given, composed)
+    assert same == (kind == "wordpiece")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -111,6 +112,40 @@ def test_english_is_stripped_and_cased_text_is_not() -> None:
     assert notes.accents.scripts == ("Latin",)
     cased = learn_wordpiece([rare], size=200, lowercase=False)
     assert cased.rules == BasicRules(lowercase=False, strip_accents=False)
+
+
+@pytest.mark.parametrize("script", ["Korean", "Vietnamese", "Japanese", "Hindi"])
+def test_decomposed_text_gives_the_vocabulary_of_composed_text(script: str, tmp_path: Path) -> None:
+    """Macs and PDFs decompose; a syllable of Korean in its letters has no accents to keep."""
+    composed, decomposed = (unicodedata.normalize(form, TEXTS[script]) for form in ("NFC", "NFD"))
+    made, same = (learn_wordpiece([text] * 5, size=300) for text in (composed, decomposed))
+    assert made.fingerprint == same.fingerprint
+    same.save(tmp_path)
+    theirs = BertTokenizer.from_pretrained(tmp_path)
+    expected = theirs(decomposed, add_special_tokens=False)["input_ids"]
+    assert same.encode([decomposed, composed])[0].tolist() == expected
+    assert same.unknown_id not in expected
+
+
+def test_words_too_long_for_wordpiece_are_warned_of() -> None:
+    notes = Notes()
+    learn_wordpiece(["ก" * 101 + " ข" * 99 + " ค" * 202], size=100, observer=notes)
+    assert notes.alphabet is not None
+    assert notes.alphabet.too_long == pytest.approx(101 / 402)
+    assert "25.12 % of the characters are in words of more than 100" in notes.alphabet.warning(
+        "[UNK]"
+    )
+    learn_wordpiece(["ก" * 100 + " ข" * 99], size=100, observer=notes)
+    assert not notes.alphabet.warning("[UNK]")
+
+
+def test_lower_casing_turkish_is_warned_of() -> None:
+    text = "Işık İzmir'de ağır ağır kayboldu, yıldızlar çıktı."
+    decided = decide_accents(Counter(text), lowercase=True)
+    assert decided.dotless == pytest.approx(8 / sum(map(str.isalpha, text)))
+    assert "--cased keeps them apart" in decided.warning()
+    assert not decide_accents(Counter(text), lowercase=False).warning()
+    assert not decide_accents(Counter(ENGLISH * 9 + "Işık"), lowercase=True).warning()
 
 
 def test_a_little_of_another_script_is_enough_to_keep_it() -> None:
