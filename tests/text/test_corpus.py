@@ -328,6 +328,11 @@ MAN = b'.\\" t\n.TH LS 1\n.SH NAME\n'
         ("a.conllu", b"# text = It rains.\n1\tIt\t", "grep '^# text = ' FILE | cut -c10- >"),
         ("a.srt", b"1\n00:00:01,000 --> 00:00:02,000\nHi.\n", "grep -vE '^[0-9]*.?$|-->' FILE >"),
         ("a.mbox", b"From a@b Thu\n", "mail, whose text may be encoded: write it into a .jsonl"),
+        (
+            "Sent",
+            b"From a@b Thu Jan 1\n",
+            "mail, whose text may be encoded: write it into a .jsonl",
+        ),
         ("a.pdf", b"%PDF-1.7\n", "a PDF: take its text out, as pdftotext does"),
         ("a.epub", b"PK\x03\x04", "an e-book: unpack it, for the folder of .xhtml inside"),
         ("a.dict.dz", GZIP_MAGIC, "compressed by gzip: rename it to end in .gz"),
@@ -403,9 +408,10 @@ def test_links_are_counted(tmp_path: Path) -> None:
     (tmp_path / "sub" / "above").symlink_to(tmp_path)
     (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere.txt")
     (tmp_path / "twice.txt").symlink_to(tmp_path / "a.txt")
+    os.mkfifo(tmp_path / "pipe.txt")
     corpus = Corpus([tmp_path])
     assert [file.name for file in corpus.files] == ["a.txt", "b.txt"]
-    assert corpus.skipped == {"link to a folder": 1, "broken link": 1}
+    assert corpus.skipped == {"link to a folder": 1, "broken link": 1, "pipe or device": 1}
     (tmp_path / "only").mkdir()
     (tmp_path / "only" / "books").symlink_to(tmp_path / "sub")
     with pytest.raises(CorpusError, match=r"but 1 link to a folder; .*name the folder"):

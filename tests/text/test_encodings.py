@@ -103,6 +103,15 @@ def test_marks_that_switch_alphabets_count_wherever_they_begin(tmp_path: Path) -
     assert judge([coloured]).codec == judge([mixed]).codec == "utf-8"
 
 
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("text", [JAPANESE, SIMPLIFIED, KOREAN, RUSSIAN, HEBREW, THAI])
+def test_utf_16_without_a_mark_or_ascii(tmp_path: Path, text: str, codec: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(f"{text}\n{text}\n".encode(codec))
+    assert _read(path, layout="prose") == [(text, text)]
+    assert judge([b"\x00" + text.encode() + b"\x01\x02"]).codec == "utf-8"
+
+
 def _french(folder: Path, name: str) -> Path:
     path = folder / name
     path.parent.mkdir(exist_ok=True)

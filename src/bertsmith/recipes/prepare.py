@@ -53,7 +53,7 @@ def open_corpus(config: CorpusConfig) -> Corpus:
     return corpus
 
 
-_FILES_MEASURED = 500
+_FILES_EXAMINED = 500
 _DOCUMENTS = 2
 _PARAGRAPHS = 2
 _TOKENS = 12
@@ -78,10 +78,11 @@ def tell_corpus(corpus: Corpus, tokenizer: Tokenizer) -> None:
     """Print which files a corpus has and how they are read, and its first documents."""
     width = max(40, shutil.get_terminal_size().columns)
     say(_files(corpus))
+    if corpus.lasting:
+        corpus.examine(_FILES_EXAMINED)
     for path in _one_of_each_kind(corpus.files):
         say(f"{printable(path.name)}: {printable(corpus.layout_of(path), 600)}")
     if corpus.lasting:
-        corpus.measure_layouts(_FILES_MEASURED)
         tell_layouts(corpus)
     for number, document in enumerate(islice(corpus, _DOCUMENTS), 1):
         for line in _document(number, document, tokenizer):

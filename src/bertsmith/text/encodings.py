@@ -359,10 +359,10 @@ class _Sample:
 
 
 def _by_zeros(head: bytes) -> Verdict | None:
-    """Detect UTF-16 and UTF-32 of mostly ASCII text by its zero bytes; None if they are few."""
+    """Detect UTF-16 and UTF-32 without a mark by zero bytes; None if they are few, or none."""
     start = head[:4096]
     if start.count(0) * 5 <= len(start):
-        return None
+        return _by_few_zeros(start)
     for codec, size, last in (
         ("utf-32-le", 4, 0), ("utf-32-be", 4, 3), ("utf-16-le", 2, 0), ("utf-16-be", 2, 1),
     ):  # fmt: skip
@@ -376,6 +376,27 @@ def _by_zeros(head: bytes) -> Verdict | None:
         fault="is not UTF-8 text: full of zero bytes, so perhaps UTF-16, or not text",
         candidates=("utf-16-le", "utf-16-be"),
     )
+
+
+def _by_few_zeros(start: bytes) -> Verdict | None:
+    """Detect UTF-16 of a script without ASCII, whose blanks and line ends have zero bytes.
+
+    In the wrong order of bytes a line feed is no character. The letters of some scripts have two
+    bytes of ASCII, one of them a control character.
+    """
+    controls = sum(byte < 9 or 13 < byte < 27 for byte in start)
+    if 0 not in start or (10 * controls < len(start) and _decodes(start, UTF8)):
+        return None
+    start = start[: len(start) // 4 * 4]
+    fitting = [
+        codec
+        for codec in ("utf-16-le", "utf-16-be")
+        if _decodes(start, codec)
+        and all(sign.isprintable() or sign.isspace() for sign in start.decode(codec, "ignore"))
+    ]
+    if len(fitting) != 1:
+        return None
+    return Verdict(codec=fitting[0], guessed="its line ends and blanks are those of UTF-16")
 
 
 def _by_switches(block: bytes) -> Verdict | None:

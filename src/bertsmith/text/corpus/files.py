@@ -39,8 +39,10 @@ _CODE = (
 )
 SOURCE_CODE = tuple(_CODE.split())
 """Extensions read as text if a file is named; in a folder, only if ``text_files`` matches."""
-_FOLDER_LINK, _BROKEN_LINK = "link to a folder", "broken link"
-_PLURALS = {_FOLDER_LINK: "links to folders", _BROKEN_LINK: "broken links"}
+_FOLDER_LINK, _BROKEN_LINK, _SPECIAL = "link to a folder", "broken link", "pipe or device"
+_PLURALS = {
+    _FOLDER_LINK: "links to folders", _BROKEN_LINK: "broken links", _SPECIAL: "pipes or devices"
+}  # fmt: skip
 _HEAD_BYTES = 4 * SAMPLE_CHARACTERS  # the most bytes that many characters can take
 _KINDS = (
     "a corpus is .txt, .md, .rst, .log, .html, .xml, .jsonl, .parquet, .csv, .tsv or source code, "
@@ -196,17 +198,29 @@ class Corpus:
             self.text_column, self.header
         )
 
-    def measure_layouts(self, most: int) -> None:
-        """Fill `layouts` for `most` files of plain text, spread evenly, from their beginnings."""
-        plain = [number for number, path in enumerate(self.files) if self._is_plain(path)]
-        for number in plain[:: -(-len(plain) // most) or 1]:
-            if not self._is_misnamed(self.files[number]):
-                self.layouts[number] = self._measured(self.files[number])
+    def examine(self, most: int) -> None:
+        """Look at the beginnings of `most` files, spread evenly: fill `layouts` from plain text.
+
+        Raises `CorpusError` for one that is not in its encoding or has no column of texts.
+        """
+        guesses = Guesses(first_at_once=True)
+        for number in range(0, len(self.files), -(-len(self.files) // most)):
+            file = self.files[number]
+            if kind_of(file) != ".parquet":
+                TextFile(file, CorpusError, self.encoding).examine(guesses)
+            if self._is_plain(file) and not self._is_misnamed(file):
+                self.layouts[number] = self._measured(file)
+            else:
+                self.layout_of(file)
+        guesses.tell()
 
     def _measured(self, path: Path) -> Layout:
         """Return the layout that the beginning of a file of plain text shows."""
-        with closing(TextFile(path, CorpusError, self.encoding).blocks()) as blocks:
+        file = TextFile(path, CorpusError, self.encoding)
+        with closing(file.blocks()) as blocks:
             head = next(blocks, b"")[:_HEAD_BYTES]
+        # what is not UTF-8 is an error, but for a character that the sample cuts
+        file.decoded(head[: head.rfind(b"\n") + 1], 1)
         return measure_start(head, self._layout_for(path)).layout
 
     def _of_file(self, path: Path, start: Position) -> Iterator[Section]:
@@ -369,6 +383,8 @@ def _refuse(error: OSError) -> None:
 def _kind_shown(path: Path) -> str:
     if path.is_symlink() and not path.exists():
         return _BROKEN_LINK
+    if not path.is_file():
+        return _SPECIAL
     return kind_of(path)[:20] or "without extension"
 
 

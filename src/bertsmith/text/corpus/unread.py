@@ -18,8 +18,12 @@ _HEAD_BYTES = 4096
 _MAN_PAGE = re.compile(
     rb"""(?:\xef\xbb\xbf)?(?:[.']\\"[^\n]*\n|\.\n|\n)*\.(?:TH|Dd|so|de|if|ie)\b"""
 )
+_MESSAGE = re.compile(
+    rb"From \S+ |(?:Return-Path|Received|Delivered-To|Message-ID): ", re.IGNORECASE
+)
 _NAMES_END = re.compile(r"\d[\d.-]*")
 _TO_LINES = r"tr '\0' '\n' > FILE.txt"
+_MAIL = "mail, whose text may be encoded: write it into a .jsonl, as with Python's mailbox"
 _TAKEN_OUT = {
     ".po": f"translations; their text: msgexec -i FILE 0 | {_TO_LINES}",
     ".pot": "templates of translations, in the language of a program",
@@ -27,8 +31,8 @@ _TAKEN_OUT = {
     ".srt": "subtitles; without times: grep -vE '^[0-9]*.?$|-->' FILE > FILE.txt",
     ".vtt": "subtitles; without times: grep -vE '^[0-9]*.?$|-->' FILE > FILE.txt",
     ".conllu": "a treebank; its text: grep '^# text = ' FILE | cut -c10- > FILE.txt",
-    ".mbox": "mail, whose text may be encoded: write it into a .jsonl, as with Python's mailbox",
-    ".eml": "mail, whose text may be encoded: write it into a .jsonl, as with Python's email",
+    ".mbox": _MAIL,
+    ".eml": _MAIL,
     ".json": "in a folder JSON is left out: name the file itself to read its records",
 }
 
@@ -46,6 +50,8 @@ def remedy_for(path: Path) -> str:
         return ": ".join(known)
     if kind in _TAKEN_OUT:
         return _TAKEN_OUT[kind]
+    if _MESSAGE.match(head):
+        return _MAIL
     if _MAN_PAGE.match(head):
         return "manual pages; their text: man -l FILE | col -b > FILE.txt"
     pattern = shell_word(f"*{kind}" if kind else _NAMES_END.sub("*", path.name, count=1))
