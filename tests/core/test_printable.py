@@ -54,6 +54,8 @@ FAMILY = "\U0001f469\u200d\u2764\ufe0f\u200d\U0001f468"
         ("\u3164\u115f\u2800\u034f\U000e0100", "\\u3164\\u115f\\u2800\\u034f\\U000e0100"),
         ("Z" + 8 * "\u0301" + "a", "Z" + 6 * "\u0301" + "\\u0301\\u0301a"),
         ("a\u200cb", "a\\u200cb"),
+        ("label\u200f \u061cA\u200e \u200fשלום", "label\\u200f \\u061cA\\u200e \\u200fשלום"),
+        ("שלום\u202e1", "שלום\\u202e1"),
     ],
 )
 def test_what_a_terminal_would_obey_is_made_visible(text: str, shown: str) -> None:
@@ -73,6 +75,8 @@ def test_what_a_terminal_would_obey_is_made_visible(text: str, shown: str) -> No
         "می\u200cخواهم",
         "ರ\u200d್ಕ",
         "ភាសា\u200bខ្មែរ",
+        "שלום!\u200f C++\u200e",
+        "أهلا (1)\u061c.",
         "prix\u202f: 5\xa0€",
         "e\u0301t\u0302",
         FAMILY,
@@ -89,7 +93,9 @@ def test_any_string_becomes_one_short_line(text: str, longest: int) -> None:
     assert len(shown.splitlines()) <= 1
     for character in shown:
         category = unicodedata.category(character)
-        assert category[0] != "C" or character in "\u200b\u200c\u200d", ascii(character)
+        assert category[0] != "C" or character in "\u200b\u200c\u200d\u200e\u200f\u061c", ascii(
+            character
+        )
         assert category not in ("Zl", "Zp")
     shown.encode("utf-8")
     assert printable(shown, longest) == shown

@@ -34,6 +34,10 @@ _INVISIBLE = re.compile(
 # of no width parts the words of Khmer, Thai and Burmese
 _JOINERS = "\u200b\u200c\u200d"
 _FIRST_JOINED = "\u0590"
+# Hebrew and Arabic put these marks beside punctuation; after a letter of theirs they can move no
+# more than the letter does
+_DIRECTIONS = "\u200e\u200f\u061c"
+_RIGHT_TO_LEFT = ("R", "AL")
 # bytes of a file name that are no UTF-8, as Python reads them
 _FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
 # between $' and ' a shell reads these as they are
@@ -73,8 +77,9 @@ def printable(text: object, longest: int = LONGEST) -> str:
     """Return a string as one line that can be printed, of at most `longest` characters.
 
     Controls, line breaks, invisible and unassigned characters, bidirectional controls and lone
-    surrogates become escapes (``\\x1b``, ``\\u202e``), as do combining marks beyond six in a row; a
-    string that is longer ends in an ellipsis. The result is its own printable form.
+    surrogates become escapes (``\\x1b``, ``\\u202e``), as do combining marks beyond six in a row;
+    joiners and direction marks stay where scripts are written with them. A string that is longer
+    ends in an ellipsis. The result is its own printable form.
     """
     whole = str(text)
     shown = whole[: longest + 1]
@@ -168,7 +173,12 @@ def _escaped(text: str) -> str:
     """Return a string with escapes for what is not to be printed."""
     shown: list[str] = []
     marks = 0
+    right_to_left = False
     for place, character in enumerate(text):
+        if character in _DIRECTIONS and right_to_left:
+            shown.append(character)
+            continue
+        right_to_left |= character.isalpha() and _is_right_to_left(character)
         if character in _JOINERS:
             following = text[place + 1 : place + 2]
             flood = marks >= _MOST_MARKS and _is_mark(following)
@@ -185,6 +195,10 @@ def _escaped(text: str) -> str:
 
 def _is_plain(character: str) -> bool:
     return character.isprintable() or unicodedata.category(character) == "Zs"
+
+
+def _is_right_to_left(character: str) -> bool:
+    return unicodedata.bidirectional(character) in _RIGHT_TO_LEFT
 
 
 def _is_mark(character: str) -> bool:
