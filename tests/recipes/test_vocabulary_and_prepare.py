@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from bertsmith.core.errors import ConfigError, CorpusError, StoreError, VocabularyError
+from bertsmith.core.log import short_number
 from bertsmith.recipes.config import VocabularySettings
 from bertsmith.recipes.prepare import describe as describe_store
 from bertsmith.recipes.vocabulary import describe, in_pieces, learn_from
@@ -271,6 +272,19 @@ def test_what_is_left_out_of_an_alphabet_is_said(
     unknown = 100 * (900 - kept) * 4 / store_tokens(learned, ideographs)
     assert float(re.findall(r"([\d.]+) % of the pieces", fit)[0]) == pytest.approx(unknown, abs=2)
     assert size == "no other piece of known characters is frequent enough; 1,000 were asked for"
+
+
+def test_text_without_blanks_is_counted_in_characters(
+    ideographs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vocab = tmp_path / "v"
+    settings = {"size": 1000, "character_coverage": 0.75, "kind": "unigram"}
+    learn_vocabulary([str(ideographs)], out=vocab, **settings)
+    # what is unknown to unigram segmentation takes no word along
+    assert said(capsys)[1].endswith("%), which become <unk>")
+    prepare([str(ideographs)], vocab=vocab, out=tmp_path / "s", held_out=0.0, workers=1)
+    letters = len("".join(ideographs.read_text("utf-8").split()))
+    assert re.findall(r"sentences, (\S+) characters, ", said(capsys)[0]) == [short_number(letters)]
 
 
 def store_tokens(learned: Tokenizer, path: Path) -> int:

@@ -158,7 +158,7 @@ def describe(outcome: ExtendOutcome) -> str:
         return "pieces a word: the corpus is too small to hold text out for measuring"
     saved = 1 - after.pieces / before.pieces
     line = (
-        f"pieces a {before.unit} on held-out {outcome.held_out} "
+        f"pieces a {before.size.unit} on held-out {outcome.held_out} "
         f"({counted(before.size.words, 'word')}): "
         f"{before.pieces_per_unit:.3f} before, {after.pieces_per_unit:.3f} after, "
         f"{100 * saved:z.1f} % fewer"

@@ -23,7 +23,7 @@ from bertsmith.store.preparing import (
     prepare_corpus,
 )
 from bertsmith.store.store import HELD_OUT, StoreIndex, TokenStore
-from bertsmith.text.corpus.documents import Document
+from bertsmith.text.corpus.documents import Document, TextSize
 from bertsmith.text.corpus.files import Corpus, shown_kinds
 from bertsmith.text.opening import kind_of
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -207,10 +207,11 @@ def describe(store: TokenStore, unknown_name: str) -> str:
     documents = sum(part.documents for part in every)
     tokens = sum(part.tokens for part in every)
     unknown = sum(part.unknown for part in every)
+    text = sum((part.text for part in every), TextSize())
     return (
         f"corpus: {counted(documents, 'document')}, "
         f"{counted(sum(part.sentences for part in every), 'sentence')}, "
-        f"{short_number(sum(part.text.words for part in every))} words, "
+        f"{short_number(text.units)} {text.unit}s, "
         f"{short_number(tokens)} tokens ({100 * unknown / tokens:.2f} % {unknown_name}); "
         f"{counted(index.duplicates, 'duplicate')} left out; "
         f"{counted(held_out.documents if held_out else 0, 'document')} held out"

@@ -133,7 +133,9 @@ def learn_from(
     notes = [each.describe() for each in shown if each is not None]
     notes += [line for each in shown if each is not None and (line := each.warning())]
     if watched.alphabet is not None:
-        notes.append(watched.alphabet.describe(f"{unknown} with the words they are in"))
+        # unigram segmentation loses a character alone
+        words = " with the words they are in" if tokenizer.kind == "wordpiece" else ""
+        notes.append(watched.alphabet.describe(f"{unknown}{words}"))
         notes.append(watched.alphabet.warning(unknown))
     notes.append(_about_decomposed(tokenizer, sample.texts))
     return LearnedVocabulary(

@@ -308,10 +308,10 @@ def look_at_vocabulary(
             remedy if rows >= tokenizer.size else "use a model with the store's vocabulary",
         ),
         judged(
-            f"pieces a {fit.unit}",
+            f"pieces a {fit.size.unit}",
             f"{fit.pieces_per_unit:.2f}",
             fit.pieces_per_unit,
-            (_MOST_PIECES[fit.unit], math.inf),
+            (_MOST_PIECES[fit.size.unit], math.inf),
             f"the vocabulary cuts this text into small pieces: {_OWN_VOCABULARY}",
         ),
         judged(

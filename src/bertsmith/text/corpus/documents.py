@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
-from typing import Final
+from typing import Final, Literal
 
 from bertsmith.core.config import Config
 from bertsmith.core.printable import display_width
@@ -56,6 +56,16 @@ class TextSize(Config):
     """Number of characters other than white space."""
     unspaced: int = 0
     """Number of characters of Han, kana, Thai, Khmer and other scripts without spaces."""
+
+    @property
+    def unit(self) -> Literal["word", "character"]:
+        """Unit: characters if more than a quarter are of scripts without blanks between words."""
+        return "character" if 4 * self.unspaced > self.characters else "word"
+
+    @property
+    def units(self) -> int:
+        """Number of words, or of characters."""
+        return self.words if self.unit == "word" else self.characters
 
     def __add__(self, other: TextSize) -> TextSize:
         return TextSize(

@@ -407,15 +407,9 @@ class VocabularyFit:
     unknown: int
 
     @property
-    def unit(self) -> Literal["word", "character"]:
-        """Unit: characters if more than a quarter are of scripts without blanks between words."""
-        return "character" if 4 * self.size.unspaced > self.size.characters else "word"
-
-    @property
     def pieces_per_unit(self) -> float:
         """Pieces per word, or per character; 0.0 if there is no text."""
-        units = self.size.words if self.unit == "word" else self.size.characters
-        return self.pieces / units if units else 0.0
+        return self.pieces / self.size.units if self.size.units else 0.0
 
     @property
     def unknown_share(self) -> float:
@@ -424,7 +418,7 @@ class VocabularyFit:
 
     def describe(self, digits: int = 2) -> str:
         """Return the ratio with its unit: ``1.37 pieces a word``."""
-        return f"{self.pieces_per_unit:.{digits}f} pieces a {self.unit}"
+        return f"{self.pieces_per_unit:.{digits}f} pieces a {self.size.unit}"
 
 
 def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:
