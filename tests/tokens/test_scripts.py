@@ -12,8 +12,10 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.bpe import BLANK
 from bertsmith.tokens.bulk.documents import DocumentEncoder
 from bertsmith.tokens.learning import counting
+from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.learning.counting import (
     AccentDecision,
     Alphabet,
@@ -24,6 +26,7 @@ from bertsmith.tokens.learning.counting import (
 )
 from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.learning.wordpiece import learn_wordpiece
+from bertsmith.tokens.normalisation import SPACE
 from bertsmith.tokens.tokenizer import Tokenizer
 from tokens.counted import count_words
 
@@ -86,6 +89,22 @@ def test_unigram_keeps_them_too(script: str, tmp_path: Path) -> None:
     expected = theirs(text, add_special_tokens=False)["input_ids"]
     assert made.encode([text])[0].tolist() == expected
     assert theirs.decode(expected) == text.lower()
+
+
+@pytest.mark.parametrize("learn", [learn_byte_bpe, learn_unigram])
+@pytest.mark.parametrize("script", ["Hindi", "Tamil", "Burmese", "Hebrew"])
+def test_a_piece_that_begins_with_a_mark_goes_on(
+    script: str, learn: Callable[..., Tokenizer]
+) -> None:
+    """What is masked or shown as a word has its vowels; pieces of bytes are cut before them."""
+    made = learn([TEXTS[script]] * 5, size=320 if learn is learn_byte_bpe else 80)
+    inside = [n for n in made.ordinary_ids.tolist() if made.vocabulary[n][0] not in (SPACE, BLANK)]
+    begins = {n: made.decode([n])[:1] for n in inside}
+    marks = [n for n in inside if begins[n] and unicodedata.category(begins[n])[0] == "M"]
+    assert marks
+    assert made.continues[marks].all()
+    stops = [n for n in inside if begins[n] and begins[n] in "।."]
+    assert not made.continues[stops].any()
 
 
 @pytest.mark.parametrize("strip", [True, False])

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -96,6 +97,9 @@ class Kind:
     """Returns the parts of the rules that affect ids."""
 
 
+_JOINERS = "\u200c\u200d"
+
+
 def kind_of(rules: Rules) -> Kind:
     """Return the kind that rules belong to."""
     return _KINDS[type(rules)]
@@ -117,7 +121,14 @@ def _goes_on_bytes(piece: str) -> bool:
     if piece.startswith(BLANK):
         return False
     first = _bytes([piece])[:1]
-    return first.isalnum() or first == "\ufffd"
+    return _is_of_word(first) or first == "\ufffd"
+
+
+def _is_of_word(character: str) -> bool:
+    """Return whether a character can stand in a word: letter, digit, combining mark or joiner."""
+    if character == "" or character.isalnum():
+        return character != ""
+    return unicodedata.category(character).startswith("M") or character in _JOINERS
 
 
 def _marked(pieces: Sequence[str]) -> str:
@@ -125,7 +136,7 @@ def _marked(pieces: Sequence[str]) -> str:
 
 
 def _goes_on_marked(piece: str) -> bool:
-    return piece[0] != SPACE and piece[0].isalnum()
+    return piece[0] != SPACE and _is_of_word(piece[0])
 
 
 def _unigram_identity(rules: UnigramRules) -> list[object]:
