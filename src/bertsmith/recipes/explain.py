@@ -12,7 +12,7 @@ import torch
 
 from bertsmith.analysis.attributions.attribution import Attribution, Explainer, Method
 from bertsmith.analysis.attributions.deletion import DeletionFigures, DeletionTest
-from bertsmith.analysis.attributions.subjects import Subject, subjects_of
+from bertsmith.analysis.attributions.subjects import Subject, subjects_of, text_of_words
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.log import Bar, progress, say, table_of
 from bertsmith.core.output import print_json, print_line, print_table
@@ -197,7 +197,7 @@ def explanation_figures(explained: Explained) -> dict[str, Any]:
 def _print(explained: Explained) -> None:
     """Print each answer with the words that have the largest shares."""
     for subject, found in explained.answers:
-        print_line(f"{printable(subject.answer)}  {shown(' '.join(w.text for w in subject.words))}")
+        print_line(f"{printable(subject.answer)}  {shown(text_of_words(subject.words))}")
         for method, each in found.items():
             order = sorted(range(len(each.shares)), key=lambda n: -abs(each.shares[n]))[:_TOLD]
             words = (f"{printable(subject.words[n].text)} {each.shares[n]:+z.3f}" for n in order)

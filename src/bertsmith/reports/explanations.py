@@ -56,13 +56,13 @@ def _shaded(answer: Subject, method: str, shares: Sequence[float]) -> str:
     marks, before = [], False
     for word, share in zip(answer.words, shares, strict=True):
         # of a pair, the second text begins a line of its own
-        marks.append("<br>" if word.second and not before else "")
+        marks.append("<br>" if word.second and not before else "" if word.glued else " ")
         before = word.second
         marks.append(_word(word, share, share / largest))
     top = sorted(zip(shares, answer.words, strict=True), key=lambda pair: -abs(pair[0]))[:_TOLD]
     told = ", ".join(f"{word.text} {share:+.3g}" for share, word in top if share)
     return (
-        f'<p class="note">{safe(method)}</p><p dir="auto">{" ".join(marks)}</p>'
+        f'<p class="note">{safe(method)}</p><p dir="auto">{"".join(marks)}</p>'
         f'<p class="note">largest shares: {safe(told) or "none"}</p>'
     )
 
