@@ -209,6 +209,16 @@ def test_an_alphabet_that_does_not_fit() -> None:
             learn_wordpiece(texts, size=400, character_coverage=coverage)
 
 
+def test_ideographs_are_decoded_without_blanks() -> None:
+    text = "川のほとりに小さな村があり、風が「いつも」穏やかだ。bert も 2 語。"
+    made = learn_wordpiece([text] * 5, size=200)
+    (ids,) = made.encode([text])
+    assert (
+        made.decode(ids.tolist())
+        == "川のほとりに小さな村があり、風が「いつも」穏やかだ。 bert も 2 語。"
+    )
+
+
 def test_words_and_characters_of_text_without_blanks(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "春天的港口a1很安静，船\U0002ceafx也\u0301安静。"
     rules = BasicRules(lowercase=True, strip_accents=False)

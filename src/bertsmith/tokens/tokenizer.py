@@ -105,8 +105,14 @@ def kind_of(rules: Rules) -> Kind:
     return _KINDS[type(rules)]
 
 
+_CJK = "\u3001-\u303f\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60\U00020000-\U0002fa1f"
+_CJK_BLANKS = re.compile(f"(?<=[{_CJK}]) (?=[{_CJK}])")
+
+
 def _words(pieces: Sequence[str]) -> str:
-    return " ".join(pieces).replace(" " + CONTINUES, "").strip()
+    joined = " ".join(pieces).replace(" " + CONTINUES, "").strip()
+    # each ideograph is a word to the rules, though nobody writes blanks there
+    return joined if joined.isascii() else _CJK_BLANKS.sub("", joined)
 
 
 def _bytes(pieces: Sequence[str]) -> str:
