@@ -79,9 +79,9 @@ def test_blank_lines_part_paragraphs_of_xml(tmp_path: Path) -> None:
     # a browser shows no blank lines
     path.rename(path.with_suffix(".html"))
     assert len(_read(path.with_suffix(".html"))[0]) == 2
-    for name, options in (("wiki.txt", {}), ("wiki_00", {"markup_files": ["wiki_*"]})):
+    for name, patterns in (("wiki.txt", ()), ("wiki_00", ("wiki_*",))):
         (tmp_path / name).write_bytes(path.with_suffix(".html").read_bytes())
-        found = Corpus([tmp_path / name], **options)
+        found = Corpus([tmp_path / name], markup_files=patterns)
         assert [each.paragraphs for each in found] == expected
 
 
