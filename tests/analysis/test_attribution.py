@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 import transformers
 from torch import Tensor
 
+from bertsmith.analysis.attributions import subjects
 from bertsmith.analysis.attributions.attribution import (
     Explainer,
     attention_rollout,
@@ -18,7 +20,7 @@ from bertsmith.analysis.attributions.attribution import (
     integrate,
 )
 from bertsmith.analysis.attributions.deletion import DeletionTest
-from bertsmith.analysis.attributions.subjects import Subject, subjects_of
+from bertsmith.analysis.attributions.subjects import Subject, subjects_of, text_of_words
 from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
 from bertsmith.network.model import Model, build_model
 from bertsmith.tasks.classify import CLASSIFY
@@ -28,6 +30,9 @@ from bertsmith.tasks.task import ReadingLimits
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.squad import Question
 from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.learning.bpe import learn_byte_bpe
+from bertsmith.tokens.learning.unigram import learn_unigram
+from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import save_model
@@ -283,3 +288,32 @@ def test_deletion_finds_the_word_that_decides(models: dict[Predicts, Model]) -> 
         assert item.random == pytest.approx(item.words / len(words), abs=0.1)
         assert item.difference.low > 0.3
     assert [item.top for item in figures["rollout"]] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("learn", [learn_wordpiece, learn_unigram, learn_byte_bpe])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("เพิ่มคำบรรยายภาพ ลงในภาพนิ่ง BERT", None),
+        ("他说语言模型。不，语言模型！", None),
+        ("the film, (it) was good.", ["the", "film", ",", "(", "it", ")", "was", "good", "."]),
+    ],
+)
+def test_no_piece_is_cut_into_characters(
+    learn: Callable[..., Tokenizer], text: str, words: list[str] | None
+) -> None:
+    """Else the share of a piece of several letters would stand beside its last one."""
+    made = learn([text] * 9, size=700 if learn is learn_byte_bpe else 90)
+    encoded = made.encode_spans(text)
+    found = subjects._words(text, encoded, 1, np.arange(len(encoded)))
+    assert text_of_words(found).replace(" ", "") == text.replace(" ", "")
+    places = np.concatenate([word.places for word in found])
+    assert places.tolist() == list(range(1, len(encoded) + 1))
+    if words is not None:
+        # pieces of bytes may hold several marks
+        assert [word.text for word in found] == words or learn is learn_byte_bpe
+        return
+    assert text_of_words(found).count(" ") == text.count(" ")
+    assert all(len(word.places) for word in found)
+    letters = [word.text for word in found if len(word.text) == 1 and word.text.isalpha()]
+    assert len(letters) < len(text) / 3 or (learn is learn_wordpiece and "他" in text)

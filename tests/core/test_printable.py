@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from rich.cells import cell_len
 
 import bertsmith
 from bertsmith.cli.commands import COMMANDS
@@ -21,8 +22,11 @@ from bertsmith.core.errors import UserError
 from bertsmith.core.log import short_number
 from bertsmith.core.printable import (
     counted,
+    display_width,
+    fitted,
     html,
     markdown,
+    padded,
     printable,
     printable_lines,
     rounded,
@@ -50,6 +54,8 @@ FAMILY = "\U0001f469\u200d\u2764\ufe0f\u200d\U0001f468"
         ("\u3164\u115f\u2800\u034f\U000e0100", "\\u3164\\u115f\\u2800\\u034f\\U000e0100"),
         ("Z" + 8 * "\u0301" + "a", "Z" + 6 * "\u0301" + "\\u0301\\u0301a"),
         ("a\u200cb", "a\\u200cb"),
+        ("label\u200f \u061cA\u200e \u200fשלום", "label\\u200f \\u061cA\\u200e \\u200fשלום"),
+        ("שלום\u202e1", "שלום\\u202e1"),
     ],
 )
 def test_what_a_terminal_would_obey_is_made_visible(text: str, shown: str) -> None:
@@ -68,6 +74,9 @@ def test_what_a_terminal_would_obey_is_made_visible(text: str, shown: str) -> No
         "हिन्दी क्\u200dष",
         "می\u200cخواهم",
         "ರ\u200d್ಕ",
+        "ភាសា\u200bខ្មែរ",
+        "שלום!\u200f C++\u200e",
+        "أهلا (1)\u061c.",
         "prix\u202f: 5\xa0€",
         "e\u0301t\u0302",
         FAMILY,
@@ -84,10 +93,38 @@ def test_any_string_becomes_one_short_line(text: str, longest: int) -> None:
     assert len(shown.splitlines()) <= 1
     for character in shown:
         category = unicodedata.category(character)
-        assert category[0] != "C" or character in "\u200c\u200d", ascii(character)
+        assert category[0] != "C" or character in "\u200b\u200c\u200d\u200e\u200f\u061c", ascii(
+            character
+        )
         assert category not in ("Zl", "Zp")
     shown.encode("utf-8")
     assert printable(shown, longest) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("中文分词", "中文分词"),
+        ("中文分词的", "中文分…"),
+        ("a中文分词", "a中文…"),
+        ("한국어를 읽는다", "한국어…"),
+        ("ｶﾅカナカナ", "ｶﾅカナ…"),
+        ("éèàùâêî", "éèàùâêî"),
+        ("\x1b中文分词", "\\x1b中…"),
+    ],
+)
+def test_a_wide_letter_takes_two_columns(text: str, shown: str) -> None:
+    assert fitted(text, 8 if text != "a中文分词" else 7) == shown
+
+
+@given(
+    st.text(st.characters(min_codepoint=32, max_codepoint=0xFFFF), max_size=40), st.integers(1, 30)
+)
+def test_a_line_fits_into_its_columns(text: str, most: int) -> None:
+    shown = fitted(text, most)
+    assert cell_len(shown) <= most
+    assert display_width(padded(shown, most)) == most
+    assert shown == printable(text, most) or shown.endswith("…")
 
 
 def test_a_long_string_costs_no_more_than_is_shown_of_it() -> None:

@@ -56,6 +56,16 @@ def test_a_corpus_as_it_is_read(
     ids = reference("Ba de 0 gu.", add_special_tokens=False)["input_ids"]
     assert f"  ids:    {' '.join(map(str, ids))}\n" in told
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "b.txt", "vocab"]
+    # what stops the run in a later file of the same kind stops this
+    (tmp_path / "z.csv").write_text("id,review\n0,Ba de gu.\n1,Lo ba mi.\n2,So ra de.\n")
+    rows = [f"Ba de {n} gu." for n in range(20)]
+    (tmp_path / "y.csv").write_text("\n".join(["text", *rows]) + "\n")
+    (tmp_path / "z.txt").write_bytes("Ba dé gú.\nLo ba.\n".encode() + b"\xff\n")
+    for last, remedy in (("z.csv", "no column 'text'"), ("z.txt", "name its encoding, such as")):
+        assert main(["prepare", files[1], str(tmp_path / "y.csv"), str(tmp_path / last), *options])
+        assert remedy in capsys.readouterr().err
+        (tmp_path / last).unlink()
+    (tmp_path / "y.csv").unlink()
     # a column that is not there is refused here already
     assert main(["prepare", files[0], *options]) == 2
 

@@ -6,16 +6,21 @@ import re
 import shutil
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any, Literal
+from unicodedata import normalize
 
+import numpy as np
 import pytest
 
 from bertsmith.core.errors import ConfigError, CorpusError, StoreError, VocabularyError
+from bertsmith.core.log import short_number
 from bertsmith.recipes.config import VocabularySettings
 from bertsmith.recipes.prepare import describe as describe_store
 from bertsmith.recipes.vocabulary import describe, in_pieces, learn_from
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documents import Document
 from bertsmith.text.opening import TextFile
+from bertsmith.tokens import KindName
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from invented import invented_documents, tokenizer
@@ -269,6 +274,19 @@ def test_what_is_left_out_of_an_alphabet_is_said(
     assert size == "no other piece of known characters is frequent enough; 1,000 were requested"
 
 
+def test_text_without_blanks_is_counted_in_characters(
+    ideographs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vocab = tmp_path / "v"
+    settings = {"size": 1000, "character_coverage": 0.75, "kind": "unigram"}
+    learn_vocabulary([str(ideographs)], out=vocab, **settings)
+    # what is unknown to unigram segmentation takes no word along
+    assert said(capsys)[1].endswith("%), which become <unk>")
+    prepare([str(ideographs)], vocab=vocab, out=tmp_path / "s", held_out=0.0, workers=1)
+    letters = len("".join(ideographs.read_text("utf-8").split()))
+    assert re.findall(r"sentences, (\S+) characters, ", said(capsys)[0]) == [short_number(letters)]
+
+
 def store_tokens(learned: Tokenizer, path: Path) -> int:
     return len(learned.encode([path.read_text("utf-8")], specials_in_text=False)[0])
 
@@ -295,3 +313,35 @@ def test_a_decision_about_accents_goes_with_the_vocabulary(
     stripped = Tokenizer(learned.vocabulary, BasicRules(lowercase=True, strip_accents=True))
     assert stripped.fingerprint != learned.fingerprint
     assert "मीठी" in kept.decode(store.read(0, store.tokens).tolist())
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "cased", "warned"),
+    [
+        ("wordpiece", "NFD", True, "transformers' fast tokenizer"),
+        ("wordpiece", "NFC", True, ""),
+        ("byte-bpe", "NFD", False, "this kind of vocabulary"),
+        ("unigram", "NFD", True, "this kind of vocabulary"),
+        ("unigram", "NFC", True, ""),
+    ],
+)
+def test_letters_written_in_parts_are_warned_of(
+    kind: KindName,
+    form: Literal["NFC", "NFD"],
+    cased: bool,
+    warned: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = "Bên bờ sông có một ngôi làng nhỏ, gió luôn dịu dàng.\n\n" * 9
+    (tmp_path / "a.txt").write_text(normalize(form, text), "utf-8")
+    options: dict[str, Any] = {"kind": kind, "size": 300}
+    options |= {} if kind == "byte-bpe" else {"cased": cased}
+    learned = learn_vocabulary([str(tmp_path / "a.txt")], out=tmp_path / "v", **options)
+    warnings = [line for line in said(capsys) if "composed form (NFC)" in line]
+    assert len(warnings) == bool(warned)
+    assert all(warned in line and line.startswith("warning: 100.0 %") for line in warnings)
+    given, composed = learned.encode([normalize("NFD", text), normalize("NFC", text)])
+    # what the warning says of the kind itself
+    same = np.array_equal(given, composed)
+    assert same == (kind == "wordpiece")

@@ -204,6 +204,14 @@ def test_columns_of_numbers_are_aligned_right() -> None:
     ]
 
 
+def test_texts_begin_on_the_side_of_their_script() -> None:
+    page = Report("Right to left")
+    page.table("texts", ("text", "share"), [("ذهب إلى البيت.", 3), ("It rained.", 4)])
+    text = page.html()
+    assert '<td dir="auto">ذهب إلى البيت.</td><td class="number">3</td>' in text
+    assert '<td dir="auto">It rained.</td>' in text
+
+
 def test_confusion_tells_recall_by_row_and_precision_by_column() -> None:
     matrix = [[50, 3, 0], [10, 20, 5], [1, 2, 9]]
     true = [i for i, row in enumerate(matrix) for count in row for _ in range(count)]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.cells import cell_len
 from sklearn.utils.class_weight import compute_class_weight
 
 from bertsmith.batches.examples import pack_examples
@@ -18,6 +19,7 @@ from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, check_task, prepare
 from bertsmith.recipes.finetune.recipe import truncation_note
 from bertsmith.recipes.glue import settings_of
+from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.multi_label import MULTI_LABEL
 from bertsmith.tasks.rank import RANK
@@ -407,3 +409,14 @@ def test_an_answer_is_found_again_from_its_tokens() -> None:
         # every token of the context is read in one window
         assert (own == 1).all()
         assert (there > 0) == bool(row.answers)
+
+
+def test_classes_of_wide_letters_are_aligned() -> None:
+    labels = ("体育", "science", "文化")
+    row = Example(text="He ran.", text_pair=None, label=None, source="a", line=1)
+    lines = [
+        next(CLASSIFY.present.lines(row, {"label": label, "probability": 0.5}, labels, str))
+        for label in labels
+    ]
+    assert lines[0] == "体育     0.500  He ran."
+    assert len({cell_len(line) for line in lines}) == 1

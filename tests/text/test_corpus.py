@@ -3,6 +3,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from pyarrow import parquet
 from bertsmith.core.errors import CorpusError
 from bertsmith.text.corpus.documents import MAX_DOCUMENT_LENGTH
 from bertsmith.text.corpus.files import Corpus
+from bertsmith.text.corpus.unread import remedy_for
 
 Pack = Callable[[bytes], bytes]
 PACKS: dict[str, Pack] = {
@@ -303,6 +306,116 @@ def test_what_a_folder_without_text_holds(tmp_path: Path) -> None:
         Corpus([tmp_path])
     with pytest.raises(CorpusError, match=r"unknown kind; .*--text-files '\*\.pdf' reads it as"):
         Corpus([tmp_path / "c.pdf"])
+
+
+GZIP_MAGIC = b"\x1f\x8b\x08\x00"
+MAN = b'.\\" t\n.TH LS 1\n.SH NAME\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "remedy"),
+    [
+        ("ls.1.gz", gzip.compress(MAN), r"manual pages; their text: man -l FILE | col -b >"),
+        (
+            "a.page",
+            b'<?xml version="1.0"?>\n<page>',
+            "--markup-files '*.page' reads it without its",
+        ),
+        ("wiki_07", b'<doc id="1">\nText', "--markup-files 'wiki_*' reads it without its tags"),
+        ("README", b"Read me.", "--text-files README reads it as text"),
+        ("tang300", "兰叶春葳蕤".encode(), "--text-files 'tang*' reads it as text"),
+        ("a.po", b'msgid ""\nmsgstr ""\n', "their text: msgexec -i FILE 0 |"),
+        ("a.conllu", b"# text = It rains.\n1\tIt\t", "grep '^# text = ' FILE | cut -c10- >"),
+        ("a.srt", b"1\n00:00:01,000 --> 00:00:02,000\nHi.\n", "grep -vE '^[0-9]*.?$|-->' FILE >"),
+        ("a.mbox", b"From a@b Thu\n", "mail, whose text may be encoded: write it into a .jsonl"),
+        (
+            "Sent",
+            b"From a@b Thu Jan 1\n",
+            "mail, whose text may be encoded: write it into a .jsonl",
+        ),
+        ("a.pdf", b"%PDF-1.7\n", "a PDF: take its text out, as pdftotext does"),
+        ("a.epub", b"PK\x03\x04", "an e-book: unpack it, for the folder of .xhtml inside"),
+        ("a.dict.dz", GZIP_MAGIC, "compressed by gzip: rename it to end in .gz"),
+        ("a.bin", b"\x00\x01\x02", "a corpus is .txt, .md, .rst,"),
+    ],
+)
+def test_the_remedy_for_a_file_of_another_kind_fits_it(
+    tmp_path: Path, name: str, content: bytes, remedy: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(CorpusError, match=re.escape(remedy)):
+            Corpus([path])
+    (tmp_path / "a.txt").write_text("Text.\n")
+    corpus = Corpus([tmp_path])
+    assert corpus.skipped.total() == 1
+    assert [remedy in found for _, found in corpus.remedies()] == [True] * (name != "a.bin")
+
+
+@pytest.mark.parametrize(
+    ("command", "content", "expected"),
+    [
+        (
+            "grep '^# text = ' FILE | cut -c10- > FILE.txt",
+            "# sent_id = 1\n# text = Es regnet.\n1\tEs\t_\n\n# text = Ja.\n1\tJa\t_\n",
+            "Es regnet.\nJa.\n",
+        ),
+        (
+            "grep -vE '^[0-9]*.?$|-->' FILE > FILE.txt",
+            "1\r\n00:00:01,000 --> 00:00:02,000\r\nHi.\r\n\r\n12\r\n00:01 --> 00:02\r\n2 men.\r\n",
+            "Hi.\r\n2 men.\r\n",
+        ),
+    ],
+)
+def test_the_commands_of_remedies_take_the_text_out(
+    tmp_path: Path, command: str, content: str, expected: str
+) -> None:
+    kind = ".conllu" if "text =" in command else ".srt"
+    (tmp_path / f"a{kind}").write_text(content, newline="")
+    assert command in remedy_for(tmp_path / f"a{kind}")
+    subprocess.run(["sh", "-c", command.replace("FILE", f"a{kind}")], cwd=tmp_path, check=True)
+    assert (tmp_path / f"a{kind}.txt").read_bytes().decode() == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [("a.txt", GZIP_MAGIC, "is compressed by gzip"), ("b.md", b"%PDF-1.7\n", "is a PDF, not text")],
+)
+def test_a_file_that_is_named_text_and_is_none(
+    tmp_path: Path, name: str, content: bytes, what: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(CorpusError, match=what):
+        list(Corpus([tmp_path]))
+
+
+def test_a_page_named_text_is_read_without_its_tags(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("\n<!DOCTYPE html>\n<p>One<p>Two")
+    corpus = Corpus([path])
+    assert corpus.layout_of(path) == "text without tags (as found)"
+    assert [each.paragraphs for each in corpus] == [("One", "Two")]
+    (plain,) = Corpus([path], text_files=["a.*"])
+    assert plain.paragraphs[0] == "<!DOCTYPE html>"
+    note = tmp_path / "b.md"
+    note.write_text("<!-- a note -->\n# Title\n")
+    assert Corpus([note]).layout_of(note).startswith("layout ")
+
+
+def test_links_are_counted(tmp_path: Path) -> None:
+    """A folder reached by a link may be the whole corpus."""
+    _write(tmp_path, "a.txt", "sub/b.txt")
+    (tmp_path / "sub" / "above").symlink_to(tmp_path)
+    (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere.txt")
+    (tmp_path / "twice.txt").symlink_to(tmp_path / "a.txt")
+    os.mkfifo(tmp_path / "pipe.txt")
+    corpus = Corpus([tmp_path])
+    assert [file.name for file in corpus.files] == ["a.txt", "b.txt"]
+    assert corpus.skipped == {"link to a folder": 1, "broken link": 1, "pipe or device": 1}
+    (tmp_path / "only").mkdir()
+    (tmp_path / "only" / "books").symlink_to(tmp_path / "sub")
+    with pytest.raises(CorpusError, match=r"but 1 link to a folder; .*name the folder"):
+        Corpus([tmp_path / "only"])
 
 
 @pytest.mark.parametrize("path", ["", " "])

@@ -35,6 +35,7 @@ THAI = "เมื่อวานตอนเย็นเราเดินเล
 SIMPLIFIED = "昨天晚上我们在海边走了很久，谈论接下来会发生什么。他说没关系，然后笑了。"
 TRADITIONAL = "昨天晚上我們在海邊走了很久，談論接下來會發生什麼。他說沒關係，然後笑了。"
 JAPANESE = "昨日の夕方、私たちは海辺を長い間散歩して、これから何が起こるかについて話しました。"
+HALF_WIDE = "昨日の夕方、ﾎｯｶｲﾄﾞｳの海辺を長い間散歩しました。"
 KOREAN = "어제 저녁에 우리는 바닷가를 오랫동안 걸으며 앞으로 무슨 일이 일어날지 이야기했다."
 QUOTES = "“It’s not what you’d expect,” she said – and smiled. They don’t open… until nine."
 
@@ -52,8 +53,9 @@ GUESSED = {
     THAI: ("cp874", "tis-620"),
     SIMPLIFIED: ("gb18030", "gbk", "gb2312"),
     TRADITIONAL: ("big5", "gb18030"),
-    JAPANESE: ("shift_jis", "euc_jp"),
-    KOREAN: ("euc_kr", "cp949"),
+    JAPANESE: ("shift_jis", "euc_jp", "iso2022_jp"),
+    HALF_WIDE: ("iso2022_jp_ext",),
+    KOREAN: ("euc_kr", "cp949", "iso2022_kr"),
     QUOTES: ("cp1252",),
 }
 NOT_GUESSED = {
@@ -86,6 +88,28 @@ def test_a_guess_gives_the_text_and_is_said_once(
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("read as") == 1
     assert "--encoding names another" in said
+
+
+def test_marks_that_switch_alphabets_count_wherever_they_begin(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    for before in (2**20 - 2, 3 * 2**20):  # across two blocks, and beyond the first
+        filler = f"{'x' * 99}\n" * (before // 100) + "y" * (before % 100)
+        path.write_bytes(f"{filler}{JAPANESE}".encode("iso2022_jp"))
+        assert judge(TextFile(path, CorpusError, "utf-8").blocks()).codec == "iso2022_jp"
+    coloured = b"\x1b[32mgreen\x1b[m \x1b$x \x1b(B"
+    assert judge([coloured]).codec == judge([JAPANESE.encode("iso2022_jp"), b"\xff"]).codec
+    # a terminal's log with text of its own
+    mixed = JAPANESE.encode("iso2022_jp") + JAPANESE.encode()
+    assert judge([coloured]).codec == judge([mixed]).codec == "utf-8"
+
+
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("text", [JAPANESE, SIMPLIFIED, KOREAN, RUSSIAN, HEBREW, THAI])
+def test_utf_16_without_a_mark_or_ascii(tmp_path: Path, text: str, codec: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(f"{text}\n{text}\n".encode(codec))
+    assert _read(path, layout="prose") == [(text, text)]
+    assert judge([b"\x00" + text.encode() + b"\x01\x02"]).codec == "utf-8"
 
 
 def _french(folder: Path, name: str) -> Path:
@@ -243,6 +267,40 @@ def test_a_declaration_is_believed(tmp_path: Path) -> None:
     page = b"<html><head><meta charset=iso-8859-1></head><p>it\x92s</p>"
     assert judge([page]).codec == "cp1252"
     assert judge([b"see: <meta charset=koi8-r> it\x92s"]).codec == "utf-8"
+
+
+@pytest.mark.parametrize(
+    ("label", "codec", "word"),
+    [
+        ("x-sjis", "cp932", "①"),
+        ("windows-31j", "cp932", "①"),
+        ("x-euc-jp", "euc_jp", "字"),
+        ("windows-949", "cp949", "똠"),
+        ("ks_c_5601-1987", "cp949", "똠"),
+        ("x-gbk", "gb18030", "镕"),
+        ("windows-874", "cp874", "ก…"),
+        ("TIS-620", "cp874", "ก…"),
+        ("iso-8859-8-i", "iso8859-8", "א"),
+        ("windows-1255", "cp1255", "אָ"),
+        ("x-mac-cyrillic", "mac-cyrillic", "я"),
+    ],
+)
+def test_declarations_mean_what_browsers_read(label: str, codec: str, word: str) -> None:
+    # a word alone is too little for a guess
+    page = f'<html><meta content="text/html; charset={label}">{word}</html>'.encode(codec)
+    verdict = judge([page])
+    assert verdict.codec is not None
+    assert not verdict.guessed
+    assert word in page.decode(verdict.codec)
+    assert codec_named(label)
+
+
+def test_a_name_that_is_often_meant_for_a_larger_one_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("これは第①章です。\n".encode("cp932"))
+    with pytest.raises(CorpusError, match=r"not shift_jis: .*--encoding cp932, which has more"):
+        list(Corpus([path], encoding="shift_jis"))
+    assert _read(path, encoding="windows-31j") == [("これは第①章です。",)]
 
 
 def test_names_of_encodings() -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import rich.console
+import rich.text
 
 from bertsmith.text.config import Layout
 from bertsmith.text.corpus.documents import Document, documents_of_shape, measure
@@ -80,6 +82,58 @@ def test_seams_of_wrapped_lines() -> None:
     expected = [("a well-known man, an example - and a dash",)]
     assert documents(text, "wrapped") == expected
     assert documents("これは長い\n文です。", "wrapped") == [("これは長い文です。",)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "joined"),
+    [
+        ("ภาษาไทยเป็นภา\nษาที่ไม่มีช่อง", "ภาษาไทยเป็นภาษาที่ไม่มีช่อง"),
+        ("ភាសាខ្មែរ\nគ្មានដកឃ្លា", "ភាសាខ្មែរគ្មានដកឃ្លា"),
+        ("语言，\n文字", "语言，文字"),
+        ("文字。\n语言", "文字。语言"),
+        ("한국어는\n띄어 쓴다", "한국어는 띄어 쓴다"),
+        ("ไทย\nThai", "ไทย Thai"),
+    ],
+)
+def test_no_space_comes_into_words_of_scripts_without_blanks(lines: str, joined: str) -> None:
+    assert documents(lines, "wrapped") == [(joined,)]
+
+
+JAPANESE = [
+    "その朝、村はとても寒く、丘の上の古い教会の時計は、誰も覚えていないほど昔から毎日そうして"
+    "きたように、十一時を打っていた。",
+    "「遅かったですね。」と、番人は机の上の紙から目を上げずに言った。誰も返事をしなかった。",
+    "戸が閉まり、机の上の明かりが消えた。そのとき、階段の上から聞きなれた声がして、蝋燭と地下"
+    "室の鍵を持ってくるようにと言うのが聞こえた。そこには誰も見たことのない物があるのだという。",
+]
+KOREAN = [
+    "그날 아침 마을은 몹시 추웠고, 언덕 위 오래된 교회의 시계는 아무도 기억하지 못할 만큼 "
+    "오래전부터 날마다 그래 왔듯이 열한 시를 치고 있었다.",
+    "문지기는 책상 위의 종이에서 눈을 들지 않고 늦었다고 말했다. 아무도 대답하지 않았다.",
+    "문이 닫히고 책상 위의 등불이 꺼졌다. 그때 계단 위에서 귀에 익은 목소리가 들려와 초와 지하실 "
+    "열쇠를 가져오라고 했다. 그곳에는 아무도 본 적이 없는 물건이 있다고 그는 말했다.",
+]
+
+
+@pytest.mark.parametrize("between", ["\n\n", "\n"])
+def test_lines_of_wide_letters_are_as_long_as_they_look(between: str) -> None:
+    # 72 columns, as editors and mail programs wrap them
+    japanese = (
+        "\n".join(text[at : at + 36] for at in range(0, len(text), 36)) for text in JAPANESE
+    )
+    assert documents(between.join(japanese)) == [tuple(JAPANESE)]
+    korean = [rich.text.Text(text).wrap(rich.console.Console(), 60) for text in KOREAN * 3]
+    wrapped_lines = between.join("\n".join(line.plain.strip() for line in text) for text in korean)
+    assert documents(wrapped_lines) == [tuple(KOREAN * 3)]
+
+
+def test_a_line_that_ends_with_a_quoted_sentence_may_end_its_paragraph() -> None:
+    long = "Es war ein kalter Morgen, und niemand im ganzen Dorf war schon aufgestanden"
+    text = f"{long}\nund sagte: „Geh jetzt bitte nach Hause zu deinen Leuten.“\n{long} oder wach."
+    assert len(documents(text, "wrapped")[0]) == 2
+    georgian = "ეს არის ძალიან გრძელი წინადადება, რომელიც ორ სტრიქონზეა გადატანილი და მთავრდება"
+    text = f"{georgian}\nმეორე სტრიქონზე მოკლედ.\n{georgian}\nაქ."
+    assert len(documents(text, "wrapped")[0]) == 2
 
 
 def test_line_numbers_are_those_of_the_first_lines() -> None:

@@ -56,8 +56,37 @@ def test_records_of_xml_are_documents_and_entities_stay(tmp_path: Path) -> None:
     assert [document.line for document in found] == [3, 5]
 
 
+READINGS = (
+    "<p><ruby><rb>漢字</rb><rp>（</rp><rt>かんじ</rt><rp>）</rp></ruby>と"
+    "<ruby>東<rt>とう</rt>京<rt>きょう</ruby>の<ruby>語<rt>ご<p>次</ruby>の文"
+)
+
+
+def test_readings_over_characters_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.html"
+    path.write_text(READINGS, encoding="utf-8")
+    assert _read(path) == [("漢字と東京の語", "次の文")]
+
+
+def test_blank_lines_part_paragraphs_of_xml(tmp_path: Path) -> None:
+    path = tmp_path / "wiki.xml"
+    path.write_text(
+        '<doc id="1" title="A">\nA title\n\nOne line,\nand its end.\n \t\nOther.\n</doc>\n'
+        '<doc id="2" title="B">\nB title\n\nThird.\n\n</doc>\n'
+    )
+    expected = [("A title", "One line, and its end.", "Other."), ("B title", "Third.")]
+    assert _read(path) == expected
+    # a browser shows no blank lines
+    path.rename(path.with_suffix(".html"))
+    assert len(_read(path.with_suffix(".html"))[0]) == 2
+    for name, patterns in (("wiki.txt", ()), ("wiki_00", ("wiki_*",))):
+        (tmp_path / name).write_bytes(path.with_suffix(".html").read_bytes())
+        found = Corpus([tmp_path / name], markup_files=patterns)
+        assert [each.paragraphs for each in found] == expected
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
-@pytest.mark.parametrize("text", [PAGE, DUMP])
+@pytest.mark.parametrize("text", [PAGE, DUMP, READINGS])
 def test_blocks_may_end_anywhere(tmp_path: Path, text: str, size: int) -> None:
     file = TextFile(tmp_path / "a.xml", CorpusError)
     whole = list(documents_of_markup(file, [text], records=True))

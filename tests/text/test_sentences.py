@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith.text.corpus.files import Corpus
-from bertsmith.text.corpus.sentences import split_sentences
+from bertsmith.text.corpus.sentences import CJK_STOPS, split_sentences
 
 # the bar marks where sentences end
 CASES = """
@@ -49,6 +49,15 @@ It is by Acme Inc. and others.| He is at Acme Inc.| The firm pays.
 She has a Ph.D. in law.| He has an M.A.| They work.
 Wait . . .| Then go.
 One sentence without an end
+„Komm herein.“| „Nein“, sagte sie.| ‚Warum?‘| Er ging.
+»Komm herein.«| »Nein«, sagte er.| ›Warum?‹| Sie ging.
+«Entrez. »| Il dit.| « Non. »| « Pourquoi ? »| Elle partit.
+ეს არის BERT.| ის კითხულობს.| მეტი არაფერი.
+Τι κάνεις;| Καλά.| Γιατί;| Η εντολή `a; b` τρέχει.
+これは文です．|π は 3．14 です．|次の文．
+확인할 것.| 다음 것.| 네, 알겠습니다.
+가. 첫째 항목.| 나. 둘째 항목.
+دخل د. محمد.| خرج.
 """
 
 
@@ -84,7 +93,7 @@ PIECES = st.sampled_from(
         "[1]",
     ]
 )
-NO_CJK = st.text(st.characters(exclude_characters="。！？｡"), max_size=30)
+NO_CJK = st.text(st.characters(exclude_characters=CJK_STOPS), max_size=30)
 
 
 @given(st.lists(PIECES | NO_CJK, max_size=40).map("".join))
@@ -118,6 +127,11 @@ def test_real_novels_come_apart(data_folder: Path) -> None:
         ("သူ အိမ်ပြန်သည်။ ဘယ်သူမှ မရှိပါ။", 2),
         ("គាត់ទៅផ្ទះ។ គ្មាននរណាទេ។", 2),
         ("እሱ ወደ ቤት ሄደ። ማንም አልነበረም።", 2),
+        ("እሱ የት ሄደ፧ አላውቅም።", 2),
+        ("དང་པོ། གཉིས་པ། གསུམ་པ།", 3),
+        ("הוא הלך הביתה.\u200f איש לא היה שם.\u200f ולמה?\u200f", 3),
+        ("بیت.\u200e \u200fکتاب؟ \u061cنعم.", 3),
+        ("בראשית ברא׃ והארץ היתה׃", 2),
         ("เขากลับบ้าน ไม่มีใครอยู่", 1),
     ],
 )

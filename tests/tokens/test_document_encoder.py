@@ -20,13 +20,15 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 
 # what sentences end and begin with, and what is cut apart where there is no blank
-MARKS = """. ! ? ... … . " ' ) ( ” “ '' ’ » ] — _ $ # § – ⸻ 。 ！ 」 、 ｡ ؟ । ॥ ။ ៕ .” .) [1]"""
+MARKS = """. ! ? ... … . " ' ) ( ” “ '' ’ » ] — _ $ # § – ⸻ 。 ！ 」 、 ｡ ؟ । ॥ ။ ៕ ． ; « › „ “ ‘
+    .“ .« .” .) [1]"""
 WORDS = "Mr I i e.g a B 3 12 IV iv No no etc U.S u.s The the Fig hello Straße İ _the_ A. “The"
 OTHERS = "中 文 漢字 中. ⓐ ª ǅ ١ Ⅳ ² é \u212a ﬁ 한국어 カナ [MASK] [SEP] 👩‍👩‍👧 \U00020000"
 ODD = ("e\u0301", "\u0301", "\u200b", "\ufffd", "\ud800", "\x01", "\x7f", "\ufeff", "\u200f")
+SCRIPTS = ("α", "Γ;", "აბ", "가", "אב\u200f.", "མ།")
 LONG = ("y" * 16, "z" * 17, "x" * 120)
 BLANKS = (" ",) * 24
-PIECES = (*MARKS.split(), *WORDS.split(), *OTHERS.split(), *ODD, *LONG, *BLANKS)
+PIECES = (*MARKS.split(), *WORDS.split(), *OTHERS.split(), *ODD, *SCRIPTS, *LONG, *BLANKS)
 TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=40).map("".join).map(tidy)
 GROUPS = st.lists(st.lists(TEXTS.filter(bool), min_size=1, max_size=3), max_size=5)
 RULES = tuple(

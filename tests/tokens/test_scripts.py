@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +12,10 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.bpe import BLANK
 from bertsmith.tokens.bulk.documents import DocumentEncoder
 from bertsmith.tokens.learning import counting
+from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.learning.counting import (
     AccentDecision,
     Alphabet,
@@ -23,6 +26,7 @@ from bertsmith.tokens.learning.counting import (
 )
 from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.learning.wordpiece import learn_wordpiece
+from bertsmith.tokens.normalisation import SPACE
 from bertsmith.tokens.tokenizer import Tokenizer
 from tokens.counted import count_words
 
@@ -87,6 +91,22 @@ def test_unigram_keeps_them_too(script: str, tmp_path: Path) -> None:
     assert theirs.decode(expected) == text.lower()
 
 
+@pytest.mark.parametrize("learn", [learn_byte_bpe, learn_unigram])
+@pytest.mark.parametrize("script", ["Hindi", "Tamil", "Burmese", "Hebrew"])
+def test_a_piece_that_begins_with_a_mark_goes_on(
+    script: str, learn: Callable[..., Tokenizer]
+) -> None:
+    """What is masked or shown as a word has its vowels; pieces of bytes are cut before them."""
+    made = learn([TEXTS[script]] * 5, size=320 if learn is learn_byte_bpe else 80)
+    inside = [n for n in made.ordinary_ids.tolist() if made.vocabulary[n][0] not in (SPACE, BLANK)]
+    begins = {n: made.decode([n])[:1] for n in inside}
+    marks = [n for n in inside if begins[n] and unicodedata.category(begins[n])[0] == "M"]
+    assert marks
+    assert made.continues[marks].all()
+    stops = [n for n in inside if begins[n] and begins[n] in "।."]
+    assert not made.continues[stops].any()
+
+
 @pytest.mark.parametrize("strip", [True, False])
 @pytest.mark.parametrize("script", TEXTS)
 def test_an_option_goes_before(script: str, strip: bool, tmp_path: Path) -> None:
@@ -111,6 +131,40 @@ def test_english_is_stripped_and_cased_text_is_not() -> None:
     assert notes.accents.scripts == ("Latin",)
     cased = learn_wordpiece([rare], size=200, lowercase=False)
     assert cased.rules == BasicRules(lowercase=False, strip_accents=False)
+
+
+@pytest.mark.parametrize("script", ["Korean", "Vietnamese", "Japanese", "Hindi"])
+def test_decomposed_text_gives_the_vocabulary_of_composed_text(script: str, tmp_path: Path) -> None:
+    """Macs and PDFs decompose; a syllable of Korean in its letters has no accents to keep."""
+    composed, decomposed = (unicodedata.normalize(form, TEXTS[script]) for form in ("NFC", "NFD"))
+    made, same = (learn_wordpiece([text] * 5, size=300) for text in (composed, decomposed))
+    assert made.fingerprint == same.fingerprint
+    same.save(tmp_path)
+    theirs = BertTokenizer.from_pretrained(tmp_path)
+    expected = theirs(decomposed, add_special_tokens=False)["input_ids"]
+    assert same.encode([decomposed, composed])[0].tolist() == expected
+    assert same.unknown_id not in expected
+
+
+def test_words_too_long_for_wordpiece_are_warned_of() -> None:
+    notes = Notes()
+    learn_wordpiece(["ก" * 101 + " ข" * 99 + " ค" * 202], size=100, observer=notes)
+    assert notes.alphabet is not None
+    assert notes.alphabet.too_long == pytest.approx(101 / 402)
+    assert "25.12 % of the characters are in words of more than 100" in notes.alphabet.warning(
+        "[UNK]"
+    )
+    learn_wordpiece(["ก" * 100 + " ข" * 99], size=100, observer=notes)
+    assert not notes.alphabet.warning("[UNK]")
+
+
+def test_lower_casing_turkish_is_warned_of() -> None:
+    text = "Işık İzmir'de ağır ağır kayboldu, yıldızlar çıktı."
+    decided = decide_accents(Counter(text), lowercase=True)
+    assert decided.dotless == pytest.approx(8 / sum(map(str.isalpha, text)))
+    assert "--cased keeps them apart" in decided.warning()
+    assert not decide_accents(Counter(text), lowercase=False).warning()
+    assert not decide_accents(Counter(ENGLISH * 9 + "Işık"), lowercase=True).warning()
 
 
 def test_a_little_of_another_script_is_enough_to_keep_it() -> None:
@@ -153,6 +207,16 @@ def test_an_alphabet_that_does_not_fit() -> None:
     for coverage in (0.0, 1.1):
         with pytest.raises(VocabularyError, match="coverage of"):
             learn_wordpiece(texts, size=400, character_coverage=coverage)
+
+
+def test_ideographs_are_decoded_without_blanks() -> None:
+    text = "川のほとりに小さな村があり、風が「いつも」穏やかだ。bert も 2 語。"
+    made = learn_wordpiece([text] * 5, size=200)
+    (ids,) = made.encode([text])
+    assert (
+        made.decode(ids.tolist())
+        == "川のほとりに小さな村があり、風が「いつも」穏やかだ。 bert も 2 語。"
+    )
 
 
 def test_words_and_characters_of_text_without_blanks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def test_as_counted_by_transformers(kind: str, texts: tuple[str, ...], tmp_path:
     fit = measure_fit(made, given)
     plain = [len(text.split()) for text in given], [len("".join(text.split())) for text in given]
     words, characters = map(sum, plain)
-    assert fit.unit == ("word" if texts is SPACED else "character")
+    assert fit.size.unit == ("word" if texts is SPACED else "character")
     assert fit.pieces_per_unit == pieces / (words if texts is SPACED else characters)
     assert fit.unknown_share == unknown / pieces
     assert (unknown > 0) == (kind != "byte-bpe")

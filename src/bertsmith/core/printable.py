@@ -30,13 +30,24 @@ _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d"
     "\uffa0\U000e0100-\U000e01ef]"
 )
-# Persian and the scripts of India spell with joiners, emoji are put together with them
-_JOINERS = "\u200c\u200d"
+# Persian and the scripts of India spell with joiners, emoji are put together with them; a space
+# of no width parts the words of Khmer, Thai and Burmese
+_JOINERS = "\u200b\u200c\u200d"
 _FIRST_JOINED = "\u0590"
+# Hebrew and Arabic put these marks beside punctuation; after a letter of theirs they can move no
+# more than the letter does
+_DIRECTIONS = "\u200e\u200f\u061c"
+_RIGHT_TO_LEFT = ("R", "AL")
 # bytes of a file name that are no UTF-8, as Python reads them
 _FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
 # between $' and ' a shell reads these as they are
 _PLAIN_BYTES = re.compile(r"[!-&(-\[\]-~]")
+# Han, kana, Hangul and most emoji
+_WIDE = re.compile(
+    "[\u1100-\u115f\u2e80-\u303e\u3041-\u33ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf"
+    "\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6\U0001f300-\U0001f64f"
+    "\U0001f900-\U0001f9ff\U00020000-\U0003fffd]+"
+)
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|&~$#!@:]|(?<=[Ww]{3})\.)")
 
 
@@ -66,14 +77,39 @@ def printable(text: object, longest: int = MAX_LENGTH) -> str:
     """Return a string as one line that can be printed, of at most `longest` characters.
 
     Controls, line breaks, invisible and unassigned characters, bidirectional controls and lone
-    surrogates become escapes (``\\x1b``, ``\\u202e``), as do combining marks beyond six in a row; a
-    string that is longer ends in an ellipsis. The result is its own printable form.
+    surrogates become escapes (``\\x1b``, ``\\u202e``), as do combining marks beyond six in a row;
+    joiners and direction marks stay where scripts are written with them. A string that is longer
+    ends in an ellipsis. The result is its own printable form.
     """
     full_text = str(text)
     shown = full_text[: longest + 1]
     if not (shown.isascii() and shown.isprintable()):
         shown = _escaped(shown)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+
+
+def display_width(text: str) -> int:
+    """Return the columns of a terminal that a line takes; combining marks count as one."""
+    return len(text) if text.isascii() else len(text) + sum(map(len, _WIDE.findall(text)))
+
+
+def fitted(text: object, most: int) -> str:
+    """Return a string as one line that can be printed, of at most `most` columns of a terminal."""
+    shown = printable(text, most)
+    if display_width(shown) <= most:
+        return shown
+    taken, kept = 1, 0  # the ellipsis
+    for character in shown:
+        taken += display_width(character)
+        if taken > most:
+            break
+        kept += 1
+    return f"{shown[:kept]}…"
+
+
+def padded(text: str, least: int) -> str:
+    """Return a line with spaces behind it, up to a number of columns of a terminal."""
+    return text + " " * (least - display_width(text))
 
 
 def printable_lines(text: str, longest: int = MAX_LENGTH) -> str:
@@ -137,7 +173,12 @@ def _escaped(text: str) -> str:
     """Return a string with escapes for what is not to be printed."""
     shown: list[str] = []
     marks = 0
+    right_to_left = False
     for position, character in enumerate(text):
+        if character in _DIRECTIONS and right_to_left:
+            shown.append(character)
+            continue
+        right_to_left |= character.isalpha() and _is_right_to_left(character)
         if character in _JOINERS:
             following = text[position + 1 : position + 2]
             flood = marks >= _MAX_MARKS and _is_mark(following)
@@ -154,6 +195,10 @@ def _escaped(text: str) -> str:
 
 def _is_plain(character: str) -> bool:
     return character.isprintable() or unicodedata.category(character) == "Zs"
+
+
+def _is_right_to_left(character: str) -> bool:
+    return unicodedata.bidirectional(character) in _RIGHT_TO_LEFT
 
 
 def _is_mark(character: str) -> bool:

@@ -63,6 +63,8 @@ class CorpusConfig(Config):
     """Encoding of the files, such as latin-1; auto detects it for each file."""
     text_files: tuple[str, ...] = ()
     """Name patterns, such as *.py, of further files to read as plain text."""
+    markup_files: tuple[str, ...] = ()
+    """Patterns of names, such as *.page, of files that are read as HTML or XML, without tags."""
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)

@@ -12,7 +12,7 @@ import torch
 
 from bertsmith.analysis.attributions.attribution import Attribution, Explainer, Method
 from bertsmith.analysis.attributions.deletion import DeletionFigures, DeletionTest
-from bertsmith.analysis.attributions.subjects import Subject, subjects_of
+from bertsmith.analysis.attributions.subjects import Subject, subjects_of, text_of_words
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.log import Bar, progress, say, table_of
 from bertsmith.core.output import print_json, print_line, print_table
@@ -199,10 +199,7 @@ def explanation_figures(explained: Explained) -> dict[str, Any]:
 def _print(explained: Explained) -> None:
     """Print each answer with the words that have the largest shares."""
     for subject, attributions in explained.answers:
-        print_line(
-            f"{printable(subject.answer)}  "
-            f"{terminal_preview(' '.join(w.text for w in subject.words))}"
-        )
+        print_line(f"{printable(subject.answer)}  {terminal_preview(text_of_words(subject.words))}")
         for method, result in attributions.items():
             order = sorted(range(len(result.shares)), key=lambda n: -abs(result.shares[n]))[:_TOLD]
             words = (f"{printable(subject.words[n].text)} {result.shares[n]:+z.3f}" for n in order)

@@ -158,7 +158,7 @@ def describe(outcome: ExtendOutcome) -> str:
         return "pieces per word: the corpus is too small to hold text out for measuring"
     saved = 1 - loss_after.pieces / loss_before.pieces
     line = (
-        f"pieces per {loss_before.unit} on held-out {outcome.held_out} "
+        f"pieces per {loss_before.size.unit} on held-out {outcome.held_out} "
         f"({counted(loss_before.size.words, 'word')}): "
         f"{loss_before.pieces_per_unit:.3f} before, {loss_after.pieces_per_unit:.3f} after, "
         f"{100 * saved:z.1f} % fewer"

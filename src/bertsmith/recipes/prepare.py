@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from bertsmith.core.log import progress, say, short_number
-from bertsmith.core.printable import counted, printable, shell_word
+from bertsmith.core.printable import counted, fitted, printable, shell_word
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.cluster import Cluster, Job, Pending, join_cluster, require_ray
 from bertsmith.recipes.config import CorpusConfig, PrepareConfig
@@ -23,10 +23,12 @@ from bertsmith.store.preparing import (
     prepare_corpus,
 )
 from bertsmith.store.store import HELD_OUT, StoreIndex, TokenStore
-from bertsmith.text.corpus.documents import Document
+from bertsmith.text.corpus.documents import Document, TextSize
 from bertsmith.text.corpus.files import Corpus, shown_kinds
 from bertsmith.text.opening import kind_of
 from bertsmith.tokens.tokenizer import Tokenizer
+
+_REMEDIES = 3
 
 
 def open_corpus(config: CorpusConfig) -> Corpus:
@@ -41,17 +43,17 @@ def open_corpus(config: CorpusConfig) -> Corpus:
         layout=config.layout,
         encoding=config.encoding,
         text_files=config.text_files,
+        markup_files=config.markup_files,
     )
     if corpus.skipped.total():
-        files = "file" if len(corpus.files) == 1 else "files"
-        say(
-            f"corpus: {len(corpus.files):,} {files}; skipped: {shown_kinds(corpus.skipped)} "
-            "(--text-files '*.ext' reads others as text)"
-        )
+        read = counted(len(corpus.files), "file")
+        say(f"corpus: {read}; skipped: {shown_kinds(corpus.skipped)}")
+        for kind, remedy in islice(corpus.remedies(), _REMEDIES):
+            say(f"skipped {kind}: {remedy}")
     return corpus
 
 
-_FILES_MEASURED = 500
+_FILES_EXAMINED = 500
 _DOCUMENTS = 2
 _PARAGRAPHS = 2
 _TOKENS = 12
@@ -76,14 +78,15 @@ def print_corpus(corpus: Corpus, tokenizer: Tokenizer) -> None:
     """Print which files a corpus has and how they are read, and its first documents."""
     width = max(40, shutil.get_terminal_size().columns)
     say(_files(corpus))
+    if corpus.lasting:
+        corpus.examine(_FILES_EXAMINED)
     for path in _one_of_each_kind(corpus.files):
         say(f"{printable(path.name)}: {printable(corpus.layout_of(path), 600)}")
     if corpus.lasting:
-        corpus.measure_layouts(_FILES_MEASURED)
         print_layouts(corpus)
     for number, document in enumerate(islice(corpus, _DOCUMENTS), 1):
         for line in _document(number, document, tokenizer):
-            say(printable(line, width))
+            say(fitted(line, width))
 
 
 def _files(corpus: Corpus) -> str:
@@ -204,10 +207,11 @@ def describe(store: TokenStore, unknown_name: str) -> str:
     documents = sum(part.documents for part in every)
     tokens = sum(part.tokens for part in every)
     unknown = sum(part.unknown for part in every)
+    text = sum((part.text for part in every), TextSize())
     return (
         f"corpus: {counted(documents, 'document')}, "
         f"{counted(sum(part.sentences for part in every), 'sentence')}, "
-        f"{short_number(sum(part.text.words for part in every))} words, "
+        f"{short_number(text.units)} {text.unit}s, "
         f"{short_number(tokens)} tokens ({100 * unknown / tokens:.2f} % {unknown_name}); "
         f"{counted(index.duplicates, 'duplicate')} left out; "
         f"{counted(held_out.documents if held_out else 0, 'document')} held out"

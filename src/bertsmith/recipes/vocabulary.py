@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from unicodedata import is_normalized, normalize
+
+import numpy as np
 
 from bertsmith.core.errors import VocabularyError
 from bertsmith.core.files import name_is_taken
@@ -20,6 +23,7 @@ from bertsmith.recipes.config import StripAccents, VocabularyConfig, VocabularyS
 from bertsmith.recipes.prepare import open_corpus
 from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens import KindName
+from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.learning.counting import (
     AccentDecision,
@@ -75,6 +79,8 @@ def watched_learning() -> Iterator[WatchedLearning]:
 
 _FIT_PARAGRAPHS = 2000
 _FIT_CHARACTERS = 2000
+_MANY_DECOMPOSED = 0.01
+_DECOMPOSED = 50  # paragraphs that are compared with their composed form
 _ALPHABET_SHARE = 0.5  # an alphabet that takes more leaves too little for pieces
 _STRIP: dict[StripAccents, bool | None] = {"auto": None, "yes": True, "no": False}
 
@@ -125,12 +131,17 @@ def learn_from(
     shown = (watched.accents if not settings.cased or settings.strip_accents != "auto" else None,)
     unknown = tokenizer.vocabulary[tokenizer.unknown_id]
     notes = [figures.describe() for figures in shown if figures is not None]
+    notes += [line for each in shown if each is not None and (line := each.warning())]
     if watched.alphabet is not None:
-        notes.append(watched.alphabet.describe(f"{unknown} with the words they are in"))
+        # unigram segmentation loses a character alone
+        words = " with the words they are in" if tokenizer.kind == "wordpiece" else ""
+        notes.append(watched.alphabet.describe(f"{unknown}{words}"))
+        notes.append(watched.alphabet.warning(unknown))
+    notes.append(_warn_of_decomposed(tokenizer, sample.texts))
     return LearnedVocabulary(
         tokenizer=tokenizer,
         fit=measure_fit(tokenizer, sample.texts),
-        notes=tuple(notes),
+        notes=tuple(filter(None, notes)),
         alphabet=watched.alphabet,
     )
 
@@ -214,6 +225,29 @@ def describe(learned: LearnedVocabulary) -> str:
     return (
         f"vocabulary: {tokenizer.size:,} pieces, {'uncased' if tokenizer.lowercase else 'cased'}; "
         f"{fit.describe()}, {100 * fit.unknown_share:.2f} % of the pieces {unknown}"
+    )
+
+
+def _warn_of_decomposed(tokenizer: Tokenizer, texts: Sequence[str]) -> str:
+    """Return a warning if letters are written in parts (NFD), and composed they would be others."""
+    decomposed = [text for text in texts if not is_normalized("NFC", text)]
+    share = len(decomposed) / max(1, len(texts))
+    if share < _MANY_DECOMPOSED:
+        return ""
+    if isinstance(tokenizer.rules, BasicRules):
+        same = tokenizer.rules.strips
+        reads = "transformers' fast tokenizer"
+    else:
+        given = tokenizer.encode(decomposed[:_DECOMPOSED])
+        composed = tokenizer.encode([normalize("NFC", text) for text in decomposed[:_DECOMPOSED]])
+        same = all(map(np.array_equal, given, composed))
+        reads = "this kind of vocabulary"
+    if same:
+        return ""
+    return (
+        f"warning: {100 * share:.1f} % of the paragraphs are not in Unicode's composed form (NFC), "
+        "as text from Macs and PDFs: to "
+        f"{reads} their letters are others than composed ones; compose all texts: uconv -x nfc"
     )
 
 

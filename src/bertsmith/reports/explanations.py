@@ -56,13 +56,13 @@ def _shaded(answer: Subject, method: str, shares: Sequence[float]) -> str:
     marks, before = [], False
     for word, share in zip(answer.words, shares, strict=True):
         # of a pair, the second text begins a line of its own
-        marks.append("<br>" if word.second and not before else "")
+        marks.append("<br>" if word.second and not before else "" if word.glued else " ")
         before = word.second
         marks.append(_word(word, share, share / largest))
     top = sorted(zip(shares, answer.words, strict=True), key=lambda pair: -abs(pair[0]))[:_TOLD]
     description = ", ".join(f"{word.text} {share:+.3g}" for share, word in top if share)
     return (
-        f'<p class="note">{safe(method)}</p><p>{" ".join(marks)}</p>'
+        f'<p class="note">{safe(method)}</p><p dir="auto">{"".join(marks)}</p>'
         f'<p class="note">largest shares: {safe(description) or "none"}</p>'
     )
 
@@ -75,7 +75,7 @@ def _all_shares(number: int, answer: Subject, found: Attributions) -> str:
     for word, *shares in zip(answer.words, *columns, strict=True):
         own = " (of the answer)" if word.in_answer else ""
         cells = "".join(f'<td class="number">{share:+.4g}</td>' for share in shares)
-        rows += f'<tr><th scope="row">{safe(word.text)}{own}</th>{cells}</tr>'
+        rows += f'<tr><th scope="row" dir="auto">{safe(word.text)}{own}</th>{cells}</tr>'
     name = f"all shares of answer {number}"
     return (
         "<details><summary>All shares</summary>"

@@ -334,7 +334,8 @@ class Report:
         )
         body = ""
         for row in rows:
-            cells = zip(row, kinds, strict=True)
+            # texts of scripts that are written from right to left begin there
+            cells = zip(row, (kind or ' dir="auto"' for kind in kinds), strict=True)
             body += f"<tr>{''.join(f'<td{kind}>{_shown(cell)}</td>' for cell, kind in cells)}</tr>"
         rest = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         table = f'<table aria-label="{safe(title)}">{rest}'

@@ -303,6 +303,7 @@ def _source(corpus: Corpus, tokenizer: Tokenizer, held_out: float) -> Source:
         layout=corpus.layout,
         encoding=corpus.encoding,
         text_files=corpus.text_files,
+        markup_files=corpus.markup_files,
         files=tuple(
             SourceFile(path=str(file.resolve()), size=state.size, changed=state.changed)
             for file, state in zip(corpus.files, corpus.states, strict=True)

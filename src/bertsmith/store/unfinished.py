@@ -72,6 +72,8 @@ class Source(Config):
     """Encoding of the files, or auto."""
     text_files: tuple[str, ...]
     """Patterns of names of files that are read as plain text."""
+    markup_files: tuple[str, ...]
+    """Patterns of names of files that are read as HTML or XML."""
     files: tuple[SourceFile, ...]
     """The files of the corpus."""
 
@@ -169,6 +171,7 @@ class Journal:
             ("layout", "--layout"),
             ("encoding", "--encoding"),
             ("text_files", "--text-files"),
+            ("markup_files", "--markup-files"),
         ):
             if getattr(before, name) != getattr(source, name):
                 raise self.refusal(f"was begun with another {told}")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.errors import ExampleError
+from bertsmith.core.printable import display_width, padded
 from bertsmith.engine.answers import class_probabilities
 from bertsmith.evaluation.metrics import CLASS_SCORES
 from bertsmith.objectives.objective import Objective
@@ -171,12 +172,12 @@ def class_measuring(names: tuple[str, ...]) -> Measuring[Example]:
 
 def _lines(row: Example, record: Record, labels: Labels, brief: Brief) -> Iterator[str]:
     """Yield class, probability, text."""
-    width = max(map(len, labels))
+    width = max(map(display_width, labels))
     text = row.text if row.text_pair is None else f"{row.text} | {row.text_pair}"
     among = (
         f"  {{{', '.join(result)}}}" if (result := record.get("prediction_set")) is not None else ""
     )
-    yield f"{_prediction(record):<{width}}  {record['probability']:.3f}{among}  {brief(text)}"
+    yield f"{padded(_prediction(record), width)}  {record['probability']:.3f}{among}  {brief(text)}"
 
 
 def _prediction(record: Record) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import say
-from bertsmith.core.printable import printable
+from bertsmith.core.printable import fitted, printable
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.glue import GLUE
 from bertsmith.tasks.table import TASKS
@@ -88,7 +88,7 @@ def print_rows(task: Task[Any], rows: Sequence[Any], file: Path, reading: Readin
 
 
 def preview(task: Task[Any], rows: Sequence[Any], layout: str, file: Path, width: int) -> list[str]:
-    """Return lines of at most `width` characters: how a file was read, and two rows of it.
+    """Return lines of at most `width` columns: how a file was read, and two rows of it.
 
     The second row is the first one with a different label, if there is one.
     """
@@ -104,6 +104,6 @@ def preview(task: Task[Any], rows: Sequence[Any], layout: str, file: Path, width
         location = f"line {row.line}"
         for name, text in texts.items():
             beginning = f"  {location:<11} {name:<{names}}  "
-            lines.append(beginning + printable(text, max(width - len(beginning), 20)))
+            lines.append(beginning + fitted(text, max(width - len(beginning), 20)))
             location = ""
     return lines

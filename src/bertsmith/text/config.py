@@ -19,12 +19,21 @@ AUTO = "auto"
 """The encoding of a file whose encoding is to be found out."""
 UTF8 = "utf-8"
 _NOT_OF_FILES = {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape"}
+# names that editors, mail and web pages use and Python lacks (WHATWG, Encoding Standard)
+_OTHER_NAMES = {
+    "x-sjis": "cp932", "windows-31j": "cp932", "ms932": "cp932", "x-euc-jp": "euc_jp",
+    "windows-949": "cp949", "x-gbk": "gbk", "windows-936": "gbk", "x-x-big5": "big5",
+    "windows-874": "cp874", "dos-874": "cp874", "iso-8859-8-i": "iso8859-8",
+    "iso-8859-8-e": "iso8859-8", "iso-8859-6-i": "iso8859-6", "iso-8859-6-e": "iso8859-6",
+    "x-mac-cyrillic": "mac-cyrillic", "x-mac-roman": "mac-roman", "x-cp1250": "cp1250",
+    "x-cp1251": "cp1251", "x-cp1252": "cp1252", "dos-866": "cp866",
+}  # fmt: skip
 
 
 def codec_named(name: str) -> str:
     """Return Python's name of an encoding. Raises `ConfigError` if it is unknown."""
     try:
-        info = codecs.lookup(name)
+        info = codecs.lookup(_OTHER_NAMES.get(name.lower().replace("_", "-"), name))
     except (LookupError, ValueError):
         info = None
     # Python itself uses this attribute to refuse decoding text with "hex"

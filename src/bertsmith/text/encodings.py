@@ -238,9 +238,17 @@ _DECLARED = re.compile(
 )
 # the codecs that browsers use for these declarations, as pages mean them
 _BROWSER_CODECS = {
-    "iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030",
-    "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "cp950",
+    "iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874",
+    "tis-620": "cp874", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932",
+    "euc_kr": "cp949", "big5": "cp950",
 }  # fmt: skip
+# encodings of seven bits, which pass for ASCII but for the marks that switch between alphabets
+_SWITCHING = {
+    "iso2022_jp": re.compile(rb"\x1b\$[@B]"),
+    "iso2022_jp_ext": re.compile(rb"\x1b(?:\$[@B]|\$\(D|\(I)"),
+    "iso2022_kr": re.compile(rb"\x1b\$\)C"),
+}
+_MARK_BYTES = 4
 # codecs of Python that are not encodings of files
 _WIDE = ("utf-16", "utf-32")
 
@@ -276,12 +284,18 @@ def _marked(head: bytes) -> str | None:
     return next((codec for mark, codec in _MARKS if head.startswith(mark)), None)
 
 
+def larger_codec(codec: str) -> str | None:
+    """Return the codec with more characters that is often meant by the name of this one."""
+    return _BROWSER_CODECS.get(codec)
+
+
 def judge(blocks: Iterable[bytes]) -> Verdict:
     """Detect the encoding of a text from its first blocks of bytes."""
     decoder = codecs.getincrementaldecoder(UTF8)()
     sample = _Sample()
     multibyte = examined = 0
-    declared = None
+    declared = switching = None
+    tail = b""
     for block in blocks:
         if not examined and (marked := _marked(block)):
             return Verdict(codec=marked)
@@ -289,6 +303,8 @@ def judge(blocks: Iterable[bytes]) -> Verdict:
             return wide
         declared = _declared(block) if not examined else declared
         examined += len(block)
+        switching = switching or _by_switches(tail + block)
+        tail = block[-_MARK_BYTES:]
         if not sample.begun:
             try:
                 multibyte += len(block) - len(decoder.decode(block))
@@ -299,7 +315,7 @@ def judge(blocks: Iterable[bytes]) -> Verdict:
             break
     # a file truncated within its last character counts as UTF-8
     if not sample.begun:
-        return Verdict(codec=UTF8)
+        return switching if switching and not multibyte else Verdict(codec=UTF8)
     return _by_sample(sample.whole(), multibyte, declared)
 
 
@@ -343,10 +359,10 @@ class _Sample:
 
 
 def _by_zeros(head: bytes) -> Verdict | None:
-    """Detect UTF-16 and UTF-32 of mostly ASCII text by its zero bytes; None if they are few."""
+    """Detect UTF-16 and UTF-32 without a mark by zero bytes; None if they are few, or none."""
     start = head[:4096]
     if start.count(0) * 5 <= len(start):
-        return None
+        return _by_few_zeros(start)
     for codec, size, last in (
         ("utf-32-le", 4, 0), ("utf-32-be", 4, 3), ("utf-16-le", 2, 0), ("utf-16-be", 2, 1),
     ):  # fmt: skip
@@ -360,6 +376,38 @@ def _by_zeros(head: bytes) -> Verdict | None:
         fault="is not UTF-8 text: full of zero bytes, so perhaps UTF-16, or not text",
         candidates=("utf-16-le", "utf-16-be"),
     )
+
+
+def _by_few_zeros(start: bytes) -> Verdict | None:
+    """Detect UTF-16 of a script without ASCII, whose blanks and line ends have zero bytes.
+
+    In the wrong order of bytes a line feed is no character. The letters of some scripts have two
+    bytes of ASCII, one of them a control character.
+    """
+    controls = sum(byte < 9 or 13 < byte < 27 for byte in start)
+    if 0 not in start or (10 * controls < len(start) and _decodes(start, UTF8)):
+        return None
+    start = start[: len(start) // 4 * 4]
+    fitting = [
+        codec
+        for codec in ("utf-16-le", "utf-16-be")
+        if _decodes(start, codec)
+        and all(sign.isprintable() or sign.isspace() for sign in start.decode(codec, "ignore"))
+    ]
+    if len(fitting) != 1:
+        return None
+    return Verdict(codec=fitting[0], guessed="its line ends and blanks are those of UTF-16")
+
+
+def _by_switches(block: bytes) -> Verdict | None:
+    """Detect an encoding of seven bits by its marks; None without any."""
+    if b"\x1b" not in block:
+        return None
+    for codec, marks in _SWITCHING.items():
+        mark = marks.search(block)
+        if mark is not None and _decodes(block[mark.start() :], codec):
+            return Verdict(codec=codec, guessed="it has escape sequences of that encoding")
+    return None
 
 
 def _decodes(data: bytes, codec: str) -> bool:

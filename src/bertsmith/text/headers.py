@@ -34,7 +34,7 @@ _FEW_ROWS = 10
 _MAX_DIGITS = 9
 _LETTERS = re.compile(r"[^\W\d_]+")
 _DIGITS = re.compile(r"\d+")
-_STOPS = (".", "!", "?", "。", "！", "？")
+_STOPS = tuple(".!?؟۔।。！？")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

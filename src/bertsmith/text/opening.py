@@ -25,6 +25,7 @@ from bertsmith.text.encodings import (
     doubted,
     is_wide,
     judge,
+    larger_codec,
     print_guess,
     resolve,
 )
@@ -323,7 +324,9 @@ class TextFile:
             return self.fault(f"is not UTF-8{shown}", line, self._encoding_remedy())
         guess = ", the encoding guessed from its beginning" if self._guessed else ""
         problem = f"is not {self._codec}{guess}{shown}"
-        return self.fault(problem, line, f"name another encoding: {OPTION} NAME")
+        larger = larger_codec(self._codec)
+        more = f"{larger}, which has more characters, or another NAME" if larger else "NAME"
+        return self.fault(problem, line, f"name another encoding: {OPTION} {more}")
 
     def _encoding_remedy(self) -> str:
         names = self._candidates[:3] or ("cp1252", "latin-1", "gb18030")
@@ -395,15 +398,16 @@ _KINDS: tuple[tuple[bytes, str, str], ...] = (
     (b"7z\xbc\xaf", "a 7z archive", "unpack it and give the file inside"),
     (b"PAR1", "a Parquet file", "rename it to end in .parquet"),
     (b"ARROW1", "an Arrow file", "save it as Parquet, CSV or JSONL"),
-    (b"%PDF", "a PDF", "give its text as a table: CSV, TSV or JSONL"),
+    (b"%PDF", "a PDF", "take its text out, as pdftotext does"),
     (b"SQLite format 3", "an SQLite database", "export a table as CSV"),
-    (b"<!DOCTYPE html", "a web page", "download the file itself"),
-    (b"<html", "a web page", "download the file itself"),
 )
+_WEB_PAGE = re.compile(rb"<!doctype html|<html", re.IGNORECASE)
 _OFFICE = {
     ".xlsx": ("an Excel file", _EXPORT),
     ".ods": ("a spreadsheet", _EXPORT),
     ".docx": ("a Word file", "save it as text, or its table as CSV"),
+    ".odt": ("an OpenDocument text", "save it as text"),
+    ".epub": ("an e-book", "unpack it, for the folder of .xhtml inside"),
 }
 
 
@@ -420,18 +424,26 @@ def refuse_foreign(path: Path) -> None:
             start = opened.read(16)
     except OSError:
         return  # reported when the file is read
+    found = foreign(path, start)
+    if found is None and kind in (".csv", ".tsv", ".jsonl") and _WEB_PAGE.match(start):
+        found = "a web page", "download the file itself"
+    if found is not None:
+        what, remedy = found
+        raise ExampleError(f"is {what}, not text", where=path, remedy=remedy)
+
+
+def foreign(path: Path, start: bytes) -> tuple[str, str] | None:
+    """Return what a file is and a remedy, by its first bytes; None if it may be text."""
     for begins, what, remedy in _KINDS:
-        if start[: len(begins)].lower() != begins.lower():
-            continue
-        if begins.startswith(b"PK"):
-            raise _archive(path, kind)
-        if not begins.startswith(b"<") or kind in (".csv", ".tsv", ".jsonl"):
-            raise ExampleError(f"is {what}, not text", where=path, remedy=remedy)
+        if start.startswith(begins):
+            return _archive(path) if begins.startswith(b"PK") else (what, remedy)
+    return None
 
 
-def _archive(path: Path, kind: str) -> ExampleError:
-    """Return the error for a zip archive, perhaps an office file."""
+def _archive(path: Path) -> tuple[str, str]:
+    """Return what a zip archive is, perhaps an office file, and the remedy."""
+    kind = kind_of(path)
     problem, remedy = _OFFICE.get(kind, ("a zip archive", "unpack it and give the file inside"))
     if kind in (".csv", ".tsv"):
         remedy += f", or, of an Excel file, {_EXPORT}"
-    return ExampleError(f"is {problem}, not text", where=path, remedy=remedy)
+    return problem, remedy

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -96,13 +97,22 @@ class Kind:
     """Returns the parts of the rules that affect ids."""
 
 
+_JOINERS = "\u200c\u200d"
+
+
 def kind_of(rules: Rules) -> Kind:
     """Return the kind that rules belong to."""
     return _KINDS[type(rules)]
 
 
+_CJK = "\u3001-\u303f\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60\U00020000-\U0002fa1f"
+_CJK_BLANKS = re.compile(f"(?<=[{_CJK}]) (?=[{_CJK}])")
+
+
 def _words(pieces: Sequence[str]) -> str:
-    return " ".join(pieces).replace(" " + CONTINUES, "").strip()
+    joined = " ".join(pieces).replace(" " + CONTINUES, "").strip()
+    # each ideograph is a word to the rules, though nobody writes blanks there
+    return joined if joined.isascii() else _CJK_BLANKS.sub("", joined)
 
 
 def _bytes(pieces: Sequence[str]) -> str:
@@ -117,7 +127,14 @@ def _continues_word_bytes(piece: str) -> bool:
     if piece.startswith(BLANK):
         return False
     first = _bytes([piece])[:1]
-    return first.isalnum() or first == "\ufffd"
+    return _is_of_word(first) or first == "\ufffd"
+
+
+def _is_of_word(character: str) -> bool:
+    """Return whether a character can stand in a word: letter, digit, combining mark or joiner."""
+    if character == "" or character.isalnum():
+        return character != ""
+    return unicodedata.category(character).startswith("M") or character in _JOINERS
 
 
 def _marked(pieces: Sequence[str]) -> str:
@@ -125,7 +142,7 @@ def _marked(pieces: Sequence[str]) -> str:
 
 
 def _continues_word_marked(piece: str) -> bool:
-    return piece[0] != SPACE and piece[0].isalnum()
+    return piece[0] != SPACE and _is_of_word(piece[0])
 
 
 def _unigram_identity(rules: UnigramRules) -> list[object]:

@@ -7,7 +7,7 @@ not their number: so places stay what they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from bertsmith.network.heads import pooled_places
 from bertsmith.network.model import Model, forward_only
 from bertsmith.tasks.span import encode_questions
 from bertsmith.tasks.task import ReadingLimits, Task
+from bertsmith.text.corpus.documents import UNSPACED
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.tagged import words_of
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -54,13 +55,15 @@ class Target(Protocol):
 class Word:
     """A word of a text, and the tokens that it stands for in the sequence, (pieces,).
 
-    `second` is true in the second text of a pair; `in_answer` if the answer consists of the word.
+    `second` is true in the second text of a pair; `in_answer` if the answer consists of the word;
+    `glued` if it follows the one before without a blank, in a script that has none between words.
     """
 
     text: str
     places: Places
     second: bool = False
     in_answer: bool = False
+    glued: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,16 +211,49 @@ def _words(
 ) -> list[Word]:
     """Return the words of a text some of whose `pieces`, by number, stand from `offset`.
 
-    A piece belongs to the word, of the `spans` given, in which its last character is.
+    A piece belongs to the word, of the `spans` given, in which its last character is. Without
+    `spans`, words that one piece covers are one word: in a script without blanks each character
+    would be one.
     """
-    spans = words_of(text) if spans is None else spans
+    spans = _with_whole_pieces(words_of(text), encoded) if spans is None else spans
     starts = np.array([start for start, _ in spans], np.int64)
-    owner = np.searchsorted(starts, encoded.ends[pieces] - 1, side="right") - 1
+    # a marker alone, of the blank before a text, stands before the first word
+    owner = np.maximum(np.searchsorted(starts, encoded.ends[pieces] - 1, side="right") - 1, 0)
     places = np.arange(len(pieces)) + offset
     return [
-        Word(text=text[start:end], places=places[owner == number], second=second)
+        Word(
+            text=text[start:end],
+            places=places[owner == number],
+            second=second,
+            glued=number > 0 and _is_glued(text, spans[number - 1][1], start),
+        )
         for number, (start, end) in enumerate(spans)
     ]
+
+
+def _with_whole_pieces(
+    spans: Sequence[tuple[int, int]], encoded: Encoding
+) -> Sequence[tuple[int, int]]:
+    """Return spans of words, those joined that touch each other within a piece."""
+    if not len(encoded):
+        return spans
+    whole: list[tuple[int, int]] = []
+    for start, end in spans:
+        before = int(np.searchsorted(encoded.starts, start)) - 1
+        if whole and whole[-1][1] == start and before >= 0 and encoded.ends[before] > start:
+            whole[-1] = (whole[-1][0], end)
+        else:
+            whole.append((start, end))
+    return whole
+
+
+def _is_glued(text: str, end: int, start: int) -> bool:
+    return end == start and any(map(UNSPACED.match, (text[end - 1], text[start])))
+
+
+def text_of_words(words: Iterable[Word]) -> str:
+    """Return words as a text to be shown, with blanks where their script has them."""
+    return "".join(word.text if word.glued else f" {word.text}" for word in words).lstrip(" ")
 
 
 def _class_subjects(

@@ -22,7 +22,7 @@ from typing import Any, Literal, cast
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.log import say
 from bertsmith.core.output import flush, print_json, print_line
-from bertsmith.core.printable import count_with_verb, counted, printable
+from bertsmith.core.printable import count_with_verb, counted, fitted
 from bertsmith.engine.devices import device_named
 from bertsmith.engine.predictor import ROWS, Predictor, windows
 from bertsmith.engine.prepared import Prepared
@@ -242,7 +242,7 @@ def _without_header(task: Task[Any] | None, file: Path, reading: Reading) -> str
 def terminal_preview(text: str) -> str:
     """Return the beginning of a text on one line, without what a terminal would obey."""
     limits = max(40, shutil.get_terminal_size().columns - 30)
-    return printable(text, limits)
+    return fitted(text, limits)
 
 
 class AnswerWriter:

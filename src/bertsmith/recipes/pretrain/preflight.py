@@ -314,10 +314,10 @@ def check_vocabulary(
             remedy if rows >= tokenizer.size else "use a model with the store's vocabulary",
         ),
         limit_finding(
-            f"pieces per {fit.unit}",
+            f"pieces per {fit.size.unit}",
             f"{fit.pieces_per_unit:.2f}",
             fit.pieces_per_unit,
-            (_MAX_PIECES[fit.unit], math.inf),
+            (_MAX_PIECES[fit.size.unit], math.inf),
             f"the vocabulary cuts this text into small pieces: {_OWN_VOCABULARY}",
         ),
         limit_finding(

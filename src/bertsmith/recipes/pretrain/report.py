@@ -227,8 +227,8 @@ def model_card(
         ("objective", objectives),
         (
             "corpus",
-            f"{counted(store.documents, 'document')}, {counted(store.text.words, 'word')}, "
-            + counted(store.tokens, "token"),
+            f"{counted(store.documents, 'document')}, "
+            f"{counted(store.text.units, store.text.unit)}, {counted(store.tokens, 'token')}",
         ),
         ("corpus hash", run.store_hash),
         (

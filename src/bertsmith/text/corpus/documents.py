@@ -13,9 +13,9 @@ mostly a heading, belongs to what follows. A word hyphenated at a line's end kee
 
 `auto` examines the first 256 K characters of each file:
 
-1. wrapped, if the lines are of even width (90 % have at most W characters, W from 40 to 120, and
+1. wrapped, if the lines are of even width (90 % have at most W columns, W from 40 to 120, and
    half have at least 0.7 W) and at least a third of the lines directly followed by another do not
-   end in a stop;
+   end in a stop; Han, kana and Hangul are two columns wide;
 2. else prose, if at least half of the blocks between blank lines are a single line;
 3. else documents. A file without blank lines is one document in each case."""
 
@@ -25,10 +25,12 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
-from typing import Final
+from typing import Final, Literal
 
 from bertsmith.core.config import Config
+from bertsmith.core.printable import display_width
 from bertsmith.text.config import Layout
+from bertsmith.text.corpus.sentences import CJK_STOPS, CLOSES, SPACED_STOPS, is_small
 from bertsmith.text.opening import with_line_feeds
 
 # Thai, Lao, Tibetan, Burmese, Khmer, Tai scripts, Javanese, kana, Han
@@ -54,6 +56,16 @@ class TextSize(Config):
     """Number of characters other than white space."""
     unspaced: int = 0
     """Number of characters of Han, kana, Thai, Khmer and other scripts without spaces."""
+
+    @property
+    def unit(self) -> Literal["word", "character"]:
+        """Unit: characters if more than a quarter are of scripts without blanks between words."""
+        return "character" if 4 * self.unspaced > self.characters else "word"
+
+    @property
+    def units(self) -> int:
+        """Number of words, or of characters."""
+        return self.words if self.unit == "word" else self.characters
 
     def __add__(self, other: TextSize) -> TextSize:
         return TextSize(
@@ -172,14 +184,17 @@ Line = tuple[int, str]
 
 SAMPLE_CHARACTERS = 1 << 18
 HEADING_CHARACTERS = 200
-_STOPS = ".!?:;。！？…؟۔।॥։።။។៕"
-_CLOSING = "\"'”’»)]"
-_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]")
+_STOPS = frozenset(f"{SPACED_STOPS}{CJK_STOPS}:;：；")
+_CLOSING = "".join(sorted(CLOSES))
+_CJK = "\u3000-\u303f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff60"
+# lines of these are joined without a space: no word ends where they end
+_JOINED = re.compile(f"[{_CJK}\uff61-\uffef]|{UNSPACED.pattern}")
+_WIDEST_SIGN = 4  # columns: a mark that may not begin a line takes the sign before it along
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The layout, the width of wrapped lines, and the number of blank lines that end a document."""
+    """The layout, the columns of a wrapped line, and the blank lines that end a document."""
 
     layout: Layout
     width: int
@@ -189,7 +204,7 @@ class Shape:
 def measure(sample: list[str], layout: Layout) -> Shape:
     """Detect the layout of sampled lines by the rules in the docstring of this module."""
     lines = [line.strip() for line in sample]
-    lengths = sorted(len(line) for line in lines if line) or [0]
+    lengths = sorted(display_width(line) for line in lines if line) or [0]
     width, median = lengths[len(lengths) * 9 // 10], lengths[len(lengths) // 2]
     blocks, gaps = _runs(lines)
     if layout == "auto":
@@ -289,24 +304,25 @@ def _joined(lines: Iterable[Line], width: int) -> Iterator[Line]:
 
 def _ends(line: str, after: str, width: int) -> bool:
     """Return whether a line is so short that its paragraph ends with it."""
-    if after[0].islower():
+    if is_small(after[0]):
         return False
-    size = len(line)
+    size = display_width(line)
     if 2 * size < width:
         return True
-    return (
-        size + 1 < width and _ends_sentence(line) and width - size > len(after.split(maxsplit=1)[0])
-    )
+    if size + 1 >= width or not _ends_sentence(line):
+        return False
+    needed = _WIDEST_SIGN if _JOINED.match(after) else display_width(after.split(maxsplit=1)[0])
+    return width - size > needed
 
 
 def _append_line(parts: list[str], after: str) -> None:
-    """Append a line: without a space after a hyphen or between CJK characters."""
+    """Append a line: without a space after a hyphen or in a script without blanks."""
     line = parts[-1]
     if line.endswith("\u00ad"):
         parts[-1] = line[:-1] + after
         return
     hyphen = line.endswith(("-", "\u2010")) and line[-2:-1].isalpha() and after[0].isalpha()
-    if hyphen or (_CJK.match(line[-1]) and _CJK.match(after[0])):
+    if hyphen or (_JOINED.match(line[-1]) and _JOINED.match(after[0])):
         parts[-1] = line + after
     else:
         parts.append(after)

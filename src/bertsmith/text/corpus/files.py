@@ -15,10 +15,10 @@ from pathlib import Path
 
 from bertsmith.core.errors import CorpusError
 from bertsmith.core.files import reading_remedy
-from bertsmith.core.printable import shell_word
+from bertsmith.core.printable import counted
 from bertsmith.text.config import AUTO, HeaderOption, Layout, check_encoding
 from bertsmith.text.corpus.documents import SAMPLE_CHARACTERS, Document, measure_start
-from bertsmith.text.corpus.markup import MARKUP, documents_of_markup
+from bertsmith.text.corpus.markup import MARKUP, PAGES, documents_of_markup, is_markup
 from bertsmith.text.corpus.sections import (
     Position,
     Section,
@@ -26,8 +26,9 @@ from bertsmith.text.corpus.sections import (
     plain_sections,
     row_sections,
 )
+from bertsmith.text.corpus.unread import first_bytes, remedy_for
 from bertsmith.text.encodings import Guesses
-from bertsmith.text.opening import COMPRESSED, TextFile, kind_of
+from bertsmith.text.opening import COMPRESSED, TextFile, foreign, kind_of
 from bertsmith.text.tables import TABLES, Table
 
 TEXTS = (".txt", ".md", ".markdown", ".rst", ".log")
@@ -38,6 +39,10 @@ _CODE = (
 )
 SOURCE_CODE = tuple(_CODE.split())
 """Extensions read as text if a file is named; in a folder, only if ``text_files`` matches."""
+_FOLDER_LINK, _BROKEN_LINK, _SPECIAL = "link to a folder", "broken link", "pipe or device"
+_PLURALS = {
+    _FOLDER_LINK: "links to folders", _BROKEN_LINK: "broken links", _SPECIAL: "pipes or devices"
+}  # fmt: skip
 _HEAD_BYTES = 4 * SAMPLE_CHARACTERS  # the most bytes that many characters can take
 _KINDS = (
     "a corpus is .txt, .md, .rst, .log, .html, .xml, .jsonl, .parquet, .csv, .tsv or source code, "
@@ -66,18 +71,19 @@ class FileState:
 class Corpus:
     """The documents of files in the order given, of a folder in the order of the file names.
 
-    `paths` are files, folders (searched recursively for the known extensions, hidden files left
-    out, the others counted in `skipped`) and globs; a file given twice is read once. Files that
-    match `text_files` (shell patterns) are plain text, whatever their extension. HTML and XML are
-    read without their tags. In a table, a row is a document: its text is in `text_column` (a name
-    or, in a CSV or TSV, a position from 0; `header` tells whether the first line holds names) and
-    its line ends separate paragraphs. `layout` is the meaning of lines and blank lines in plain
-    text: see `bertsmith.text.corpus.documents`. `encoding` applies to all files, "auto" detects
-    that of each. A document of more than 4 million characters (bytes, in a .txt) is split into
-    several. `states` are the states of the files when it was opened, `layouts` the layouts of the
-    plain text read so far, by the number of the file. Raises `CorpusError` if there are no files
-    or, while iterating, if a file cannot be read or changes after the corpus was opened, or if all
-    are without text.
+    `paths` are files, folders (searched recursively for the known extensions, hidden files and
+    links to folders left out, the others counted in `skipped`) and globs; a file given twice is
+    read once. HTML and XML are read without their tags. Files that match `text_files` (shell
+    patterns) are plain text, and those that match `markup_files` HTML or XML, whatever their
+    extension; a .txt that begins as HTML or XML is read as such. In a table, a row is a document:
+    its text is in `text_column` (a name or, in a CSV or TSV, a position from 0; `header` tells
+    whether the first line holds names) and its line ends separate paragraphs. `layout` is the
+    meaning of lines and blank lines in plain text: see `bertsmith.text.corpus.documents`.
+    `encoding` applies to all files, "auto" detects that of each. A document of more than 4 million
+    characters (bytes, in a .txt) is split into several. `states` are the states of the files when
+    it was opened, `layouts` the layouts of the plain text read so far, by the number of the file.
+    Raises `CorpusError` if there are no files or, while iterating, if a file cannot be read or
+    changes after the corpus was opened, if it is none of text, or if all are without text.
     """
 
     def __init__(
@@ -89,13 +95,16 @@ class Corpus:
         layout: Layout = "auto",
         encoding: str = AUTO,
         text_files: Sequence[str] = (),
+        markup_files: Sequence[str] = (),
     ) -> None:
         check_encoding(encoding)
         if not paths:
             raise CorpusError("no corpus was given", remedy=f"name files or folders: {_KINDS}")
         files: dict[Path, Path] = {}
         self.text_files = tuple(text_files)
+        self.markup_files = tuple(markup_files)
         self.skipped: Counter[str] = Counter()
+        self._skipped_examples: dict[str, Path] = {}
         for file in (file for path in paths for file in self._files_of(path)):
             files.setdefault(file.resolve(), file)
         self.files = tuple(files.values())
@@ -179,32 +188,46 @@ class Corpus:
 
     def layout_of(self, path: Path) -> str:
         """Return a short description of how a file is read: its layout, or its text column."""
-        kind = kind_of(path)
+        if self._is_plain(path) and self._is_misnamed(path):
+            return "text without tags (as found)"
         if self._is_plain(path):
             return f"layout {self._measured(path)}" + " (as found)" * (self.layout == "auto")
-        if kind in MARKUP:
+        if self._is_markup(path):
             return "text without tags"
         return Table(path, CorpusError, encoding=self.encoding).described(
             self.text_column, self.header
         )
 
-    def measure_layouts(self, max_files: int) -> None:
-        """Fill `layouts` for `max_files` files of plain text, spread evenly, from their start."""
-        plain = [number for number, path in enumerate(self.files) if self._is_plain(path)]
-        for number in plain[:: -(-len(plain) // max_files) or 1]:
-            self.layouts[number] = self._measured(self.files[number])
+    def examine(self, max_files: int) -> None:
+        """Examine the start of `max_files` files, spread evenly; fill `layouts` of plain text.
+
+        Raises `CorpusError` for one that is not in its encoding or has no column of texts.
+        """
+        guesses = Guesses(first_at_once=True)
+        for number in range(0, len(self.files), -(-len(self.files) // max_files)):
+            file = self.files[number]
+            if kind_of(file) != ".parquet":
+                TextFile(file, CorpusError, self.encoding).examine(guesses)
+            if self._is_plain(file) and not self._is_misnamed(file):
+                self.layouts[number] = self._measured(file)
+            else:
+                self.layout_of(file)
+        guesses.print()
 
     def _measured(self, path: Path) -> Layout:
         """Return the layout that the beginning of a file of plain text shows."""
-        with closing(TextFile(path, CorpusError, self.encoding).blocks()) as blocks:
+        file = TextFile(path, CorpusError, self.encoding)
+        with closing(file.blocks()) as blocks:
             head = next(blocks, b"")[:_HEAD_BYTES]
+        # what is not UTF-8 is an error, but for a character that the sample cuts
+        file.decoded(head[: head.rfind(b"\n") + 1], 1)
         return measure_start(head, self._layout_for(path)).layout
 
     def _of_file(self, path: Path, start: Position) -> Iterator[Section]:
-        kind = kind_of(path)
-        if self._is_plain(path):
-            return self._plain(path, start)
-        return self._markup(path, start) if kind in MARKUP else self._rows(path, start)
+        plain = self._is_plain(path)
+        if self._is_markup(path) or (plain and self._is_misnamed(path)):
+            return self._markup(path, start)
+        return self._plain(path, start) if plain else self._rows(path, start)
 
     def _layout_for(self, path: Path) -> Layout:
         # lines of code are not wrapped paragraphs
@@ -212,16 +235,35 @@ class Corpus:
         return "prose" if code else self.layout
 
     def _is_plain(self, path: Path) -> bool:
-        return self._is_stated_text(path) or kind_of(path) in (*TEXTS, *SOURCE_CODE)
+        if _matches(path, self.text_files):
+            return True
+        return kind_of(path) in (*TEXTS, *SOURCE_CODE) and not _matches(path, self.markup_files)
 
-    def _is_stated_text(self, path: Path) -> bool:
-        """Return whether the file matches `text_files`."""
-        names = (path.name, path.stem) if path.suffix.lower() in COMPRESSED else (path.name,)
-        return any(fnmatch(name, pattern) for name in names for pattern in self.text_files)
+    def _is_markup(self, path: Path) -> bool:
+        """Return whether a file is HTML or XML by its name."""
+        named = kind_of(path) in MARKUP and not _matches(path, self.text_files)
+        return named or _matches(path, self.markup_files)
+
+    def _is_misnamed(self, path: Path) -> bool:
+        """Return whether a .txt is HTML or XML. Raises `CorpusError` if it is no text at all.
+
+        Pipes are not examined, since they cannot be read twice.
+        """
+        if kind_of(path) not in TEXTS or self._is_stated(path) or not path.is_file():
+            return False
+        head = first_bytes(path)
+        if found := foreign(path, head):
+            what, remedy = found
+            raise CorpusError(f"is {what}, not text", where=path, remedy=remedy)
+        return kind_of(path) == ".txt" and is_markup(head)
+
+    def _is_stated(self, path: Path) -> bool:
+        """Return whether the file matches a pattern that says how it is read."""
+        return _matches(path, (*self.text_files, *self.markup_files))
 
     def _markup(self, path: Path, start: Position) -> Iterator[Section]:
         file = self._current = TextFile(path, CorpusError, self.encoding)
-        documents = documents_of_markup(file, file.texts(), records=kind_of(path) == ".xml")
+        documents = documents_of_markup(file, file.texts(), records=kind_of(path) not in PAGES)
         yield from document_sections(file, islice(documents, start.offset, None), start, self._done)
 
     def _plain(self, path: Path, start: Position) -> Iterator[Section]:
@@ -259,9 +301,9 @@ class Corpus:
             elif glob.has_magic(str(path)):
                 matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
                 files = [file for file in matches if file.is_file() and self._readable(file)]
-                skipped.update(
-                    _kind_shown(file) for file in matches if file.is_file() and file not in files
-                )
+                for file in matches:
+                    if file.is_file() and file not in files:
+                        self._skip(file, skipped)
                 for folder in filter(Path.is_dir, matches):
                     files += self._walk(folder, skipped)
             else:
@@ -275,21 +317,37 @@ class Corpus:
             raise CorpusError(f"cannot be read: {error}", where=str(path)) from error
         if not files:
             holds = f", but {shown_kinds(skipped)}" if skipped else ""
-            remedy = _as_text(skipped) or _KINDS
+            remedy = next((f"{kind}: {what}" for kind, what in self._remedies(skipped)), _KINDS)
             raise CorpusError(f"no file with text in it{holds}", where=location, remedy=remedy)
         self.skipped += skipped
         return files
 
     def _check_kind(self, path: Path) -> None:
         if not self._readable(path):
-            kind = kind_of(path)
-            remedy = (
-                f"{_KINDS.partition(';')[0]}; "
-                f"--text-files {shell_word(f'*{kind}' if kind else path.name)}"
-            )
-            raise CorpusError(
-                "is of an unknown kind", where=path, remedy=f"{remedy} reads it as text"
-            )
+            remedy = remedy_for(path) or _KINDS
+            raise CorpusError("is of an unknown kind", where=path, remedy=remedy)
+
+    def remedies(self) -> Iterator[tuple[str, str]]:
+        """Yield the kinds of skipped files that hold text, the most frequent first, and the remedy.
+
+        See `remedy_for`; the first file of a kind stands for all.
+        """
+        return self._remedies(self.skipped)
+
+    def _remedies(self, skipped: Counter[str]) -> Iterator[tuple[str, str]]:
+        for kind, count in skipped.most_common():
+            if kind == _FOLDER_LINK and count:
+                yield kind, "it is not entered: name the folder that it points to"
+            example = self._skipped_examples.get(kind)
+            if example is not None and (remedy := remedy_for(example)):
+                yield kind, remedy
+
+    def _skip(self, path: Path, skipped: Counter[str]) -> None:
+        """Count a file that is not read."""
+        kind = _kind_shown(path)
+        skipped[kind] += 1
+        if path.is_file():
+            self._skipped_examples.setdefault(kind, path)
 
     def _walk(self, folder: Path, skipped: Counter[str]) -> list[Path]:
         """Return the readable files below a folder; count the others in `skipped` by extension."""
@@ -297,16 +355,24 @@ class Corpus:
         for parent, folders, files in os.walk(folder, onerror=_refuse):
             skipped["hidden"] += sum(name.startswith(".") for name in (*folders, *files))
             folders[:] = sorted(name for name in folders if not name.startswith("."))
+            # nor are they entered: what a link points to may be above it
+            skipped[_FOLDER_LINK] += sum(Path(parent, name).is_symlink() for name in folders)
             for path in (Path(parent, name) for name in sorted(files) if name[0] != "."):
-                code = kind_of(path) in (*SOURCE_CODE, ".json") and not self._is_stated_text(path)
+                code = kind_of(path) in (*SOURCE_CODE, ".json") and not self._is_stated(path)
                 if path.is_file() and self._readable(path) and not code:
                     readable.append(path)
                 else:
-                    skipped[_kind_shown(path)] += 1
+                    self._skip(path, skipped)
         return readable
 
     def _readable(self, path: Path) -> bool:
-        return self._is_plain(path) or kind_of(path) in (*MARKUP, *TABLES)
+        return self._is_plain(path) or self._is_markup(path) or kind_of(path) in TABLES
+
+
+def _matches(path: Path, patterns: Sequence[str]) -> bool:
+    """Return whether the name of a file, with its compression or without, matches a pattern."""
+    names = (path.name, path.stem) if path.suffix.lower() in COMPRESSED else (path.name,)
+    return any(fnmatch(name, pattern) for name in names for pattern in patterns)
 
 
 def _refuse(error: OSError) -> None:
@@ -315,18 +381,16 @@ def _refuse(error: OSError) -> None:
 
 
 def _kind_shown(path: Path) -> str:
+    if path.is_symlink() and not path.exists():
+        return _BROKEN_LINK
+    if not path.is_file():
+        return _SPECIAL
     return kind_of(path)[:20] or "without extension"
 
 
 def shown_kinds(skipped: Counter[str]) -> str:
     """Return the extensions of skipped files with their counts, the most frequent first."""
     common = [(kind, count) for kind, count in skipped.most_common() if count]
-    parts = [f"{count:,} {kind}" for kind, count in common[:6]]
+    parts = [counted(count, kind, _PLURALS.get(kind, kind)) for kind, count in common[:6]]
     rest = sum(count for _, count in common[6:])
     return ", ".join(parts + ([f"{rest:,} others"] if rest else []))
-
-
-def _as_text(skipped: Counter[str]) -> str:
-    """Return the remedy for skipped files that may be text, "" if there are none."""
-    kinds = [kind for kind, _ in skipped.most_common() if kind.startswith(".")]
-    return f"if they are text: --text-files '*{kinds[0]}'" if kinds else ""

@@ -1,6 +1,7 @@
 """The text of HTML and XML: tags, comments, scripts and styles dropped, entities decoded.
 
-A tag ends a paragraph unless it is an inline tag (`_INLINE`). No tree is built and nothing is
+A tag ends a paragraph unless it is an inline tag (`_INLINE`); in XML a blank line does too. The
+readings that HTML puts over characters (ruby) are left out. No tree is built and nothing is
 fetched: entities that a document declares itself are not expanded, so that expansion cannot blow
 up; deep nesting costs nothing; memory is that of a block of the file.
 """
@@ -15,25 +16,39 @@ from dataclasses import dataclass, field
 from bertsmith.text.corpus.documents import MAX_PARAGRAPH_LENGTH, Document, DocumentBuilder
 from bertsmith.text.opening import TextFile
 
-MARKUP = (".html", ".htm", ".xhtml", ".xml")
+PAGES = (".html", ".htm", ".xhtml")
+MARKUP = (*PAGES, ".xml")
 
 _INLINE_NAMES = (
     "a abbr acronym b bdi bdo big cite code data del dfn em emph font foreign g hi i ins kbd "
-    "mark name nobr num orth q ref rs ruby rb rt rp s samp small span strike strong sub sup "
+    "mark name nobr num orth q ref rs ruby rb rt rp rtc s samp small span strike strong sub sup "
     "time tt u var w c pc wbr x"
 )
 _INLINE = frozenset(_INLINE_NAMES.split())
 _DROPPED_NAMES = "script style template noscript svg"
 _DROPPED = frozenset(_DROPPED_NAMES.split())
+# readings over the characters of a <ruby>, and the brackets for browsers that cannot show them
+_READINGS = frozenset(["rt", "rp", "rtc"])
+_AFTER_READINGS = frozenset(["ruby", "rb"])
 # records of an XML file, each a document of its own
 _RECORDS_NAMES = "article chapter doc document entry item page post record review row"
 _RECORDS = frozenset(_RECORDS_NAMES.split())
+_BEGINNING = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml\b|!doctype\b|!--|(?:html|doc|tei|body)\b[^<>]*>)",
+    re.IGNORECASE,
+)
+_BLANK_LINES = re.compile(r"\n[ \t]*\n")
 _MARK = re.compile(r"<(?:(!--|!\[CDATA\[|!|\?)|(/?)([A-Za-z_][\w:.-]{0,100}))")
 _TAG_END = re.compile(r"[>\"']")
 # a possible beginning of markup or an entity that continues in the next block
 _UNFINISHED = re.compile(r"(?:<[!/?\[\w:.-]{0,110}|&#?\w{0,40})\Z")
 _ENDS = {"!--": "-->", "![CDATA[": "]]>", "?": "?>", "!": ">"}
 _NAMES = {"!--": "a comment", "![CDATA[": "a CDATA section"}
+
+
+def is_markup(head: bytes) -> bool:
+    """Return whether a file begins as HTML and XML do."""
+    return _BEGINNING.match(head) is not None
 
 
 @dataclass(slots=True)
@@ -57,6 +72,7 @@ class _Scanner:
     before: str = ""
     tag: tuple[str, bool] = ("", False)
     dropped: str = ""
+    reading: bool = False
     pieces: list[tuple[int, str, str]] = field(default_factory=list)
 
     def feed(self, text: str, *, last: bool = False) -> list[tuple[int, str, str]]:
@@ -92,7 +108,7 @@ class _Scanner:
         if cut is not None and cut.start() <= end:
             end, match = min(end, cut.start()), None
             self.rest = text[end:]
-        if end > at:
+        if end > at and not self.reading:
             self.pieces.append((self.line, "", html.unescape(text[at:end])))
         if match is None:
             return end
@@ -168,6 +184,11 @@ class _Scanner:
             self.dropped = name
             self.open = _Open(f"<{name}>", "", line)
             return
+        if name in _READINGS:
+            # its end tag may be left out
+            self.reading = not closing
+        elif name in _AFTER_READINGS or name not in _INLINE:
+            self.reading = False
         if name not in _INLINE:
             self.pieces.append((line, f"/{name}" if closing else name, ""))
 
@@ -184,7 +205,10 @@ def documents_of_markup(
     def paragraph() -> bool:
         text = "".join(parts)
         parts.clear()
-        return bool(text) and builder.add(start, text)
+        full = False
+        for part in _BLANK_LINES.split(text) if records else [text]:
+            full = builder.add(start, part)
+        return full
 
     for block in _with_end(blocks):
         for line, tag, text in scanner.feed(block or "", last=block is None):

@@ -42,28 +42,42 @@ STARTERS = words("""
 """)
 """Words that begin sentences and are hardly ever names."""
 
-# a stop with closing quotes, brackets and footnote marks, then white space; CJK stops need no
-# white space
-_SPACED_STOPS: Final = ".!?…؟۔।॥։።။។៕"  # Arabic, Urdu, Indic, Armenian, Ethiopic, Burmese, Khmer
-_STOP = re.compile(
-    rf"(?=[{_SPACED_STOPS}。！？｡])(?:"
-    rf"(?P<stop>[{_SPACED_STOPS}]+)"
-    r"(?P<close>[\"'”’»)\]]*(?:\[\d+\])*(?: (?:\"|''|”|\)|\]))?) "
-    r"|[。！？｡]++[」』”’）】]*+ ?(?=\S))"
-)
-_LAST_STOP = re.compile(rf"(?P<stop>[{_SPACED_STOPS}]+)" r"(?P<close>[\"'”’»)\]]*(?:\[\d+\])*)\Z")
-_STOPS = frozenset(_SPACED_STOPS) - {"."}
-_CLOSES = frozenset("\"'”’»)]")
-OPENINGS: Final = frozenset("\"'“‘«„([{¿¡*_`–—•-")
+# Hebrew verses, Armenian, Arabic and Urdu, Syriac, N'Ko, Indic, Tibetan, Burmese, Ethiopic,
+# Mongolian, Khmer, Santali, Javanese and Meetei
+SPACED_STOPS: Final = ".!?…‼⁇⁈⁉׃։؞؟۔܀߹।॥།༎။።፧፨᠃។៕᱾᱿꧈꧉꯫"
+"""Stops that end a sentence with white space after them."""
+
+CJK_STOPS: Final = "。！？｡．"
+"""Stops that end a sentence with or without white space after them; ．not in a number or name."""
+
+CLOSES: Final = frozenset("\"'“”‘’«»‹›)]」』）】\u200e\u200f\u061c")
+"""Marks that may follow the stop of a sentence: closing quotes, the opening ones of other languages
+among them, brackets, and what tells terminals the direction of writing."""
+
+OPENINGS: Final = frozenset("\"'“‘«‹»›„‚„([{¿¡*_`–—•-\u200e\u200f\u061c")
 """Characters that may precede the first word of a sentence."""
 
+# in Greek a semicolon asks
+_GREEK = "(?<=[\u0370-\u03ff\u1f00-\u1fff])[;\u037e]"
+_SPACED = rf"(?P<stop>[{SPACED_STOPS}]+|{_GREEK})"
+_CLOSE = rf"[{re.escape(''.join(sorted(CLOSES)))}]*(?:\[\d+\])*"
+_NAME = r"[\dA-Za-zＡ-Ｚａ-ｚ]"
+# a stop with closing quotes, brackets and footnote marks, then white space; CJK stops need no
+# white space
+_STOP = re.compile(
+    rf"(?=[{SPACED_STOPS};\u037e{CJK_STOPS}])(?:"
+    rf"{_SPACED}(?P<close>{_CLOSE}(?: (?:\"|''|[”»›)\]]))?) "
+    rf"|(?:[。！？｡]|．(?<!{_NAME}．)(?!{_NAME}))++[」』”’）】]*+ ?(?=\S))"
+)
+_LAST_STOP = re.compile(rf"{_SPACED}(?P<close>{_CLOSE})\Z")
+_STOPS = frozenset(SPACED_STOPS) - {"."}
+
+# a word of one sign, which is no initial: Han, kana, Hangul
+_SYLLABLE = re.compile("[\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3]")
 _START = re.compile(f"[{re.escape(''.join(sorted(OPENINGS)))}]*(?P<word>\\w*)")
 _SYMBOLS = frozenset("$€£#@&<%+")
 
-CJK_STOPS: Final = "。！？｡"
-"""Stops that end a sentence with or without white space after them."""
-
-CLOSERS: Final = frozenset(['"', "''", "”", ")", "]"])
+CLOSERS: Final = frozenset(['"', "''", "”", "»", "›", ")", "]"])
 """Marks that close a sentence although a space separates them from the stop."""
 
 
@@ -137,10 +151,10 @@ stop's word is the first of its sentence; `small`: the paragraph has no capitals
 def stop_of(word: str) -> Stop:
     """Return the class of a word between spaces as the end of a sentence."""
     end = word[-1:]
-    if end not in _CLOSES:
+    if end not in CLOSES:
         if end == "." and word[:-1].isalpha():
             return _stop(word[:-1], end, closed=False)
-        if end != ".":
+        if end not in ".;\u037e":
             return Stop.FIRM if end in _STOPS else Stop.NONE
     match = _LAST_STOP.search(word)
     if match is None:
@@ -151,6 +165,12 @@ def stop_of(word: str) -> Stop:
 def follower_of(word: str) -> Follower:
     """Return the class of a word between spaces as the first of a sentence."""
     return Follower.CLOSER if word in CLOSERS else _follower(word, 0)
+
+
+def is_small(letter: str) -> bool:
+    """Return whether a letter is lower-case in a script whose sentences begin with a capital."""
+    # to Unicode Georgian's letters are small, but nothing begins with its capitals
+    return letter.islower() and not "\u10d0" <= letter <= "\u10ff"
 
 
 def has_capital(text: str) -> bool:
@@ -198,6 +218,8 @@ def _stop(before: str, stop: str, *, closed: bool) -> Stop:
         return Stop.FIRM
     key = word.lower()
     if len(word) == 1 and word.isalpha():
+        if _SYLLABLE.match(word):
+            return Stop.ORDINAL
         return Stop.PRONOUN if word == "I" and not closed else Stop.NEVER
     if key in TITLES or key in ("e.g", "i.e"):
         return Stop.NEVER
@@ -216,11 +238,14 @@ def _follower(text: str, start: int) -> Follower:
     assert match is not None
     word = match["word"]
     if not word:
-        return Follower.OTHER if text[match.end() : match.end() + 1] in _SYMBOLS else Follower.NONE
+        following = text[match.end() : match.end() + 1]
+        # French has a space between a quotation and its marks
+        alone = match[0].endswith("«") and following in ("", " ")
+        return Follower.OTHER if following in _SYMBOLS or alone else Follower.NONE
     if word[0].isdecimal():
         return Follower.DECIMAL
     starter = word.lower() in STARTERS
-    if word[0].islower():
+    if is_small(word[0]):
         return Follower.SMALL_STARTER if starter else Follower.SMALL
     return Follower.STARTER if starter else Follower.OTHER
 

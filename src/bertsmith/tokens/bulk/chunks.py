@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from bertsmith.text.corpus.sentences import (
     CLOSERS,
+    CLOSES,
     OPENINGS,
+    SPACED_STOPS,
     Follower,
     follower_of,
     has_capital,
@@ -229,7 +231,9 @@ CAPITAL_SHIFT: Final = 6
 _OPENS = 0b0000001  # trait of a word: punctuation that opens a sentence
 _BLANK, _LETTER, _MARK, _TAIL, _HARD = 0, 1, 2, 4, 8  # kinds of bytes
 _QUOTES = tuple(quote.encode()[2] for quote in "–—‘’“”…")  # E2 80, and one of these
-_STOPS_AND_CLOSES = tuple({character.encode()[-1] for character in ".!?…\"'”’)]"})
+_STOPS_AND_CLOSES = tuple(
+    {mark.encode()[-1] for mark in ".!?\"')]–—‘’“”…" if mark in SPACED_STOPS or mark in CLOSES}
+)
 _CLOSERS = frozenset(closer.encode() for closer in CLOSERS)
 _WORD_SLOTS = 1 << 18
 

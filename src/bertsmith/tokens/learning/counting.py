@@ -31,6 +31,7 @@ from bertsmith.tokens.wordpiece import MAX_WORD_LENGTH
 COVERAGE: Final = 0.9995
 """Default share of a text's characters to keep."""
 
+_MANY_TOO_LONG = 0.001
 _CHEAP = 16  # rarer characters are kept too, up to one in 16 entries
 
 
@@ -45,6 +46,18 @@ class Alphabet:
     """Share of the text's characters that are kept, 0 to 1."""
     entries: int
     """Number of vocabulary entries that the characters take."""
+    too_long: float = 0.0
+    """Share of the text's characters in words of over 100, none of which WordPiece knows."""
+
+    def warning(self, unknown: str) -> str:
+        """Return a line about words that are too long for WordPiece, "" if they are few."""
+        if self.too_long < _MANY_TOO_LONG:
+            return ""
+        return (
+            f"warning: {100 * self.too_long:.2f} % of the characters are in words of more than "
+            f"{MAX_WORD_LENGTH}, which become {unknown} as a whole; --kind unigram reads them, or "
+            "put blanks between words"
+        )
 
     def describe(self, unknown: str) -> str:
         """Return a line about the characters that are kept and left out."""
@@ -100,8 +113,13 @@ def choose_characters(
     return frozenset(character for character, _ in ranked[:number])
 
 
-def alphabet_of(counts: Mapping[str, int], kept: frozenset[str], *, entries: int) -> Alphabet:
-    """Return the alphabet of a text's characters, which takes `entries` entries."""
+def alphabet_of(
+    counts: Mapping[str, int], kept: frozenset[str], *, entries: int, too_long: int = 0
+) -> Alphabet:
+    """Return the alphabet of a text's characters, which takes `entries` entries.
+
+    `too_long` is the number of characters in words that are not counted, as they are too long.
+    """
     total = sum(counts.values())
     known = sum(counts.get(character, 0) for character in kept)
     return Alphabet(
@@ -109,6 +127,7 @@ def alphabet_of(counts: Mapping[str, int], kept: frozenset[str], *, entries: int
         left_out=len(counts.keys() - kept),
         share=known / total if total else 1.0,
         entries=entries,
+        too_long=too_long / (total + too_long) if too_long else 0.0,
     )
 
 
@@ -146,6 +165,9 @@ class AccentDecision:
     """Share of the letters and marks that stripping changes, 0 to 1."""
     scripts: tuple[str, ...]
     """Scripts that most of these belong to."""
+    dotless: float = 0.0
+    """Share of the letters that are the dotless i of Turkish or a capital i with its dot, 0 to 1,
+    if the text is lower-cased."""
 
     def describe(self) -> str:
         """Return a line about the decision and its reason."""
@@ -157,6 +179,15 @@ class AccentDecision:
             return f"accents: stripped, {why} {share if self.changed else 'none'}{ending}"
         why = "as requested" if self.asked else f"stripping would change {share}"
         return f"accents: kept (strip_accents is false), {why}"
+
+    def warning(self) -> str:
+        """Return a line about letters that lower-casing spoils, "" without any."""
+        if self.dotless < _RARE_MARKS:
+            return ""
+        return (
+            f"warning: {100 * self.dotless:.2f} % of the letters are ı or İ, as in Turkish, where "
+            "lower-casing makes I an i, and of İ an i with a second dot; --cased keeps them apart"
+        )
 
 
 def decide_accents(
@@ -178,9 +209,11 @@ def decide_accents(
     diacritics = sum(changed[script] for script in _DIACRITIC_SCRIPTS)
     marks = changed.total() - diacritics
     rare = diacritics <= _RARE_DIACRITICS * letters and marks <= _RARE_MARKS * letters
+    dotless = characters.get("ı", 0) + characters.get("İ", 0)
     return AccentDecision(
         strip=(lowercase and rare) if asked is None else asked,
         asked=asked is not None,
+        dotless=dotless / letters if lowercase and letters else 0.0,
         changed=changed.total() / letters if letters else 0.0,
         scripts=tuple(
             script for script, number in changed.most_common(3) if 10 * number > changed.total()
@@ -275,6 +308,8 @@ class WordCounter:
     def __init__(self, *, ideographs: bool = True) -> None:
         self._ideographs = ideographs
         self._stretches = BoundedCounter()
+        self.too_long = 0
+        """Number of characters in words of over 100, once `words` have been split."""
 
     def add(self, text: str) -> None:
         """Count the words of a text."""
@@ -289,8 +324,13 @@ class WordCounter:
         return self._stretches.counts
 
     def characters(self) -> Counter[str]:
-        """Return the count of each character, before normalisation."""
-        return self._stretches.characters()
+        """Return the count of each character, composed (NFC) as in the rules, but not lower-cased.
+
+        So the same text counts alike whichever way its letters are written.
+        """
+        characters = characters_of(self.stretches, form="NFC")
+        characters.update(self.forgotten())
+        return characters
 
     def forgotten(self) -> Counter[str]:
         """Return the character counts of dropped chunks."""
@@ -299,19 +339,22 @@ class WordCounter:
     def words(self, rules: BasicRules, observer: LearningObserver = SILENT) -> Counter[str]:
         """Return the count of each word of up to 100 characters, in order of first occurrence."""
         words: Counter[str] = Counter()
+        self.too_long = 0
         observer.phase("splitting words", len(self.stretches))
         for stretch, number in observer.each(self.stretches.items()):
             for word in rules.words(stretch):
                 if len(word) <= MAX_WORD_LENGTH:
                     words[word] += number
+                else:
+                    self.too_long += number * len(word)
         return words
 
 
-def characters_of(chunks: Mapping[str, int]) -> Counter[str]:
-    """Return the count of each character in chunks with counts."""
+def characters_of(chunks: Mapping[str, int], form: Literal["NFC"] | None = None) -> Counter[str]:
+    """Return the count of each character in chunks with counts, in a normal form of Unicode."""
     characters: Counter[str] = Counter()
     for chunk, number in chunks.items():
-        for character in chunk:
+        for character in chunk if form is None else unicodedata.normalize(form, chunk):
             characters[character] += number
     return characters
 
@@ -364,15 +407,9 @@ class VocabularyFit:
     unknown: int
 
     @property
-    def unit(self) -> Literal["word", "character"]:
-        """Unit: characters if more than a quarter are of scripts without blanks between words."""
-        return "character" if 4 * self.size.unspaced > self.size.characters else "word"
-
-    @property
     def pieces_per_unit(self) -> float:
         """Pieces per word, or per character; 0.0 if there is no text."""
-        units = self.size.words if self.unit == "word" else self.size.characters
-        return self.pieces / units if units else 0.0
+        return self.pieces / self.size.units if self.size.units else 0.0
 
     @property
     def unknown_share(self) -> float:
@@ -381,7 +418,7 @@ class VocabularyFit:
 
     def describe(self, digits: int = 2) -> str:
         """Return the ratio with its unit: ``1.37 pieces per word``."""
-        return f"{self.pieces_per_unit:.{digits}f} pieces per {self.unit}"
+        return f"{self.pieces_per_unit:.{digits}f} pieces per {self.size.unit}"
 
 
 def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:

@@ -134,7 +134,7 @@ def learn_wordpiece(
     start = [*sorted(kept), *sorted({CONTINUES + c for word in words for c in word[1:]})]
     if len(SPECIALS) + len(start) > size:
         raise refuse_small(size, len(SPECIALS) + len(start))
-    observer.covered(alphabet_of(counts, kept, entries=len(start)))
+    observer.covered(alphabet_of(counts, kept, entries=len(start), too_long=counter.too_long))
     joined = _train(words, start, size, min_frequency, observer)
     fixed = frozenset((*SPECIALS, *start))
     pieces = refine(joined, words, fixed=fixed, rarest=min_frequency, observer=observer)

@@ -1,0 +1,73 @@
+"""Files that a corpus does not read: what they are, and how the text in them is read.
+
+They are judged by their first bytes, and by the name where those do not tell: the remedy that a
+message names has to fit the file.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from bertsmith.core.errors import CorpusError
+from bertsmith.core.printable import shell_word
+from bertsmith.text.corpus.markup import is_markup
+from bertsmith.text.opening import TextFile, foreign, kind_of
+
+_HEAD_BYTES = 4096
+_MAN_PAGE = re.compile(
+    rb"""(?:\xef\xbb\xbf)?(?:[.']\\"[^\n]*\n|\.\n|\n)*\.(?:TH|Dd|so|de|if|ie)\b"""
+)
+_MESSAGE = re.compile(
+    rb"From \S+ |(?:Return-Path|Received|Delivered-To|Message-ID): ", re.IGNORECASE
+)
+_NAMES_END = re.compile(r"\d[\d.-]*")
+_TO_LINES = r"tr '\0' '\n' > FILE.txt"
+_MAIL = "mail, whose text may be encoded: write it into a .jsonl, as with Python's mailbox"
+_TAKEN_OUT = {
+    ".po": f"translations; their text: msgexec -i FILE 0 | {_TO_LINES}",
+    ".pot": "templates of translations, in the language of a program",
+    ".mo": f"translations; their text: msgunfmt FILE | msgexec 0 | {_TO_LINES}",
+    ".srt": "subtitles; without times: grep -vE '^[0-9]*.?$|-->' FILE > FILE.txt",
+    ".vtt": "subtitles; without times: grep -vE '^[0-9]*.?$|-->' FILE > FILE.txt",
+    ".conllu": "a treebank; its text: grep '^# text = ' FILE | cut -c10- > FILE.txt",
+    ".mbox": _MAIL,
+    ".eml": _MAIL,
+    ".json": "in a folder JSON is left out: name the file itself to read its records",
+}
+
+
+def remedy_for(path: Path) -> str:
+    """Return what a file is and how its text can be read; "" if none appears to be in it.
+
+    It is one phrase for all files of the same kind. Nothing is read of a pipe.
+    """
+    kind = kind_of(path)
+    head = first_bytes(path)
+    if not head:
+        return ""
+    if known := foreign(path, head):
+        return ": ".join(known)
+    if kind in _TAKEN_OUT:
+        return _TAKEN_OUT[kind]
+    if _MESSAGE.match(head):
+        return _MAIL
+    if _MAN_PAGE.match(head):
+        return "manual pages; their text: man -l FILE | col -b > FILE.txt"
+    pattern = shell_word(f"*{kind}" if kind else _NAMES_END.sub("*", path.name, count=1))
+    if is_markup(head):
+        return f"HTML or XML: --markup-files {pattern} reads it without its tags"
+    if b"\0" in head:
+        return ""
+    return f"--text-files {pattern} reads it as text"
+
+
+def first_bytes(path: Path) -> bytes:
+    """Return the first bytes of a file, decompressed; none if it cannot be read."""
+    if not path.is_file():
+        return b""
+    try:
+        with TextFile(path, CorpusError).open() as stream:
+            return stream.read(_HEAD_BYTES)
+    except CorpusError:
+        return b""
