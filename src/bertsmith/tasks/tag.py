@@ -47,9 +47,16 @@ from bertsmith.text.examples.formats.conll_columns import has_names
 from bertsmith.text.examples.formats.tag_tables import described_tag_table, recognise_tag_table
 from bertsmith.text.examples.reading import read_examples
 from bertsmith.text.examples.recognising import columns_of_tags
-from bertsmith.text.examples.tagged import Entity, Tagged, entities_of, names_entities, words_of
+from bertsmith.text.examples.tagged import (
+    Entity,
+    Tagged,
+    entities_of,
+    has_tokens,
+    names_entities,
+    words_of,
+)
 from bertsmith.text.opening import kind_of
-from bertsmith.text.tables import DELIMITED, JSON, TABLES
+from bertsmith.text.tables import DELIMITED, JSON, KEYED, TABLES
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import Encoding
 
@@ -72,6 +79,7 @@ def _unlabelled(file: Path, reading: Reading) -> Iterator[Tagged]:
     """Yield the raw texts of a table, or sentences in columns."""
     kind, tags = kind_of(file), reading.tags
     known = tags.layout != "auto" or tags.sign or _words_in_rows(file, reading)
+    known = known or (kind == ".parquet" and has_tokens(file, reading.columns))
     if kind in TABLES and kind not in JSON and not known:
         rows = read_examples(file, reading.columns, need_label=False, bad=reading.bad_rows)
         return map(raw_text, rows)
@@ -127,7 +135,7 @@ def _layout(file: Path, reading: Reading) -> str:
     how = "tags as they are" if scheme == "plain" else f"entities in {scheme.upper()}"
     if sign := joining_sign(file, reading.tags, reading.columns.encoding):
         return f"sentences of word{sign}TAG: {how}"
-    if kind_of(file) in JSON:
+    if kind_of(file) in KEYED:
         return f"{kind_of(file)[1:].upper()}: {how}"
     if kind_of(file) == ".conllu":
         return f"CoNLL-U: {how}"
