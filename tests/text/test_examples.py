@@ -257,7 +257,7 @@ def _bad_files() -> Iterator[tuple[str, bytes, int | None, str]]:
     yield "zero.csv", b"text,label\nx\0y,1\n" + b"x,1\n" * 9, 2, "a zero byte in the text"
     yield "zero.jsonl", b'{"text": "a\\u0000", "label": 1}', 1, "a zero byte"
     yield "type.jsonl", b'{"text": ["x"], "label": 1}', 1, "the text is not a string"
-    yield "kind.jsonl", b'{"text": "x", "label": [1]}', 1, "neither string nor number"
+    yield "kind.jsonl", b'{"text": "x", "label": [[1]]}', 1, "neither string nor number"
     yield "latin.tsv", b"text\tlabel\ncaf\xe9\t1\n", 2, "--encoding"
     yield "gone.tsv.gz", gzip.compress(b"text\tlabel\n" * 99)[:-5], None, "damaged"
 

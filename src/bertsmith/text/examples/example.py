@@ -85,7 +85,7 @@ def label_of(
     """Return label, number and labels of an example of some kind. Raises `BadLabel`."""
     if kind == "classes":
         return None, None, classes_of(value, separator)
-    if isinstance(value, list):
+    if kind == "class" and isinstance(value, list):
         if len(value) > 1:
             remedy = "give one, or train with --task multi-label"
             raise BadLabel(f"{len(value)} labels instead of one", remedy)

@@ -267,12 +267,17 @@ def describe_examples(path: Path, columns: Columns, kind: Kind, *, need_label: b
     return described_columns(extension, heads[0].names, places[0].header, roles)
 
 
-def without_header(path: Path, columns: Columns) -> str | None:
-    """Return the description of a CSV or TSV without header; None for other files."""
+def reading_note(path: Path, columns: Columns) -> str | None:
+    """Return how a table is read without header, or where the text is another column than `text`.
+
+    None for other files, and where the column of the text is given.
+    """
     if not path.is_file():
         return None
     try:
         described = describe_examples(path, columns, "class", need_label=False)
     except UserError:
         return None  # reported when the file is read
-    return f"{path.name}: {described}" if " without header " in described else None
+    found = columns.text is None and ": text is '" in described
+    chosen = found and not described.partition(": text is ")[2].casefold().startswith("'text'")
+    return f"{path.name}: {described}" if chosen or " without header " in described else None
