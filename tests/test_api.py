@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +286,15 @@ def test_what_functions_return_is_shown_in_a_short_line(
     )
 
 
+class Frame:
+    """As a table of pandas: what it yields are the names of its columns."""
+
+    columns = ("text", "label")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+
 MISTAKES: dict[str, tuple[str, Callable[[Any], Any], type[Exception], str]] = {
     "a text": ("class", lambda m: m.predict("word1"), ConfigError, "give a list"),
     "a number": ("class", lambda m: m.predict(5), ConfigError, "give a list"),
@@ -293,6 +302,7 @@ MISTAKES: dict[str, tuple[str, Callable[[Any], Any], type[Exception], str]] = {
     "nan": ("class", lambda m: m.predict([float("nan")]), ConfigError, "of type float"),
     "three": ("class", lambda m: m.predict([("a", "b", "c")]), ConfigError, "pairs of strings"),
     "mixture": ("class", lambda m: m.predict([{"text": "a"}, "b"]), ConfigError, "example 1"),
+    "table": ("class", lambda m: m.predict(Frame()), ConfigError, "are a Frame, a table; give its"),
     "no json": ("class", lambda m: m.predict([{"text": {1, 2}}]), ConfigError, "as JSON"),
     "no text": ("class", lambda m: m.predict([{"other": "a"}]), ExampleError, "examples"),
     "option": ("class", lambda m: m.predict(["a"], topp=2), ConfigError, "did you mean top"),
@@ -317,6 +327,24 @@ def test_mistakes_end_in_our_errors(name: str, folders: dict[str, Path]) -> None
         ask(bertsmith.load(folders[folder]))
 
 
+def test_values_of_numpy_are_what_they_are(folders: dict[str, Path]) -> None:
+    model = bertsmith.load(folders["class"], threads=np.int64(1))  # type: ignore[arg-type]
+    expected = model.predict(["word1", "word2 word3"], top=2)
+    assert model.predict(np.array(["word1", "word2 word3"]), top=np.int32(2)) == expected
+    day = np.datetime64("2026-11-25").astype(object)
+    rows = [{"text": np.str_("word1"), "day": day}, {"text": "word2 word3", "day": np.float32(2)}]
+    assert model.predict(rows, top=2) == expected
+    confident = model.predict(["word1"], min_confidence=np.float32(1))
+    assert confident[0]["label"] is None
+    tags = bertsmith.load(folders["tags"])
+    tokens = [{"tokens": np.array(["word1", "word2"])}]
+    assert tags.predict(tokens) == tags.predict([{"tokens": ["word1", "word2"]}])
+    with pytest.raises(ConfigError, match="top is True; it must be a whole number"):
+        model.predict(["word1"], top=True)
+    with pytest.raises(ConfigError, match=r"min_confidence is (not a number|nan)"):
+        model.predict(["word1"], min_confidence=np.float32("nan"))
+
+
 def test_arguments_of_wrong_types_end_in_our_errors(tmp_path: Path) -> None:
     load, finetune, prepare, pretrain = (
         getattr(bertsmith, name) for name in ("load", "finetune", "prepare", "pretrain")
@@ -331,6 +359,11 @@ def test_arguments_of_wrong_types_end_in_our_errors(tmp_path: Path) -> None:
         finetune("model", "train.csv", out="a\0b")
     with pytest.raises(ConfigError, match="train is"):
         finetune(str(tmp_path), 3, out=str(tmp_path / "out"))
+    rows = [{"text": f"word{n}", "label": "a"} for n in range(500)]
+    with pytest.raises(
+        ConfigError, match=r"^train is \[\{'text': 'word0', .{9,70}…; it must be a p"
+    ):
+        finetune(str(tmp_path), rows, out=str(tmp_path / "out"))
     with pytest.raises(ConfigError, match="missing: out"):
         finetune(str(tmp_path), "x.csv")
     with pytest.raises(ConfigError, match="no option epoch; did you mean epochs"):

@@ -113,7 +113,9 @@ def of_jsonl() -> Iterator[Bad]:
         row = f'{{"text": "x", "label": {label}}}'
         yield Bad(f"label-{name}", jsonl(row), "class", "no label", 2)
     yield Bad("no-label", jsonl('{"text": "x"}'), "class", "no label", 2)
-    for name, label in {"list": "[1]", "dict": '{"a": 1}'}.items():
+    row = '{"text": "x", "label": [1, 2]}'
+    yield Bad("label-lists", jsonl(row), "class", "2 labels instead of one", 2)
+    for name, label in {"list": "[[1]]", "dict": '{"a": 1}'}.items():
         row = f'{{"text": "x", "label": {label}}}'
         yield Bad(f"label-{name}", jsonl(row), "class", "neither string nor number", 2)
     good = b'{"text": "x", "label": 2.5}'

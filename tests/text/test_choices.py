@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from bertsmith.text.examples.recognising import recognise
 
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.formats.choices import Choice, read_choices
@@ -95,6 +96,19 @@ def test_copa_in_xml_and_in_json(tmp_path: Path) -> None:
             *("q", "xy", 1),
         ),
         ({"question": "q", "answer_0": "x", "answer_1": "y", "label": 1}, "q", "xy", 1),
+        ({"question": "q", "answerA": "x", "answerB": "y", "label": "0"}, "q", "xy", 0),
+        ({"context": "c", "question": "q", "ans0": "x", "ans1": "y", "label": 1}, "c q", "xy", 1),
+        ({"question": "q", "opa": "x", "opb": "y", "cop": 1, "exp": "e"}, "q", "xy", 1),
+        ({"goal": "q", "sol1": "x", "sol2": "y", "label": 1}, "q", "xy", 1),
+        (
+            {"question_stem": "q", "choices": {"text": ["x", "y"], "label": ["A", "B"]}}
+            | {"answerKey": "B"},
+            *("q", "xy", 1),
+        ),
+        (
+            {"question": "q", "options": {"A": "x", "B": "y", "C": None}, "answer_idx": "B"},
+            *("q", "xy", 1),
+        ),
     ],
 )
 def test_usual_layouts(
@@ -104,6 +118,7 @@ def test_usual_layouts(
     path.write_text(json.dumps(row))
     (found,) = read(path)
     assert (found.text, found.choices, found.label) == (text, tuple(choices), label)
+    assert recognise(path).task == "choice"
 
 
 def test_options_differ_in_number_and_labels_may_be_unknown(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from bertsmith.core.errors import ExampleError
 from bertsmith.text.config import USUAL, Columns
 from bertsmith.text.examples.detection import recognise
+from bertsmith.text.examples.formats.choices import read_choices
 from mutated import good_files
 
 SQUAD_ROW = {
@@ -49,7 +50,7 @@ def table(*rows: str) -> str:
         ("a.tsv", "qid\tquery\ttext\tlabel\n1\tq\tp\t1\n", "rank", "it has 'query' and 'qid'"),
         ("a.jsonl", json.dumps(SQUAD_ROW), "span", "it has 'question', 'context' and 'answers'"),
         ("a.json", '{"data": [{"paragraphs": []}]}', "span", "it has SQuAD's layout"),
-        ("a.xml", "<copa></copa>", "choice", ".xml file without <pair>s has COPA's layout"),
+        ("a.xml", "<copa><item></item></copa>", "choice", "its <item>s have COPA's layout"),
         ("a.csv", "sent1,ending0,ending1,label\nx,y,z,0\n", "choice", "'ending0', 'ending1'"),
         ("a.jsonl", '{"question": "x", "choices": ["y", "z"]}', "choice", "options: 'choices'"),
         ("a.jsonl", '{"text": "x", "entities": [[0, 1, "A"]]}', "tag", "positions of entities"),
@@ -95,6 +96,80 @@ def test_what_is_uncertain(tmp_path: Path, name: str, text: str, message: str) -
         recognise(tmp_path / name)
     assert message in str(caught.value)
     assert str(caught.value).startswith(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("names", ["candidate_1,candidate_2", "reply a,reply b,reply c"])
+def test_columns_that_may_be_options_are_asked_about(tmp_path: Path, names: str) -> None:
+    path = tmp_path / "a.csv"
+    count = len(names.split(","))
+    texts = [",".join(f"text {n} of {place}" for place in range(count)) for n in range(9)]
+    rows = (f"question {n}?,{text},{n % 2 + 1}" for n, text in enumerate(texts))
+    path.write_text(table(f"question,{names},label", *rows))
+    with pytest.raises(ExampleError, match=r"may be options to choose from; call them option1"):
+        recognise(path)
+    # no number of an option
+    rows = (f"question {n}?,{text},{'ab'[n % 2]}x" for n, text in enumerate(texts))
+    path.write_text(table(f"question,{names},label", *rows))
+    assert recognise(path).task == "classify"
+    # no texts
+    rows = (f"question {n}?{',word' * count},{n % 2 + 1}" for n in range(9))
+    path.write_text(table(f"question,{names},label", *rows))
+    assert recognise(path).task == "classify"
+
+
+@pytest.mark.parametrize("form", ["{}%", "{}.5 %", "${},000.00", "-{} \u20ac"])
+def test_many_numbers_with_a_sign_are_asked_about(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "a.tsv"
+    rows = [f"text {n}\t{form.format(n % 30)}" for n in range(60)]
+    path.write_text(table("text\tscore", *rows), encoding="utf-8")
+    with pytest.raises(ExampleError, match=r"and 29 other numbers with a sign; write them without"):
+        recognise(path)
+    rows = [f"text {n}\t{form.format(n % 3)}" for n in range(60)]
+    path.write_text(table("text\tscore", *rows), encoding="utf-8")
+    assert recognise(path).task == "classify"
+
+
+def test_several_answers_and_the_number_of_one_are_multiple_choice(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    row = {"context": "c", "question": "q", "answers": ["x", "y", "z"], "label": 2}
+    path.write_text(json.dumps([row, {**row, "label": 0}]))
+    assert recognise(path).task == "choice"
+    found = read_choices(path, need_label=True)
+    assert [(each.choices, each.label) for each in found] == [
+        (("x", "y", "z"), 2),
+        (("x", "y", "z"), 0),
+    ]
+    # several judgements of where the answer stands
+    row = {"context": "x y z", "question": "q", "answers": ["x", "y", "z"], "label": "a"}
+    path.write_text(json.dumps([row, row]))
+    assert recognise(path).task == "span"
+
+
+def test_entities_in_the_cells_of_a_table_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    mark = json.dumps([{"start": 0, "end": 3, "labels": ["PER"]}]).replace('"', '""')
+    path.write_text(table("id,text,label", f'1,Ann ran,"{mark}"', "2,nobody ran,[]"))
+    with pytest.raises(ExampleError, match=r"'label' holds lists of entities in cells; export it"):
+        recognise(path)
+    record = {"id": 1, "data": {"text": "x"}, "annotations": []}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([record]))
+    with pytest.raises(ExampleError, match=r"export it from Label Studio as JSON-MIN, whose"):
+        recognise(path)
+
+
+def test_paragraphs_outside_of_squads_layout_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([{"context": "x", "qas": []}]))
+    with pytest.raises(ExampleError, match=r"holds paragraphs alone; put them into SQuAD's layout"):
+        recognise(path)
+
+
+def test_xml_of_neither_layout_is_no_multiple_choice(tmp_path: Path) -> None:
+    path = tmp_path / "a.xml"
+    path.write_text('<reviews><review rating="5"><text>x</text></review></reviews>')
+    with pytest.raises(ExampleError, match=r"holds neither <pair>s of texts nor COPA's <item>s"):
+        recognise(path)
 
 
 def test_many_whole_numbers_may_be_classes_or_amounts(tmp_path: Path) -> None:

@@ -12,10 +12,14 @@ import pytest
 from pyarrow import parquet
 
 from bertsmith.core.errors import ExampleError
+from bertsmith.tasks.config import Reading
+from bertsmith.tasks.tag import TAG
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.detection import recognise
+from bertsmith.text.examples.formats.conll import read_tagged
 from bertsmith.text.examples.reading import Example, Kind, read_examples
+from bertsmith.text.examples.tagged import Entity
 
 Read = list[tuple[str, str | None, str | None]]
 
@@ -74,6 +78,70 @@ def test_parquet(tmp_path: Path) -> None:
     parquet.write_table(pa.table(rows), path)
     assert read(path) == [("a", "c", "1"), ("b", "d", "0")]
     assert [example.line for example in read_examples(path, need_label=True)] == [1, 2]
+
+
+def test_classes_of_parquet_have_the_names_that_datasets_writes(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    kind = {"names": ["neg", "pos"], "_type": "ClassLabel"}
+    features = {
+        "text": {"dtype": "string", "_type": "Value"},
+        "label": kind,
+        "stars": {"dtype": "int64", "_type": "Value"},
+        "several": {"feature": kind, "_type": "Sequence"},
+        "lists": [kind],
+    }
+    told = {"huggingface": json.dumps({"info": {"features": features}})}
+    rows = {
+        "text": ["x", "y", "z"],
+        "label": [1, 0, -1],
+        "stars": [1, 0, 1],
+        "several": [[1, 0], [], [1]],
+        "lists": [[0], [1], []],
+    }
+    parquet.write_table(pa.table(rows).replace_schema_metadata(told), path)
+    assert [each.label for each in read_examples(path, need_label=False)] == ["pos", "neg", None]
+    with pytest.raises(ExampleError, match=r"parquet:3: no label"):
+        list(read_examples(path, need_label=True))
+    columns = Columns(label="stars")
+    assert [each.label for each in read_examples(path, columns, need_label=True)] == ["1", "0", "1"]
+    for name, found in (
+        ("several", [("pos", "neg"), (), ("pos",)]),
+        ("lists", [("neg",), ("pos",), ()]),
+    ):
+        several = read_examples(path, Columns(label=name), need_label=True, kind="classes")
+        assert [each.labels for each in several] == found
+    for damaged in ("", "[1]", '{"info": 3}', '{"info": {"features": {"label": {"names": 4}}}}'):
+        table = pa.table(rows).replace_schema_metadata({"huggingface": damaged})
+        parquet.write_table(table, path)
+        assert [each.label for each in read_examples(path, need_label=True)] == ["1", "0", "-1"]
+
+
+def test_tags_of_parquet_have_the_names_that_datasets_writes(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    kind = {"names": ["O", "B-PER"], "_type": "ClassLabel"}
+    told = {"info": {"features": {"ner_tags": {"feature": kind, "_type": "List"}}}}
+    rows = pa.table({"tokens": [["Ann", "ran"], ["Bob"]], "ner_tags": [[1, 0], [1]]})
+    parquet.write_table(rows.replace_schema_metadata({"huggingface": json.dumps(told)}), path)
+    assert recognise(path).task == "tag"
+    found = read_tagged(path, need_tags=True)
+    assert [each.tags for each in found] == [("B-PER", "O"), ("B-PER",)]
+    assert TAG.reader.layout(path, Reading()) == "PARQUET: entities in BIO2"
+    asked = TAG.reader.unlabelled(path, Reading())
+    assert [(each.text, each.words, each.line) for each in asked] == [
+        ("Ann ran", ((0, 3), (4, 7)), 1),
+        ("Bob", ((0, 3),), 2),
+    ]
+    parquet.write_table(pa.table({"review": ["Ann ran.", "Bob"], "stars": [1, 2]}), path)
+    assert [each.text for each in TAG.reader.unlabelled(path, Reading())] == ["Ann ran.", "Bob"]
+    marks = [[{"start": 0, "end": 3, "label": "PER"}], []]
+    parquet.write_table(pa.table({"text": ["Ann  ran.", "Bob"], "entities": marks}), path)
+    assert recognise(path).task == "tag"
+    first, second = read_tagged(path, need_tags=True)
+    assert (first.text, first.entities, second.entities) == (
+        "Ann  ran.",
+        (Entity(0, 3, "PER"),),
+        (),
+    )
 
 
 def test_decimal_numbers_of_parquet(tmp_path: Path) -> None:
@@ -191,7 +259,7 @@ def _bad_files() -> Iterator[tuple[str, bytes, int | None, str]]:
     yield "zero.csv", b"text,label\nx\0y,1\n" + b"x,1\n" * 9, 2, "a zero byte in the text"
     yield "zero.jsonl", b'{"text": "a\\u0000", "label": 1}', 1, "a zero byte"
     yield "type.jsonl", b'{"text": ["x"], "label": 1}', 1, "the text is not a string"
-    yield "kind.jsonl", b'{"text": "x", "label": [1]}', 1, "neither string nor number"
+    yield "kind.jsonl", b'{"text": "x", "label": [[1]]}', 1, "neither string nor number"
     yield "latin.tsv", b"text\tlabel\ncaf\xe9\t1\n", 2, "--encoding"
     yield "gone.tsv.gz", gzip.compress(b"text\tlabel\n" * 99)[:-5], None, "damaged"
 

@@ -13,7 +13,7 @@ from bertsmith.text.config import Columns
 from bertsmith.text.corpus.files import Corpus
 from bertsmith.text.examples.columns import USUAL_NAMES
 from bertsmith.text.examples.detection import recognise
-from bertsmith.text.examples.reading import Kind, read_examples, without_header
+from bertsmith.text.examples.reading import Kind, read_examples, reading_note
 from bertsmith.text.headers import detect_header
 
 NEWS = [f"{n % 4 + 1},item {n} of the news of the day" for n in range(40)]
@@ -179,9 +179,25 @@ def test_the_task_of_a_table_without_header(tmp_path: Path) -> None:
 
 
 def test_a_missing_header_is_said(tmp_path: Path) -> None:
-    told = without_header(table(tmp_path, *NEWS), Columns())
+    told = reading_note(table(tmp_path, *NEWS), Columns())
     assert told is not None
     assert told.startswith("a.csv: CSV without header ('1' in its first line is repeated below): ")
     assert told.endswith("text is column 1, label is column 0 (counted from 0)")
-    assert without_header(table(tmp_path, "label,text", *NEWS), Columns()) is None
-    assert without_header(tmp_path / "none.csv", Columns()) is None
+    assert reading_note(table(tmp_path, "label,text", *NEWS), Columns()) is None
+    assert reading_note(tmp_path / "none.csv", Columns()) is None
+
+
+def test_a_text_that_is_not_called_so_is_said(tmp_path: Path) -> None:
+    rows = ["1,A title,pos", "2,Another one,neg"]
+    path = table(tmp_path, "id,Title,label", *rows)
+    assert reading_note(path, Columns()) == (
+        "a.csv: CSV with a header: text is 'Title', label is 'label'"
+    )
+    assert reading_note(path, Columns(text="title")) is None
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"question": "q", "sentence": "s"}\n')
+    assert reading_note(path, Columns()) == (
+        "a.jsonl: JSONL: text is 'question', second text is 'sentence'"
+    )
+    path.write_text('{"Text": "q", "title": "s"}\n')
+    assert reading_note(path, Columns()) is None

@@ -7,11 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
+from bertsmith.text.examples.recognising import recognise
 
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import Columns
-from bertsmith.text.examples.reading import Example, Kind, read_examples
+from bertsmith.text.examples.reading import Example, Kind, describe_examples, read_examples
 
 
 def read(path: Path, kind: Kind, **columns: object) -> list[Example]:
@@ -134,6 +135,29 @@ def test_classes_are_named_as_written(tmp_path: Path, names: list[str], labels: 
     assert [example.label for example in read(tmp_path, "class")] == labels
 
 
+def test_named_folders_are_read_whatever_lies_beside_them(tmp_path: Path) -> None:
+    for name in ("pos/1", "neg/1", "unsup/1", "a.feat", "b.feat", "c.txt", "d.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x\n")
+    columns = Columns(classes=("neg", "pos"))
+    found = list(read_examples(tmp_path, columns, need_label=True))
+    assert [example.label for example in found] == ["neg", "pos"]
+    assert recognise(tmp_path, columns).task == "classify"
+    described = describe_examples(tmp_path, columns, "class", need_label=True)
+    assert described == "a folder per class, named after it: 2 classes"
+
+
+def test_a_folder_of_json_holds_no_texts(tmp_path: Path) -> None:
+    for name in ("high/1.txt", "middle/1.txt"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text('{"article": "a",\n "questions": []}\n')
+    with pytest.raises(ExampleError, match=r"high/1\.txt:1: holds an object of JSON, not a text"):
+        read(tmp_path, "class")
+    (tmp_path / "high" / "1.txt").write_text("{x} is a set\n")
+    (tmp_path / "middle" / "1.txt").write_text("{\n")
+    assert [example.text for example in read(tmp_path, "class")] == ["{x} is a set", "{"]
+
+
 def test_a_class_without_texts_is_named(tmp_path: Path) -> None:
     for name, text in (("a.txt", "x\n"), ("b.txt", "\n"), ("c.txt", "y\n")):
         (tmp_path / name).write_text(text)
@@ -157,6 +181,15 @@ def test_a_class_without_texts_is_named(tmp_path: Path) -> None:
         (["a.txt", "b.txt", "c/d"], "holds files, one per class, but also the folder 'c'"),
         (["train.txt", "dev.txt"], "the splits of a data set, not classes: 'dev.txt', 'train.txt'"),
         (["train/pos/1", "test/pos/1"], "the splits of a data set, not classes: 'test', 'train'"),
+        (
+            ["pos/1", "neg/1", "a.feat", "b.feat", "c.txt"],
+            "may hold a folder per class, 'neg', 'pos', or a file, 'a.feat', 'b.feat', 'c.txt'; "
+            "name the folders: --classes neg,pos; or move",
+        ),
+        (
+            ["train/1", "test/1", "readme.txt", "words.vocab", "more.txt"],
+            "the splits of a data set, not classes: 'test', 'train'; give one of them",
+        ),
         (["a.csv", "b.csv"], "holds tables, not one file of texts per class: 'a.csv', 'b.csv'"),
         (["a/1", "b/c/2"], "the folder of class 'b' holds folders: 'c'"),
     ],

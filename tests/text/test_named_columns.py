@@ -110,7 +110,7 @@ READERS: dict[str, Callable[[Path, Columns], Iterable[object]]] = {
         ("tag", "a.conll", "Ann B-PER\n", Columns(text="0"), "--tags.word and --tags.tag name"),
         ("tag", "a.txt", "Ann_N ran_V\n" * 3, Columns(header="yes"), "--header does not apply to"),
         ("tag", "a.jsonl", '{"text": "Ann", "entities": []}', Columns(text_pair="x"),
-         "--text-pair-column does not apply to tags in JSON; omit it; --text-column, "),
+         "--text-pair-column does not apply to tags in JSON and Parquet; omit it; --text-column, "),
         ("class", "a.txt", "__label__a x\n", Columns(text="1"), "does not apply to fastText's li"),
         ("class", "a.label", "a x\n", Columns(label="0"), "to lines that begin with their label"),
         ("class", "a.xml", "<pair/>", Columns(text="t"), "text-column does not apply to pairs in"),

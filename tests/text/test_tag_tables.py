@@ -153,11 +153,51 @@ def test_columns_by_position_and_by_name(tmp_path: Path) -> None:
     assert {tag for sentence in read(path, label="POS") for _, tag in sentence} == {"NN"}
 
 
+@pytest.mark.parametrize("extension", ["csv", "tsv"])
+@pytest.mark.parametrize("begins", [0, 1])
+@pytest.mark.parametrize("header", ["auto", "yes"])
+def test_numbers_of_words_are_no_words(
+    tmp_path: Path, extension: str, begins: int, header: str
+) -> None:
+    # as in GermEval, whose second tags are those of entities inside entities
+    rows: list[list[str]] = [["Nr", "Wort", "Marke", "innen"]] if header == "yes" else []
+    for sentence in [SENTENCES[0][:2], *SENTENCES]:
+        rows += [[str(n), *pair, "O"] for n, pair in enumerate(sentence, begins)]
+        rows.append([])
+    path = write(tmp_path / f"a.{extension}", rows)
+    assert recognise(path).task == "tag"
+    with pytest.raises(
+        ExampleError, match=r"the column of the words numbers them; name it: --text-column 1 or"
+    ):
+        read(path, header=header)
+    assert read(path, text="1", label="2", header=header)[1:] == SENTENCES
+    assert read(path, text="0", label="2", header=header)[1][0] == (str(begins), "B-PER")
+
+
+def test_numbers_of_words_beside_those_of_sentences_are_no_words(tmp_path: Path) -> None:
+    rows = [
+        [str(number), str(place), *pair]
+        for number, sentence in enumerate(SENTENCES)
+        for place, pair in enumerate(sentence)
+    ]
+    path = write(tmp_path / "a.csv", rows)
+    with pytest.raises(ExampleError, match=r"the column of the words numbers them.*-column 2 or"):
+        read(path)
+    assert read(path, text="2") == SENTENCES
+    # a word is a number here and there
+    scores = [[("1", "O"), ("2", "O"), ("3", "O")], *SENTENCES]
+    assert read(write(tmp_path / "b.csv", parted(scores))) == scores
+
+
 def test_other_tables_are_not_taken_for_words(tmp_path: Path) -> None:
     news = [[f"{n % 4 + 1}", f"item {n} of the news"] for n in range(40)]
     assert recognise(write(tmp_path / "a.csv", news)).task == "classify"
     parted_news = [item for row in news for item in (row, [])]
     assert recognise(write(tmp_path / "b.csv", parted_news)).task == "classify"
+    sheet = [["Nr", "Satz", "Art"], *([f"{n}", f"a text of {n}", "ab"[n % 2]] for n in range(40))]
+    sheet.insert(20, ["", "", ""])
+    with pytest.raises(ExampleError, match="no column that looks like the text"):
+        recognise(write(tmp_path / "d.csv", sheet))
     words = [["text", "label"], *([f"word{n}", "ab"[n % 2]] for n in range(40))]
     assert recognise(write(tmp_path / "c.tsv", words)).task == "classify"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,8 +12,11 @@ from typing import Any, Self
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.files import read_json
+from bertsmith.core.printable import printable
 
 _MAX_BYTES = 2**20
+# characters shown of a value
+_SHOWN = 80
 
 POSITIONAL: Mapping[str, Any] = {"positional": True}
 """Metadata of a field that the command line takes by its position."""
@@ -127,17 +131,22 @@ def typed_value(  # noqa: PLR0912
         if isinstance(value, str | Path | int | float):
             return (typed_value(value, arguments[0], key, where),)
     elif isinstance(hint, type):
+        # numbers of numpy have types of their own
+        if hint is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
+            return int(value)
+        if hint is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
+            return float(value)
         if issubclass(hint, Config) and isinstance(value, dict):
             return hint.from_dict(value, where=where)
-        if hint is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
         if hint is Path and isinstance(value, str) and value.strip():
             return Path(value)
         # a bool is an int to Python, never to a reader of a config file
         if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
             return value
     raise ConfigError(
-        f"{key} is {value!r}", where=where, remedy=f"it must be {described_type(hint)}"
+        f"{key} is {printable(repr(value), _SHOWN)}",
+        where=where,
+        remedy=f"it must be {described_type(hint)}",
     )
 
 

@@ -18,6 +18,7 @@ import textwrap
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
+from numbers import Real
 from typing import Any, TypeVar
 
 from bertsmith.core.config import Config, plain_value, typed_value
@@ -244,13 +245,18 @@ def nested_values(
         texts = value if isinstance(value, list | tuple) else (value,)
         if any("\0" in str(text) for text in texts):
             raise ConfigError(f"{spelled(option)} holds a zero byte", remedy="leave it out")
-        if any(isinstance(text, float) and math.isnan(text) for text in texts):
+        if any(isinstance(text, Real) and _is_nan(text) for text in texts):
             raise ConfigError(f"{spelled(option)} is not a number", remedy="give a number")
         level = data
         for group in option.path[:-1]:
             level = level.setdefault(group, {})
         level[option.path[-1]] = typed_value(value, option.hint, spelled(option), None)
     return data
+
+
+def _is_nan(number: Real) -> bool:
+    # a long integer is a number, but none that a float can hold
+    return not isinstance(number, int) and math.isnan(number)
 
 
 def missing_options(config: type[Config], given: Collection[str]) -> list[Option]:

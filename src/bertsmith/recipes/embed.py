@@ -31,7 +31,7 @@ from bertsmith.recipes.predict.rows import Texts
 from bertsmith.tasks.opening import Embedder, open_embedder
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example
-from bertsmith.text.examples.reading import without_header
+from bertsmith.text.examples.reading import reading_note
 from bertsmith.weights.sentence_folder import is_static, read_static
 
 # vectors that are put into one row group
@@ -263,7 +263,7 @@ def _embed(config: EmbedConfig, columns: Columns, cluster: Cluster | None) -> No
     embedder = _open_worker_embedder(config)
     texts, totals = Texts(file, columns), _Totals(embedder)
     reading = _Reading(texts)
-    if note := without_header(Path(file), columns):
+    if note := reading_note(Path(file), columns):
         say(note)
     if cluster is None:
         features = embedder.features(reading)
@@ -330,7 +330,7 @@ def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
         longest=settings.longest, after=settings.after, normalize=feature_config.normalize,
     )  # fmt: skip
     texts, started = Texts(config.file, columns), time.monotonic()
-    if note := without_header(Path(config.file), columns):
+    if note := reading_note(Path(config.file), columns):
         say(note)
     count = tokens = cut = 0
     with (

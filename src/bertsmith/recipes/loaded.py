@@ -327,6 +327,10 @@ def _check_several(examples: Any) -> Iterable[Any]:  # noqa: ANN401
         raise ConfigError(
             f"examples are of type {type(examples).__name__}", remedy="give a list of them"
         )
+    # iterating over a table of pandas gives the names of its columns
+    if hasattr(examples, "columns"):
+        remedy = "give its rows, as of pandas table.to_dict('records'), or the texts of a column"
+        raise ConfigError(f"examples are a {type(examples).__name__}, a table", remedy=remedy)
     return examples
 
 
@@ -384,10 +388,19 @@ def _line(row: object, number: int) -> bytes:
         raise ConfigError(problem, remedy="give dictionaries only, or strings and tuples only")
     try:
         # lone surrogates are read from escapes alone
-        return json.dumps(dict(row)).encode() + b"\n"
+        return json.dumps(dict(row), default=_plain).encode() + b"\n"
     except (TypeError, ValueError) as error:
         problem = f"example {number} cannot be written as JSON: {error}"
         raise ConfigError(problem, remedy="give strings, numbers and lists of these") from error
+
+
+def _plain(value: Any) -> object:  # noqa: ANN401
+    """Return numbers and arrays of numpy as JSON has them, and dates as text."""
+    for name in ("tolist", "isoformat"):
+        if hasattr(value, name):
+            plain: object = getattr(value, name)()
+            return plain
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
 @checked

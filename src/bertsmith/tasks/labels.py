@@ -145,6 +145,18 @@ def alike_labels(labels: Labels) -> str:
     return ", ".join(map(repr, alike[:10])) + (", ..." if len(alike) > 10 else "")
 
 
+_PLACEHOLDERS = frozenset(("-", "--", "?", "n/a", "#n/a", "<na>", "null"))
+"""What stands for no label in files of many publishers, in lower case."""
+
+
+def placeholder_labels(labels: Labels) -> list[str]:
+    """Return the labels that usually stand for none; of counted classes that is -1."""
+    found = [label for label in labels if label.casefold() in _PLACEHOLDERS]
+    others = [label for label in labels if label != "-1"]
+    counted_ones = all(label.isascii() and label.isdecimal() for label in others)
+    return found + ["-1"] * (len(others) == len(labels) - 1 and len(others) > 1 and counted_ones)
+
+
 def _types_of(tags: Iterable[str]) -> Labels:
     """Return the types of entities that tags are of, in their order."""
     return tuple(dict.fromkeys(kind for tag in tags if (kind := parted(tag)[1])))

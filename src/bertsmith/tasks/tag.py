@@ -47,9 +47,16 @@ from bertsmith.text.examples.formats.conll import joining_sign, read_tagged, tag
 from bertsmith.text.examples.formats.conll_columns import has_names
 from bertsmith.text.examples.formats.tag_tables import described_tag_table, recognise_tag_table
 from bertsmith.text.examples.reading import read_examples
-from bertsmith.text.examples.tagged import Entity, Tagged, entities_of, names_entities, words_of
+from bertsmith.text.examples.tagged import (
+    Entity,
+    Tagged,
+    entities_of,
+    has_tokens,
+    names_entities,
+    words_of,
+)
 from bertsmith.text.opening import kind_of
-from bertsmith.text.tables import DELIMITED, JSON, TABLES
+from bertsmith.text.tables import DELIMITED, JSON, KEYED, TABLES
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import Encoding
 
@@ -71,8 +78,9 @@ def _read(file: Path, reading: Reading, *, labelled: bool) -> Iterator[Tagged]:
 def _unlabelled(file: Path, reading: Reading) -> Iterator[Tagged]:
     """Yield the raw texts of a table, or sentences in columns."""
     kind, tags = kind_of(file), reading.tags
-    is_laid_out_ = tags.layout != "auto" or tags.sign or _words_in_rows(file, reading)
-    if kind in TABLES and kind not in JSON and not is_laid_out_:
+    laid_out = tags.layout != "auto" or tags.sign or _words_in_rows(file, reading)
+    laid_out = laid_out or (kind == ".parquet" and has_tokens(file, reading.columns))
+    if kind in TABLES and kind not in JSON and not laid_out:
         rows = read_examples(file, reading.columns, need_label=False, bad=reading.bad_rows)
         return map(raw_text, rows)
     return _read(file, reading, labelled=False)
@@ -127,7 +135,7 @@ def _layout(file: Path, reading: Reading) -> str:
     tag_note = "tags as they are" if scheme == "plain" else f"entities in {scheme.upper()}"
     if sign := joining_sign(file, reading.tags, reading.columns.encoding):
         return f"sentences of word{sign}TAG: {tag_note}"
-    if kind_of(file) in JSON:
+    if kind_of(file) in KEYED:
         return f"{kind_of(file)[1:].upper()}: {tag_note}"
     if kind_of(file) == ".conllu":
         return f"CoNLL-U: {tag_note}"

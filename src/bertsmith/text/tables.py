@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from decimal import Decimal
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from bertsmith.text.headers import (
     undecided,
 )
 from bertsmith.text.opening import COMPRESSED, MAX_LINE_LENGTH, TextFile, kind_of
+from bertsmith.text.parquet_columns import class_names, column_values
 from bertsmith.text.structured import json_records
 
 # a bad row of more lines is skipped as a whole once so many have been read again: reading them all
@@ -137,7 +137,9 @@ def _undecodable(file: TextFile, lines: list[tuple[int, str]]) -> UserError | No
 
 DELIMITED = (".csv", ".tsv")
 JSON = (".jsonl", ".json")
-TABLES = (*DELIMITED, *JSON, ".parquet")
+KEYED = (*JSON, ".parquet")
+"""Tables whose values have names, and may be lists."""
+TABLES = (*DELIMITED, *KEYED)
 SAMPLE_ROWS = 1000
 _SAMPLE_CHARACTERS = 2**22
 PARQUET_ROWS = 256
@@ -394,11 +396,12 @@ class Table:
         names = tuple(opened.schema_arrow.names)
         picked = select_columns(TableHead(names=names))
         columns = [names[index] for index in picked.columns]
+        classes = class_names(opened.schema_arrow.metadata)
         for index in picked.columns:
             check_unique(index, names, NAMED, self.file)
         line = 1
         for batch in opened.iter_batches(batch_size=PARQUET_ROWS, columns=columns):
-            values = [_plain_numbers(batch.column(column)) for column in columns]
+            values = [column_values(batch.column(name), classes.get(name, ())) for name in columns]
             for cells in zip(*values, strict=True):
                 self._row = cells
                 yield line, cells
@@ -439,20 +442,6 @@ def _value(row: Mapping[str, object], name: str) -> object:
     key, dot, rest = name.partition(".")
     inner = row.get(key)
     return _value(inner, rest) if dot and isinstance(inner, dict) else _ABSENT
-
-
-def _plain_numbers(column: Any) -> list[object]:  # noqa: ANN401
-    """Return the values of a column of Parquet; databases write numbers as decimals, too."""
-    import pyarrow as pa
-
-    values: list[object] = column.to_pylist()
-    if not pa.types.is_decimal(column.type):
-        return values
-    return [_plain_number(value) if isinstance(value, Decimal) else value for value in values]
-
-
-def _plain_number(value: Decimal) -> float:
-    return int(value) if value == value.to_integral_value() else float(value)
 
 
 def type_of(value: object) -> str:

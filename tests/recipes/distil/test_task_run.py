@@ -141,7 +141,7 @@ def _student(student: str, **changes: Any) -> Change:  # noqa: ANN401
 
 
 REFUSED: dict[str, tuple[Change, str]] = {
-    "no head": (_headless, "has no head for classify, but none for any task; fine-tune it first"),
+    "no head": (_headless, "has no head for a task; fine-tune it first"),
     "strange label": (_strange, "strange.tsv:82: the label 'sideways' is none of the model's"),
     "other width": (_student("1/12"), "the student is 12 wide, the teacher 24; give --student"),
     "other heads": (

@@ -209,6 +209,20 @@ def test_labels_that_say_less_than_they_seem_are_named(
     late = [f"{text} {n},{n % 5 + (n > 1005) / 2}" for n, text in enumerate(texts * 20)]
     with pytest.raises(ExampleError, match=r"but a later one is 0\.5: classes or values"):
         told("text,stars", late)
+    none = "may stand for none: --exclude="
+    unsure = told("text,label", [f"{text},{'ab-'[n % 3]}" for n, text in enumerate(texts)])
+    assert f"the label '-' {none}- leaves its examples out" in unsure
+    hidden = told("text,label", [f"{text},{n % 3 - 1}" for n, text in enumerate(texts)])
+    assert f"the label '-1' {none}-1 leaves its examples out" in hidden
+    for labels in (
+        ("-1", "1"),
+        ("-1", "-2", "0"),
+        ("-1", "0.5", "1"),
+        ("a", "b"),
+        ("-1", "a", "b"),
+    ):
+        rows = [f"{text},{labels[n % len(labels)]}" for n, text in enumerate(texts)]
+        assert none not in told("text,label", rows, Columns(text="text"))
     flags = [f"{text},{n % 2},{n % 3 % 2},0" for n, text in enumerate(texts)]
     found = told("text,rude,loud,odd", flags, Columns(labels=("rude", "loud", "odd")))
     assert "no example has the label 'odd', which the model will lack" in found

@@ -203,11 +203,9 @@ def _read(
     inputs = read_inputs(config.teacher, config.data, config.dev, config.task, settings)
     task, teacher = inputs.task, inputs.base.config
     if teacher.predicts != task.head:
-        head_description = (
-            f"one for {teacher.predicts}" if teacher.predicts else "none for any task"
-        )
+        other = f"has no head for {task.name}, but one for {teacher.predicts}"
         raise ModelFolderError(
-            f"has no head for {task.name}, but {head_description}",
+            other if teacher.predicts else "has no head for a task",
             where=config.teacher,
             remedy="fine-tune it first: bertsmith finetune MODEL "
             f"{shell_word(config.data)} --out RUN",

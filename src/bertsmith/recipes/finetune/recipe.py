@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ from bertsmith.recipes.finetune.outcome import FinetuneOutcome, print_outcome
 from bertsmith.recipes.finetune.report import write_card, write_report
 from bertsmith.recipes.finetune.trials import ParallelPlan, Trials, plan_trials
 from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
-from bertsmith.tasks.labels import absent_labels, alike_labels
+from bertsmith.tasks.labels import absent_labels, alike_labels, placeholder_labels
 from bertsmith.tasks.task import Task, counted_rows
 from bertsmith.training.run_folder import RunFolder, require_tensorboard, write_record
 from bertsmith.weights.folder import start_from
@@ -316,6 +317,10 @@ def describe(prepared: Prepared) -> list[str]:
         lines[-1] += ", held out of the training file"
     if alike := alike_labels(data.labels):
         lines.append(f"the labels {alike} differ only in case; they are separate labels")
+    if task.labels.picked and (placeholders := placeholder_labels(data.labels)):
+        option = quote(f"--exclude={placeholders[0]}")
+        what = f"the label {placeholders[0]!r} may stand for none"
+        lines.append(f"{what}: {option} leaves its examples out")
     if absent := absent_labels(task, data.train, data.labels):
         lines.append(f"train has no example of {absent}, which the model cannot learn")
     if absent := absent_labels(task, data.dev, data.labels):

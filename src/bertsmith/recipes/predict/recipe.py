@@ -47,7 +47,7 @@ from bertsmith.tasks.answering import (
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.opening import open_model
 from bertsmith.tasks.task import Record, Task
-from bertsmith.text.examples.reading import without_header
+from bertsmith.text.examples.reading import reading_note
 from bertsmith.text.examples.tagged import Tagged
 from bertsmith.text.opening import kind_of
 from bertsmith.text.tables import TABLES
@@ -91,7 +91,7 @@ def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
         map_windows = partial(cluster.in_order, job)
         print_cluster(cluster, threads)
     task = answering.task if isinstance(answering, TaskAnswering) else None
-    if note := _without_header(task, Path(file), reading):
+    if note := _reading_note(task, Path(file), reading):
         say(note)
     writer, blank_count = AnswerWriter(config.format), 0
     for row, record in answer_rows(
@@ -229,12 +229,14 @@ def _as_written(row: InputRow[Any], record: Record) -> Record:
     return with_written_offsets(record, row.example.text, row.columns)
 
 
-def _without_header(task: Task[Any] | None, file: Path, reading: Reading) -> str | None:
+def _reading_note(task: Task[Any] | None, file: Path, reading: Reading) -> str | None:
     """Return the description of a table that has no names of columns; None of other files."""
     if task is not None and not task.reader.pairs and kind_of(file) not in TABLES:
         return None  # columns of words are no table of texts
-    if task is None or not file.is_file() or task.reader.row_a_record(file, reading):
-        return without_header(file, reading.columns)
+    if task is None or task.reader.pairs or not file.is_file():
+        return reading_note(file, reading.columns)
+    if task.reader.row_a_record(file, reading):
+        return None
     layout = task.reader.layout(file, reading)
     return f"{file.name}: {layout}" if " without header " in layout else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,7 +25,7 @@ from bertsmith.text.examples.formats.conll_columns import DOCUMENT, column_sente
 from bertsmith.text.examples.formats.mctest import has_stories
 from bertsmith.text.examples.formats.squad import ANSWER_TEXTS, CONTEXTS
 from bertsmith.text.examples.formats.tag_tables import recognise_tag_table
-from bertsmith.text.examples.formats.xml_items import has_pairs
+from bertsmith.text.examples.formats.xml_items import has_elements
 from bertsmith.text.examples.glue import find_glue, task_of
 from bertsmith.text.examples.reading import has_labels, table_kind
 from bertsmith.text.examples.tagged import ENTITIES, TAGS, TEXTS, TOKENS, Words, recognise_scheme
@@ -49,6 +49,10 @@ _QUOTED = 0.5
 _ODD = 0.05
 # minimum share of recurring parts for cells to hold several labels
 _SHARED = 0.5
+_SIGNED = re.compile(r"\s*(?:[-+]?[$€£]\s*[-+]?\d[\d.,]*|[-+]?\d[\d.,]*\s*[%$€£])\s*")
+# a name that ends in a number or a letter, and that
+_MARKED = re.compile(r"(.*[^\W\d]{2})[ _-]?(\d|[a-j])")
+_LETTERS = "abcdefghij"
 _COMMA = re.compile(r"\s*-?\d+,\d+\s*")
 
 
@@ -71,6 +75,8 @@ def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
             remedy += "; if its rows are not texts with a label, pass --task tag, span or choice"
         if head.delimited and not columns.named() and looks_like_options(head):
             remedy = f"if it holds questions with options, {NEEDS_HEADER}; else {remedy}"
+        elif {"annotations", "data"} <= set(head.names):
+            remedy = "export it from Label Studio as JSON-MIN, whose labels lie beside the texts"
         elif flags := _flag_columns(head, rows):
             named = f"--label-columns {','.join(flags)}"
             remedy = f"if a label of 0 or 1 each has a column, pass {named}; else {remedy}"
@@ -109,6 +115,10 @@ def _by_names(
     """Return task and reason by the names of the columns alone; `context` is the given column."""
     known = {name.strip().casefold() for name in head.names}
     answers = next((name for name in ("answers", "answer_start") if name in known), None)
+    options = find_options(head.names)
+    if options and head.names[options[0]].strip().casefold() == "answers":
+        options = options if _chosen_by_number(head, rows, options[0]) else ()
+        answers = None if options else answers
     if answers and "question" in known and ("context" in known or context is not None):
         return "span", f"it has 'question', {context or 'context'!r} and {answers!r}"
     if known & set(TOKENS) and known & set(TAGS):
@@ -116,7 +126,6 @@ def _by_names(
     marks = next((name for name in ENTITIES if name in known and known & set(TEXTS)), None)
     if marks is not None and _all_entities(_column(head, rows, marks)):
         return "tag", f"{marks!r} holds positions of entities in the text"
-    options = find_options(head.names)
     if not options and (quoted := _quoted_answers(head, rows, context)):
         return "span", quoted
     if options:
@@ -127,6 +136,18 @@ def _by_names(
         beside = grouped or next(name for name in _PASSAGES if name in known)
         return "rank", f"it has 'query' and {beside!r}"
     return None
+
+
+def _chosen_by_number(head: TableHead, rows: Sequence[Sequence[object]], answers: int) -> bool:
+    """Return whether each row has several answers as texts, and the number of one as its label."""
+    label = index_of(head.names, "label")
+    return label is not None and all(
+        isinstance(texts := row[answers], list)
+        and len(texts) > 1
+        and all(isinstance(text, str) for text in texts)
+        and is_number(str(row[label]))
+        for row in rows
+    )
 
 
 def _flag_columns(head: TableHead, rows: Sequence[Sequence[object]]) -> list[str]:
@@ -181,7 +202,9 @@ def _by_labels(
     unnamed = places.header.present is False or places.header.counted
     name = f"column {places.label}" if unnamed else repr(head.names[places.label])
     if any(isinstance(value, list) for value in values):
-        return "multi-label", f"{name} holds lists of labels"
+        single = all(isinstance(value, list) and len(value) == 1 for value in values)
+        more = ", one in each, which --task classify learns as classes" if single else ""
+        return "multi-label", f"{name} holds lists of labels{more}"
     if any(isinstance(value, str) and "|" in value for value in values):
         return "multi-label", f"{name} holds labels with | between them"
     if not rows:
@@ -189,6 +212,11 @@ def _by_labels(
     if not values:
         remedy = "name another column with --label-column"
         raise file.fault(f"no row has a label in {name}", remedy=remedy)
+    lists = [value for value in values if isinstance(value, str) and value.startswith("[")]
+    if len(lists) == len(values) and any(value.startswith("[{") for value in lists):
+        remedy = "export it as JSON, or write them to a .jsonl as lists, for --task tag"
+        raise file.fault(f"{name} holds lists of entities in cells", remedy=remedy)
+    _check_signs(file, name, values)
     if _holds_several(file, name, values):
         return "multi-label", f"{name} holds labels with commas between them"
     numbers = [_or_none(number_of, value) for value in values]
@@ -207,7 +235,50 @@ def _by_labels(
         shown += f" in its first {_ROWS:,} rows"
     if places.text_pair is not None:
         return "pair", f"it has two texts, and {shown}"
+    _check_no_options(file, head, places, rows, classes)
     return "classify", f"it has one text, and {shown}"
+
+
+def _check_no_options(
+    file: TextFile,
+    head: TableHead,
+    places: ColumnIndices,
+    rows: Sequence[Sequence[object]],
+    classes: Collection[str | None],
+) -> None:
+    """Raise the file's error if a label may be the number of one of several columns of texts."""
+    families: dict[str, dict[str, int]] = {}
+    for index, written in enumerate(head.names):
+        match = _MARKED.fullmatch(written.strip().casefold())
+        if match and index not in places.roles().values() and _holds_phrases(rows, index):
+            families.setdefault(match[1], {})[match[2]] = index
+    labels = {str(label).casefold() for label in classes if label}
+    for marks in families.values():
+        numbers, letters = list(map(str, range(len(marks) + 1))), list(_LETTERS[: len(marks)])
+        in_order = sorted(marks) in (numbers[:-1], numbers[1:], letters)
+        if len(marks) > 1 and in_order and labels <= {*numbers, *letters}:
+            names = [head.names[index] for index in marks.values()]
+            what = f"its columns {', '.join(map(repr, names[:4]))} may be options to choose from"
+            remedy = (
+                "call them option1, option2 and so on for --task choice, or pass --task classify"
+            )
+            raise file.fault(what, 1, remedy)
+
+
+def _holds_phrases(rows: Sequence[Sequence[object]], index: int) -> bool:
+    """Return whether most cells of a column are texts of several words."""
+    phrases = sum(isinstance(row[index], str) and " " in str(row[index]).strip() for row in rows)
+    return 2 * phrases > len(rows)
+
+
+def _check_signs(file: TextFile, name: str, values: Sequence[object]) -> None:
+    """Raise the file's error for many different numbers with a sign of money or per cent."""
+    signed = [value for value in values if isinstance(value, str) and _SIGNED.fullmatch(value)]
+    odd = len(values) - len(signed)
+    if odd <= _ODD * len(values) and len(set(signed)) > _MANY_NUMBERS:
+        what = f"{name} holds {signed[0]!r} and {len(set(signed)) - 1} other numbers with a sign"
+        remedy = "write them without it for --task regression, or pass --task classify"
+        raise file.fault(what, remedy=remedy)
 
 
 def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> bool:
@@ -284,7 +355,7 @@ def recognise(path: Path, columns: Columns = USUAL, tags: TagColumns = USUAL_TAG
     be read.
     """
     if path.is_dir():
-        return _folder(path)
+        return _folder(path, columns)
     if tags.sign or tags.layout != "auto":
         return Recognised(task="tag", reason="its layout is stated to be words and tags")
     refuse_foreign(path)
@@ -292,9 +363,7 @@ def recognise(path: Path, columns: Columns = USUAL, tags: TagColumns = USUAL_TAG
         reason = f"it has the name and place of GLUE's {known[0].name}, {known[1]}"
         return Recognised(task="glue", reason=reason, glue=known[0].name)
     kind = kind_of(path)
-    if kind == ".json" and "paragraphs" in first_keys(
-        TextFile(path, ExampleError, columns.encoding)
-    ):
+    if kind == ".json" and _is_squad(TextFile(path, ExampleError, columns.encoding)):
         return Recognised(task="span", reason="it has SQuAD's layout")
     if kind == ".xml":
         return _xml(path, columns)
@@ -328,13 +397,26 @@ def recognise(path: Path, columns: Columns = USUAL, tags: TagColumns = USUAL_TAG
     return Recognised(task=task_name, reason=reason)
 
 
+def _is_squad(file: TextFile) -> bool:
+    """Return whether a JSON file has SQuAD's layout. Raises the file's error for a part of it."""
+    keys = first_keys(file)
+    if "qas" in keys:
+        remedy = 'put them into SQuAD\'s layout: {"data": [{"paragraphs": [...]}]}'
+        raise file.fault("holds paragraphs alone", remedy=remedy)
+    return "paragraphs" in keys
+
+
 def _xml(path: Path, columns: Columns) -> Recognised:
-    if has_pairs(TextFile(path, ExampleError, columns.encoding)):
+    file = TextFile(path, ExampleError, columns.encoding)
+    if has_elements(file, "pair"):
         return Recognised(task="pair", reason="its <pair>s have two texts")
-    return Recognised(task="choice", reason="an .xml file without <pair>s has COPA's layout")
+    if has_elements(file, "item"):
+        return Recognised(task="choice", reason="its <item>s have COPA's layout")
+    remedy = "write its texts and labels to a .csv or .jsonl"
+    raise file.fault("holds neither <pair>s of texts nor COPA's <item>s", remedy=remedy)
 
 
-def _folder(path: Path) -> Recognised:
+def _folder(path: Path, columns: Columns) -> Recognised:
     try:
         names = list(find_glue(path))
     except UserError:
@@ -342,7 +424,7 @@ def _folder(path: Path) -> Recognised:
     if names:
         reason = f"it has the files of GLUE's {', '.join(names)}"
         return Recognised(task="glue", reason=reason, glue=names[0] if len(names) == 1 else None)
-    classes = [label for label, _ in classes_of_folder(path)]
+    classes = [label for label, _ in classes_of_folder(path, columns.classes)]
     shown = f"{len(classes)} files or folders, apparently one per class, such as {classes[0]!r}"
     if len(classes) > _MANY_CLASSES:
         remedy = "pass --task classify if they are classes"

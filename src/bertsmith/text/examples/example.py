@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,12 +58,38 @@ def checked(file: TextFile, example: Example, check: Check | None) -> Example:
     return example
 
 
+_PRODIGY = ("_task_hash", "_input_hash")
+
+
+def written_by_prodigy(names: Iterable[str]) -> bool:
+    """Return whether the keys of a record are those that Prodigy gives its records."""
+    return any(name in _PRODIGY for name in names)
+
+
+def check_accepted(file: TextFile, line: int, record: Mapping[str, object] | None) -> None:
+    """Raise the file's error for a record whose label was rejected, or left open, in Prodigy."""
+    if record is None or not written_by_prodigy(record):
+        return
+    if (answer := record.get("answer")) in ("reject", "ignore"):
+        what = f"its annotation was not accepted in Prodigy: the answer is {answer!r}"
+        remedy = (
+            "--on-bad skip leaves such records out; of a single label, --label-column answer "
+            "learns which texts have it"
+        )
+        raise file.fault(what, line, remedy)
+
+
 def label_of(
     kind: Kind, value: object, separator: str = "|"
 ) -> tuple[str | None, float | None, tuple[str, ...] | None]:
     """Return label, number and labels of an example of some kind. Raises `BadLabel`."""
     if kind == "classes":
         return None, None, classes_of(value, separator)
+    if kind == "class" and isinstance(value, list):
+        if len(value) > 1:
+            remedy = "give one, or train with --task multi-label"
+            raise BadLabel(f"{len(value)} labels instead of one", remedy)
+        value = value[0] if value else None
     number = number_of(value) if kind in ("number", "rank") else None
     if kind == "rank" and number is not None and number < 0:
         raise BadLabel(f"the relevance is {number}", "relevance is 0 or more")
@@ -77,10 +103,16 @@ def label_until(value: object, sign: str | None) -> object:
 
 def text_of(file: TextFile, line: int, role: str, value: object) -> str:
     """Return the tidy text of a cell. Raises the file's error if it is empty or not a string."""
+    if isinstance(value, dict) and next(iter(value), "") in ("0", "1"):
+        remedy = 'write an object for each row, as pandas does by to_json(orient="records")'
+        raise file.fault(f"the {role} is not a string but those of many rows", line, remedy)
     if isinstance(value, dict) and value:
         option = "--text-column" if role == "text" else "--text-pair-column"
         remedy = f"name a key inside it, as in {option} KEY.{next(iter(value))}"
         raise file.fault(f"the {role} is not a string but an object", line, remedy)
+    if isinstance(value, list):
+        remedy = 'name a column of strings; a JSON file has an object for each row: {"text": "..."}'
+        raise file.fault(f"the {role} is not a string but a list", line, remedy)
     if value is not None and not isinstance(value, str):
         raise file.fault(f"the {role} is not a string", line, "name a column of strings")
     if value and "\0" in value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from bertsmith.text.examples.example import (
     Check,
     Example,
     Kind,
+    check_accepted,
     checked,
     class_of,
     label_of,
@@ -100,6 +101,7 @@ def _rows(
     need_label: bool,
 ) -> Iterator[Example]:
     builders: list[_ExampleBuilder] = []
+    checks: list[Callable[[TextFile, int, Mapping[str, object] | None], None]] = []
 
     def rows(refuse: Refuse) -> Iterator[Example]:
         shape = table_kind(path, columns)
@@ -115,10 +117,15 @@ def _rows(
                 raise table.file.fault("holds single texts, but ranking needs pairs", 1, remedy)
             roles = tuple(places.roles())
             builders.append(_ExampleBuilder(table.file, columns, places, kind, need_label, roles))
+            # which texts were accepted may be what is learned
+            if need_label and (places.label is None or head.names[places.label] != "answer"):
+                checks.append(check_accepted)
             return places.select_columns()
 
         for line, cells in table.rows(select_columns):
             try:
+                for check_record in checks:
+                    check_record(table.file, line, table.record())
                 example = checked(table.file, builders[0].example(line, cells), check)
             except UserError as error:
                 refuse(error, table.row())
@@ -230,7 +237,7 @@ def describe_examples(path: Path, columns: Columns, kind: Kind, *, need_label: b
     Raises `ExampleError` if `read_examples` does so before its first row.
     """
     if path.is_dir():
-        classes = classes_of_folder(path)
+        classes = classes_of_folder(path, columns.classes)
         entry = "folder" if classes[0][1].is_dir() else "file"
         return f"a {entry} per class, named after it: {len(classes)} classes"
     if has_labels_first(path, columns):
@@ -260,12 +267,17 @@ def describe_examples(path: Path, columns: Columns, kind: Kind, *, need_label: b
     return described_columns(extension, heads[0].names, places[0].header, roles)
 
 
-def without_header(path: Path, columns: Columns) -> str | None:
-    """Return the description of a CSV or TSV without header; None for other files."""
+def reading_note(path: Path, columns: Columns) -> str | None:
+    """Return how a table is read without header, or where the text is another column than `text`.
+
+    None for other files, and where the column of the text is given.
+    """
     if not path.is_file():
         return None
     try:
         described = describe_examples(path, columns, "class", need_label=False)
     except UserError:
         return None  # reported when the file is read
-    return f"{path.name}: {described}" if " without header " in described else None
+    found = columns.text is None and ": text is '" in described
+    chosen = found and not described.partition(": text is ")[2].casefold().startswith("'text'")
+    return f"{path.name}: {described}" if chosen or " without header " in described else None

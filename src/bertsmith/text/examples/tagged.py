@@ -1,4 +1,4 @@
-"""Tagged sentences, entities and tag schemes, and their reading from JSONL."""
+"""Tagged sentences, entities and tag schemes, and their reading from JSON and Parquet."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from bertsmith.core.printable import counted
 from bertsmith.text.config import Columns
 from bertsmith.text.corpus.documents import UNSPACED, tidy
 from bertsmith.text.examples.columns import first_of
+from bertsmith.text.examples.example import check_accepted, written_by_prodigy
 from bertsmith.text.headers import NAMED, column_of, listed
 from bertsmith.text.opening import TextFile
 from bertsmith.text.tables import ColumnSelection, Table, TableHead
@@ -258,18 +259,32 @@ TEXTS = ("text", "sentence", "content")
 ENTITIES = ("entities", "spans", "labels", "label", "ents")
 TOKENS = ("tokens", "words")
 TAGS = ("tags", "ner_tags", "labels", "pos_tags", "ner")
+_MARKS = (("start", "start_offset"), ("end", "end_offset"), ("label", "labels"))
+"""Keys of an entity, and what doccano or Label Studio call them."""
 _SPAN = "write [start, end, label], in characters of the text from 0, the end exclusive"
 
 
-def json_sentences(
+def has_tokens(path: Path, columns: Columns) -> bool:
+    """Return whether a table whose values have names may hold lists of tokens, not texts alone."""
+    names: list[str] = []
+
+    def pick(head: TableHead) -> ColumnSelection:
+        names.extend(head.names)
+        return ColumnSelection(columns=())
+
+    next(Table(path, ExampleError, encoding=columns.encoding).rows(pick), None)
+    return columns.text is not None or first_of(names, TOKENS) is not None
+
+
+def record_sentences(
     path: Path, columns: Columns, *, need_tags: bool
 ) -> Iterator[Words | Tagged | BadSentence]:
-    """Yield the sentences of a .jsonl file, its keys being detected from the first line.
+    """Yield the sentences of a JSON or Parquet file, its keys being detected from the first rows.
 
     `columns.text` is the key of the text or tokens, `columns.label` that of the entities or tags.
     Texts are kept verbatim: positions of entities are characters of the original.
     """
-    columns.check_read(path, "tags in JSON", "text", "label", "header")
+    columns.check_read(path, "tags in JSON and Parquet", "text", "label", "header")
     refused: list[BadSentence] = []
 
     def refuse(error: UserError, row: str) -> None:
@@ -280,7 +295,7 @@ def json_sentences(
 
     def select_columns(head: TableHead) -> ColumnSelection:
         named = _named_columns(head, columns, table.file)
-        main = named.get("text", first_of(head.names, (*TOKENS, *TEXTS)))
+        main = named.get("text", _main_key(head.names))
         if main is None:
             remedy = (
                 "give a text and its entities, or name its key with --text-column; the keys are: "
@@ -305,10 +320,24 @@ def json_sentences(
         tokens = known[0] in TOKENS or (isinstance(main, list) and known[0] not in TEXTS)
         read = _tokens if tokens else _marked_text
         try:
+            if need_tags:
+                check_accepted(table.file, line, table.record())
             yield read(table.file, line, main, marks[0] if marks else None, table.row())
         except UserError as error:
             yield BadSentence(error=error, row=table.row())
     yield from refused
+
+
+def _main_key(names: Sequence[str]) -> int | None:
+    """Return the position of the key of the tokens, or of the text where entities are marked in it.
+
+    Prodigy writes tokens beside a text and its spans: objects, without tags.
+    """
+    text = first_of(names, TEXTS)
+    if text is not None and first_of(names, TAGS) is None:
+        marked = first_of(names, ENTITIES) is not None or written_by_prodigy(names)
+        return text if marked else first_of(names, (*TOKENS, *TEXTS))
+    return first_of(names, (*TOKENS, *TEXTS))
 
 
 def _named_columns(head: TableHead, columns: Columns, file: TextFile) -> dict[str, int]:
@@ -381,9 +410,18 @@ def _entities(file: TextFile, line: int, text: str, marks: object) -> tuple[Enti
     return tuple(entities)
 
 
+def _letters(text: str) -> str:
+    """Return letters and digits alone; Label Studio writes line ends as two characters."""
+    return "".join(filter(str.isalnum, text.replace("\\n", " ")))
+
+
 def _entity(file: TextFile, line: int, text: str, mark: object) -> Entity:
+    written = mark.get("text") if isinstance(mark, dict) else None
     if isinstance(mark, dict):
-        mark = [mark.get("start"), mark.get("end"), mark.get("label")]
+        mark = [mark.get(key, mark.get(other)) for key, other in _MARKS]
+        # Label Studio gives each span a list
+        if isinstance(mark[-1], list) and len(mark[-1]) == 1:
+            mark[-1] = mark[-1][0]
     if not isinstance(mark, list) or len(mark) != 3:
         raise file.fault("an entity is not a list of three", line, _SPAN)
     start, end, label = mark
@@ -392,6 +430,10 @@ def _entity(file: TextFile, line: int, text: str, mark: object) -> Entity:
     if not 0 <= start < end <= len(text):
         problem = f"no characters {start} to {end} in a text of {len(text)}"
         raise file.fault(problem, line, _SPAN)
+    if isinstance(written, str) and _letters(written) != _letters(text[start:end]):
+        what = f"the entity at {start} to {end} is {text[start:end][:40]!r}, not {written[:40]!r}"
+        remedy = "count characters from 0; some programs count an emoji as two"
+        raise file.fault(what, line, remedy)
     if text[start].isspace() or text[end - 1].isspace():
         problem = f"the entity at {start} to {end} begins or ends with white space"
         raise file.fault(problem, line, "exclude the white space")

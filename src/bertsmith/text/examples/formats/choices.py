@@ -127,6 +127,10 @@ def _options(file: TextFile, line: int, options: object) -> tuple[list[str], lis
             options = literal(options)
         except ValueError as error:
             raise file.fault("the options are not a list", line, remedy) from error
+    if isinstance(options, dict) and "text" not in options:  # by name: {"A": "...", "B": "..."}
+        # Parquet gives every row the keys of all rows
+        given = {name: text for name, text in options.items() if text is not None}
+        options = [{"text": text, "label": name} for name, text in given.items()]
     if isinstance(options, dict):  # parallel lists of texts and names
         texts, names = options.get("text"), options.get("label")
         if not isinstance(texts, list) or not isinstance(names, list) or len(texts) != len(names):
@@ -171,18 +175,22 @@ def _label(
     )
 
 
-LISTS = ("choices", "options", "endings", "alternatives")
+# that of ARC and CommonsenseQA lies inside the question
+LISTS = ("choices", "options", "endings", "alternatives", "question.choices", "answers")
 _NUMBERED = re.compile(
-    r"(ending|choice|option|alternative|answer|a)[ _-]?(\d{1,4})"
-    r"|(ending|choice|option|alternative)[ _-]?([a-j])",
+    r"(ending|choice|option|opt|alternative|answer|ans|solution|sol|a)[ _-]?(\d{1,4})"
+    r"|(ending|choice|option|opt|op|alternative|answer|ans)[ _-]?([a-j])",
     re.IGNORECASE,
 )
 _LETTERS = "ABCDEFGHIJ"
-_LABELS = ("label", "answer", "answerkey", "gold", "correct", "answer_index", "gold_label")
+_LABELS = (
+    *("label", "answer", "answerkey", "gold", "correct", "answer_index", "answer_idx"),
+    *("gold_label", "correct_answer", "correct_option", "cop"),
+)
 _IDS = ("id", "idx")
 _STORIES = ("article", "passage", "story")
 _CONTEXTS = ("premise", "sent1", "context", "ctx", *_STORIES, "text", "startphrase")
-_QUESTIONS = ("question", "query", "sentence")
+_QUESTIONS = ("question", "question_stem", "query", "sentence", "goal")
 READ = ("text", "text_pair", "label", "id", "header")
 """Settings of `Columns` that apply to questions."""
 

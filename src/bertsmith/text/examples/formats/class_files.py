@@ -10,7 +10,7 @@ from os.path import commonprefix
 from pathlib import Path
 
 from bertsmith.core.errors import ExampleError, UserError
-from bertsmith.core.files import reading_remedy
+from bertsmith.core.files import parse_json, reading_remedy
 from bertsmith.core.printable import counted
 from bertsmith.text.bad_rows import BadRows, Refuse
 from bertsmith.text.config import Columns
@@ -139,7 +139,8 @@ def class_folder(
     The labels are those of `classes_of_folder`. A class without texts is an error.
     """
     classes = [
-        (label, path, _texts_of_class(path, label)) for label, path in classes_of_folder(folder)
+        (label, path, _texts_of_class(path, label))
+        for label, path in classes_of_folder(folder, columns.classes)
     ]
     _print_encodings([text for _, _, texts in classes for text in texts], columns)
     before, empty = bad.count, True
@@ -191,17 +192,25 @@ def _texts_of_class(path: Path, label: str) -> list[Path]:
     return texts
 
 
-def classes_of_folder(folder: Path) -> list[tuple[str, Path]]:
+def classes_of_folder(folder: Path, wanted: Sequence[str] = ()) -> list[tuple[str, Path]]:
     """Return class and path of each file or folder in it.
 
     The class is the name of the folder or, of a file, its name without extension and without a
-    beginning or end that all share: ``pos`` of ``rt-polarity.pos``. Raises `ExampleError` if
-    invalid.
+    beginning or end that all share: ``pos`` of ``rt-polarity.pos``. If folders have the names of
+    `wanted` classes, nothing else is looked at. Raises `ExampleError` if invalid.
     """
     paths = sorted(_visible(folder))
+    paths = [path for path in paths if path.is_dir() and path.name in wanted] or paths
     remedy = "give a file, or a folder with one file or folder per class"
     folders = [path.name for path in paths if path.is_dir()]
     files = [path.name for path in paths if not path.is_dir()]
+    _check_no_splits(folder, [path.name for path in paths])
+    if 1 < len(folders) < len(files):
+        raise ExampleError(
+            f"may hold a folder per class, {_few(folders)}, or a file, {_few(files)}",
+            where=folder,
+            remedy=f"name the folders: --classes {','.join(folders[:2])}; or move them elsewhere",
+        )
     if folders and files:
         several = len(folders) >= len(files)
         kinds, stray = ("folders", files) if several else ("files", folders)
@@ -218,14 +227,26 @@ def classes_of_folder(folder: Path) -> list[tuple[str, Path]]:
     return list(zip(names, paths, strict=True))
 
 
-def _check_classes(folder: Path, paths: Sequence[Path]) -> None:
-    """Raise `ExampleError` for tables, and for the splits of a data set instead of classes."""
-    parts = [path.name for path in paths if _PARTS.fullmatch(_stem(path.name))]
-    if len(parts) == len(paths) or any(_stem(name).lower() == "train" for name in parts):
+def _check_no_splits(folder: Path, names: Sequence[str]) -> None:
+    """Raise `ExampleError` for the splits of a data set instead of classes."""
+    parts = [name for name in names if _PARTS.fullmatch(_stem(name))]
+    several = len(names) > 1 and len(parts) == len(names)
+    if several or any(_stem(name).lower() == "train" for name in parts):
         split = next((name for name in parts if name.lower().startswith("train")), parts[0])
         problem = f"holds the splits of a data set, not classes: {_few(parts)}"
         remedy = f"give one of them, such as {folder / split}"
         raise ExampleError(problem, where=folder, remedy=remedy)
+
+
+def _check_classes(folder: Path, paths: Sequence[Path]) -> None:
+    """Raise `ExampleError` for tables, and for what programs for annotation write."""
+    if marked := [path.name for path in paths if kind_of(path) == ".ann"]:
+        what = f"holds annotations of brat, not classes: {_few(marked)}"
+        remedy = (
+            'write each text with its entities to a .jsonl: {"text": "...", "entities": '
+            "[[start, end, label], ...]}"
+        )
+        raise ExampleError(what, where=folder, remedy=remedy)
     tables = [path.name for path in paths if not path.is_dir() and kind_of(path) in _TABLES]
     if tables:
         problem = f"holds tables, not one file of texts per class: {_few(tables)}"
@@ -279,7 +300,20 @@ def _whole(file: TextFile, refuse: Refuse) -> Iterator[tuple[int, str]]:
     except UserError as error:
         refuse(error, "")
         return
+    if _is_json(text):
+        remedy = "give texts, or a table of them such as a .jsonl with its columns named"
+        refuse(file.fault("holds an object of JSON, not a text", 1, remedy), "")
+        return
     yield 1, text
+
+
+def _is_json(text: str) -> bool:
+    if not text.lstrip().startswith("{"):
+        return False
+    try:
+        return isinstance(parse_json(text), dict)
+    except ValueError:
+        return False
 
 
 def _example(file: TextFile, line: int, text: str, value: object, kind: Kind) -> Example:

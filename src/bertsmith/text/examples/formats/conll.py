@@ -1,4 +1,4 @@
-"""Tagged sentences of CoNLL columns, CoNLL-U, joined words and tags, tables and JSONL, in BIO2."""
+"""Tagged sentences of CoNLL columns, CoNLL-U, joined words and tags, and tables, in BIO2."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from bertsmith.text.examples.tagged import (
     Words,
     entities_of,
     joined,
-    json_sentences,
     recognise_scheme,
+    record_sentences,
     to_bio2,
 )
 from bertsmith.text.opening import TextFile, kind_of
-from bertsmith.text.tables import DELIMITED, JSON, TABLES
+from bertsmith.text.tables import DELIMITED, KEYED, TABLES
 
 _SIGNS = ("_", "/")
 _LINES = 50
@@ -90,7 +90,7 @@ def is_laid_out(path: Path, columns: TagColumns, kind: str, encoding: str) -> bo
 
 def _family(kind: str) -> str:
     """Return the kinds of files that share a layout, by one of them."""
-    families = (DELIMITED, JSON, (".conllu",))
+    families = (DELIMITED, KEYED, (".conllu",))
     return next((kinds[0] for kinds in families if kind in kinds), "")
 
 
@@ -130,11 +130,11 @@ def read_tagged(
 
     Columns are separated by tabs or spaces, sentences by empty lines and documents by
     ``-DOCSTART-`` lines; .csv and .tsv are tables; .conllu is CoNLL-U; or a line is a sentence of
-    ``word_TAG`` or ``word/TAG``. A .jsonl has a text with ``entities`` as ``[start, end, label]``
-    in characters, or ``tokens`` with ``tags``, or the keys that `table` names. The tag scheme is
-    detected from all tags (`tag_scheme`) unless `columns` state it. Words need no tags unless
-    `need_tags`. Raises `ExampleError`, with file and line, for a sentence that cannot be read,
-    unless `bad` takes it.
+    ``word_TAG`` or ``word/TAG``. A .jsonl or .parquet has a text with ``entities`` as
+    ``[start, end, label]`` in characters, or ``tokens`` with ``tags``, or the keys that `table`
+    names. The tag scheme is detected from all tags (`tag_scheme`) unless `columns` state it. Words
+    need no tags unless `need_tags`. Raises `ExampleError`, with file and line, for a sentence that
+    cannot be read, unless `bad` takes it.
     """
     file = TextFile(path, ExampleError, table.encoding)
 
@@ -169,8 +169,8 @@ def _sentences(
 ) -> Iterator[Words | Tagged | BadSentence]:
     file = TextFile(path, ExampleError, table.encoding)
     sign = joining_sign(path, columns, table.encoding)
-    if sign is None and columns.layout == "auto" and kind_of(path) in JSON:
-        return json_sentences(path, table, need_tags=need_tags)
+    if sign is None and columns.layout == "auto" and kind_of(path) in KEYED:
+        return record_sentences(path, table, need_tags=need_tags)
     if sign is None and kind_of(path) in DELIMITED:
         return tag_table_sentences(file, table, columns, need_tags=need_tags)
     table.check_read(path, "columns of words and tags (--tags.word and --tags.tag name them)")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 from bertsmith.core.errors import ExampleError, UserError
@@ -26,6 +27,7 @@ TAG_NAMES = ("tag", "tags", "ner", "ner_tag", "ner_tags", "pos", "pos_tag", "pos
 
 # fewer words than these may be numbers by chance
 _COUNTED = 3
+SENTENCES_LOOKED_AT = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +45,16 @@ def column_sentences(
     universal = kind_of(file.path) == _CONLLU
     usual = universal and (columns.word, columns.tag) == (USUAL_TAGS.word, USUAL_TAGS.tag)
     layout: _ColumnLayout | None = None
-    for document, lines in _blocks(file, universal=universal):
+    blocks = _blocks(file, universal=universal)
+    first = list(islice(blocks, SENTENCES_LOOKED_AT))
+    if columns.word == USUAL_TAGS.word and not universal:
+        _refuse_numbers(file, [lines for _, lines in first])
+    for document, lines in chain(first, blocks):
         if layout is None:
             if not universal and names_columns(_cells(lines[0][1])):
                 del lines[0]
                 if not lines:
                     continue
-            if columns.word == USUAL_TAGS.word and not universal:
-                _refuse_numbers(file, lines)
             width = len(_cells(lines[0][1]))
             word, tag = (1, 3) if usual else (columns.word, columns.tag)
             layout = _ColumnLayout(word, tag, width, universal)
@@ -61,14 +65,28 @@ def column_sentences(
             yield BadSentence(error=error, row=row)
 
 
-def _refuse_numbers(file: TextFile, lines: list[tuple[int, str]]) -> None:
+def _refuse_numbers(file: TextFile, blocks: Sequence[list[tuple[int, str]]]) -> None:
     """Raise the file's error if the column of words, which nobody named, counts them."""
-    rows = [_cells(text) for _, text in lines]
-    numbers = ([str(number + first) for number in range(len(rows))] for first in (0, 1))
-    if len(rows) >= _COUNTED and len(rows[0]) > 1 and [row[0] for row in rows] in numbers:
-        itself = f"--tags.word=-{len(rows[0])} where the numbers are the words"
+    rows = [[_cells(text) for _, text in lines] for lines in blocks]
+    if rows and names_columns(rows[0][0]):
+        del rows[0][0]
+    if count_words([[cells[0] for cells in block if len(cells) > 1] for block in rows]):
+        width = len(_cells(blocks[0][0][1]))
+        itself = f"--tags.word=-{width} where the numbers are the words"
         remedy = f"name the column of words, counted from 0: --tags.word 1, or {itself}"
-        raise file.fault("the first column numbers the words", lines[0][0], remedy)
+        raise file.fault("the first column numbers the words", blocks[0][0][0], remedy)
+
+
+def count_words(sentences: Iterable[Sequence[str]]) -> bool:
+    """Return whether what is in the place of words counts those of each sentence, from 0 or 1.
+
+    Sentences too short to tell are left out.
+    """
+    long = [list(cells) for cells in sentences if len(cells) >= _COUNTED]
+    return bool(long) and all(
+        cells in ([str(number + first) for number in range(len(cells))] for first in (0, 1))
+        for cells in long
+    )
 
 
 def names_columns(cells: Sequence[str]) -> bool:

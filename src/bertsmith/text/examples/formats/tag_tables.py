@@ -24,8 +24,10 @@ from bertsmith.text.examples.formats.conll_columns import (
     COMMENT,
     DOCUMENT,
     MAX_SENTENCE_LENGTH,
+    SENTENCES_LOOKED_AT,
     TAG_NAMES,
     WORD_NAMES,
+    count_words,
 )
 from bertsmith.text.examples.tagged import BadSentence, Words, is_entity_tag
 from bertsmith.text.headers import (
@@ -136,7 +138,15 @@ def tag_table_sentences(
             "--group-column"
         )
         raise file.fault("the ends of sentences are not marked", 1, remedy)
-    yield from _sentences(file, chain(sample, rows), places, len(_first(sample)))
+    sentences = _sentences(file, chain(sample, rows), places, len(_first(sample)))
+    first = list(islice(sentences, SENTENCES_LOOKED_AT))
+    named = columns.text is not None or tags.word != USUAL_TAGS.word
+    read = [sentence for sentence in first if isinstance(sentence, Words)]
+    if not named and count_words(sentence.words for sentence in read):
+        itself = f"--text-column {places.word} where the numbers are the words"
+        remedy = f"name it: --text-column {places.word + 1} or another, or {itself}"
+        raise file.fault("the column of the words numbers them", read[0].lines[0], remedy)
+    yield from chain(first, sentences)
 
 
 def first_rows(file: TextFile) -> Iterator[list[str]]:
@@ -360,7 +370,7 @@ def _holds_words(sample: Sequence[_Row], places: _ColumnLayout) -> bool:
     Most sentences have several words. The first row may be a header, the last sentence incomplete.
     """
     rows = _below(sample)
-    if not rows:
+    if not rows or _holds_texts(rows, places):
         return False
     if places.sentence is not None:
         named = [cells[places.sentence].strip() for cells in rows]
@@ -374,6 +384,12 @@ def _holds_words(sample: Sequence[_Row], places: _ColumnLayout) -> bool:
     cells_short = not any(" " in cell for cell in (*words, *tags))
     several = 2 * sum(size > 1 for size in sizes) >= len(sizes)
     return len(sizes) > 1 and cells_short and several and 2 * len(set(tags)) <= len(words)
+
+
+def _holds_texts(rows: Sequence[Sequence[str]], places: _ColumnLayout) -> bool:
+    """Return whether a column beside those of words, tags and sentences mostly holds texts."""
+    beside = set(range(len(rows[0]))) - set(places.roles().values())
+    return any(2 * sum(row[index].count(" ") > 1 for row in rows) > len(rows) for index in beside)
 
 
 def _sentences(

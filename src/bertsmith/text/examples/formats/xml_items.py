@@ -127,9 +127,9 @@ _FIRST = ("t", "text", "text1", "sentence1", "premise")
 _SECOND = ("h", "hypothesis", "text2", "sentence2", "text_pair")
 
 
-def has_pairs(file: TextFile) -> bool:
-    """Return whether an XML file holds pairs."""
-    return next(xml_items(file, ("pair",)), None) is not None
+def has_elements(file: TextFile, name: str) -> bool:
+    """Return whether an XML file holds elements of a name."""
+    return next(xml_items(file, (name,)), None) is not None
 
 
 def pair_examples(

@@ -1,0 +1,61 @@
+"""Values of Parquet's columns: decimal numbers, and classes that are kept as numbers with names.
+
+Hugging Face's `datasets` writes classes as numbers, and their names into the file's metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from bertsmith.core.files import parse_json
+
+_FEATURES = b"huggingface"
+_NONE = -1
+
+
+def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, Sequence[str]]:
+    """Return the names of classes by column, of columns that hold numbers in place of names."""
+    try:
+        found: object = parse_json((metadata or {}).get(_FEATURES, b"{}").decode())
+    except ValueError:
+        return {}
+    for key in ("info", "features"):
+        found = found.get(key) if isinstance(found, dict) else None
+    named = {} if not isinstance(found, dict) else {key: _names(found[key]) for key in found}
+    return {key: names for key, names in named.items() if names}
+
+
+def _names(feature: object) -> Sequence[str]:
+    """Return the names of a feature's classes, or of those in its lists; () for other features."""
+    if isinstance(feature, list) and len(feature) == 1:
+        return _names(feature[0])
+    if not isinstance(feature, dict):
+        return ()
+    names = feature.get("names")
+    if feature.get("_type") != "ClassLabel" or not isinstance(names, list):
+        return _names(feature.get("feature"))
+    return names if all(isinstance(name, str) for name in names) else ()
+
+
+def column_values(column: Any, names: Sequence[str] = ()) -> list[object]:  # noqa: ANN401
+    """Return the values of a column, numbers of classes by `names`; databases write decimals."""
+    import pyarrow as pa
+
+    values: list[object] = column.to_pylist()
+    if pa.types.is_decimal(column.type):
+        return [_plain_number(each) if isinstance(each, Decimal) else each for each in values]
+    return [_named(each, names) for each in values] if names else values
+
+
+def _named(value: object, names: Sequence[str]) -> object:
+    if isinstance(value, list):
+        return [_named(each, names) for each in value]
+    if not isinstance(value, int) or not _NONE <= value < len(names):
+        return value
+    return None if value == _NONE else names[value]
+
+
+def _plain_number(value: Decimal) -> float:
+    return int(value) if value == value.to_integral_value() else float(value)
