@@ -280,7 +280,7 @@ def evaluation_batches(
     """Yield all units in batches of a token budget, with their indices, the longest first.
 
     The units of a batch have similar lengths, and running out of memory shows at once. A unit
-    longer than the budget is a batch of its own.
+    longer than the budget is a batch alone.
     """
     lengths = examples.lengths
     order = np.argsort(-lengths, kind="stable")

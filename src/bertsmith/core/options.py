@@ -206,7 +206,7 @@ def unknown_option(name: str, known: Mapping[str, str]) -> ConfigError:
 
 
 def similar(name: str, known: Collection[str]) -> str | None:
-    """Return the known name that somebody may have meant by another one, if there is one."""
+    """Return the known name closest to an unknown one, if any is close."""
     plain = name.replace("_", "-")
     plain = _FOREIGN.get(plain, plain)
     last = [

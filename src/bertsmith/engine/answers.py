@@ -140,7 +140,7 @@ def tag_probabilities(
 
 
 def _tags(model: Model, batch: Batch, at: torch.Tensor) -> TagLogits:
-    # the last layer works for the tokens that are asked, where these are few
+    # the last layer computes only the queried tokens, where these are few
     read = at if 0 < len(at) <= batch.tokens // 2 else None
     return model.tag(model.encoder(batch, at=read).rows(at))
 

@@ -148,7 +148,7 @@ class MaskFilling:
         among: Sequence[int] = (),
         config: FillingConfig | None = None,
     ) -> None:
-        """The `top` likeliest pieces are answers, or those `among` which are asked for."""
+        """The `top` likeliest pieces are answers, or those of `among`."""
         self._tokenizer, self._top, self._among = tokenizer, top, among
         self._config = config or FillingConfig()
         self._longest = model.config.encoder.longest

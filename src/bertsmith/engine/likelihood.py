@@ -65,7 +65,7 @@ class TextScoring:
         return text_length(example)
 
     def encode(self, examples: Sequence[Example]) -> EncodedExamples:
-        """Encode texts, of a pair each as a sequence of its own."""
+        """Encode texts, each of a pair as a separate sequence."""
         texts = [
             [text for text in (example.text, example.text_pair) if text is not None]
             for example in examples
@@ -128,7 +128,7 @@ class TextScoring:
             yield np.concatenate([np.empty(0), *(next(results) for _ in own)])
 
     def _clozes(self, ids: NDArray[np.int32], segments: NDArray[np.int8]) -> Iterator[Cloze]:
-        """Yield a sequence for each token of a text, masked by the rule that is asked for."""
+        """Yield a sequence for each token of a text, masked by the chosen rule."""
         # the word of each token ends before the next token that begins one
         begins = np.flatnonzero(~self._tokenizer.continues[ids])
         for place in range(1, len(ids) - 1):

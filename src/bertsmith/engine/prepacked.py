@@ -123,7 +123,7 @@ class Layer:
     def __init__(self, block: Block, kind: torch.dtype, *, last: bool) -> None:
         attention, forward = block.attention, block.feed_forward
         self._heads, self._before = attention.heads, block.norm == "before"
-        # the last layer may be asked for a few tokens, whose queries alone are wanted
+        # of the last layer only a few tokens may be wanted: only their queries are computed
         maps = [attention.query, attention.key, attention.value]
         split = [maps[:1], maps[1:]] if last else [maps]
         self._mapped = [(Product(part, kind), len(part)) for part in split]

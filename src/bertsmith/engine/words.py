@@ -115,7 +115,7 @@ def likely_words(
     most_pieces: int,
     top: int,
 ) -> list[list[Filling]]:
-    """Return for each mask the likeliest words of at most so many pieces, the best first.
+    """Return for each mask the likeliest words of a limited number of pieces, the best first.
 
     Those of each length are found by a beam search of width `top`, at least 5.
     """

@@ -96,7 +96,7 @@ def random_words(count: int) -> Tensor:
     """Return `count` words of 32 random bits, int32, determined by the state of torch's generator.
 
     A counter times an odd number, then twice a shift and a product (the constants of
-    Wellons' lowbias32), with a key of its own before each round.
+    Wellons' lowbias32), with a separate key before each round.
     """
     first, second = torch.randint(-(2**31), 2**31, (2,)).tolist()
     words = _counters(1 << max(16, math.ceil(math.log2(max(count, 1)))))[:count] * -1640531527

@@ -14,7 +14,7 @@ from bertsmith.core.shapes import AtPlaces, Heads, Hidden, Places
 
 @dataclass(frozen=True, kw_only=True)
 class Taps:
-    """Numbers of the layers whose inside is asked for; the first layer is 1.
+    """Numbers of the layers to tap; the first layer is 1.
 
     Nothing else is computed or kept, and without taps training and inference are the same to the
     last bit as if there were none.
@@ -59,7 +59,7 @@ class Encoded:
     """The output of an encoder for a batch.
 
     `last` (places, hidden) is that of the last layer, at the tokens `places`, or at all where it is
-    None. The others hold what `Taps` asked for, by layer: `states` (tokens, hidden), the rest as in
+    None. The others hold what `Taps` requests, by layer: `states` (tokens, hidden), the rest as in
     `TappedLayer`.
     """
 

@@ -207,7 +207,7 @@ class Block(nn.Module):
         qkv: bool = False,
         weights: bool = False,
     ) -> tuple[AtPlaces, TappedLayer]:
-        """(tokens, hidden) to (tokens, hidden), and what is asked for of the attention.
+        """(tokens, hidden) to (tokens, hidden), and what is tapped of the attention.
 
         With `at` (places,), some of the tokens in order, to (places, hidden): theirs only.
         """
@@ -238,7 +238,7 @@ class Encoder(nn.Module):
         self.final_norm: nn.Module = layer_norm(config) if before else nn.Identity()
 
     def forward(self, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS) -> Encoded:
-        """Return the last layer's hidden states and what is tapped on the way.
+        """Return the last layer's hidden states and what was tapped.
 
         With `at` (places,), some of the tokens in order and each once, the last layer works for
         these alone (of other tokens it needs keys and values), unless it has a tap or reads from

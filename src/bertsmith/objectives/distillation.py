@@ -131,7 +131,7 @@ class SoftTargets(Term):
         return self._temperature**2 * (teacher_logs.exp() * (teacher_logs - student_logs)).sum()
 
     def _binary_divergence(self, student: Tensor, taught: Tensor) -> Tensor:
-        """Return the divergence where each output is a probability by itself."""
+        """Return the divergence where each output is an independent probability."""
         total = student.new_zeros(())
         for sign in (1, -1):
             student_logs = F.logsigmoid(sign * student / self._temperature)

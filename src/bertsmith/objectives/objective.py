@@ -57,7 +57,7 @@ class Term(ABC):
     reads: Taps = NO_TAPS
     """The taps that it reads besides the last layer's output."""
     own: nn.Module | None = None
-    """Parameters of its own, such as a projection: trained and checkpointed with the model, never
+    """Extra parameters, such as a projection: trained and checkpointed with the model, never
     part of its folder."""
 
     def prepare(self, model: Model, batch: Batch) -> Batch:

@@ -163,7 +163,7 @@ class MaskedLM(TokenTerm):
 class NextSentence(SequenceTerm):
     """Cross-entropy of "is the next" (0) against "is a random one" (1), for sequences with both.
 
-    With other targets of "in order" (0) against "exchanged" (1): both tell whether B follows A.
+    With other targets of "in order" (0) against "exchanged" (1): both predict whether B follows A.
     """
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:

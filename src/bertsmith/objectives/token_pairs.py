@@ -56,7 +56,7 @@ class AttentionScores(TapsTerm):
 class Relations(TapsTerm):
     """The divergence of relations among queries, among keys, and among values.
 
-    Wang et al. 2021, section 3.2: the vectors of all heads are put end to end and cut anew into
+    Wang et al. 2021, section 3.2: the vectors of all heads are concatenated and split again into
     `heads` relation heads, which the two models have in common whatever their own are.
     """
 

@@ -197,7 +197,7 @@ class VectorGate:
         return result
 
     def _side(self, *, first: bool) -> list[Request[Example]]:
-        """Return the first or the second texts of the pairs, each asked by itself."""
+        """Return the first or the second texts of the pairs, each alone."""
         rows = [
             replace(row, text=row.text if first else row.text_pair or "", text_pair=None)
             for row in self.pairs
@@ -361,7 +361,7 @@ def measure_precisions(predictors: Predictors, gate: Gate) -> list[Measurement]:
 def refuse_slow_or_worse(measured: Sequence[Measurement], verb: str = "answer") -> None:
     """Raise `ConfigError` unless int8, measured last, is the fastest and as good as fp32.
 
-    `verb` is what the user is told to do with another precision.
+    `verb` is the advised command for another precision.
     """
     exact, *_, small = measured
     fastest = min(measured[:-1], key=lambda each: each.seconds)

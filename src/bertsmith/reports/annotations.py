@@ -193,5 +193,5 @@ def _offset(offset: int) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a share in per cent, a dash where there is none."""
+    """Return a share in per cent, a dash for none."""
     return "–" if share is None or np.isnan(share) else f"{100 * share:.1f} %"

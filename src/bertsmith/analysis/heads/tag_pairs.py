@@ -43,7 +43,7 @@ class TaggedWords:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Tags and entities of the words of a block, (sequences, words); -1 where there is none."""
+    """Tags and entities of the words of a block, (sequences, words); -1 for none."""
 
     tag: Counts
     entity: Counts
@@ -84,7 +84,7 @@ class _Tally:
         self.offsets = np.zeros((0, 0, 2 * _REACH + 1), np.int64)
 
     def grow(self, rows_needed: int, columns_needed: int) -> None:
-        """Make room for so many kinds."""
+        """Grow the counts to a larger number of kinds."""
         more = (rows_needed - self.words.shape[0], columns_needed - self.words.shape[1])
         if not any(more):
             return

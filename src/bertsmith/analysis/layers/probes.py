@@ -6,7 +6,7 @@
     structure    distances in the tree, as squared distances after a linear map of each layer's
                  hidden states (Hewitt & Manning 2019)
 
-A probe may learn a task by itself. A control task (Hewitt & Liang 2019) shows how much: each word
+A probe may learn a task on its own. A control task (Hewitt & Liang 2019) shows how much: each word
 of the vocabulary gets a random answer, which no text determines; what a probe scores above that is
 its selectivity. Everything is measured on sentences that no probe has learned from.
 """

@@ -46,7 +46,7 @@ class Bins:
         return int(self.bin[-1]) + 1
 
     def parts(self, max_bins: int) -> Iterator[Bins]:
-        """Yield the same bins, at most so many at once."""
+        """Yield the same bins, at most `max_bins` at once."""
         for first in range(0, self.count, max_bins):
             begin, end = np.searchsorted(self.bin, [first, first + max_bins])
             yield Bins(self.width, self.sequences[begin:end], self.bin[begin:end] - first)
@@ -56,7 +56,7 @@ class Bins:
         return int(np.bincount(self.bin, counts[self.sequences]).max())
 
     def rows_per_sequence(self, counts: Numbers, rows: int) -> Numbers:
-        """Return the rows of each sequence in a bin of so many: the last takes the remainder."""
+        """Return the rows of each sequence in a bin: the last takes the remainder."""
         own_counts = counts[self.sequences]
         last = np.append(self.bin[1:] != self.bin[:-1], True)
         pad_rows = np.bincount(self.bin, own_counts).astype(np.int64)
@@ -210,7 +210,7 @@ def group(
     queries = keys
     if query_counts is not None:
         counts = np.asarray(query_counts, np.int64)
-        # a group in which nothing is asked still has a row, so that no product is empty
+        # a group without queries still has a row, so that no product is empty
         queries = [part.rows_per_sequence(counts, max(1, part.most(counts))) for part in parts]
     groups, first_query, first_key = [], 0, 0
     for part, of_queries, of_keys in zip(parts, queries, keys, strict=True):
@@ -226,7 +226,7 @@ def group(
 
 
 def sequences_at_once(entries: int) -> int:
-    """Return the number of sequences, of so many attention weights, to compute at once."""
+    """Return the number of sequences to compute at once, of `entries` attention weights each."""
     return max(1, _ENTRIES // entries)
 
 
@@ -248,7 +248,7 @@ def _hidden(part: Bins, of_queries: Numbers, of_keys: Numbers, sizes: Numbers) -
     """Return the additive mask of a group: minus infinity at padding keys and other sequences'
     keys.
 
-    A spare query sees what the last sequence of its bin does: nobody reads it, but it must see
+    A spare query sees what the last sequence of its bin does: its output is unused, but it must see
     something.
     """
     spare = pad_rows(np.zeros_like(of_keys), sizes[part.sequences], of_keys)[1]

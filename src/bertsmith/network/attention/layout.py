@@ -246,7 +246,7 @@ def group_blocks(
     order = np.lexsort((queries.counts, wide))
     queries, keys, wide = queries.in_order(order), keys.in_order(order), wide[order]
     parts = list(_parts(queries.counts, wide, heads))
-    # a group in which nothing is asked still has a row, so that no product is empty
+    # a group without queries still has a row, so that no product is empty
     max_queries = [max(1, int(queries.counts[begin:end].max())) for begin, end in parts]
     tall = np.repeat(max_queries, [end - begin for begin, end in parts])
     of_queries, spare_queries = pad_rows(queries.starts, queries.counts, tall)
@@ -259,7 +259,7 @@ def group_blocks(
         b = slice(first_key, first_key + count * seen)
         distance = query_tokens[a].reshape(count, queries_, 1) - of_keys[b].reshape(count, 1, seen)
         unseen = (np.abs(distance) > window) | spare_keys[b].reshape(count, 1, seen)
-        # nobody reads what a spare query sees, but it must see something
+        # the output of a spare query is unused, but it must see something
         unseen &= ~spare_queries[a].reshape(count, queries_, 1)
         groups.append(Group(count, queries_, seen, first_query, first_key, _hidden(unseen)))
         first_query, first_key = a.stop, b.stop

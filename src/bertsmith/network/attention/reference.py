@@ -25,7 +25,7 @@ def attention_weights(
     """Return softmax(Q K' / sqrt(head)) of each sequence, (heads, length, length), rows by query.
 
     Vaswani et al. 2017, equation 1. With `causal` a token sees itself and those before it, with a
-    `window` so many on either side at most.
+    `window` at most that many on either side.
     """
     weights = []
     for q, k in zip(query.split(list(lengths)), key.split(list(lengths)), strict=True):

@@ -80,7 +80,7 @@ class _Outputs(nn.Module):
         self._config, self._runtime, self._pad_id = config, runtime, pad_id
 
     def forward(self, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS) -> Encoded:
-        """Return the outputs of all tokens or sequences, whatever is asked."""
+        """Return the outputs of all tokens or sequences, whatever the query."""
         config = self._config
         choices = 1 if config.predicts == "choice" else None
         inputs = padded_inputs(batch, input_names(config), pad_id=self._pad_id, choices=choices)
@@ -109,7 +109,7 @@ def read_int8_gate(
     assert config.calibrate is not None
     stand_in = ExportedModel(model, dict, pad_id=tokenizer.pad_id)
     if sentence is not None:
-        # the file pools and maps by itself
+        # the file itself pools and maps
         sentence = replace(sentence, pool=("cls",), after=())
     answering = judged_answering(stand_in, tokenizer, sentence, config.length, where=config.model)
     return read_gate(answering, model, config.calibrate, config.dev, config.reading)

@@ -97,7 +97,7 @@ def check(
     """Survey a corpus and measure a copy of the model on it; the model itself is unchanged.
 
     `phases` are the batches of each length, in the order of the run. Of `processes` that share a
-    step, each has batches of its own. Of a budget of minutes, `reserved_seconds` are for other
+    step, each has separate batches. Of a budget of minutes, `reserved_seconds` are for other
     things than steps and these checks, which take less of a smaller budget.
     """
     started = time.perf_counter()

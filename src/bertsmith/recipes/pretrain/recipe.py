@@ -191,7 +191,7 @@ def _check(
 def _fit(
     prepared: _PreparedRun, plan: HeldOutPlan, timing: Timing, *, workers: int, world: World
 ) -> State:
-    """Train until the budget is spent; `Interrupted` says how to go on."""
+    """Train until the budget is spent; `Interrupted` says how to continue."""
     run, folder, settings = prepared.run, prepared.folder, prepared.run.settings
     measure = measure_held_out(
         prepared.objective, prepared.tokenizer, prepared.store, settings.samples, run.precision,

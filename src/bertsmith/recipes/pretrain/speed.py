@@ -94,7 +94,7 @@ class StepCosts:
     accumulate: int = 1
     """Batches of a process in one step."""
     processes: int = 1
-    """Processes that share a step, each with batches of its own."""
+    """Processes that share a step, each with separate batches."""
     replicas: int = 1
     """Processes of this machine that share each batch."""
 
@@ -166,7 +166,7 @@ def measure_threads(
     seconds: float,
     budget: Budget,
 ) -> ThreadChoice:
-    """Choose the number of threads by a few steps with each, of about so many `seconds`.
+    """Choose the number of threads by a few steps with each, of about `seconds` in all.
 
     The steps are made with a copy of the model, and torch is left with `max_threads`. A model so
     large that a step with two sequences takes all of the time keeps them: its products are long, so
@@ -224,7 +224,7 @@ def _replicas_fit(copy: TrainedCopy, processes: int) -> bool:
 def _replicas_if_faster(
     choice: ThreadChoice, speed: float, replicas: int, shared: float
 ) -> ThreadChoice:
-    """Return so many replicas, of `shared` tokens a second, where they are clearly faster."""
+    """Return the replicas, of `shared` tokens a second, where they are clearly faster."""
     if shared <= CLEARLY_FASTER * speed:
         return choice
     return ThreadChoice(
@@ -236,7 +236,7 @@ def _replicas_if_faster(
 
 
 def _seconds_of_replicas(copy: TrainedCopy, batch: Batch, processes: int) -> float:
-    """Return the median seconds of a batch's gradient by so many local replicas."""
+    """Return the median seconds of a batch's gradient by a number of local replicas."""
     counts = {name: len(target) for name, target in batch.targets.items()}
     parts, seconds = PARTS_PER_PROCESS * processes, list[float]()
     with local_replicas(

@@ -220,7 +220,7 @@ class Gateway:
             raise PayloadTooLarge(message) from None
 
     def check_room(self, size: int) -> None:
-        """Raise `Overloaded` for a body of so many bytes for whose least tokens there is no room.
+        """Raise `Overloaded` for a body whose estimated least tokens do not fit.
 
         Under load most requests are refused, and this costs a fraction of reading them. One that
         may be a small one is taken for that, which is refused less; one that is too large for an

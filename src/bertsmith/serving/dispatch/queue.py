@@ -83,7 +83,7 @@ class _Request(Generic[G, T]):
 
 @dataclass(slots=True, eq=False)
 class Entry(Generic[G, T]):
-    """A text that waits: its content, its tokens, and the time after which nobody wants it."""
+    """A text that waits: its content, its tokens, and its deadline."""
 
     content: T
     group: G
@@ -129,7 +129,7 @@ class TokenQueue(Generic[G, T]):
         return self._entries
 
     def has_room(self, tokens: int, *, large: bool) -> bool:
-        """Return whether so many more tokens of a small or large request may wait."""
+        """Return whether the tokens of another small or large request may wait."""
         flow_tokens = self._flows[large].tokens + tokens
         return self.tokens + tokens <= self.most or (
             not large and flow_tokens <= self.most * _FOR_SMALL
@@ -170,7 +170,7 @@ class TokenQueue(Generic[G, T]):
         return entries
 
     def cancel(self, entry: Entry[G, T]) -> bool:
-        """Take an entry out that nobody wants any more; return whether it was still waiting."""
+        """Remove an abandoned entry; return whether it was still waiting."""
         if not entry.waiting:
             return False
         self._remove(entry)

@@ -89,7 +89,7 @@ def make_app(gateway: Gateway, config: ServeConfig, keys: Keys | None = None) ->
 def _fixed(
     service: Service, config: ServeConfig
 ) -> dict[str, Callable[[Request], Awaitable[Response]]]:
-    """Return the paths that tell about the server."""
+    """Return the paths that describe the server."""
     gateway = service.gateway
 
     async def info(request: Request) -> Response:

@@ -68,7 +68,7 @@ class QuestionInput(StrictBody):
 
 
 class RankingInput(StrictBody):
-    """A query and the texts whose relevance to it is asked."""
+    """A query and the texts to rank by relevance to it."""
 
     form = '{"inputs": [{"query": "a query", "texts": ["a text"]}]}'
     query: Text
@@ -302,7 +302,7 @@ def _intended_form(
 
 
 def _depth(error: Mapping[str, Any], content: Mapping[str, Any]) -> int:
-    """Return how far a body is right until an error, as far as that can be said."""
+    """Return how far a body is valid before an error, if known."""
     names, _ = _locate(error["loc"], content, missing=error["type"] == "missing")
     return 2 * len(names) + int(error["type"] == "too_short")
 

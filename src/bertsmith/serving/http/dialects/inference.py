@@ -93,7 +93,7 @@ def _pair(row: object, truncate: bool) -> Input:
 
 
 def _choose_output(chosen: Chosen, body: PredictRequest | RerankRequest) -> Chosen:
-    """Return what is asked of a model: the outputs of its head as they are, or its answer."""
+    """Return what a request wants of a model: the raw outputs of its head, or its answer."""
     return replace(chosen, kind="logits") if body.raw_scores else chosen
 
 
