@@ -161,7 +161,7 @@ def _beam_search(
                     for piece, share in zip(ids, row, strict=True)
                     if share > -math.inf
                 ]
-        beams = [sorted(beam, key=lambda each: -each[1])[:width] for beam in longer]
+        beams = [sorted(beam, key=lambda candidate: -candidate[1])[:width] for beam in longer]
     return beams
 
 

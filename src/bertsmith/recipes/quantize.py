@@ -364,7 +364,7 @@ def refuse_slow_or_worse(measured: Sequence[Measurement], verb: str = "answer") 
     `verb` is the advised command for another precision.
     """
     exact, *_, small = measured
-    fastest = min(measured[:-1], key=lambda each: each.seconds)
+    fastest = min(measured[:-1], key=lambda measurement: measurement.seconds)
     alternative = f"{verb} with --precision {fastest.precision}"
     if small.seconds >= fastest.seconds:
         raise ConfigError(

@@ -98,14 +98,14 @@ def _entities(
 def _pairs(results: Sequence[PairFigures], control: Sequence[PairFigures], placed: Placed) -> str:
     often = [result for result in results if result.count >= _FEW] or list(results)
     gains = sorted(often, key=_gain, reverse=True)
-    most = gains[0]
+    best = gains[0]
     words = (
         "The pairs in which a head is furthest above the better of chance and the best fixed "
         f"offset, of those with {min(_FEW, often[-1].count)} words or more. Most for "
-        f"{pair_name(most)}: {percent(most.best_accuracy)} of {most.count:,} words "
-        f"attend most to such a word in head {_head(most.best)}; a word drawn from the sentence is "
-        f"one for {percent(most.chance)}, the word {_offset(most.offset)} for "
-        f"{percent(most.offset_accuracy)}."
+        f"{pair_name(best)}: {percent(best.best_accuracy)} of {best.count:,} words "
+        f"attend most to such a word in head {_head(best.best)}; a word drawn from the sentence is "
+        f"one for {percent(best.chance)}, the word {_offset(best.offset)} for "
+        f"{percent(best.offset_accuracy)}."
     )
     drawing = _bars("tags", gains[:_DRAWN], "share that attends most to a word of the second tag")
     figure = placed("tags", drawing, "from tag to tag", words)

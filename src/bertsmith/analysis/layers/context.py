@@ -101,7 +101,7 @@ def describe_uses(
     cosines = np.clip(unit @ unit.transpose(0, 2, 1), -1, 1)
     layers = range(1, len(vectors))
     results = [(*_clusters(cosines[layer]), layer) for layer in layers]
-    clusters, silhouette, layer = max(results, key=lambda each: each[1])
+    clusters, silhouette, layer = max(results, key=lambda result: result[1])
     alike = cosines[layer] - 2 * np.eye(len(read))
     points, share = _plane(unit[layer])
     upper = np.triu_indices(len(read), 1)

@@ -461,7 +461,7 @@ def _edges_found(sentence: ProbedSentence, apart: NDArray[np.float64]) -> tuple[
 
 
 def _in_batches(sentences: Sequence[ProbedSentence]) -> Iterator[Sequence[ProbedSentence]]:
-    ordered = sorted(sentences, key=lambda each: len(each.words))
+    ordered = sorted(sentences, key=lambda sentence: len(sentence.words))
     for begin in range(0, len(ordered), _SENTENCES):
         yield ordered[begin : begin + _SENTENCES]
 

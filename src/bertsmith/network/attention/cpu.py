@@ -51,7 +51,7 @@ class Bins:
             begin, end = np.searchsorted(self.bin, [first, first + max_bins])
             yield Bins(self.width, self.sequences[begin:end], self.bin[begin:end] - first)
 
-    def most(self, counts: Numbers) -> int:
+    def largest_sum(self, counts: Numbers) -> int:
         """Return the largest sum over a bin of what is counted by sequence of the batch."""
         return int(np.bincount(self.bin, counts[self.sequences]).max())
 
@@ -211,7 +211,9 @@ def group(
     if query_counts is not None:
         counts = np.asarray(query_counts, np.int64)
         # a group without queries still has a row, so that no product is empty
-        queries = [part.rows_per_sequence(counts, max(1, part.most(counts))) for part in parts]
+        queries = [
+            part.rows_per_sequence(counts, max(1, part.largest_sum(counts))) for part in parts
+        ]
     groups, first_query, first_key = [], 0, 0
     for part, of_queries, of_keys in zip(parts, queries, keys, strict=True):
         tall = int(of_queries.sum()) // part.count

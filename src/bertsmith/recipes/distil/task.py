@@ -329,7 +329,7 @@ class _Distillation:
             raise Interrupted(f"{status}; go on with the same command") from None
         taught = {name: result for name, result in results.items() if name != PLAIN}
         best = max(taught, key=lambda name: max(item.rank for item in taught[name]))
-        seed = max(taught[best], key=lambda each: each.rank).seed
+        seed = max(taught[best], key=lambda training: training.rank).seed
         subfolder = f"{best}/seed-{seed}"
         rivals = self._baseline_scores()
         scored = {name: tuple(one.scores for one in result) for name, result in results.items()}

@@ -216,7 +216,9 @@ class Gateway:
         except QueueFull:
             raise self._overloaded(large) from None
         except TooLarge as error:
-            message = f"the request has about {error.tokens:,} tokens, and {error.most:,} may wait"
+            message = (
+                f"the request has about {error.tokens:,} tokens, and {error.max_tokens:,} may wait"
+            )
             raise PayloadTooLarge(message) from None
 
     def check_room(self, size: int) -> None:
@@ -227,7 +229,7 @@ class Gateway:
         empty queue is told so when it was read.
         """
         tokens = self._body_tokens.least(size)
-        if tokens is None or tokens > self.queue.most or self._refusing:
+        if tokens is None or tokens > self.queue.max_tokens or self._refusing:
             return
         large = tokens > max(speed.budget for speed in self._speeds)
         if self._waits_too_long(large) or not self.queue.has_room(tokens, large=large):

@@ -55,7 +55,7 @@ class TooLarge(Exception):
 
     def __init__(self, tokens: int, max_tokens: int) -> None:
         super().__init__(f"{tokens} tokens, and {max_tokens} may wait")
-        self.tokens, self.most = tokens, max_tokens
+        self.tokens, self.max_tokens = tokens, max_tokens
 
 
 @dataclass(slots=True, eq=False)
@@ -113,13 +113,13 @@ class TakenBatch(Generic[G, T]):
 
 
 class TokenQueue(Generic[G, T]):
-    """Entries of any content, in groups, of at most `most` tokens together.
+    """Entries of any content, in groups, of at most `max_tokens` tokens together.
 
-    Of small requests a quarter of `most` may wait in any case.
+    Of small requests a quarter of `max_tokens` may wait in any case.
     """
 
     def __init__(self, max_tokens: int) -> None:
-        self.most = max_tokens
+        self.max_tokens = max_tokens
         self.tokens = 0
         self._flows: tuple[_Flow[G, T], _Flow[G, T]] = (_Flow(large=False), _Flow(large=True))
         self._serial = count()
@@ -131,8 +131,8 @@ class TokenQueue(Generic[G, T]):
     def has_room(self, tokens: int, *, large: bool) -> bool:
         """Return whether the tokens of another small or large request may wait."""
         flow_tokens = self._flows[large].tokens + tokens
-        return self.tokens + tokens <= self.most or (
-            not large and flow_tokens <= self.most * _FOR_SMALL
+        return self.tokens + tokens <= self.max_tokens or (
+            not large and flow_tokens <= self.max_tokens * _FOR_SMALL
         )
 
     def ahead(self, *, large: bool) -> int:
@@ -147,8 +147,8 @@ class TokenQueue(Generic[G, T]):
         Raises `QueueFull`, and `TooLarge` for a request that would not fit into an empty queue.
         """
         total = sum(tokens for _, tokens in contents)
-        if total > self.most:
-            raise TooLarge(total, self.most)
+        if total > self.max_tokens:
+            raise TooLarge(total, self.max_tokens)
         if not self.has_room(total, large=large):
             raise QueueFull(self.tokens)
         if not self._entries:

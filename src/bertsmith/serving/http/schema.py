@@ -267,7 +267,7 @@ def _malformed(
     form = _intended_form(errors[0]["loc"], content) or kind
     # of the forms that were tried, the one that was meant, or that of which most is right
     tried = [item for item in errors if form.__name__ in item["loc"]] or errors
-    first = max(tried, key=lambda each: _depth(each, content))
+    first = max(tried, key=lambda item: _depth(item, content))
     missing = first["type"] == "missing"
     names, holder = _locate(first["loc"], content, missing=missing)
     # a name that is no field's may be a text

@@ -90,14 +90,14 @@ def _end_if_refused(error: BaseException | None) -> None:
 
 
 def _limit(memory: int, seconds: float, room: int) -> None:
-    """Bound what this process may use more than it does: memory, time of a core, bytes written."""
+    """Limit what this process may still use: memory, processor time, bytes written."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    most = pages * resource.getpagesize() + memory
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    limit = pages * resource.getpagesize() + memory
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     used = math.ceil(time.process_time() + seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (used, used))
     # where the user's own limit is lower it is the disk that refuses, not the file that is odd
-    own, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    own, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if own == resource.RLIM_INFINITY or own > room:
         DISK_REFUSES.discard(errno.EFBIG)
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))

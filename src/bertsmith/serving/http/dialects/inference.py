@@ -105,7 +105,7 @@ def _scored(facts: ModelFacts, outcome: Outcome) -> list[dict[str, Any]]:
     if "logits" in answer:
         pairs = zip(answer["logits"], labels, strict=True)
         results = [{"score": score, "label": label} for score, label in pairs]
-        return sorted(results, key=lambda each: -_number(each["score"]))
+        return sorted(results, key=lambda result: -_number(result["score"]))
     return [{"score": answer["value" if "value" in answer else "score"], "label": labels[0]}]
 
 
