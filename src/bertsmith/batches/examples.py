@@ -285,10 +285,10 @@ def evaluation_batches(
     lengths = examples.lengths
     order = np.argsort(-lengths, kind="stable")
     start = total = 0
-    for place, unit in enumerate(order):
-        if total + lengths[unit] > tokens_per_batch and place > start:
-            yield order[start:place], pack_examples(examples, order[start:place])
-            start, total = place, 0
+    for index, unit in enumerate(order):
+        if total + lengths[unit] > tokens_per_batch and index > start:
+            yield order[start:index], pack_examples(examples, order[start:index])
+            start, total = index, 0
         total += int(lengths[unit])
     if start < len(order):
         yield order[start:], pack_examples(examples, order[start:])

@@ -131,7 +131,7 @@ def tag_probabilities(
     for units, batch in forward.batches(model, examples):
         places = [examples.places[unit] for unit in units.tolist()]
         at = torch.from_numpy(np.concatenate(places)).to(model.device)
-        sizes = torch.tensor([len(place) for place in places])
+        sizes = torch.tensor([len(position) for position in places])
         at = at + batch.starts.repeat_interleave(sizes.to(model.device))
         shares = _tags(model, batch, at).float().softmax(-1).cpu()
         for unit, part in zip(units.tolist(), shares.split(sizes.tolist()), strict=True):
@@ -189,6 +189,6 @@ def candidates(logits: Scores, begin: int, allowed: NDArray[np.bool_]) -> list[C
     best = np.argpartition(-flat, count - 1)[:count] if count else np.empty(0, np.int64)
     best = best[np.argsort(-flat[best], kind="stable")]
     return [
-        Candidate(begin + int(place % tokens), begin + int(place % tokens + place // tokens), score)
-        for place, score in zip(best, flat[best].tolist(), strict=True)
+        Candidate(begin + int(index % tokens), begin + int(index % tokens + index // tokens), score)
+        for index, score in zip(best, flat[best].tolist(), strict=True)
     ]

@@ -130,11 +130,11 @@ def word_spans(text: str, words: Words) -> NDArray[np.int64]:
     for stretch in _STRETCH.finditer(text):
         begin, end = stretch.span()
         if words == "marks":
-            for place in range(begin, end):
-                if _alone(text[place]):
-                    spans += [(begin, place)] if begin < place else []
-                    spans.append((place, place + 1))
-                    begin = place + 1
+            for position in range(begin, end):
+                if _alone(text[position]):
+                    spans += [(begin, position)] if begin < position else []
+                    spans.append((position, position + 1))
+                    begin = position + 1
         if begin < end:
             spans.append((begin, end))
     return np.array(spans, np.int64).reshape(-1, 2)

@@ -116,19 +116,19 @@ class _MaskedText:
         places = np.flatnonzero(ids == tokenizer.mask_id).tolist()
         # a text that was cut has more masks than its ids
         results = [
-            before(tokenizer, text, at, ids, place)
-            for (text, at), place in zip(written, places, strict=False)
+            before(tokenizer, text, at, ids, position)
+            for (text, at), position in zip(written, places, strict=False)
         ]
         assert len(results) == len(places)
         return cls(ids=ids, segments=request.encoded.segments[0], before=tuple(results))
 
-    def cloze(self, place: int) -> Cloze:
+    def cloze(self, position: int) -> Cloze:
         """Return the cloze of a place."""
-        return Cloze(ids=self.ids, segments=self.segments, place=place)
+        return Cloze(ids=self.ids, segments=self.segments, place=position)
 
-    def filled(self, mask: int, place: int, word: Pieces) -> _MaskedText:
+    def filled(self, mask: int, position: int, word: Pieces) -> _MaskedText:
         """Return the same with a word in place of a mask, given its number and place."""
-        cloze = with_pieces(self.cloze(place), word)
+        cloze = with_pieces(self.cloze(position), word)
         others = self.before[:mask] + self.before[mask + 1 :]
         return _MaskedText(ids=cloze.ids, segments=cloze.segments, before=others)
 
@@ -229,9 +229,9 @@ class MaskFilling:
         """Return words for each mask of some sequences, the best first."""
         masks = [self._masks(text) for text in texts]
         masked_words = [
-            (text.cloze(place), written)
+            (text.cloze(position), written)
             for text, places in zip(texts, masks, strict=True)
-            for place, written in zip(places, text.before, strict=True)
+            for position, written in zip(places, text.before, strict=True)
         ]
         if self._config.choices:
             result = self._score_choices(model, masked_words, forward)
@@ -280,8 +280,8 @@ class MaskFilling:
             for number, fillings in enumerate(results):
                 if fillings:
                     best = max(range(len(fillings)), key=lambda mask: fillings[mask][0].score)
-                    place = self._masks(texts[number])[best]
-                    texts[number] = texts[number].filled(best, place, fillings[best][0].ids)
+                    position = self._masks(texts[number])[best]
+                    texts[number] = texts[number].filled(best, position, fillings[best][0].ids)
                     words[number][open_masks[number].pop(best)] = fillings[best][0]
             open_texts = [number for number, fillings in enumerate(open_masks) if fillings]
             if not open_texts:

@@ -161,8 +161,8 @@ class _Texts:
             for text, prompt, certainties in zip(texts, prompts, certain, strict=True):
                 lowest = np.sort(np.argsort(certainties, kind="stable")[:again])
                 places.append((lowest + len(prompt)).tolist())
-                for place in places[-1]:
-                    text[place] = self.tokenizer.mask_id
+                for position in places[-1]:
+                    text[position] = self.tokenizer.mask_id
             result = self._fill(texts, places, draws)
             for prompt, certainties, at, drawn in zip(
                 prompts, certain, places, result, strict=True
@@ -181,8 +181,8 @@ class _Texts:
                 [len(prompt) + order[step % length]]
                 for prompt, order in zip(prompts, orders, strict=True)
             ]
-            for text, (place,) in zip(texts, places, strict=True):
-                text[place] = self.tokenizer.mask_id
+            for text, (position,) in zip(texts, places, strict=True):
+                text[position] = self.tokenizer.mask_id
             self._fill(texts, places, draws)
         return [text[:-1] for text in texts]
 
@@ -197,8 +197,8 @@ class _Texts:
         """Write what is drawn at some places of each text, all of them at once, and return it."""
         result = self._draw(texts, places, draws)
         for text, at, drawn in zip(texts, places, result, strict=True):
-            for place, (token, _) in zip(at, drawn, strict=True):
-                text[place] = token
+            for position, (token, _) in zip(at, drawn, strict=True):
+                text[position] = token
         return result
 
     def _draw(

@@ -101,7 +101,7 @@ def score_words(
             terms[-1].append(places)
     result = log_probabilities(model, tokenizer, clozes, targets, forward)
     return [
-        [sum(float(result[cloze][place]) for cloze, place in word) for word in words]
+        [sum(float(result[cloze][position]) for cloze, position in word) for word in words]
         for words in terms
     ]
 

@@ -147,16 +147,19 @@ def _rows(
     if answer == "span":
         lengths = batch.offsets.diff()
         owner = torch.arange(batch.sequences, device=student.device).repeat_interleave(lengths)
-        place = torch.arange(batch.tokens, device=student.device) - batch.starts[owner]
+        position = torch.arange(batch.tokens, device=student.device) - batch.starts[owner]
     elif answer == "choice":
         owner = owners(target.at, batch.sequences)
-        place = torch.arange(batch.sequences, device=student.device) - target.at[owner]
+        position = torch.arange(batch.sequences, device=student.device) - target.at[owner]
     else:
         return [(student, taught)]
     rows = int(owner.max()) + 1
     # no infinities, whose difference is no number
     spread = [
-        [in_rows(side[:, end], owner, place, rows).clamp(min=_FAR) for end in range(side.shape[1])]
+        [
+            in_rows(side[:, end], owner, position, rows).clamp(min=_FAR)
+            for end in range(side.shape[1])
+        ]
         for side in (student, taught)
     ]
     return list(zip(*spread, strict=True))

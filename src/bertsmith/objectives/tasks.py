@@ -33,10 +33,10 @@ def group_means(values: Tensor, at: Tensor, batch: Batch) -> Tensor:
     return sums / owner.bincount(minlength=len(at))[:, None]
 
 
-def in_rows(values: Tensor, owner: Tensor, place: Tensor, rows: int) -> Tensor:
+def in_rows(values: Tensor, owner: Tensor, position: Tensor, rows: int) -> Tensor:
     """Return values (values,) in rows (rows, longest) by owner and place in it, -inf elsewhere."""
-    spread = values.new_full((rows, int(place.max()) + 1), -torch.inf)
-    return spread.index_put((owner, place), values)
+    spread = values.new_full((rows, int(position.max()) + 1), -torch.inf)
+    return spread.index_put((owner, position), values)
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ class Choose(SequenceTerm):
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """Return the loss over the questions; a label is the number of the right option, from 0."""
         owner = owners(target.at, batch.sequences)
-        place = torch.arange(batch.sequences, device=owner.device) - target.at[owner]
-        scores = in_rows(model.choose(encoded, batch).float(), owner, place, len(target))
+        position = torch.arange(batch.sequences, device=owner.device) - target.at[owner]
+        scores = in_rows(model.choose(encoded, batch).float(), owner, position, len(target))
         return cross_entropy(scores, target.labels)
 
 
@@ -150,8 +150,8 @@ class Span(Term):
         logits = model.span(encoded.last).float()
         lengths = batch.offsets.diff()
         owner = torch.arange(batch.sequences, device=logits.device).repeat_interleave(lengths)
-        place = torch.arange(batch.tokens, device=logits.device) - batch.starts[owner]
-        rows = [in_rows(logits[:, end], owner, place, batch.sequences) for end in (0, 1)]
+        position = torch.arange(batch.tokens, device=logits.device) - batch.starts[owner]
+        rows = [in_rows(logits[:, end], owner, position, batch.sequences) for end in (0, 1)]
         starts, ends = (cross_entropy(row, target.labels[:, end]) for end, row in enumerate(rows))
         right = torch.stack([row.argmax(-1) for row in rows], -1) == target.labels
         return Loss(sum=(starts.sum + ends.sum) / 2, count=len(target), correct=right.all(-1).sum())

@@ -115,11 +115,11 @@ def _groups(lengths: Sequence[int], heads: int, device: torch.device) -> Iterato
             len(order),
         )
         chosen, order = order[:count], order[count:]
-        place = torch.arange(longest, device=device)
+        position = torch.arange(longest, device=device)
         size = torch.tensor([lengths[item] for item in chosen], device=device)[:, None]
         start = torch.tensor([starts[item] for item in chosen], device=device)[:, None]
-        is_token = place < size
-        yield _Group(tokens=start + place.minimum(size - 1), held=is_token)
+        is_token = position < size
+        yield _Group(tokens=start + position.minimum(size - 1), held=is_token)
 
 
 def _gather(vectors: Tensor, group: _Group) -> Tensor:

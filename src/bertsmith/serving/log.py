@@ -113,13 +113,13 @@ class BufferedLog(io.TextIOBase):
             self._changed.notify_all()
         return len(text)
 
-    def _count(self, lines: int, place: int) -> None:
+    def _count(self, lines: int, index: int) -> None:
         """Count dropped lines between two items of those that are kept."""
-        before = self._kept[place - 1] if place else None
+        before = self._kept[index - 1] if index else None
         if isinstance(before, int):
-            self._kept[place - 1] = before + lines
+            self._kept[index - 1] = before + lines
         elif lines:
-            self._kept.insert(place, lines)
+            self._kept.insert(index, lines)
 
     def _run(self) -> None:
         while (items := self._next()) is not None:

@@ -400,8 +400,8 @@ def _by_sample(sample: bytes, multibyte: int, declared: str | None) -> Verdict:
 def print_guess(path: Path, verdict: Verdict, more: int = 0) -> None:
     """Report the guessed or doubted encoding of a file, and of how many more files."""
     others = f" and {counted(more, 'more file')}" if more else ""
-    why = verdict.doubt or f"{verdict.guessed}; {OPTION} names another"
-    say(f"{path}{others}: read as {verdict.codec}: {why}")
+    reason = verdict.doubt or f"{verdict.guessed}; {OPTION} names another"
+    say(f"{path}{others}: read as {verdict.codec}: {reason}")
 
 
 class Guesses:

@@ -360,8 +360,8 @@ class Table:
         try:
             row = parse_json(text)
         except ValueError as error:
-            why = getattr(error, "msg", str(error))
-            return self.file.fault(f"not JSON: {why}", line, remedy)
+            reason = getattr(error, "msg", str(error))
+            return self.file.fault(f"not JSON: {reason}", line, remedy)
         if not isinstance(row, dict):
             return self.file.fault(f"{type_of(row)}, not a JSON object", line, remedy)
         return row

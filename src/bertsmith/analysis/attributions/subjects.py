@@ -310,15 +310,15 @@ def _tag_subjects(
     for word in words:
         if not len(word.places):
             continue
-        place = int(word.places[0])
-        tag = labels[tags[place]]
+        position = int(word.places[0])
+        tag = labels[tags[position]]
         if tag == "O" or tag.startswith("I-"):
             continue
         yield Subject(
             ids=ids,
             segments=segments,
             words=_mark_answer(words, word.places),
-            target=TagTarget(label=tags[place], place=place),
+            target=TagTarget(label=tags[position], place=position),
             answer=f"{tag}: {word.text}",
             cut=count < len(encoded),
         )

@@ -92,9 +92,9 @@ def _packed(sizes: Numbers, inside: Numbers, width: int) -> Bins:
     bins: list[list[int]] = []
     for sequence in inside[np.argsort(-sizes[inside], kind="stable")].tolist():
         size = int(sizes[sequence])
-        place = bisect_left(room, (size, 0))
-        if place < len(room):
-            remaining, number = room.pop(place)
+        index = bisect_left(room, (size, 0))
+        if index < len(room):
+            remaining, number = room.pop(index)
         else:
             remaining, number = width, len(bins)
             bins.append([])

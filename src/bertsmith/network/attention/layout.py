@@ -193,11 +193,11 @@ class SequenceLayout:
         lengths, longest, sequences = self.offsets.diff(), max(self.lengths), len(self.lengths)
         column = torch.arange(len(query), device=query.device)
         shift = torch.arange(sequences, device=query.device) * longest - self.offsets[:-1]
-        place = column + shift.repeat_interleave(lengths, output_size=len(query))
+        position = column + shift.repeat_interleave(lengths, output_size=len(query))
 
         def spread(packed: Tensor) -> Tensor:
             padded = packed.new_zeros(sequences * longest, *packed.shape[1:])
-            padded = padded.index_copy(0, place, packed)
+            padded = padded.index_copy(0, position, packed)
             return padded.view(sequences, longest, *packed.shape[1:]).transpose(1, 2)
 
         seen = (torch.arange(longest, device=query.device) < lengths[:, None])[:, None, None]
@@ -206,7 +206,7 @@ class SequenceLayout:
         attended = F.scaled_dot_product_attention(
             spread(query), spread(key), spread(value), seen, dropout
         )
-        return attended.transpose(1, 2).flatten(0, 1).index_select(0, place)
+        return attended.transpose(1, 2).flatten(0, 1).index_select(0, position)
 
 
 def _half(values: Tensor) -> bool:

@@ -30,8 +30,8 @@ def attention_weights(
     weights = []
     for q, k in zip(query.split(list(lengths)), key.split(list(lengths)), strict=True):
         score = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(q.shape[-1])
-        place = torch.arange(len(q), device=q.device)
-        ahead = place[None, :] - place[:, None]
+        position = torch.arange(len(q), device=q.device)
+        ahead = position[None, :] - position[:, None]
         if causal:
             score = score.masked_fill(ahead > 0, -torch.inf)
         if window is not None:

@@ -38,8 +38,8 @@ def rotation(positions: TokenIds, width: int, theta: float) -> Rotation:
 
     Angles are float32, as everywhere else: far into a long text another precision is another model.
     """
-    place = torch.arange(0, width, 2, dtype=torch.int64, device=positions.device)
-    frequency = 1.0 / theta ** (place.float() / width)
+    index = torch.arange(0, width, 2, dtype=torch.int64, device=positions.device)
+    frequency = 1.0 / theta ** (index.float() / width)
     angle = (positions[:, None].float() * frequency)[:, None]
     return Rotation(angle.cos(), angle.sin())
 

@@ -227,7 +227,11 @@ def _read(
 
 
 def _student(
-    config: DistilConfig, inputs: Inputs, prepared: Prepared, folder: RunFolder, place: torch.device
+    config: DistilConfig,
+    inputs: Inputs,
+    prepared: Prepared,
+    folder: RunFolder,
+    device: torch.device,
 ) -> NewStudent:
     """Return the student, whose size is that of a run that goes on where it was chosen."""
     teacher, options = inputs.base.config, config.student
@@ -253,7 +257,7 @@ def _student(
     )
     mean, spread = units_of(prepared.data)
     return NewStudent(
-        teacher=config.teacher, config=head, layers=layers, device=place,
+        teacher=config.teacher, config=head, layers=layers, device=device,
         token_table=token_table, folder=named, mean=mean, spread=spread,
     )  # fmt: skip
 

@@ -167,8 +167,8 @@ class Gateway:
         is cancelled, what was not computed yet will not be. Raises `Refusal`.
         """
         if self._refusing or not self._is_able:
-            why = "is shutting down" if self._refusing else "has no model open at the moment"
-            raise Unavailable(f"the server {why}")
+            reason = "is shutting down" if self._refusing else "has no model open at the moment"
+            raise Unavailable(f"the server {reason}")
         job = Job([None] * len(inputs), len(inputs), asyncio.get_running_loop().create_future())
         self._add(job, model, task, inputs, body)
         self._jobs.add(job)

@@ -271,9 +271,9 @@ def _malformed(
     missing = first["type"] == "missing"
     names, holder = _locate(first["loc"], content, missing=missing)
     # a name that is no field's may be a text
-    place = ".".join(str(name) for name in names if _NAME.fullmatch(str(name)))
+    path = ".".join(str(name) for name in names if _NAME.fullmatch(str(name)))
     message = printable(_SAID.get(first["type"], first["msg"]))
-    message = f"{place}: {message}" if place else message
+    message = f"{path}: {message}" if path else message
     right = wrong = str(names[-1]) if names else ""
     if missing:
         wrong = _close(right, holder)
@@ -281,7 +281,7 @@ def _malformed(
         right = _close(wrong, (form if len(names) > 1 else kind).model_fields)
     if right and wrong and right != wrong:
         message += f"; did you mean {right!r} by {wrong!r}?"
-    return InvalidRequest(f"{message}; write {form.form}", parameter=place or None)
+    return InvalidRequest(f"{message}; write {form.form}", parameter=path or None)
 
 
 def _intended_form(

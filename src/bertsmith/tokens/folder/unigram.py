@@ -377,12 +377,12 @@ def read_file(path: Path) -> tuple[tuple[str, ...], UnigramRules]:
     return vocabulary, rules
 
 
-def read_folder(place: Path) -> tuple[tuple[str, ...], UnigramRules]:
+def read_folder(folder: Path) -> tuple[tuple[str, ...], UnigramRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
-    settings = Settings(place, UNIGRAM_SPECIALS, blanks=True, normalizes=True)
+    settings = Settings(folder, UNIGRAM_SPECIALS, blanks=True, normalizes=True)
     if settings.config.get("sp_model_kwargs"):
         raise settings.refuse("sp_model_kwargs are set", "they change the ids: remove them")
-    model, compiled = place / UNIGRAM_FILE, place / COMPILED_FILE
+    model, compiled = folder / UNIGRAM_FILE, folder / COMPILED_FILE
     if settings.follows_compiled(UNIGRAM_FILE):
         vocabulary, rules = read_compiled_unigram(read_json(compiled), compiled)
         _check_agreement(settings, rules)

@@ -152,11 +152,11 @@ class AccentDecision:
         scripts = f" ({', '.join(self.scripts)})" if self.scripts else ""
         share = f"{100 * self.changed:.2f} % of the letters{scripts}"
         if self.strip:
-            why = "as asked for, which changes" if self.asked else "as BERT's uncased models do:"
+            reason = "as asked for, which changes" if self.asked else "as BERT's uncased models do:"
             ending = "" if self.asked else " have one" if self.changed else " have any"
-            return f"accents: stripped, {why} {share if self.changed else 'none'}{ending}"
-        why = "as asked for" if self.asked else f"stripping would change {share}"
-        return f"accents: kept (strip_accents is false), {why}"
+            return f"accents: stripped, {reason} {share if self.changed else 'none'}{ending}"
+        reason = "as asked for" if self.asked else f"stripping would change {share}"
+        return f"accents: kept (strip_accents is false), {reason}"
 
 
 def decide_accents(
@@ -335,10 +335,13 @@ def _stretches() -> re.Pattern[str]:
 def _runs(characters: str) -> Iterator[str]:
     """Yield runs of characters with consecutive code points."""
     start = 0
-    for place in range(1, len(characters) + 1):
-        if place == len(characters) or ord(characters[place]) != ord(characters[place - 1]) + 1:
-            yield characters[start:place]
-            start = place
+    for position in range(1, len(characters) + 1):
+        if (
+            position == len(characters)
+            or ord(characters[position]) != ord(characters[position - 1]) + 1
+        ):
+            yield characters[start:position]
+            start = position
 
 
 def repeated(words: Mapping[str, int], observer: LearningObserver = SILENT) -> Iterator[str]:

@@ -120,8 +120,8 @@ def read_weights(files: list[Path], out: Path) -> dict[str, Any]:
         for name, value in state.items():
             if not isinstance(value, Tensor):
                 dropped[name[:200]] = "no tensor"
-            elif why := _no_weight(value):
-                dropped[name[:200]] = why
+            elif reason := _no_weight(value):
+                dropped[name[:200]] = reason
             elif name in tensors:
                 raise Refused(f"holds {name[:80]!r} a second time")
             else:

@@ -115,10 +115,10 @@ async def rerank(service: Service, body: RerankRequest) -> Response:
     inputs = [Input(body.query, text, truncate=bool(body.truncate)) for text in body.texts]
     outcomes = await service.ask(_choose_output(chosen, body), inputs)
     scores = [_scored(chosen.facts, outcome)[0]["score"] for outcome in outcomes]
-    order = sorted(range(len(scores)), key=lambda place: -_number(scores[place]))
+    order = sorted(range(len(scores)), key=lambda index: -_number(scores[index]))
     if not body.raw_scores:
         scores = [shown(score) for score in scores]
-    results: list[dict[str, Any]] = [{"index": place, "score": scores[place]} for place in order]
+    results: list[dict[str, Any]] = [{"index": index, "score": scores[index]} for index in order]
     if body.return_text:
         results = [{**result, "text": body.texts[result["index"]]} for result in results]
     return await service.reply_in_pieces(results, outcomes)
