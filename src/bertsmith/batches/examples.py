@@ -222,15 +222,15 @@ def _targets(
         else [all_labels[unit] for unit in units]
     )
     if examples.places is None:
-        at = offsets_of(np.diff(examples.starts)[units])[:-1]
+        positions = offsets_of(np.diff(examples.starts)[units])[:-1]
     else:
         begins = offsets_of([len(sequence) for sequence in ids])[:-1]
         places = zip(begins.tolist(), units.tolist(), strict=True)
-        at = np.concatenate([begin + examples.places[unit] for begin, unit in places])
+        positions = np.concatenate([begin + examples.places[unit] for begin, unit in places])
         labels = np.concatenate(list(labels))
     assert isinstance(labels, np.ndarray)
     target = Target(
-        at=torch.from_numpy(at),
+        positions=torch.from_numpy(positions),
         labels=torch.from_numpy(labels),
         by_sequence=examples.places is None,
     )

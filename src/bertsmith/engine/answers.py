@@ -90,7 +90,7 @@ def option_scores(
 
 def _at_pooled(model: Model, batch: Batch) -> Encoded:
     # the last layer works for the tokens that the pooler reads
-    return model.encoder(batch, at=model.pooled_places(batch))  # type: ignore[no-any-return]
+    return model.encoder(batch, selected=model.pooled_tokens(batch))  # type: ignore[no-any-return]
 
 
 def _host(values: Tensor) -> NDArray[np.float32]:
@@ -142,7 +142,7 @@ def tag_probabilities(
 def _tags(model: Model, batch: Batch, at: torch.Tensor) -> TagLogits:
     # the last layer computes only the queried tokens, where these are few
     read = at if 0 < len(at) <= batch.tokens // 2 else None
-    return model.tag(model.encoder(batch, at=read).rows(at))
+    return model.tag(model.encoder(batch, selected=read).rows(at))
 
 
 MAX_ANSWER_LENGTH = 30

@@ -412,10 +412,10 @@ class Features:
     def _batch_vectors(self, model: Model, batch: Batch) -> Tensor:
         """Return vectors (sequences, width), or (tokens, width) if each token or word has one."""
         if self._config.pool == "pooler":
-            read = model.pooled_places(batch)
-            return model.pooled(model.encoder(batch, at=read), batch)
+            read = model.pooled_tokens(batch)
+            return model.pooled(model.encoder(batch, selected=read), batch)
         taps, nowhere = Taps(states=frozenset(self._mix.layers)), batch.ids[:0]
-        hidden = self._mix.mixed(model.encoder(batch, at=nowhere, taps=taps).states)
+        hidden = self._mix.mixed(model.encoder(batch, selected=nowhere, taps=taps).states)
         if self._config.unit != "text":
             return hidden
         return pooled(cast("tuple[VectorPooling, ...]", self._config.kinds), hidden, batch.offsets)

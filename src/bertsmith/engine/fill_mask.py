@@ -321,11 +321,13 @@ def _fillings(
     model: Model, tokenizer: Tokenizer, batch: Batch, top: int, among: Sequence[int]
 ) -> list[Filled]:
     """Return for each sequence of a batch, for each of its masks, the likeliest pieces."""
-    at = torch.nonzero(batch.ids == tokenizer.mask_id)[:, 0]
-    encoded = model.encoder(batch, at=at)
-    owners = torch.searchsorted(batch.offsets, at, right=True) - 1
+    selected = torch.nonzero(batch.ids == tokenizer.mask_id)[:, 0]
+    encoded = model.encoder(batch, selected=selected)
+    owners = torch.searchsorted(batch.offsets, selected, right=True) - 1
     fillings: list[Filled] = [[] for _ in batch.lengths]
-    for part, owner in zip(at.split(ROWS_PROJECTED), owners.split(ROWS_PROJECTED), strict=True):
+    for part, owner in zip(
+        selected.split(ROWS_PROJECTED), owners.split(ROWS_PROJECTED), strict=True
+    ):
         # a table may have more rows than there are pieces
         logits = model.masked_lm(encoded.rows(part))[:, : tokenizer.size]
         values, pieces = _score_choices(logits, top, among)

@@ -91,7 +91,7 @@ def relation_heads(*widths: int) -> int:
 
 
 class _Group(NamedTuple):
-    """Some sequences: their tokens (sequences, longest), and the places that hold one."""
+    """Some sequences: their tokens (sequences, longest), and which entries hold one."""
 
     tokens: Tensor
     held: Tensor

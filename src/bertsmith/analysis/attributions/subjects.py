@@ -21,7 +21,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.engine.answers import candidates
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.encoded import Encoded
-from bertsmith.network.heads import pooled_places
+from bertsmith.network.heads import pooled_tokens
 from bertsmith.network.model import Model, forward_only
 from bertsmith.tasks.span import encode_questions
 from bertsmith.tasks.task import ReadingLimits, Task
@@ -30,7 +30,7 @@ from bertsmith.text.examples.tagged import words_of
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import Encoding
 
-Places = NDArray[np.int64]
+SelectedTokens = NDArray[np.int64]
 
 
 class Target(Protocol):
@@ -58,7 +58,7 @@ class Word:
     """
 
     text: str
-    places: Places
+    places: SelectedTokens
     second: bool = False
     in_answer: bool = False
 
@@ -201,7 +201,7 @@ def _words(
     text: str,
     encoded: Encoding,
     offset: int,
-    pieces: Places,
+    pieces: SelectedTokens,
     *,
     spans: Sequence[tuple[int, int]] | None = None,
     second: bool = False,
@@ -269,7 +269,7 @@ def _pooled(model: Model, length: int) -> tuple[int, ...]:
     pooled = model.config.encoder.pooled
     if pooled == "mean":
         return tuple(range(length))
-    return tuple(pooled_places(pooled, torch.tensor([0, length])).tolist())
+    return tuple(pooled_tokens(pooled, torch.tensor([0, length])).tolist())
 
 
 _NUMBERS = ("regression", "rank")
@@ -285,7 +285,7 @@ def _predicted_outputs(logits: Sequence[float], *, several: bool) -> list[int]:
     )
 
 
-def _mark_answer(words: Sequence[Word], answer_places: Places) -> tuple[Word, ...]:
+def _mark_answer(words: Sequence[Word], answer_places: SelectedTokens) -> tuple[Word, ...]:
     """Return words, of which those at the places `answer_places` are the answer's."""
     return tuple(
         replace(word, in_answer=bool(np.isin(word.places, answer_places).any())) for word in words

@@ -94,7 +94,7 @@ def scan(model: Model, encoded: EncodedExamples) -> Iterator[Scan]:
 def tapped(model: Model, batch: Batch) -> Encoded:
     """Run the encoder and keep the queries and keys of all layers."""
     layers = frozenset(range(1, model.config.encoder.layers + 1))
-    return model.encoder(batch, at=batch.ids[:0], taps=Taps(qkv=layers))  # type: ignore[no-any-return]
+    return model.encoder(batch, selected=batch.ids[:0], taps=Taps(qkv=layers))  # type: ignore[no-any-return]
 
 
 def blocks(batch: Batch, heads: int) -> Iterator[Block]:

@@ -156,7 +156,7 @@ class Augmenter:
                 places = batch.starts + torch.tensor(
                     [mask_positions[unit] for unit in units.tolist()]
                 )
-                hidden = engine.model.encoder(batch, at=places).last
+                hidden = engine.model.encoder(batch, selected=places).last
                 logits = engine.model.masked_lm(hidden)[:, : tokenizer.size].float()
                 best = logits.masked_fill_(unwanted, -torch.inf).topk(count).indices
                 for unit, row in zip(units.tolist(), best.tolist(), strict=True):

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertsmith.core.shapes import ClassLogits, Hidden, Places, Scores, SpanLogits, TagLogits
+from bertsmith.core.shapes import ClassLogits, Hidden, Scores, SelectedTokens, SpanLogits, TagLogits
 from bertsmith.engine.config import Number
 from bertsmith.engine.predictor import Predictor
 from bertsmith.network.batch import Batch
@@ -79,7 +79,9 @@ class _Outputs(nn.Module):
         super().__init__()
         self._config, self._runtime, self._pad_id = config, runtime, pad_id
 
-    def forward(self, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS) -> Encoded:
+    def forward(
+        self, batch: Batch, *, selected: SelectedTokens | None = None, taps: Taps = NO_TAPS
+    ) -> Encoded:
         """Return the outputs of all tokens or sequences, whatever the query."""
         config = self._config
         choices = 1 if config.predicts == "choice" else None
