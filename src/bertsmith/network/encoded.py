@@ -58,7 +58,7 @@ class TappedLayer(NamedTuple):
 class Encoded:
     """The output of an encoder for a batch.
 
-    `last` (selected, hidden) is that of the last layer, at the `selected` tokens, or at all if None.
+    `last` (selected, hidden) is that of the last layer at the `selected` tokens, all if None.
     The others hold what `Taps` requests, by layer: `states` (tokens, hidden), the rest as in
     `TappedLayer`.
     """
