@@ -65,9 +65,9 @@ def test_a_term_that_reads_all_tokens_gives_all_to_the_others() -> None:
     objective(model, batch("everywhere", "somewhere"))
     objective(model, batch("somewhere"))
     whole, part = somewhere.given
-    assert whole.selected_tokens is None
-    assert part.selected_tokens is not None
-    assert part.selected_tokens.tolist() == [3, 11]
+    assert whole.selected is None
+    assert part.selected is not None
+    assert part.selected.tolist() == [3, 11]
     assert part.last.shape == (2, 32)
     assert part.states[1].shape == (20, 32)
 

@@ -198,10 +198,10 @@ def unknown_option(name: str, known: Mapping[str, str]) -> ConfigError:
 
     `known` has what messages call the options, by their names.
     """
-    meant = similar(name.lstrip("-"), known)
+    closest = similar(name.lstrip("-"), known)
     remedy = f"there is: {', '.join(known.values())}"
-    if meant is not None:
-        remedy = f"did you mean {known[meant]}?"
+    if closest is not None:
+        remedy = f"did you mean {known[closest]}?"
     return ConfigError(f"there is no option {name}", remedy=remedy)
 
 

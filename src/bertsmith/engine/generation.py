@@ -156,10 +156,10 @@ class _Texts:
         """Fill all masks at once, then mask and fill the least probable ones, fewer each time."""
         texts = self._masked(prompts)
         certain = [np.full(self.config.length, -np.inf) for _ in prompts]
-        for again in self.config.masked_again:
+        for count in self.config.masked_again:
             places = []
             for text, prompt, certainties in zip(texts, prompts, certain, strict=True):
-                lowest = np.sort(np.argsort(certainties, kind="stable")[:again])
+                lowest = np.sort(np.argsort(certainties, kind="stable")[:count])
                 places.append((lowest + len(prompt)).tolist())
                 for position in places[-1]:
                     text[position] = self.tokenizer.mask_id

@@ -176,16 +176,16 @@ Before = Literal["start", "blank", "glued"]
 """The context before a word: nothing, a blank, or a sign without a blank between."""
 
 
-def before(tokenizer: Tokenizer, text: str, at: int, ids: Ids, place: int) -> Before:
+def before(tokenizer: Tokenizer, text: str, position: int, ids: Ids, index: int) -> Before:
     """Return what stands before the mask at a character of a text, and at a place of its ids.
 
     A blank that is a piece of its own there belongs to no word.
     """
-    if not text[:at].strip():
+    if not text[:position].strip():
         return "start"
-    last = int(ids[place - 1])
+    last = int(ids[index - 1])
     is_separate = last not in tokenizer.special_ids and not tokenizer.decode([last]).strip()
-    return "blank" if text[at - 1].isspace() and not is_separate else "glued"
+    return "blank" if text[position - 1].isspace() and not is_separate else "glued"
 
 
 # what a word may stand behind: the first is taken that shares no piece with it

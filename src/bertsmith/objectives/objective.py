@@ -125,7 +125,7 @@ class Objective:
             }
         )
 
-    def selected(self, model: Model, batch: Batch) -> SelectedTokens | None:
+    def selected_tokens(self, model: Model, batch: Batch) -> SelectedTokens | None:
         """Return the tokens at which terms read the last layer, in order; None for most or all."""
         selected = []
         for name in self.terms.keys() & batch.targets.keys():

@@ -150,8 +150,8 @@ def sample(features: Tensor, table: Tensor, bias: Tensor, draws: Tensor) -> Tens
     """
     rows = max(1, _PROBABILITIES // len(table))
     tokens = []
-    for some, drawn in zip(features.split(rows), draws.split(rows), strict=True):
-        shares = F.linear(some, table, bias).double().softmax(-1).cumsum(-1)
+    for part, drawn in zip(features.split(rows), draws.split(rows), strict=True):
+        shares = F.linear(part, table, bias).double().softmax(-1).cumsum(-1)
         tokens.append(torch.searchsorted(shares, drawn[:, None] * shares[:, -1:], right=True)[:, 0])
     return torch.cat([features.new_zeros(0, dtype=torch.long), *tokens]).clamp(max=len(table) - 1)
 

@@ -128,8 +128,8 @@ def _gather(vectors: Tensor, group: _Group) -> Tensor:
     return gathered.transpose(1, 2)
 
 
-def _products(left: Tensor, right: Tensor) -> Tensor:
-    products: Tensor = left @ right.transpose(-1, -2) * float(left.shape[-1]) ** -0.5
+def _products(heads: Tensor, right: Tensor) -> Tensor:
+    products: Tensor = heads @ right.transpose(-1, -2) * float(heads.shape[-1]) ** -0.5
     return products
 
 

@@ -346,11 +346,11 @@ def measure_precisions(predictors: Predictors, gate: Gate) -> list[Measurement]:
     """Measure predictors, in turns so that other work on the machine slows all alike."""
     scores = gate.scores(predictors)
     seconds: list[list[float]] = [[] for _ in predictors]
-    for turn in range(_TURNS + 1):
+    for repetition in range(_TURNS + 1):
         for times, predictor in zip(seconds, predictors.values(), strict=True):
             started = time.perf_counter()
             predictor.run(gate.timed)
-            if turn:
+            if repetition:
                 times.append(time.perf_counter() - started)
     return [
         Measurement(precision=precision, seconds=statistics.median(times), scores=scored)
@@ -376,16 +376,16 @@ def refuse_slow_or_worse(measured: Sequence[Measurement], verb: str = "answer") 
     if name == "cosine":
         _refuse_distant(small, alternative)
         return
-    lost = exact.score - small.score
-    if math.isnan(lost):
+    loss = exact.score - small.score
+    if math.isnan(loss):
         raise ConfigError(
             f"these labelled rows give no {score_label(name)}, as when a model says the same of "
             "all of them",
             remedy="give others as --dev",
         )
-    if lost > MAX_LOSS_POINTS:
+    if loss > MAX_LOSS_POINTS:
         raise ConfigError(
-            f"int8 costs {lost:.2f} points of {score_label(name)}, more than {MAX_LOSS_POINTS}",
+            f"int8 costs {loss:.2f} points of {score_label(name)}, more than {MAX_LOSS_POINTS}",
             remedy=alternative,
         )
 

@@ -203,7 +203,7 @@ CHOICE = Task(
         row_a_record=_row_a_record,
     ),
     identity=_identity,
-    asked=attrgetter("text", "choices"),
+    question_key=attrgetter("text", "choices"),
     answers=Answers(
         encode=_encode, outputs=option_scores, record=_record, thresholds=("min_confidence",)
     ),

@@ -455,7 +455,7 @@ SPAN = Task(
     labels=Labelling(names=_names),
     # the questions of a context
     identity=_identity,
-    asked=attrgetter("question", "context"),
+    question_key=attrgetter("question", "context"),
     answers=Answers(
         encode=encode_questions,
         outputs=span_logits,

@@ -65,9 +65,9 @@ class _Lines:
 
     def after_first(self) -> str:
         """Go back to the line after the first of a bad row; return the skipped text."""
-        many = len(self.row) > _LINES_READ_AGAIN
-        self._left -= len(self.row) if many else 0
-        skipped = self.row if many and self._left < 0 else self.row[:1]
+        is_long = len(self.row) > _LINES_READ_AGAIN
+        self._left -= len(self.row) if is_long else 0
+        skipped = self.row if is_long and self._left < 0 else self.row[:1]
         self._again.extendleft(reversed(self.row[len(skipped) :]))
         self.row = []
         return "\n".join(text for _, text in skipped)

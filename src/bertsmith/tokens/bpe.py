@@ -166,10 +166,10 @@ class _Joining:
 
     def join(self, position: int) -> list[int]:
         """Merge the pair at a place; return the places of the new pairs."""
-        gone = self._next[position]
-        self._pieces[position] += self._pieces[gone]
-        self._pieces[gone] = ""
-        after = self._next[position] = self._next[gone]
+        removed = self._next[position]
+        self._pieces[position] += self._pieces[removed]
+        self._pieces[removed] = ""
+        after = self._next[position] = self._next[removed]
         if after < len(self._pieces):
             self._before[after] = position
         before = self._before[position]

@@ -150,13 +150,13 @@ def _clusters(cosines: Vectors) -> tuple[NDArray[np.int64], float]:
     from sklearn.cluster import AgglomerativeClustering
     from sklearn.metrics import silhouette_score
 
-    apart = np.clip(1 - cosines, 0, None)
-    np.fill_diagonal(apart, 0)
-    best: tuple[NDArray[np.int64], float] = (np.zeros(len(apart), np.int64), -1.0)
-    for count in range(2, min(_MAX_CLUSTERS, len(apart) - 1) + 1):
+    distances = np.clip(1 - cosines, 0, None)
+    np.fill_diagonal(distances, 0)
+    best: tuple[NDArray[np.int64], float] = (np.zeros(len(distances), np.int64), -1.0)
+    for count in range(2, min(_MAX_CLUSTERS, len(distances) - 1) + 1):
         model = AgglomerativeClustering(n_clusters=count, metric="precomputed", linkage="average")
-        labels = model.fit_predict(apart)
-        score = float(silhouette_score(apart, labels, metric="precomputed"))
+        labels = model.fit_predict(distances)
+        score = float(silhouette_score(distances, labels, metric="precomputed"))
         if score > best[1]:
             best = (labels, score)
     sizes = np.bincount(best[0])

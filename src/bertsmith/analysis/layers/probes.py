@@ -245,10 +245,10 @@ def _edge_batches(kind: _Kind, sentences: Sequence[ProbedSentence]) -> Iterator[
 def _distances(count: int) -> Tensor:
     """Return the indicators of clipped distances, (1, distances, dependents, heads)."""
     position = torch.arange(count)
-    apart = (position[None, :] - position[:, None]).clamp(
+    distances = (position[None, :] - position[:, None]).clamp(
         -_MAX_DISTANCE, _MAX_DISTANCE
     ) + _MAX_DISTANCE
-    return F.one_hot(apart, 2 * _MAX_DISTANCE + 1).permute(2, 0, 1).float()[None]
+    return F.one_hot(distances, 2 * _MAX_DISTANCE + 1).permute(2, 0, 1).float()[None]
 
 
 def _edge_score(
@@ -447,7 +447,7 @@ def tree_distances(heads: Numbers) -> NDArray[np.float64]:
     return result
 
 
-def _edges_found(sentence: ProbedSentence, apart: NDArray[np.float64]) -> tuple[int, int]:
+def _edges_found(sentence: ProbedSentence, distances: NDArray[np.float64]) -> tuple[int, int]:
     """Return the edges of a tree in the minimum spanning tree of distances, and all its edges."""
     words = np.flatnonzero(~sentence.punctuation)
     number = {int(index): n for n, index in enumerate(words)}
@@ -457,7 +457,7 @@ def _edges_found(sentence: ProbedSentence, apart: NDArray[np.float64]) -> tuple[
         if int(sentence.heads[index]) in number
     }
     # zero is no edge to scipy
-    tree = minimum_spanning_tree(apart[np.ix_(words, words)] + 1e-9).nonzero()
+    tree = minimum_spanning_tree(distances[np.ix_(words, words)] + 1e-9).nonzero()
     results = {frozenset(pair) for pair in zip(*(item.tolist() for item in tree), strict=True)}
     return len(true & results), len(true)
 

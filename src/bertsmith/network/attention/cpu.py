@@ -88,18 +88,18 @@ def rounded(lengths: Numbers) -> Numbers:
 
 def _packed(sizes: Numbers, inside: Numbers, width: int) -> Bins:
     """Return sequences in bins, longest first, each where it leaves the least room (best fit)."""
-    room: list[tuple[int, int]] = []
+    remaining_rows: list[tuple[int, int]] = []
     bins: list[list[int]] = []
     for sequence in inside[np.argsort(-sizes[inside], kind="stable")].tolist():
         size = int(sizes[sequence])
-        index = bisect_left(room, (size, 0))
-        if index < len(room):
-            remaining, number = room.pop(index)
+        index = bisect_left(remaining_rows, (size, 0))
+        if index < len(remaining_rows):
+            remaining, number = remaining_rows.pop(index)
         else:
             remaining, number = width, len(bins)
             bins.append([])
         bins[number].append(sequence)
-        insort(room, (remaining - size, number))
+        insort(remaining_rows, (remaining - size, number))
     counts = [len(item) for item in bins]
     sequences = np.array([sequence for item in bins for sequence in item], np.int64)
     return Bins(width, sequences, np.repeat(np.arange(len(bins)), counts))

@@ -83,7 +83,9 @@ def make_gap_task(
     """Make gaps from the documentation; None if there is too little text for it."""
     train, dev = (
         _sentences(
-            module for module, apart in zip(modules, held_out, strict=True) if apart == wanted
+            module
+            for module, is_held_out in zip(modules, held_out, strict=True)
+            if is_held_out == wanted
         )
         for wanted in (False, True)
     )

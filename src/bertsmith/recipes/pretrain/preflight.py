@@ -73,11 +73,11 @@ def check_resources(
     largest = max(needs, key=lambda item: item.memory)
     # the newest, the best, and the one being written
     checkpoints = settings.keep_checkpoints + 2
-    room = check_memory_and_disk(
+    capacity = check_memory_and_disk(
         largest, folder, device, checkpoints=checkpoints, processes=processes
     )
-    findings = Findings(findings=tuple(room))
-    if worst_verdict(room) == "stop" and not force:
+    findings = Findings(findings=tuple(capacity))
+    if worst_verdict(capacity) == "stop" and not force:
         findings.print()
         findings.raise_if_stopped(folder)
     return findings

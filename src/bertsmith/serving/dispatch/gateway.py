@@ -309,24 +309,24 @@ class Gateway:
             return min(2 * speed.budget for speed in self._speeds)
         return math.inf if idle else 0.0
 
-    def _send(self, worker: Worker, taken: TakenBatch[Group, Part]) -> None:
-        model, task = taken.batch[0].group
+    def _send(self, worker: Worker, batch: TakenBatch[Group, Part]) -> None:
+        model, task = batch.batch[0].group
         results = []
-        for entry in taken.batch:
+        for entry in batch.batch:
             self._number += 1
             entry.content.number, entry.content.worker = self._number, worker
             results.append((self._number, entry.content.request_input, entry.deadline))
-        longest = max(entry.tokens for entry in taken.batch)
+        longest = max(entry.tokens for entry in batch.batch)
         if not worker.batches:
             worker.since = time.monotonic()
         worker.batches[self._number] = SentBatch(
-            parts=[entry.content for entry in taken.batch],
+            parts=[entry.content for entry in batch.batch],
             model=model,
-            tokens=taken.tokens,
-            large=taken.large,
+            tokens=batch.tokens,
+            large=batch.large,
             long=longest > 2 * self._speeds[model].budget,
         )
-        urgent = not taken.large
+        urgent = not batch.large
         worker.link.send(Batch(model, task, tuple(results), self._number, urgent))
 
     # workers

@@ -192,34 +192,34 @@ class TokenQueue(Generic[G, T]):
         false. Of large requests, entries of more than `longest` tokens stay, and where these are
         all that wait, or it is 0, it is the turn of small ones.
         """
-        taken: TakenBatch[G, T] = TakenBatch()
+        batch: TakenBatch[G, T] = TakenBatch()
         kept: list[Entry[G, T]] = []
         heads = []
         for flow in self._flows if longest > 0 else self._flows[:1]:
             bound = longest if flow.large else float("inf")
-            head = self._next(flow, now, bound, taken.expired, kept)
+            head = self._next(flow, now, bound, batch.expired, kept)
             if head is not None:
                 heads.append((flow.start, flow.large, head))
         if heads:
-            turn, taken.large, head = min(heads)
-            if large if taken.large else small:
+            start, batch.large, head = min(heads)
+            if large if batch.large else small:
                 flow = head.request.flow
                 bound = longest if flow.large else float("inf")
-                self._fill(taken, head, room(head.group), now, bound, kept)
-                flow.start += taken.tokens
+                self._fill(batch, head, room(head.group), now, bound, kept)
+                flow.start += batch.tokens
                 if len(heads) == 1:
                     # a flow that has nothing to take saves nothing up
                     other = self._flows[not flow.large]
-                    other.start = max(other.start, turn)
+                    other.start = max(other.start, start)
         for entry in kept:
             heappush(entry.request.flow.groups[entry.group], entry)
         for flow in self._flows:
             flow.groups = {group: heap for group, heap in flow.groups.items() if heap}
-        return taken
+        return batch
 
     def _fill(
         self,
-        taken: TakenBatch[G, T],
+        batch: TakenBatch[G, T],
         head: Entry[G, T],
         tokens: float,
         now: float,
@@ -230,14 +230,14 @@ class TokenQueue(Generic[G, T]):
         flow = head.request.flow
         heap = flow.groups[head.group]
         pace = PATIENCE / max(PATIENCE, flow.of_several + 1)
-        while entry := self._head(heap, now, longest, taken.expired, set_aside):
-            if taken.batch and entry.tokens > tokens:
+        while entry := self._head(heap, now, longest, batch.expired, set_aside):
+            if batch.batch and entry.tokens > tokens:
                 break
             heappop(heap)
             tokens -= entry.tokens
             self._remove(entry)
-            taken.batch.append(entry)
-        flow.clock += pace * taken.tokens
+            batch.batch.append(entry)
+        flow.clock += pace * batch.tokens
 
     def _next(
         self,

@@ -159,12 +159,12 @@ def _handler_of(
 
 async def _while_connected(receive: Receive, task: asyncio.Task[Response]) -> Response | None:
     """Return what a task returns; it is cancelled, None returned, when the client hangs up."""
-    gone = asyncio.ensure_future(_wait_for_disconnect(receive))
+    disconnected = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, disconnected), return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else None
     finally:
-        for future in (task, gone):
+        for future in (task, disconnected):
             future.cancel()
 
 

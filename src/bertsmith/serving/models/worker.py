@@ -79,8 +79,8 @@ class Computing:
 
     def encode_next(self) -> None:
         """Encode the next batch."""
-        turn, batch = self._received.get()
-        self._encoded.put((turn, batch, self._encode(batch)))
+        number, batch = self._received.get()
+        self._encoded.put((number, batch, self._encode(batch)))
 
     def compute_next(self) -> None:
         """Compute the next batch and send its outcomes."""
@@ -98,8 +98,8 @@ class Computing:
         results: list[Encoded] = []
         for number, request_input, deadline in batch.entries:
             entry: tuple[Request[Any], bool] | Outcome
-            if (gone := self._expired_outcome(number, deadline)) is not None:
-                entry = gone
+            if (expired := self._expired_outcome(number, deadline)) is not None:
+                entry = expired
             else:
                 entry = _guarded(lambda: _encoded(model, batch, request_input, number), number)  # noqa: B023
             results.append((number, request_input, deadline, entry))
@@ -111,8 +111,8 @@ class Computing:
         for number, text_input, deadline, entry in encoded:
             if isinstance(entry, Outcome):
                 results[number] = entry
-            elif (gone := self._expired_outcome(number, deadline)) is not None:
-                results[number] = gone
+            elif (expired := self._expired_outcome(number, deadline)) is not None:
+                results[number] = expired
             else:
                 computable.append((number, text_input, *entry))
         for answer in self._answers(batch, computable):

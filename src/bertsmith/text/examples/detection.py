@@ -124,8 +124,8 @@ def _by_names(
         return "choice", f"it has options: {names}" + (", ..." if len(options) > 2 else "")
     grouped = next((name for name in GROUPS if name in known), None)
     if "query" in known and (grouped or known & set(_PASSAGES)):
-        beside = grouped or next(name for name in _PASSAGES if name in known)
-        return "rank", f"it has 'query' and {beside!r}"
+        other = grouped or next(name for name in _PASSAGES if name in known)
+        return "rank", f"it has 'query' and {other!r}"
     return None
 
 
@@ -306,8 +306,8 @@ def recognise(path: Path, columns: Columns = USUAL, tags: TagColumns = USUAL_TAG
         task: TaskName = "multi-label" if labels > 1 else "classify"
         return Recognised(task=task, reason="its lines begin with __label__, like fastText's")
     if has_labels_first(path, columns):
-        how = "as stated" if columns.layout == "label-first" else f"as in any {kind} file"
-        return Recognised(task="classify", reason=f"its lines begin with their label, {how}")
+        source = "as stated" if columns.layout == "label-first" else f"as in any {kind} file"
+        return Recognised(task="classify", reason=f"its lines begin with their label, {source}")
     if sign := joining_sign(path, tags, columns.encoding):
         return Recognised(task="tag", reason=f"its lines are sentences of word{sign}TAG")
     shown = (

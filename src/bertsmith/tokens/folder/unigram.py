@@ -435,8 +435,8 @@ def _check_scores(
         raise refused(f"replaces other characters than {UNIGRAM_FILE}", where, "save both again")
     for piece, one, other in zip(vocabulary, rules.scores, compiled.scores, strict=True):
         # pieces with a comma after a digit have a penalty there
-        apart = min(abs(one - other), abs(one - other - NUMBER_COMMA_PENALTY))
-        if apart > _ROUNDING * max(1, abs(one), abs(other)):
+        difference = min(abs(one - other), abs(one - other - NUMBER_COMMA_PENALTY))
+        if difference > _ROUNDING * max(1, abs(one), abs(other)):
             raise refused(
                 f"the score of {piece[:50]!r} is not that of {UNIGRAM_FILE}",
                 where,

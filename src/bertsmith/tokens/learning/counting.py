@@ -160,13 +160,13 @@ class AccentDecision:
 
 
 def decide_accents(
-    characters: Mapping[str, int], *, lowercase: bool, asked: bool | None = None
+    characters: Mapping[str, int], *, lowercase: bool, requested: bool | None = None
 ) -> AccentDecision:
     """Decide whether to strip the accents of a text, from the counts of its characters.
 
     They are stripped if the text is lower-cased, as in BERT's uncased models, and hardly any of its
     letters would change: under 0.5 % in the Latin, Greek and Cyrillic scripts, and under 0.1 % in
-    all others. `asked` takes precedence.
+    all others. `requested` takes precedence.
     """
     letters = 0
     changed: Counter[str] = Counter()
@@ -179,8 +179,8 @@ def decide_accents(
     marks = changed.total() - diacritics
     rare = diacritics <= _RARE_DIACRITICS * letters and marks <= _RARE_MARKS * letters
     return AccentDecision(
-        strip=(lowercase and rare) if asked is None else asked,
-        asked=asked is not None,
+        strip=(lowercase and rare) if requested is None else requested,
+        asked=requested is not None,
         changed=changed.total() / letters if letters else 0.0,
         scripts=tuple(
             script for script, number in changed.most_common(3) if 10 * number > changed.total()

@@ -89,7 +89,7 @@ def _end_if_refused(error: BaseException | None) -> None:
         sys.exit(DISK + error.errno)
 
 
-def _limit(memory: int, seconds: float, room: int) -> None:
+def _limit(memory: int, seconds: float, max_bytes: int) -> None:
     """Limit what this process may still use: memory, processor time, bytes written."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + memory
@@ -98,9 +98,9 @@ def _limit(memory: int, seconds: float, room: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (used, used))
     # where the user's own limit is lower it is the disk that refuses, not the file that is odd
     own, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if own == resource.RLIM_INFINITY or own > room:
+    if own == resource.RLIM_INFINITY or own > max_bytes:
         DISK_REFUSES.discard(errno.EFBIG)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
