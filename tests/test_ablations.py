@@ -198,7 +198,7 @@ def test_masks_have_the_shares_that_the_cell_is_named_for(
     hidden = kept = count = tokens = 0
     for batch in first_batches(cell, out, store, tokenizer):
         target = batch.targets["masked_lm"]
-        shown = batch.ids[target.at]
+        shown = batch.ids[target.positions]
         hidden += int((shown == tokenizer.mask_id).sum())
         kept += int((shown == target.labels).sum())
         count += len(target)

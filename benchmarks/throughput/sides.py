@@ -175,12 +175,14 @@ class Bertsmith:
         masked = self.masking(packed.ids.numpy(), np.asarray(packed.lengths), keys)
         targets = {
             "masked_lm": Target(
-                at=torch.from_numpy(masked.at), labels=torch.from_numpy(masked.labels)
+                positions=torch.from_numpy(masked.positions), labels=torch.from_numpy(masked.labels)
             )
         }
         if self.plan.objective == "pretraining":
             targets["next_sentence"] = Target(
-                at=torch.arange(len(rows)), labels=torch.arange(len(rows)) % 2, by_sequence=True
+                positions=torch.arange(len(rows)),
+                labels=torch.arange(len(rows)) % 2,
+                by_sequence=True,
             )
         return replace(packed, ids=torch.from_numpy(masked.ids), targets=targets)
 

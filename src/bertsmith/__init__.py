@@ -108,7 +108,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
-    """Import a public name when it is first asked for (PEP 562)."""
+    """Import a public name on first access (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     result = _imported(name)

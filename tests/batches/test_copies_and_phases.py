@@ -23,7 +23,9 @@ def sequences_of(batches: PretrainingBatches, epoch: int, text: Text) -> list[Se
     """Masked ids, segments and label of every sequence of an epoch, in its order."""
     batch = batches.samples(np.arange(batches.sequences), epoch)
     target = batch.targets.get(text)
-    labels = dict(zip(target.at.tolist(), target.labels.tolist(), strict=True)) if target else {}
+    labels = (
+        dict(zip(target.positions.tolist(), target.labels.tolist(), strict=True)) if target else {}
+    )
     parts = zip(batch.ids.split(batch.lengths), batch.segments.split(batch.lengths), strict=True)
     return [
         (tuple(ids.tolist()), tuple(segments.tolist()), labels.get(number))

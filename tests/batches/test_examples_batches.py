@@ -49,7 +49,7 @@ def test_a_batch_carries_ids_and_labels_of_the_same_examples(examples: EncodedEx
     batch = pack_examples(examples, np.array([7, 3, 30]))
     assert batch.lengths == tuple(len(examples.ids[i]) for i in (7, 3, 30))
     assert (batch.targets["classify"].labels + 2).tolist() == list(batch.lengths)
-    assert batch.targets["classify"].at.tolist() == [0, 1, 2]
+    assert batch.targets["classify"].positions.tolist() == [0, 1, 2]
     unlabelled = replace(examples, labels=None)
     assert not pack_examples(unlabelled, np.array([1])).targets
 

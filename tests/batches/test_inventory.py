@@ -73,7 +73,7 @@ def test_sequences_of_codes_have_no_special_tokens_but_masks(codes: TokenStore) 
     assert set(ids[ids < 3]) == {CODES.mask_id}
     target = batch.targets["masked_lm"]
     restored = ids.copy()
-    restored[target.at.numpy()] = target.labels.numpy()
+    restored[target.positions.numpy()] = target.labels.numpy()
     every = [tuple(ids) for ids in DOCUMENTS]
     for start, end in pairwise(batch.offsets.tolist()):
         sequence = tuple(restored[start:end])
@@ -89,7 +89,7 @@ def test_codes_are_read_from_left_to_right_without_a_mask(codes: TokenStore) -> 
     without = replace(CODES, mask_id=None)
     batch = batch_of(codes, without, left_to_right=True)
     target = batch.targets["left_to_right"]
-    assert torch.equal(batch.ids[target.at + 1].long(), target.labels)
+    assert torch.equal(batch.ids[target.positions + 1].long(), target.labels)
     with pytest.raises(ConfigError, match="no mask"):
         batch_of(codes, without)
 

@@ -50,7 +50,7 @@ def million(store: TokenStore, tokenizer: Tokenizer) -> list[Batch]:
 def originals(batch: Batch) -> torch.Tensor:
     """The ids before masking."""
     target = batch.targets["masked_lm"]
-    return batch.ids.index_put((target.at,), target.labels)
+    return batch.ids.index_put((target.positions,), target.labels)
 
 
 def test_masking_shares_over_a_million_tokens(million: list[Batch], tokenizer: Tokenizer) -> None:
@@ -59,7 +59,7 @@ def test_masking_shares_over_a_million_tokens(million: list[Batch], tokenizer: T
     replacements = []
     for batch in million:
         target = batch.targets["masked_lm"]
-        shown = batch.ids[target.at]
+        shown = batch.ids[target.positions]
         assert not torch.isin(target.labels, specials).any()
         ordinary += int((~torch.isin(originals(batch), specials)).sum())
         masked += len(target)
@@ -117,7 +117,7 @@ def test_pairs_are_what_their_labels_say(store: TokenStore, tokenizer: Tokenizer
     checked = {0: 0, 1: 0}
     for batch in stream_of(batches_of(store, tokenizer), 20_000):
         whole, target = originals(batch), batch.targets["next_sentence"]
-        for at, label in zip(target.at.tolist(), target.labels.tolist(), strict=True):
+        for at, label in zip(target.positions.tolist(), target.labels.tolist(), strict=True):
             start, end = batch.offsets[at : at + 2].tolist()
             ids, segments = whole[start:end], batch.segments[start:end]
             assert ids[0] == tokenizer.cls_id
@@ -146,7 +146,7 @@ def test_lengths_do_not_give_the_label_away(million: list[Batch]) -> None:
             batch.segments.double(), "sum", lengths=torch.tensor(batch.lengths)
         )
         total = torch.tensor(batch.lengths)
-        rows.append(torch.stack([total - second, second, total], 1)[target.at])
+        rows.append(torch.stack([total - second, second, total], 1)[target.positions])
         labels.append(target.labels)
     features, truth = torch.cat(rows).numpy()[:8000], torch.cat(labels).numpy()[:8000]
     scores = cross_val_score(HistGradientBoostingClassifier(max_iter=40), features, truth, cv=4)
@@ -171,7 +171,7 @@ def test_masks_change_with_the_epoch_and_seed_only(store: TokenStore, tokenizer:
 
     same, again = sample(1, 0), sample(1, 0)
     assert torch.equal(same.ids, again.ids)
-    assert torch.equal(same.targets["masked_lm"].at, again.targets["masked_lm"].at)
+    assert torch.equal(same.targets["masked_lm"].positions, again.targets["masked_lm"].positions)
     for other in (sample(1, 1), sample(2, 0)):
         assert not torch.equal(same.ids[: other.tokens], other.ids[: same.tokens])
     one = batches_of(store, tokenizer, seed=1).samples(index[1:2], 0)
@@ -232,7 +232,7 @@ def test_one_document_cannot_be_paired(
 def runs_of(batch: Batch, tokenizer: Tokenizer) -> Iterator[tuple[list[bool], list[bool]]]:
     """For each sequence, without its specials: which tokens begin a word, which are predicted."""
     predicted = torch.zeros(batch.tokens, dtype=torch.bool)
-    predicted[batch.targets["masked_lm"].at] = True
+    predicted[batch.targets["masked_lm"].positions] = True
     begins = torch.from_numpy(~tokenizer.continues)[originals(batch)]
     for start, end in pairwise(batch.offsets.tolist()):
         yield begins[start + 1 : end - 1].tolist(), predicted[start + 1 : end - 1].tolist()
@@ -249,7 +249,7 @@ def test_whole_words_and_spans(
     for batch in stream_of(batches, 200_000):
         target = batch.targets["masked_lm"]
         masked += len(target)
-        as_mask += int((batch.ids[target.at] == tokenizer.mask_id).sum())
+        as_mask += int((batch.ids[target.positions] == tokenizer.mask_id).sum())
         for begins, predicted in runs_of(batch, tokenizer):
             ordinary += len(predicted)
             words += sum(begins)
@@ -288,9 +288,9 @@ def test_units_have_the_published_lengths(
     lengths = np.array([250_000, 150_000])
     config = MaskingConfig(unit=unit, probability=0.01)
     found = Masking(config, tokenizer)(ids, lengths, np.array([3, 4], np.uint64))
-    assert abs(len(found.at) - 4000) <= 20
-    apart = np.flatnonzero(np.diff(found.at) > 1)
-    runs = np.diff(np.r_[-1, apart, len(found.at) - 1])
+    assert abs(len(found.positions) - 4000) <= 20
+    apart = np.flatnonzero(np.diff(found.positions) > 1)
+    runs = np.diff(np.r_[-1, apart, len(found.positions) - 1])
     mean = float(np.dot(expected, np.arange(1, len(expected) + 1)))
     if unit == "span":
         assert mean == pytest.approx(3.8, abs=0.01)
@@ -310,13 +310,13 @@ def test_rare_tokens_are_chosen_by_their_count(tokenizer: Tokenizer, smoothing: 
     config = MaskingConfig(probability=0.01, smoothing=smoothing)
     lengths, keys = np.array([250_000, 150_000]), np.array([3, 4], np.uint64)
     found = Masking(config, tokenizer, counts)(ids, lengths, keys)
-    assert len(found.at) == pytest.approx(4000, abs=2)
+    assert len(found.positions) == pytest.approx(4000, abs=2)
     times = np.bincount(found.labels, minlength=tokenizer.size)
     # so few are chosen that what is taken is hardly missed
     assert times[rare] / times[common] == pytest.approx(9**smoothing, rel=0.15)
     plain = Masking(config, tokenizer)(ids, lengths, keys)
     other = Masking(MaskingConfig(probability=0.01), tokenizer)(ids, lengths, keys)
-    assert np.array_equal(plain.at, other.at)
+    assert np.array_equal(plain.positions, other.positions)
 
 
 def test_spans_end_where_text_does(tokenizer: Tokenizer) -> None:
@@ -332,7 +332,7 @@ def test_spans_end_where_text_does(tokenizer: Tokenizer) -> None:
     assert {3, 5, 8} <= set(np.flatnonzero(begins).tolist())
     ids = np.array(part * 2)
     found = masking(ids, np.array([8, 8]), np.array([7, 8], np.uint64))
-    assert not set(found.at.tolist()) & {0, 4, 7, 8, 12, 15}
+    assert not set(found.positions.tolist()) & {0, 4, 7, 8, 12, 15}
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def originals(batch: Batch) -> torch.Tensor:
     if "masked_lm" not in batch.targets:
         return batch.ids
     target = batch.targets["masked_lm"]
-    return batch.ids.index_put((target.at,), target.labels)
+    return batch.ids.index_put((target.positions,), target.labels)
 
 
 def test_exchanged_sentences_are_consecutive_text_the_other_way_round(
@@ -48,7 +48,7 @@ def test_exchanged_sentences_are_consecutive_text_the_other_way_round(
     batch = epoch_of(batches_of(store, tokenizer, text="sentence_order"))
     assert list(batch.targets) == ["masked_lm", "sentence_order"]
     target = batch.targets["sentence_order"]
-    labels = dict(zip(target.at.tolist(), target.labels.tolist(), strict=True))
+    labels = dict(zip(target.positions.tolist(), target.labels.tolist(), strict=True))
     text = " ".join(map(str, store.read(0, store.tokens).tolist())) + " "
     sentences = store.sentences.tolist()
     begins = {tuple(store.read(at, min(at + 4, store.tokens)).tolist()) for at in sentences[:-1]}
@@ -167,9 +167,9 @@ def test_left_to_right_predicts_every_token_of_the_text(
     batch = epoch_of(batches_of(store, tokenizer, text=text, left_to_right=True))
     assert list(batch.targets) == ["left_to_right"]
     target = batch.targets["left_to_right"]
-    assert torch.equal(batch.ids[target.at + 1], target.labels)
-    assert not torch.isin(target.at + 1, batch.starts).any()
-    assert len(target.at.unique()) == len(target)
+    assert torch.equal(batch.ids[target.positions + 1], target.labels)
+    assert not torch.isin(target.positions + 1, batch.starts).any()
+    assert len(target.positions.unique()) == len(target)
     found = np.bincount(target.labels, minlength=tokenizer.size)
     wanted = np.bincount(store.read(0, store.tokens), minlength=tokenizer.size)
     wanted[sorted(tokenizer.special_ids)] = 0

@@ -148,8 +148,8 @@ def test_tokens_have_the_same_bits_in_any_company_and_with_any_threads(
     expected = alone(batch).last
     assert torch.equal(shared(batch).last, expected)
     at = torch.arange(0, batch.tokens, 7)
-    assert torch.equal(alone(batch, at=at).last, expected[at])
-    assert torch.equal(shared(batch, at=at).last, expected[at])
+    assert torch.equal(alone(batch, selected=at).last, expected[at])
+    assert torch.equal(shared(batch, selected=at).last, expected[at])
     offsets = [0, *np.cumsum(LENGTHS).tolist()]
     for begin, end in itertools.pairwise(offsets):
         one = pack([batch.ids[begin:end].numpy()], [batch.segments[begin:end].numpy()])
@@ -158,7 +158,7 @@ def test_tokens_have_the_same_bits_in_any_company_and_with_any_threads(
             assert torch.equal(shared(one).last, expected[begin:end])
         last = torch.tensor([end - begin - 1])
         for _ in range(2):
-            assert torch.equal(shared(one, at=last).last, expected[end - 1 : end])
+            assert torch.equal(shared(one, selected=last).last, expected[end - 1 : end])
 
 
 def test_places_and_taps_mean_what_they_do_in_the_network() -> None:
@@ -168,16 +168,16 @@ def test_places_and_taps_mean_what_they_do_in_the_network() -> None:
     whole, top = computed(batch), encoder.config.layers
     at = torch.tensor([0, 3, 13])
     for taps in (Taps(states=frozenset({1})), Taps(states=frozenset({top}))):
-        found = computed(batch, at=at, taps=taps)
+        found = computed(batch, selected=at, taps=taps)
         assert torch.equal(found.last, whole.last[at])
         assert torch.equal(found.rows(at[1:]), whole.last[at[1:]])
         assert found.states.keys() == taps.states
     nowhere = torch.empty(0, dtype=torch.int64)
-    found = computed(batch, at=nowhere, taps=Taps(states=frozenset({0, 2})))
-    expected = encoder(batch, at=nowhere, taps=Taps(states=frozenset({0, 2})))
+    found = computed(batch, selected=nowhere, taps=Taps(states=frozenset({0, 2})))
+    expected = encoder(batch, selected=nowhere, taps=Taps(states=frozenset({0, 2})))
     assert found.last.shape == expected.last.shape == (0, 48)
     close_in_kernels(found.states[2], expected.states[2], "fp32")
-    assert computed(batch, at=nowhere).last.shape == (0, 48)
+    assert computed(batch, selected=nowhere).last.shape == (0, 48)
     empty = replace(
         batch_of((1,), encoder.config),
         ids=nowhere, segments=nowhere, positions=nowhere,
@@ -216,7 +216,7 @@ def test_batches_that_no_table_holds_are_errors(
 def test_places_that_are_out_of_order_or_nowhere_are_errors(at: list[int]) -> None:
     computed = native(network("bert"), "fp32")
     with pytest.raises(ValueError, match="places"):
-        computed(batch_of((3,), computed.config), at=torch.tensor(at))
+        computed(batch_of((3,), computed.config), selected=torch.tensor(at))
 
 
 def test_several_python_threads_share_an_encoder() -> None:

@@ -175,8 +175,8 @@ def test_every_wiring_gives_the_states_of_the_network(
     for _, batch in Forward(tokens_per_batch=60).batches(model, encoded()):
         for at in (None, batch.starts, batch.ids[:0], torch.arange(0, batch.tokens, 4)):
             for tapped in (Taps(), taps):
-                mine = engine.model.encoder(batch, at=at, taps=tapped)
-                other = model.encoder(batch, at=at, taps=tapped)
+                mine = engine.model.encoder(batch, selected=at, taps=tapped)
+                other = model.encoder(batch, selected=at, taps=tapped)
                 assert mine.states.keys() == other.states.keys()
                 for layer, state in mine.states.items():
                     # narrow tables are widened by a product

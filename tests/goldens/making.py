@@ -67,7 +67,7 @@ def batch_hashes(laboratory: Laboratory) -> dict[str, str]:
         batches = PretrainingBatches(store, tokenizer, config, seed=11)
         batch = batches.samples(np.arange(batches.sequences), epoch=1)
         parts = [batch.ids, batch.segments, *(t.labels for t in batch.targets.values())]
-        parts += [target.at for target in batch.targets.values()]
+        parts += [target.positions for target in batch.targets.values()]
         data = b"".join(part.numpy().tobytes() for part in parts)
         found[f"{text}, {unit}"] = hashlib.sha256(data).hexdigest()
     return found

@@ -27,11 +27,11 @@ MODERN = replace(
 )  # fmt: skip
 
 
-def batch(lengths: tuple[int, ...] = LENGTHS, at: tuple[int, ...] = MASKED) -> Batch:
+def batch(lengths: tuple[int, ...] = LENGTHS, positions: tuple[int, ...] = MASKED) -> Batch:
     generator = np.random.default_rng(0)
     ids = [generator.integers(5, 99, length) for length in lengths]
-    masked = Target(at=torch.tensor(at), labels=torch.arange(7, 7 + len(at)))
-    paired = Target(at=torch.tensor([0, 1, 2, 3]), labels=torch.tensor([0, 1, 1, 0]))
+    masked = Target(positions=torch.tensor(positions), labels=torch.arange(7, 7 + len(positions)))
+    paired = Target(positions=torch.tensor([0, 1, 2, 3]), labels=torch.tensor([0, 1, 1, 0]))
     targets = {"masked_lm": masked, "next_sentence": paired}
     return replace(pack(ids, [np.zeros_like(id_) for id_ in ids]), targets=targets)
 
@@ -74,7 +74,7 @@ def test_gates_and_a_layer_below_every_head_are_counted(
     model, packed = build_model(config, seed=1).train(), batch(EQUAL, ONE_EACH)
     read = torch.tensor([0, 2, 64, 70, 128, 170, 192, 200]) if last_needed else None
     with FlopCounterMode(display=False) as counter:
-        hidden = model.encoder(packed, at=read).last
+        hidden = model.encoder(packed, selected=read).last
         if predicts:
             model.tag(hidden)
         else:

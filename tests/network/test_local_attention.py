@@ -58,7 +58,7 @@ def plain(query: Tensor, key: Tensor, value: Tensor, masks: Tensor | None = None
 
 
 def attend(each: Inputs, at: Tensor | None) -> Tensor:
-    return spans().attend(*each, at=at)
+    return spans().attend(*each, selected=at)
 
 
 def fused(each: Inputs, at: Tensor | None) -> Tensor:

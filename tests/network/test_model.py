@@ -199,7 +199,7 @@ def test_the_last_layer_can_work_where_it_is_read_only(causal: bool) -> None:
     results, gradients = [], []
     for places in (None, read):
         model = build_model(ModelConfig(encoder=encoder), seed=1).train()
-        encoded = model.encoder(packed, at=places)
+        encoded = model.encoder(packed, selected=places)
         assert encoded.last.shape == (46 if places is None else 10, 64)
         (encoded.rows(read) * weights).sum().backward()
         results.append(encoded.rows(read).detach())
@@ -209,7 +209,9 @@ def test_the_last_layer_can_work_where_it_is_read_only(causal: bool) -> None:
     for name, gradient in gradients[0].items():
         close_gradients(gradients[1][name], gradient, name)
     with torch.no_grad():
-        found = build_model(ModelConfig(encoder=encoder), seed=1).eval().encoder(packed, at=read)
+        found = (
+            build_model(ModelConfig(encoder=encoder), seed=1).eval().encoder(packed, selected=read)
+        )
     close_when_regrouped(found.last, results[0])
     assert torch.equal(found.rows(read[[7, 2]]), found.last[[7, 2]])
 

@@ -69,6 +69,6 @@ def test_attention_turns_queries_and_keys(grad: bool, at: tuple[int, ...] | None
     expected = SequenceLayout(offsets, lengths).attend(first, second, value)
     places = None if at is None else torch.tensor(at)
     query = query if places is None else query[places]
-    found = turned.attend(*turned.rotated(query, key, places), value, at=places)
+    found = turned.attend(*turned.rotated(query, key, places), value, selected=places)
     picked = expected if places is None else expected[places]
     close_to_float64(found, picked)

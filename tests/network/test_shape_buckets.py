@@ -37,10 +37,10 @@ def test_padding_changes_nothing(partial: bool) -> None:
         model = build_model(ModelConfig(encoder=ENCODER), seed=1).train()
         at = read if partial else None
         if padded:
-            encoded = shape_buckets.encode(model.encoder, packed, at=at)
+            encoded = shape_buckets.encode(model.encoder, packed, selected=at)
             assert len(encoded.last) == (688 if partial else 1372)
         else:
-            encoded = model.encoder(packed, at=at)
+            encoded = model.encoder(packed, selected=at)
         (encoded.rows(read) * weights).sum().backward()
         gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
         found.append((encoded.rows(read).detach(), gradients))

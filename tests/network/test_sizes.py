@@ -104,7 +104,7 @@ def test_presets_have_the_published_counts(name: str) -> None:
     assert low - 0.05 <= found / 1e6 <= high + 0.05
     told = [float(part) for part in presets()[name][1].published.split("-")]
     assert found / 1e6 == pytest.approx(
-        min(told, key=lambda each: abs(each - found / 1e6)), rel=0.035
+        min(told, key=lambda size: abs(size - found / 1e6)), rel=0.035
     )
 
 

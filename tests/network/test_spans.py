@@ -109,7 +109,7 @@ PLACES = (0, 5, 12, 14, 15, 16, 17, 18, 19, 20, 23, 41)
 def test_some_of_the_queries_see_what_they_see_among_all(grad: bool) -> None:
     exact, rough = inputs(torch.float64, grad=True), inputs(grad=grad)
     at = torch.tensor(PLACES)
-    found = spans().attend(rough[0][at], rough[1], rough[2], at=at)
+    found = spans().attend(rough[0][at], rough[1], rough[2], selected=at)
     expected = plain(*exact)[at]
     close_to_float64(found, expected)
     if grad:

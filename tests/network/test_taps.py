@@ -51,10 +51,10 @@ def calls(model: Model, **asked: object) -> list[int]:
 def test_layers_above_the_highest_tap_do_not_run_where_nothing_is_read() -> None:
     nowhere = torch.zeros(0, dtype=torch.long)
     assert calls(built()) == [1, 2, 3]
-    assert calls(built(), at=nowhere, taps=Taps(states=frozenset({0, 2}))) == [1, 2]
-    assert calls(built(), at=nowhere, taps=Taps(states=frozenset({3}))) == [1, 2, 3]
-    assert calls(built(), at=nowhere) == []
-    assert calls(built(), at=torch.tensor([4]), taps=Taps(states=frozenset({1}))) == [1, 2, 3]
+    assert calls(built(), selected=nowhere, taps=Taps(states=frozenset({0, 2}))) == [1, 2]
+    assert calls(built(), selected=nowhere, taps=Taps(states=frozenset({3}))) == [1, 2, 3]
+    assert calls(built(), selected=nowhere) == []
+    assert calls(built(), selected=torch.tensor([4]), taps=Taps(states=frozenset({1}))) == [1, 2, 3]
 
 
 def test_nothing_is_kept_that_was_not_asked_for() -> None:
@@ -74,7 +74,7 @@ def test_a_tap_on_the_last_layer_computes_it_whole(causal: bool) -> None:
     model, packed, read = built(causal=causal).eval(), batch(), torch.tensor([0, 5, 30])
     with torch.no_grad():
         whole = model.encoder(packed).last
-        found = model.encoder(packed, at=read, taps=Taps(states=frozenset({3})))
+        found = model.encoder(packed, selected=read, taps=Taps(states=frozenset({3})))
     close_when_regrouped(found.states[3], whole)
     assert torch.equal(found.last, found.states[3][read])
     assert torch.equal(found.rows(read[[2, 0]]), found.last[[2, 0]])

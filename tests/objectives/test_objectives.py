@@ -53,10 +53,11 @@ def batch(first: int = 0, last: int = len(LENGTHS)) -> Batch:
     numbers = torch.arange(first, last)
     targets = {
         "masked_lm": Target(
-            at=torch.from_numpy(np.concatenate(at)), labels=torch.from_numpy(np.concatenate(words))
+            positions=torch.from_numpy(np.concatenate(at)),
+            labels=torch.from_numpy(np.concatenate(words)),
         ),
-        "next_sentence": Target(at=numbers - first, labels=numbers // 2 % 2),
-        "classify": Target(at=numbers - first, labels=numbers % 5),
+        "next_sentence": Target(positions=numbers - first, labels=numbers // 2 % 2),
+        "classify": Target(positions=numbers - first, labels=numbers % 5),
     }
     return pack(ids, kinds, targets)
 
@@ -101,7 +102,7 @@ def test_terms_are_the_losses_over_their_targets(model: Model) -> None:
     parts = OBJECTIVE(model, packed).parts
     encoded = model.encoder(packed)
     words = torch.full((packed.tokens,), -100)
-    words[packed.targets["masked_lm"].at] = packed.targets["masked_lm"].labels
+    words[packed.targets["masked_lm"].positions] = packed.targets["masked_lm"].labels
     everywhere = F.cross_entropy(model.masked_lm(encoded.last), words, ignore_index=-100)
     mean = {name: float(loss.sum) / loss.count for name, loss in parts.items()}
     close_losses(mean["masked_lm"], everywhere)
@@ -141,7 +142,9 @@ def test_totals_of_a_step_add_up_to_one_large_batch(model: Model) -> None:
 
 
 def test_a_term_without_targets_adds_nothing(model: Model) -> None:
-    none = Target(at=torch.zeros(0, dtype=torch.long), labels=torch.zeros(0, dtype=torch.long))
+    none = Target(
+        positions=torch.zeros(0, dtype=torch.long), labels=torch.zeros(0, dtype=torch.long)
+    )
     packed = batch()
     empty = dataclasses.replace(packed, targets={**packed.targets, "masked_lm": none})
     losses = OBJECTIVE(model, empty)

@@ -37,7 +37,7 @@ def batch() -> Batch:
     packed = pack(ids, [np.zeros(length, np.int64) for length in LENGTHS])
     at = torch.tensor([n for n in range(sum(LENGTHS)) if n not in (12, 19, 21, 40)])
     return dataclasses.replace(
-        packed, targets={"left_to_right": Target(at=at, labels=packed.ids[at + 1])}
+        packed, targets={"left_to_right": Target(positions=at, labels=packed.ids[at + 1])}
     )
 
 
@@ -94,7 +94,7 @@ def test_an_encoder_that_sees_both_sides_is_refused() -> None:
 
 
 def test_sentence_order_is_cross_entropy_where_there_is_a_label(model: Model) -> None:
-    target = Target(at=torch.tensor([0, 3]), labels=torch.tensor([1, 0]))
+    target = Target(positions=torch.tensor([0, 3]), labels=torch.tensor([1, 0]))
     packed = dataclasses.replace(batch(), targets={"sentence_order": target})
     losses = PRETRAINING(model, packed)
     logits = model.next_sentence(model.encoder(packed), packed)
@@ -113,15 +113,15 @@ POOLED: dict[Pooled, EncoderConfig] = {
 
 def test_only_what_is_read_is_asked_of_the_last_layer() -> None:
     tokens = pack([np.arange(5, 25), np.arange(5, 45)], [np.zeros(20, int), np.zeros(40, int)])
-    masked = Target(at=torch.tensor([3, 20, 50]), labels=torch.tensor([7, 8, 9]))
-    paired = Target(at=torch.tensor([1]), labels=torch.tensor([0]))
-    many = Target(at=torch.arange(40), labels=torch.arange(40))
+    masked = Target(positions=torch.tensor([3, 20, 50]), labels=torch.tensor([7, 8, 9]))
+    paired = Target(positions=torch.tensor([1]), labels=torch.tensor([0]))
+    many = Target(positions=torch.arange(40), labels=torch.arange(40))
 
     def read(pooled: Pooled = "first", **targets: Target) -> list[int] | None:
         asked = dataclasses.replace(tokens, targets=targets)
         with torch.device("meta"):
             model = Model(ModelConfig(encoder=POOLED[pooled], predicts="choice"))
-        found = PRETRAINING.places(model, asked)
+        found = PRETRAINING.selected_tokens(model, asked)
         return None if found is None else found.tolist()
 
     assert read(masked_lm=masked) == [3, 20, 50]

@@ -38,8 +38,10 @@ def batch(seed: int = 5) -> Batch:
     masked = packed.ids.clone()
     masked[at] = 4
     targets = {
-        "masked_lm": Target(at=at, labels=packed.ids[at]),
-        "replaced_tokens": Target(at=torch.arange(42), labels=torch.zeros(42, dtype=torch.long)),
+        "masked_lm": Target(positions=at, labels=packed.ids[at]),
+        "replaced_tokens": Target(
+            positions=torch.arange(42), labels=torch.zeros(42, dtype=torch.long)
+        ),
     }
     given = {"draws": torch.from_numpy(drawn.random(len(at)))}
     return replace(packed, ids=masked, targets=targets, given=given)
@@ -83,7 +85,7 @@ def test_what_equals_the_original_counts_as_original() -> None:
     masked = replace(given.targets["masked_lm"], labels=labels)
     targets = {**given.targets, "masked_lm": masked}
     seen = term.prepare(model, replace(given, targets=targets))
-    at = given.targets["masked_lm"].at
+    at = given.targets["masked_lm"].positions
     assert seen.ids[at].tolist() == [23] * 7
     others = torch.ones(42, dtype=torch.bool)
     others[at] = False
@@ -100,7 +102,7 @@ def test_losses_are_those_computed_apart() -> None:
     target = given.targets["masked_lm"]
     with torch.no_grad():
         embeddings = model.encoder.embeddings
-        hidden = term.own(embeddings, given).last[target.at]
+        hidden = term.own(embeddings, given).last[target.positions]
         logits = term.own.head(hidden, embeddings.tokens.weight)
         generated = F.cross_entropy(logits, target.labels, reduction="sum")
         seen = term.prepare(model, given)
@@ -167,8 +169,8 @@ def repeated(step: int, rows: int = 16, length: int = 12) -> Batch:
     masked[at] = 4
     zeros = torch.zeros(tokens, dtype=torch.long)
     targets = {
-        "masked_lm": Target(at=at, labels=packed.ids[at]),
-        "replaced_tokens": Target(at=torch.arange(tokens), labels=zeros),
+        "masked_lm": Target(positions=at, labels=packed.ids[at]),
+        "replaced_tokens": Target(positions=torch.arange(tokens), labels=zeros),
     }
     given = {"draws": torch.from_numpy(drawn.random(len(at)))}
     return replace(packed, ids=masked, targets=targets, given=given)

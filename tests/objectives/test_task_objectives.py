@@ -31,10 +31,10 @@ def model(predicts: Predicts, labels: tuple[str, ...] = ()) -> Model:
     return build_model(config, seed=3)
 
 
-def batch(name: str, at: list[int], labels: Tensor) -> Batch:
+def batch(name: str, positions: list[int], labels: Tensor) -> Batch:
     random = np.random.default_rng(5)
     ids = [random.integers(5, 99, length) for length in LENGTHS]
-    target = Target(at=torch.tensor(at), labels=labels)
+    target = Target(positions=torch.tensor(positions), labels=labels)
     return pack(ids, [np.zeros(length, np.int64) for length in LENGTHS], {name: target})
 
 
@@ -112,7 +112,7 @@ def test_tags_are_read_at_their_tokens_only() -> None:
     logits = one.tag(one.encoder(asked).last)[places].double()
     expected = F.cross_entropy(logits, torch.tensor([0, 1, 2, 0, 1]), reduction="sum")
     objective = Objective({"tag": Tag()})
-    assert objective.places(one, asked) is not None
+    assert objective.selected_tokens(one, asked) is not None
     close_losses(objective(one, asked).parts["tag"].sum, expected)
 
 

@@ -37,7 +37,7 @@ class KeptAtTokens(Kept, TokenTerm):
 
 def batch(*names: str) -> Batch:
     ids = np.random.default_rng(1).integers(5, 99, 20)
-    target = Target(at=torch.tensor([3, 11]), labels=torch.tensor([7, 8]))
+    target = Target(positions=torch.tensor([3, 11]), labels=torch.tensor([7, 8]))
     return pack([ids], [ids * 0], dict.fromkeys(names, target))
 
 
@@ -65,9 +65,9 @@ def test_a_term_that_reads_all_tokens_gives_all_to_the_others() -> None:
     objective(model, batch("everywhere", "somewhere"))
     objective(model, batch("somewhere"))
     whole, part = somewhere.given
-    assert whole.places is None
-    assert part.places is not None
-    assert part.places.tolist() == [3, 11]
+    assert whole.selected is None
+    assert part.selected is not None
+    assert part.selected.tolist() == [3, 11]
     assert part.last.shape == (2, 32)
     assert part.states[1].shape == (20, 32)
 

@@ -123,9 +123,9 @@ def gradient(parameter: nn.Parameter) -> Tensor:
 
 PAIRS = ((0, 0), (1, 2), (2, 4))
 HELD = {
-    "classes": Target(at=torch.arange(5), labels=torch.zeros(5).long(), by_sequence=True),
-    "tokens": Target(at=torch.arange(sum(LENGTHS)), labels=torch.zeros(sum(LENGTHS)).long()),
-    "masked": Target(at=torch.tensor([2, 3, 16, 50]), labels=torch.zeros(4).long()),
+    "classes": Target(positions=torch.arange(5), labels=torch.zeros(5).long(), by_sequence=True),
+    "tokens": Target(positions=torch.arange(sum(LENGTHS)), labels=torch.zeros(sum(LENGTHS)).long()),
+    "masked": Target(positions=torch.tensor([2, 3, 16, 50]), labels=torch.zeros(4).long()),
 }
 LOSSES = ("soft classes", "soft words", "cosine", "states", "scores", "relations")
 
@@ -162,7 +162,7 @@ def theirs(which: str, own: list[Inside], taught: list[Inside], projection: Any)
         "relations": lambda s, t: relations(s, t, 2, 3, 6) / sum(LENGTHS),
     }  # fmt: skip
     if which == "soft words":
-        at = HELD["masked"].at
+        at = HELD["masked"].positions
         one, other = (torch.cat([item.logits for item in side])[at] for side in (own, taught))
         return soft_targets(one, other, 2.0) / len(at)
     return torch.stack([rows[which](s, t) for s, t in zip(own, taught, strict=True)]).sum()

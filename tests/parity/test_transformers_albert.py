@@ -157,8 +157,8 @@ def test_losses_and_gradients_are_those_of_transformers(tmp_path: Path) -> None:
     packed = dataclasses.replace(
         packed,
         targets={
-            "masked_lm": Target(at=at, labels=words),
-            "sentence_order": Target(at=torch.arange(len(order)), labels=order),
+            "masked_lm": Target(positions=at, labels=words),
+            "sentence_order": Target(positions=torch.arange(len(order)), labels=order),
         },
     )
     labels = torch.full(real.shape, -100)

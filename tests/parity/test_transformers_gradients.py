@@ -70,8 +70,8 @@ def test_gradients_of_both_losses_agree(theirs: BertForPreTraining, ours: Model)
     )
     at = chosen[mask].nonzero().flatten()
     targets = {
-        "masked_lm": Target(at=at, labels=words[chosen]),
-        "next_sentence": Target(at=torch.arange(5), labels=is_next),
+        "masked_lm": Target(positions=at, labels=words[chosen]),
+        "next_sentence": Target(positions=torch.arange(5), labels=is_next),
     }
     objective = Objective({"masked_lm": MaskedLM(), "next_sentence": NextSentence()})
     objective(ours, dataclasses.replace(batch, targets=targets)).total().backward()

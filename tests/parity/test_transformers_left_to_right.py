@@ -58,7 +58,7 @@ def sequences() -> tuple[Batch, dict[str, Tensor]]:
     last = packed.offsets[1:] - 1
     at = torch.tensor([n for n in range(packed.tokens) if n not in last.tolist()])
     packed = dataclasses.replace(
-        packed, targets={"left_to_right": Target(at=at, labels=packed.ids[at + 1])}
+        packed, targets={"left_to_right": Target(positions=at, labels=packed.ids[at + 1])}
     )
     padded = {
         "input_ids": ids * mask, "attention_mask": mask, "labels": ids.masked_fill(~mask, -100),

@@ -69,7 +69,7 @@ def test_long_texts_give_the_hidden_states_of_transformers(
     close_when_regrouped(ours.encoder(alone).last, last[begin : begin + 300])
     read = torch.arange(0, packed.tokens, 7)
     with torch.enable_grad():
-        trained = ours.encoder(packed, at=read).last.detach()
+        trained = ours.encoder(packed, selected=read).last.detach()
     close_when_regrouped(trained, last[read])
 
 
@@ -79,7 +79,7 @@ def test_a_masked_lm_step_has_the_gradients_of_transformers(tmp_path: Path) -> N
     packed, ids, mask = long_batch()
     chosen = (torch.rand(ids.shape, generator=torch.Generator().manual_seed(6)) < 0.3) & mask
     words = torch.randint(5, 99, ids.shape, generator=torch.Generator().manual_seed(8))
-    target = Target(at=chosen[mask].nonzero().flatten(), labels=words[chosen])
+    target = Target(positions=chosen[mask].nonzero().flatten(), labels=words[chosen])
     packed = dataclasses.replace(packed, targets={"masked_lm": target})
     expected = theirs(
         input_ids=ids, attention_mask=mask, labels=words.masked_fill(~chosen, -100)
@@ -117,11 +117,11 @@ def test_sequences_may_be_the_mean_of_their_tokens(tmp_path: Path, activation: s
     compare(ours, again.eval())
     # the whole of the last layer is computed, whoever asks for less
     packed, _ = sequences()
-    target = Target(at=torch.arange(6), labels=torch.tensor([0, 1, 2, 3, 4, 0]))
+    target = Target(positions=torch.arange(6), labels=torch.tensor([0, 1, 2, 3, 4, 0]))
     packed = dataclasses.replace(packed, targets={"classify": target})
 
     objective = Objective({"classify": Classify()})
-    assert objective.places(ours, packed) is None
+    assert objective.selected_tokens(ours, packed) is None
     with_mean = ours.classify(ours.encoder(packed), packed)
     expected = torch.nn.functional.cross_entropy(with_mean, target.labels, reduction="sum")
     close_losses(objective(ours, packed).parts["classify"].sum, expected)

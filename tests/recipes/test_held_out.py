@@ -49,7 +49,7 @@ def model() -> Model:
 
 
 def batch_of(labels: list[int]) -> Batch:
-    target = Target(at=torch.arange(len(labels)), labels=torch.tensor(labels))
+    target = Target(positions=torch.arange(len(labels)), labels=torch.tensor(labels))
     return pack([np.arange(5)], [np.zeros(5, np.int64)], {"classify": target})
 
 

@@ -59,7 +59,7 @@ def test_accuracy_by_predict_is_the_held_out_figure_of_pretraining(
         labels += target.labels.tolist()
         sequences = batch.ids.split(list(batch.lengths))
         # a window of one sentence makes no pair
-        for number in target.at.tolist():
+        for number in target.positions.tolist():
             row = sequences[number].tolist()[1:-1]
             middle = row.index(tiny_tokenizer.sep_id)
             halves = (row[:middle], row[middle + 1 :])

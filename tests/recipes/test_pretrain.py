@@ -390,7 +390,7 @@ def test_positions_that_are_not_learned(
 
 
 def test_masked_lm_alone_on_one_document(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    document = max(invented_documents(3), key=lambda each: len(each.paragraphs))
+    document = max(invented_documents(3), key=lambda document: len(document.paragraphs))
     prepare_store([document], tokenizer, tmp_path / "store", held_out=0.0)
     with pytest.raises(StoreError, match="another"):
         run(tmp_path / "store", tmp_path / "run")

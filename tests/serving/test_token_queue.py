@@ -149,7 +149,7 @@ class Simulated:
     def next(self, longest: float) -> list[Waiting]:
         """The texts that may be taken, in their order."""
         found = (text for text in self.texts if text.tokens <= longest)
-        return sorted(found, key=lambda each: each.due)
+        return sorted(found, key=lambda entry: entry.due)
 
     def pace(self) -> float:
         """What virtual time goes on by for each token."""
@@ -161,11 +161,11 @@ class Simulated:
 class Queues(RuleBasedStateMachine):
     """Anything that may happen to a queue, beside the simulation."""
 
-    most = 200
+    max_tokens = 200
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue: TokenQueue[int, int] = TokenQueue(self.most)
+        self.queue: TokenQueue[int, int] = TokenQueue(self.max_tokens)
         self.entries: dict[int, Entry[int, int]] = {}
         self.small, self.large = Simulated(), Simulated()
         self.last = self.number = 0
@@ -182,7 +182,9 @@ class Queues(RuleBasedStateMachine):
         flow = self.large if large else self.small
         numbered = [(self.number + place, size) for place, size in enumerate(sizes)]
         total, own = sum(sizes), sum(text.tokens for text in flow.texts)
-        fits = self.tokens() + total <= self.most or (not large and 4 * (own + total) <= self.most)
+        fits = self.tokens() + total <= self.max_tokens or (
+            not large and 4 * (own + total) <= self.max_tokens
+        )
         try:
             entries = self.queue.add(group, numbered, deadline=NEVER, large=large)
         except (QueueFull, TooLarge):
@@ -246,7 +248,7 @@ class Queues(RuleBasedStateMachine):
     @invariant()
     def counts_agree(self) -> None:
         assert self.queue.tokens == self.tokens()
-        assert self.queue.tokens <= 1.25 * self.most
+        assert self.queue.tokens <= 1.25 * self.max_tokens
         assert len(self.queue) == len(self.entries)
 
 

@@ -374,7 +374,7 @@ def test_every_word_is_asked_once_at_its_first_piece() -> None:
     learned = TAG.learning.targets([row, row], tags, encoded)
     batch = pack_examples(learned, np.array([1, 0]))
     target = batch.targets["tag"]
-    at = [pieces[number] for number in batch.ids[target.at].tolist()]
+    at = [pieces[number] for number in batch.ids[target.positions].tolist()]
     assert at == [first[words[word]] for word in target.labels.tolist()]
 
 

@@ -21,7 +21,7 @@ CONFIG = ModelConfig(encoder=encoder_of("bert", "tiny", 97, longest=41), masked_
 
 def batch(*lengths: int) -> Batch:
     packed = pack([np.arange(n) for n in lengths], [np.zeros(n, np.int64) for n in lengths])
-    target = Target(at=torch.tensor([1, 2]), labels=torch.tensor([3, 4]))
+    target = Target(positions=torch.tensor([1, 2]), labels=torch.tensor([3, 4]))
     return replace(packed, targets={"masked_lm": target})
 
 

@@ -110,10 +110,10 @@ def test_parts_are_the_batch(store: Path, tokenizer: Tokenizer, text: Text, coun
         assert torch.equal(torch.cat([of_part.labels for of_part in of_parts]), target.labels)
         begins = [0, *torch.tensor([part.tokens for part in parts]).cumsum(0).tolist()]
         found = [
-            (part.starts[of_part.at] if of_part.by_sequence else of_part.at) + begin
+            (part.starts[of_part.positions] if of_part.by_sequence else of_part.positions) + begin
             for part, of_part, begin in zip(parts, of_parts, begins, strict=False)
         ]
-        read = whole.starts[target.at] if name == "next_sentence" else target.at
+        read = whole.starts[target.positions] if name == "next_sentence" else target.positions
         assert torch.equal(torch.cat(found), read)
 
 

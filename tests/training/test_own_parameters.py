@@ -41,7 +41,7 @@ class Remainders(TokenTerm):
     reads = Taps(states=frozenset({1}))
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
-        return cross_entropy(self.own(encoded.states[1][target.at]), target.labels % 5)
+        return cross_entropy(self.own(encoded.states[1][target.positions]), target.labels % 5)
 
 
 def objective(seed: int) -> Objective:

@@ -67,7 +67,7 @@ def batch(encoder: EncoderConfig) -> Batch:
     packed = pack(ids, [id_ % 2 for id_ in ids])
     at = torch.tensor([2, 5, 14, 20, 40])
     name = "left_to_right" if encoder.causal else "masked_lm"
-    return dataclasses.replace(packed, targets={name: Target(at=at, labels=packed.ids[at])})
+    return dataclasses.replace(packed, targets={name: Target(positions=at, labels=packed.ids[at])})
 
 
 def trained(config: ModelConfig) -> Model:

@@ -35,4 +35,4 @@ class Sample(Generic[T]):
     @property
     def items(self) -> list[T]:
         """The items taken, in the order of the stream."""
-        return [item for _, _, item in sorted(self._heap, key=lambda each: each[1])]
+        return [item for _, _, item in sorted(self._heap, key=lambda entry: entry[1])]

@@ -222,15 +222,15 @@ def _targets(
         else [all_labels[unit] for unit in units]
     )
     if examples.places is None:
-        at = offsets_of(np.diff(examples.starts)[units])[:-1]
+        positions = offsets_of(np.diff(examples.starts)[units])[:-1]
     else:
         begins = offsets_of([len(sequence) for sequence in ids])[:-1]
         places = zip(begins.tolist(), units.tolist(), strict=True)
-        at = np.concatenate([begin + examples.places[unit] for begin, unit in places])
+        positions = np.concatenate([begin + examples.places[unit] for begin, unit in places])
         labels = np.concatenate(list(labels))
     assert isinstance(labels, np.ndarray)
     target = Target(
-        at=torch.from_numpy(at),
+        positions=torch.from_numpy(positions),
         labels=torch.from_numpy(labels),
         by_sequence=examples.places is None,
     )
@@ -280,15 +280,15 @@ def evaluation_batches(
     """Yield all units in batches of a token budget, with their indices, the longest first.
 
     The units of a batch have similar lengths, and running out of memory shows at once. A unit
-    longer than the budget is a batch of its own.
+    longer than the budget is a batch alone.
     """
     lengths = examples.lengths
     order = np.argsort(-lengths, kind="stable")
     start = total = 0
-    for place, unit in enumerate(order):
-        if total + lengths[unit] > tokens_per_batch and place > start:
-            yield order[start:place], pack_examples(examples, order[start:place])
-            start, total = place, 0
+    for index, unit in enumerate(order):
+        if total + lengths[unit] > tokens_per_batch and index > start:
+            yield order[start:index], pack_examples(examples, order[start:index])
+            start, total = index, 0
         total += int(lengths[unit])
     if start < len(order):
         yield order[start:], pack_examples(examples, order[start:])

@@ -30,10 +30,10 @@ _MAX_SPAN_LENGTH, _MAX_NGRAM_LENGTH = 10, 3
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """Masked token ids (tokens,), the positions `at` (targets,) and the original tokens there."""
+    """Masked token ids (tokens,), their `positions` (targets,) and the original tokens there."""
 
     ids: NDArray[np.int64]
-    at: NDArray[np.int64]
+    positions: NDArray[np.int64]
     labels: NDArray[np.int64]
 
 
@@ -70,7 +70,7 @@ class Masking:
         column = np.arange(len(ids)) - (np.cumsum(lengths) - lengths)[sequence]
         candidates = np.flatnonzero(~self._special[ids])
         if not len(candidates):
-            return Masked(ids=ids, at=candidates, labels=candidates)
+            return Masked(ids=ids, positions=candidates, labels=candidates)
         owner = sequence[candidates]
         first = self._unit_starts(ids[candidates], candidates, owner, keys, column[candidates])
         unit = np.cumsum(first) - 1
@@ -81,19 +81,19 @@ class Masking:
             len(lengths),
             keys,
         )[unit]
-        at = candidates[selected]
+        positions = candidates[selected]
         # a span is masked, replaced or kept as a whole (Joshi et al. 2019, section 3.1)
         together = column[candidates][first][unit[selected]]
-        drawn_at = together if self.config.unit == "span" else column[at]
-        return self._replace(ids, at, keys[sequence[at]], column[at], drawn_at)
+        drawn_at = together if self.config.unit == "span" else column[positions]
+        return self._replace(ids, positions, keys[sequence[positions]], column[positions], drawn_at)
 
     def _unit_starts(
-        self, ids: Numbers, at: Numbers, owner: Numbers, keys: Bits, column: Numbers
+        self, ids: Numbers, positions: Numbers, owner: Numbers, keys: Bits, column: Numbers
     ) -> NDArray[np.bool_]:
         """Mark the candidates (candidates,), in sequence order, that begin a unit."""
         if self.config.unit == "token":
             return np.ones(len(ids), bool)
-        adjacent = np.r_[False, (np.diff(at) == 1) & (np.diff(owner) == 0)]
+        adjacent = np.r_[False, (np.diff(positions) == 1) & (np.diff(owner) == 0)]
         word: NDArray[np.bool_] = ~self._continues[ids] | ~adjacent
         if self.config.unit == "word":
             return word
@@ -128,15 +128,15 @@ class Masking:
         return selected
 
     def _replace(
-        self, ids: Numbers, at: Numbers, keys: Bits, column: Numbers, drawn_at: Numbers
+        self, ids: Numbers, positions: Numbers, keys: Bits, column: Numbers, drawn_at: Numbers
     ) -> Masked:
         action = uniform(bits(keys, -2), drawn_at)
         random = self._ordinary[random_integers(len(self._ordinary), bits(keys, -3), column)]
         config = self.config
         hidden = ids.copy()
-        shown = np.where(action < config.as_mask + config.as_random, random, ids[at])
-        hidden[at] = np.where(action < config.as_mask, self._mask_id, shown)
-        return Masked(ids=hidden, at=at, labels=ids[at])
+        shown = np.where(action < config.as_mask + config.as_random, random, ids[positions])
+        hidden[positions] = np.where(action < config.as_mask, self._mask_id, shown)
+        return Masked(ids=hidden, positions=positions, labels=ids[positions])
 
 
 def _cumulated_lengths(config: MaskingConfig) -> NDArray[np.float64]:
@@ -173,8 +173,8 @@ def following(ids: Numbers, ordinary: NDArray[np.bool_]) -> tuple[Numbers, Numbe
     following tokens; `ordinary` (vocabulary,) excludes the special tokens, so that nothing is
     predicted across sequences.
     """
-    at = np.flatnonzero(ordinary[ids[1:]])
-    return at, ids[at + 1]
+    positions = np.flatnonzero(ordinary[ids[1:]])
+    return positions, ids[positions + 1]
 
 
 class PhasedBatches:
@@ -328,12 +328,12 @@ class PretrainingBatches:
             keys = bits(stream(Purpose.MASKS, self._seed, copy), index)
             masked = self._masking(batch.ids.numpy(), np.asarray(batch.lengths), keys)
             batch = replace(batch, ids=torch.from_numpy(masked.ids))
-            targets["masked_lm"] = _target(masked.at, masked.labels)
+            targets["masked_lm"] = _target(masked.positions, masked.labels)
         extras = {}
         if self.config.replaced_tokens:
             keys = bits(stream(Purpose.REPLACEMENTS, self._seed, copy), index)
-            owner = np.repeat(np.arange(len(index)), batch.lengths)[masked.at]
-            draws = uniform(keys[owner], batch.positions.numpy()[masked.at])
+            owner = np.repeat(np.arange(len(index)), batch.lengths)[masked.positions]
+            draws = uniform(keys[owner], batch.positions.numpy()[masked.positions])
             extras["draws"] = torch.from_numpy(draws)
             # the labels are known when the generator has drawn
             every = np.arange(batch.tokens)
@@ -355,5 +355,5 @@ class PretrainingBatches:
         return ids, np.zeros(len(ids), np.int8)
 
 
-def _target(at: NDArray[np.int64], labels: NDArray[np.int64]) -> Target:
-    return Target(at=torch.from_numpy(at), labels=torch.from_numpy(labels))
+def _target(positions: NDArray[np.int64], labels: NDArray[np.int64]) -> Target:
+    return Target(positions=torch.from_numpy(positions), labels=torch.from_numpy(labels))

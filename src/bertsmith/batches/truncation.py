@@ -50,28 +50,28 @@ def fitted(
     return Fitted(sequences, long, cut)
 
 
-def window_starts(length: int, room: int, overlap: int) -> list[int]:
-    """Return the starts of windows of `room` tokens that cover a text and overlap by `overlap`.
+def window_starts(length: int, width: int, overlap: int) -> list[int]:
+    """Return the starts of windows of `width` tokens that cover a text and overlap by `overlap`.
 
     The last one is as full as the others: it is aligned with the end of the text.
     """
-    assert 0 <= overlap < room
-    starts = list(range(0, max(length - room, 0), room - overlap))
-    return [*starts, max(length - room, 0)]
+    assert 0 <= overlap < width
+    starts = list(range(0, max(length - width, 0), width - overlap))
+    return [*starts, max(length - width, 0)]
 
 
-def window_of(length: int, room: int, overlap: int) -> tuple[list[int], NDArray[np.int64]]:
+def window_of(length: int, width: int, overlap: int) -> tuple[list[int], NDArray[np.int64]]:
     """Return the starts of windows over a text, and for each of its tokens (length,) the best one.
 
-    Windows have at most `room` tokens and share `overlap`. A token in several of them is read where
+    Windows have at most `width` tokens and share `overlap`. A token in several is read where
     it has most text on its nearer side: there the model sees it best (the "max context" of Devlin
     et al.'s own code).
     """
-    starts = window_starts(length, room, min(overlap, room - 1))
+    starts = window_starts(length, width, min(overlap, width - 1))
     chosen = np.zeros(length, np.int64)
     widest = np.full(length, -1)
     for window, start in enumerate(starts):
-        size = min(room, length - start)
+        size = min(width, length - start)
         positions = np.arange(size)
         # as in the original: the nearer side counts, and of equals the earlier window
         nearer = np.minimum(positions, size - 1 - positions)
@@ -86,10 +86,12 @@ def _windows(
     first: Tokens, second: Tokens | None, kept_first: int, kept_second: int
 ) -> tuple[list[tuple[Tokens, Tokens | None]], bool]:
     """Return windows over the longer text, and whether the other one was truncated."""
-    longer, room = first, kept_first
+    longer, width = first, kept_first
     if second is not None and len(second) >= len(first):
-        longer, room = second, kept_second
-    parts = [longer[at : at + room] for at in window_starts(len(longer), room, room // 4)]
+        longer, width = second, kept_second
+    parts = [
+        longer[start : start + width] for start in window_starts(len(longer), width, width // 4)
+    ]
     if second is None:
         return [(part, None) for part in parts], False
     if longer is first:

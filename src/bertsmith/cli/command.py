@@ -66,7 +66,7 @@ class Verb:
 
 @dataclass(frozen=True)
 class Command:
-    """An entry of the command line: a verb, imported when one of its parts is first asked for."""
+    """An entry of the command line: a verb, imported when one of its parts is first used."""
 
     load: Callable[[], Verb]
     """A function that imports the verb's config; its docstring describes the verb."""
@@ -122,7 +122,7 @@ def _without_collector() -> Iterator[None]:
 def read_arguments(name: str, command: Command, arguments: Sequence[str]) -> Config:
     """Return the config that arguments make; raises `ConfigError` when they do not fit.
 
-    Prints the help or the config and raises `SystemExit` when that is asked for.
+    Prints the help or the config and raises `SystemExit` when an option asks for it.
     """
     if not {"-h", "--help"}.isdisjoint(arguments):
         _print_help(name, command, arguments)

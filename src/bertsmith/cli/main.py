@@ -1,10 +1,10 @@
-"""The command ``bertsmith``: finds the verb, runs it, and tells in one line what went wrong.
+"""The command ``bertsmith``: finds the verb, runs it, and reports an error in one line.
 
 0     done
 1     a fault of ours: the traceback, and a request to report it
-2     a mistake of the user's, told in one line on standard error; too little memory, a full disk
+2     a user error, in one line on standard error; too little memory, a full disk
 130   interrupted by Ctrl-C
-141   whoever read the output has closed it
+141   the reader of the output has closed it
 143   ended by a request to terminate (SIGTERM), or by a terminal that hung up (SIGHUP)
 
 These hold for every verb, also where what was begun is saved and can go on. Standard error that is
@@ -61,7 +61,7 @@ def _run_to_status(arguments: list[str], commands: Mapping[str, Command]) -> int
         try:
             status = _run(arguments, commands)
         except SystemExit:
-            # help was asked for
+            # --help
             flush()
             raise
         flush()
@@ -133,7 +133,7 @@ def _print_user_error(error: UserError) -> int:
 
 
 def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an exception that nobody expected, and what to do about it."""
+    """Print an unexpected exception, and what to do about it."""
     for part in traceback.format_exception(kind, error, trace):
         for line in part.removesuffix("\n").split("\n"):
             say(line)

@@ -4,7 +4,7 @@
 progress. `files` reads what strangers wrote, JSON too, hashes it, and writes so that nothing
 half-written stays. `ownership` keeps two processes from one output, `signals` end a program in good
 order, and a `pool` of processes with it. `streams` gives every purpose random numbers of its own;
-`shapes` is the legend of all axes, `lazy` makes tables that import an entry when it is asked for.
+`shapes` is the legend of all axes, `lazy` makes tables that import an entry on first access.
 Nothing here imports torch.
 """
 

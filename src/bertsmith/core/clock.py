@@ -51,7 +51,7 @@ def command_from(started: float) -> Iterator[None]:
 
 
 def command_start() -> float:
-    """Return when the command began, as `time.monotonic` counts; now where there is none."""
+    """Return when the command began, by `time.monotonic`; now if there is no command."""
     started = _command.get()
     return time.monotonic() if started is None else started
 
@@ -60,7 +60,7 @@ def process_start() -> float:
     """Return when this process began, as `time.monotonic` counts.
 
     That is when the process was started, before Python had imported anything; below torchrun when
-    torchrun was, unless it has restarted its processes. Where the system does not tell, now.
+    torchrun was, unless it has restarted its processes. Now where the system does not record it.
     """
     ages = [_process_age(os.getpid())]
     if os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0":
@@ -69,7 +69,7 @@ def process_start() -> float:
 
 
 def _process_age(pid: int) -> float:
-    """Return the seconds since a process was started; 0 if the system does not tell."""
+    """Return the seconds since a process was started; 0 if the system does not record it."""
     with suppress(ValueError, IndexError, AttributeError):
         started = int(process_fields(pid)[19]) / os.sysconf("SC_CLK_TCK")
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
@@ -77,7 +77,7 @@ def _process_age(pid: int) -> float:
 
 
 def process_fields(pid: int) -> list[str]:
-    """Return what Linux tells of a process, from field 3 of proc_pid_stat(5) on; else []."""
+    """Return what Linux reports of a process, from field 3 of proc_pid_stat(5) on; else []."""
     with suppress(OSError):
         line = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         # the second field, the program's name in brackets, may hold blanks

@@ -28,13 +28,13 @@ from pathlib import Path
 
 from bertsmith.core.printable import printable
 
-# of each part of a message: what somebody else wrote may be quoted in it
+# of each part of a message, which may quote text from outside
 _MAX_LENGTH = 1000
 _ALLOCATION = re.compile(r"can't allocate memory|not enough memory|CUDA out of memory")
 
 
 class UserError(ValueError):
-    """A mistake the user can mend, told in one line: ``where:line: what; remedy``."""
+    """A mistake the user can mend, reported in one line: ``where:line: problem; remedy``."""
 
     usual_remedy = ""
     """Default remedy."""
@@ -137,7 +137,7 @@ class OutOfMemory(UserError):
 
 def out_of_memory(error: BaseException) -> OutOfMemory | None:
     """Return what to say of an exception that means too little memory, None of any other."""
-    # torch has no class of its own for the processor's memory, and is not imported here
+    # torch has no separate class for the processor's memory, and is not imported here
     text = str(error)
     if isinstance(error, MemoryError):
         return OutOfMemory(f"not enough memory{text and f': {text}'}")

@@ -207,9 +207,9 @@ def created_folder(folder: Path) -> Iterator[None]:
 
 
 def name_is_taken(out: Path) -> bool:
-    """Return whether something stands in the place of a new folder; an empty one makes way.
+    """Return whether a new folder's name is taken; an empty folder is replaced.
 
-    The working folder does not: whoever works there would find nothing in it afterwards.
+    The working folder does not: a shell in it would be left in a deleted folder.
     """
     return out.exists() and (not out.is_dir() or any(out.iterdir()) or out.samefile(os.curdir))
 

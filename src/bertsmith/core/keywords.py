@@ -65,7 +65,8 @@ def python_function(
     function.__doc__ = "\n".join([described, "", "Args:", *lines])
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         sorted(
-            map(_parameter, top_level), key=lambda each: (each.kind, each.default is not each.empty)
+            map(_parameter, top_level),
+            key=lambda parameter: (parameter.kind, parameter.default is not parameter.empty),
         )
     )
     return function

@@ -1,4 +1,4 @@
-"""Tables whose entries are imported when they are asked for, not when the table is."""
+"""Tables whose entries are imported on first access, not with the table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Entry = TypeVar("Entry")
 
 
 class LazyTable(Mapping[Name, Entry]):
-    """Entries by name. `entry` imports one, and is called once for each name that is asked for."""
+    """Entries by name. `entry` imports one, and is called once for each name that is used."""
 
     def __init__(self, names: Iterable[Name], entry: Callable[[Name], Entry]) -> None:
         self._names = dict.fromkeys(names)

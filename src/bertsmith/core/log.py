@@ -53,7 +53,7 @@ class _StandardError:
             self._stream().flush()
 
     def isatty(self) -> bool:
-        """Return whether somebody watches a terminal."""
+        """Return whether standard error is an interactive terminal."""
         with suppress(OSError, ValueError):
             return bool(self._stream().isatty())
         return False
@@ -95,7 +95,7 @@ def say(line: str = "") -> None:
 
 def print_error(line: str) -> None:
     """Print the one line on standard error with which the program ends."""
-    # no console: whoever is in the middle of drawing may hold its lock for ever
+    # no console: a thread that is drawing may hold its lock for ever
     _standard_error.write(f"bertsmith: {printable(line, MAX_LINE_LENGTH)}\n")
     _standard_error.flush()
 
@@ -328,7 +328,7 @@ class Bars:
 
 @contextmanager
 def progress_of_several(description: str, count: int) -> Iterator[Bars]:
-    """Yield the bars of so many tasks, some of which run at the same time."""
+    """Yield the bars of a number of tasks, some of which run at the same time."""
     if not _standard_error.isatty():
         yield Bars(LogBar(description, count, ""))
         return

@@ -199,15 +199,15 @@ def unknown_option(name: str, known: Mapping[str, str]) -> ConfigError:
 
     `known` has what messages call the options, by their names.
     """
-    meant = similar(name.lstrip("-"), known)
+    closest = similar(name.lstrip("-"), known)
     remedy = f"the options are: {', '.join(known.values())}"
-    if meant is not None:
-        remedy = f"did you mean {known[meant]}?"
+    if closest is not None:
+        remedy = f"did you mean {known[closest]}?"
     return ConfigError(f"there is no option {name}", remedy=remedy)
 
 
 def similar(name: str, known: Collection[str]) -> str | None:
-    """Return the known name that somebody may have meant by another one, if there is one."""
+    """Return the known name closest to an unknown one, if any is close."""
     plain = name.replace("_", "-")
     plain = _FOREIGN.get(plain, plain)
     last = [

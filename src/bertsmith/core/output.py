@@ -1,6 +1,6 @@
 """Standard output, which carries answers, and the three standard streams as the caller left them.
 
-Answers that cannot be written end the program: nobody should take a part of them for the whole.
+Answers that cannot be written end the program: a part must not be taken for the whole.
 What goes wrong on standard error ends nothing (`log`).
 """
 
@@ -71,7 +71,7 @@ def _finite(value: Any) -> Any:  # noqa: ANN401
 
 def print_table(table: Table) -> None:
     """Write a table."""
-    # rendered first: rich ends the program by itself when nobody reads any more
+    # rendered first: rich itself ends the program when the reader has gone
     buffer = io.StringIO()
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns
@@ -163,7 +163,7 @@ def open_closed_streams() -> None:
 def discard_lost_streams() -> None:
     """Let nothing that cannot be written be tried again when the interpreter ends.
 
-    It would complain, and end with a status of its own.
+    It would print an error, and end with a status of its own.
     """
     for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:

@@ -40,7 +40,7 @@ from bertsmith.core.log import say
 _BEAT = 15.0
 _GONE = 4 * _BEAT
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
-# a link could lead to somebody's file, which would be written over
+# a link could lead to another file, which would be overwritten
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -64,7 +64,7 @@ class Owner(Config):
 
 @contextmanager
 def owned(lock: Path, *, of: Path, error: type[UserError] = RunFolderError) -> Iterator[None]:
-    """Hold a lock file, which is deleted in the end; `of` is what it is the lock of.
+    """Hold a lock file, which is deleted afterwards; `of` is what it is the lock of.
 
     Raises `error`, which names the owner, when another process holds it; `DiskError`.
     """
@@ -101,7 +101,7 @@ def _taken(handle: int, lock: Path) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        # a disk without locks: what stands in the file is all there is to go by
+        # a disk without locks: the content of the file is all there is to go by
         if error.errno not in _NO_LOCKS:
             raise
     return _is_named(handle, lock)
@@ -199,7 +199,7 @@ def temporary_path(out: Path, purpose: Purpose = "partial") -> Path:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Yield a name to write a file under, which replaces `path` in the end.
+    """Yield a name to write a file under, which replaces `path` at the end.
 
     Raises `OutputTaken` when another process is writing it; `DiskError`.
     """
@@ -209,7 +209,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(folder: Path, *, replaces: Callable[[Path], None] | None = None) -> Iterator[Path]:
-    """Yield an empty folder to fill; it takes the name asked for once all of it is on the disk.
+    """Yield an empty folder to fill; it takes the final name once all of it is on the disk.
 
     The name must be free, or that of an empty folder, or of one to replace: `replaces` is called
     with it and raises an error if it must not be. A failure leaves the old folder as it was. Raises
@@ -254,7 +254,7 @@ def _set_aside(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def staging_folder(out: Path) -> Iterator[Path]:
-    """Yield an empty folder beside an output that this process has claimed, deleted in the end."""
+    """Yield an empty folder beside an output that this process has claimed, deleted afterwards."""
     folder = temporary_path(out, "staging")
     with writing(out):
         folder.mkdir()

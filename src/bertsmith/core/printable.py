@@ -2,7 +2,7 @@
 
 Labels, file names, pieces of a vocabulary, names of tensors and the errors of libraries that quote
 them hold whatever their author put there: escape sequences that a terminal obeys, line breaks that
-forge a line of ours, bidirectional controls that reverse what is read, letters nobody can see. Such
+forge a line of ours, bidirectional controls that reverse what is read, invisible letters. Such
 a string passes through `printable` on its way out; pages take it through `html` or `markdown`.
 
 What writes to a terminal or a page applies them itself (`log`, `errors`, the report and the model

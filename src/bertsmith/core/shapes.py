@@ -2,8 +2,8 @@
 
     tokens      all tokens of a packed batch, its sequences end to end
     sequences   the sequences of a batch
-    targets     the places of a batch that have something to predict
-    places      some tokens of a batch, in order, or all of them
+    targets     the positions of a batch that have something to predict
+    selected    some tokens of a batch, in order, or all of them
     hidden      the width of the encoder
     width       that of the embedding tables, the encoder's but in an ALBERT
     heads       attention heads;  head: the width of one
@@ -30,10 +30,10 @@ TokenIds = Int[Tensor, " tokens"]
 Offsets = Int[Tensor, " sequences_plus_1"]
 Hidden = Float[Tensor, "tokens hidden"]
 Heads = Float[Tensor, "tokens heads head"]
-Places = Int[Tensor, " places"]
-SequencePlaces = Int[Tensor, " sequences"]
-AtPlaces = Float[Tensor, "places hidden"]
-Queries = Float[Tensor, "places heads head"]
+SelectedTokens = Int[Tensor, " selected"]
+PooledTokens = Int[Tensor, " sequences"]
+SelectedStates = Float[Tensor, "selected hidden"]
+Queries = Float[Tensor, "selected heads head"]
 Pooled = Float[Tensor, "sequences hidden"]
 Vectors = Float[Tensor, "sequences features"]
 TokenVectors = Float[Tensor, "tokens features"]

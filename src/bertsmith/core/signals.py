@@ -21,14 +21,14 @@ INTERRUPTED, TERMINATED = 130, 143
 
 
 class Terminated(KeyboardInterrupt):
-    """The program was asked to end: it tidies up as after Ctrl-C."""
+    """A request to terminate the program, which cleans up as after Ctrl-C."""
 
     def __init__(self) -> None:
         super().__init__("terminated")
 
 
 class _Received:
-    """The requests to terminate so far, whoever handled them."""
+    """Whether a request to terminate has arrived, whoever handled it."""
 
     terminate = False
 
@@ -70,7 +70,7 @@ def handled(handle: Callable[[int], None], *, interrupt: bool = True) -> Iterato
 
 @contextmanager
 def termination_as_interrupt() -> Iterator[None]:
-    """Raise `Terminated` in the main thread when the program is asked to end."""
+    """Raise `Terminated` in the main thread on SIGTERM or SIGHUP."""
 
     def end(number: int) -> None:
         raise Terminated
@@ -84,8 +84,8 @@ def termination_as_interrupt() -> Iterator[None]:
 def deferred_signals() -> Iterator[None]:
     """Hold back what asks for an end until the block has ended, and then handle it.
 
-    A `KeyboardInterrupt` in the middle of starting a process would leave one that nobody ends. It
-    is not enough to block the signals in this thread: the system then gives them to another thread,
+    A `KeyboardInterrupt` in the middle of starting a process would leave it an orphan.
+    Blocking the signals in this thread is not enough: the system then gives them to another thread,
     and Python handles them in this one. Processes that are started in the block inherit that Ctrl-C
     and a terminal that hangs up are for their parent to answer; SIGTERM reaches them.
     """
@@ -108,7 +108,7 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def interruptions() -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether the user has asked to stop.
+    """Yield a function that returns whether the user has asked to stop.
 
     The first Ctrl-C (or SIGTERM, SIGHUP) is a request; a second Ctrl-C ends at once.
     """

@@ -201,8 +201,8 @@ def permuted(position: NDArray[np.integer], size: int, key: np.uint64) -> NDArra
     outside = np.ones(value.shape, bool)
     while outside.any():
         high, low = value[outside] >> half, value[outside] & mask
-        for turn in rounds:
-            high, low = low, high ^ (bits(turn, low) & mask)
+        for round_key in rounds:
+            high, low = low, high ^ (bits(round_key, low) & mask)
         value[outside] = (high << half) | low
         outside = value >= size
     return value.astype(np.int64)

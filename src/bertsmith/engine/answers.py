@@ -90,7 +90,7 @@ def option_scores(
 
 def _at_pooled(model: Model, batch: Batch) -> Encoded:
     # the last layer works for the tokens that the pooler reads
-    return model.encoder(batch, at=model.pooled_places(batch))  # type: ignore[no-any-return]
+    return model.encoder(batch, selected=model.pooled_tokens(batch))  # type: ignore[no-any-return]
 
 
 def _host(values: Tensor) -> NDArray[np.float32]:
@@ -131,7 +131,7 @@ def tag_probabilities(
     for units, batch in forward.batches(model, examples):
         places = [examples.places[unit] for unit in units.tolist()]
         at = torch.from_numpy(np.concatenate(places)).to(model.device)
-        sizes = torch.tensor([len(place) for place in places])
+        sizes = torch.tensor([len(position) for position in places])
         at = at + batch.starts.repeat_interleave(sizes.to(model.device))
         shares = _tags(model, batch, at).float().softmax(-1).cpu()
         for unit, part in zip(units.tolist(), shares.split(sizes.tolist()), strict=True):
@@ -140,9 +140,9 @@ def tag_probabilities(
 
 
 def _tags(model: Model, batch: Batch, at: torch.Tensor) -> TagLogits:
-    # the last layer works for the tokens that are asked, where these are few
+    # the last layer computes only the queried tokens, where these are few
     read = at if 0 < len(at) <= batch.tokens // 2 else None
-    return model.tag(model.encoder(batch, at=read).rows(at))
+    return model.tag(model.encoder(batch, selected=read).rows(at))
 
 
 MAX_ANSWER_LENGTH = 30
@@ -189,6 +189,6 @@ def candidates(logits: Scores, begin: int, allowed: NDArray[np.bool_]) -> list[C
     best = np.argpartition(-flat, count - 1)[:count] if count else np.empty(0, np.int64)
     best = best[np.argsort(-flat[best], kind="stable")]
     return [
-        Candidate(begin + int(place % tokens), begin + int(place % tokens + place // tokens), score)
-        for place, score in zip(best, flat[best].tolist(), strict=True)
+        Candidate(begin + int(index % tokens), begin + int(index % tokens + index // tokens), score)
+        for index, score in zip(best, flat[best].tolist(), strict=True)
     ]

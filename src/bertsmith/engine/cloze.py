@@ -54,7 +54,7 @@ def predictions(
         sizes = torch.tensor([len(places[number]) for number in numbers.tolist()])
         starts = batch.starts.repeat_interleave(sizes.to(batch.ids.device))
         tokens = starts + inside.to(batch.ids.device)
-        rows = model.encoder(batch, at=tokens).last
+        rows = model.encoder(batch, selected=tokens).last
         for begin in range(0, len(own), ROWS_PROJECTED):
             part = slice(begin, begin + ROWS_PROJECTED)
             logits = model.masked_lm(rows[part])[:, : tokenizer.size].float()

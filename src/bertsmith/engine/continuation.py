@@ -121,7 +121,7 @@ def _extend(
     encoded = EncodedExamples.of(ids, [np.zeros(len(text), np.int8) for text in ids])
     specials = torch.tensor(sorted(tokenizer.special_ids), device=model.device)
     for units, batch in forward.batches(model, encoded):
-        last = model.encoder(batch, at=batch.offsets[1:] - 1).last
+        last = model.encoder(batch, selected=batch.offsets[1:] - 1).last
         numbers = [free[unit] for unit in units.tolist()]
         for part, row_numbers in zip(last.split(_TEXTS), _split(numbers), strict=True):
             # a table may have more rows than there are pieces

@@ -77,14 +77,14 @@ def has_amx() -> bool:
 
 
 def _has_feature(check: str) -> bool:
-    """Return whether torch finds a feature of the processor; False where it cannot tell."""
+    """Return whether torch finds a feature of the processor; False if unknown."""
     result = getattr(torch.cpu, check, None)
     return result is not None and bool(result())
 
 
 @contextmanager
 def threads_of_torch(count: int | None) -> Iterator[None]:
-    """Let torch compute with so many threads meanwhile; None for as many as before."""
+    """Set torch's number of threads meanwhile; None leaves it as it is."""
     earlier = torch.get_num_threads()
     if count not in (None, earlier):
         torch.set_num_threads(count)

@@ -58,7 +58,7 @@ NAMED: dict[str, tuple[int, Callable[[int], LayerMix]]] = {
     "concat-last-4": (4, lambda last: LayerMix(layers=tuple(range(last - 3, last + 1)))),
     "sum-all": (1, lambda last: _sum(range(1, last + 1))),
 }
-"""By name, how many layers there have to be, and what it is where so many are there.
+"""By name, how many layers a mix needs, and the mix of a model that has them.
 
 The rows of Devlin et al. 2018, table 7, and the first layer. Sums are those of the last four and
 of all layers without the embeddings.
@@ -66,7 +66,7 @@ of all layers without the embeddings.
 
 
 def layer_mix(name: str, layers: int) -> LayerMix:
-    """Return the mix of a name in a model of so many layers.
+    """Return the mix of a name in a model with `layers` layers.
 
     A name of `NAMED`, a layer's number from 0 (the embeddings), ``mix:FILE`` for a mix that was
     learned and kept as JSON, or ``mix:W,W,...`` for a factor a layer, with the embeddings or
@@ -130,11 +130,11 @@ def word_spans(text: str, words: Words) -> NDArray[np.int64]:
     for stretch in _STRETCH.finditer(text):
         begin, end = stretch.span()
         if words == "marks":
-            for place in range(begin, end):
-                if _alone(text[place]):
-                    spans += [(begin, place)] if begin < place else []
-                    spans.append((place, place + 1))
-                    begin = place + 1
+            for position in range(begin, end):
+                if _alone(text[position]):
+                    spans += [(begin, position)] if begin < position else []
+                    spans.append((position, position + 1))
+                    begin = position + 1
         if begin < end:
             spans.append((begin, end))
     return np.array(spans, np.int64).reshape(-1, 2)
@@ -189,7 +189,7 @@ class ReadText:
     """A text as sequences of token ids with the special tokens around each.
 
     `ids` and `segments` are (length,) a sequence; `spans` (tokens, 2) are the characters of the
-    tokens that are read, without special ones, None where nobody asked. `left_out` tokens were not.
+    tokens that are read, without special ones, None if not requested. `left_out` were not.
     """
 
     ids: list[Ids]
@@ -208,8 +208,8 @@ def read_text(
 ) -> ReadText:
     """Cut a text to `longest` tokens a sequence; all of it is read if `long` is "windows".
 
-    Windows are of about one length, and begin where words do as far as possible. Raises
-    `ExampleError` for a pair of texts that would have to be told apart.
+    Windows are of about one length, and begin where words do if possible. Raises
+    `ExampleError` for a pair of texts, whose offsets would be ambiguous.
     """
     if example.text_pair is not None:
         return _read_pair(tokenizer, example, longest=longest, alone=spans or long == "windows")
@@ -296,7 +296,7 @@ def features(
 
     `after` are layers on top of pooled vectors, as some sentence-transformers folders have them.
     What a vector is does not depend on the other examples of its batch. Raises `ConfigError` for a
-    layer or a pooler that the model has not, `ExampleError` for pairs where words are asked for.
+    layer or a pooler that the model has not, `ExampleError` for pairs where words are requested.
     """
     extraction = Features(model, tokenizer, config or FeatureConfig(), after)
     predictor = Predictor(model=model, answering=extraction, forward=forward)
@@ -388,7 +388,7 @@ class Features:
         return self._row_features(request.example, text, output)
 
     def _prepare_text(self, example: Example) -> Example:
-        """Return the example with the prompt, and lower-cased where that is asked for."""
+        """Return the example with the prompt, and lower-cased where requested."""
         config = self._config
         text, pair = config.prompt + example.text, example.text_pair
         # of tokens and words the tokenizer does it, which knows their places in the text as given
@@ -414,10 +414,10 @@ class Features:
     def _batch_vectors(self, model: Model, batch: Batch) -> Tensor:
         """Return vectors (sequences, width), or (tokens, width) if each token or word has one."""
         if self._config.pool == "pooler":
-            read = model.pooled_places(batch)
-            return model.pooled(model.encoder(batch, at=read), batch)
+            read = model.pooled_tokens(batch)
+            return model.pooled(model.encoder(batch, selected=read), batch)
         taps, nowhere = Taps(states=frozenset(self._mix.layers)), batch.ids[:0]
-        hidden = self._mix.mixed(model.encoder(batch, at=nowhere, taps=taps).states)
+        hidden = self._mix.mixed(model.encoder(batch, selected=nowhere, taps=taps).states)
         if self._config.unit != "text":
             return hidden
         return pooled(cast("tuple[VectorPooling, ...]", self._config.kinds), hidden, batch.offsets)

@@ -116,19 +116,19 @@ class _MaskedText:
         places = np.flatnonzero(ids == tokenizer.mask_id).tolist()
         # a text that was cut has more masks than its ids
         results = [
-            before(tokenizer, text, at, ids, place)
-            for (text, at), place in zip(written, places, strict=False)
+            before(tokenizer, text, at, ids, position)
+            for (text, at), position in zip(written, places, strict=False)
         ]
         assert len(results) == len(places)
         return cls(ids=ids, segments=request.encoded.segments[0], before=tuple(results))
 
-    def cloze(self, place: int) -> Cloze:
+    def cloze(self, position: int) -> Cloze:
         """Return the cloze of a place."""
-        return Cloze(ids=self.ids, segments=self.segments, place=place)
+        return Cloze(ids=self.ids, segments=self.segments, place=position)
 
-    def filled(self, mask: int, place: int, word: Pieces) -> _MaskedText:
+    def filled(self, mask: int, position: int, word: Pieces) -> _MaskedText:
         """Return the same with a word in place of a mask, given its number and place."""
-        cloze = with_pieces(self.cloze(place), word)
+        cloze = with_pieces(self.cloze(position), word)
         others = self.before[:mask] + self.before[mask + 1 :]
         return _MaskedText(ids=cloze.ids, segments=cloze.segments, before=others)
 
@@ -148,7 +148,7 @@ class MaskFilling:
         among: Sequence[int] = (),
         config: FillingConfig | None = None,
     ) -> None:
-        """The `top` likeliest pieces are answers, or those `among` which are asked for."""
+        """The `top` likeliest pieces are answers, or those of `among`."""
         self._tokenizer, self._top, self._among = tokenizer, top, among
         self._config = config or FillingConfig()
         self._longest = model.config.encoder.longest
@@ -229,9 +229,9 @@ class MaskFilling:
         """Return words for each mask of some sequences, the best first."""
         masks = [self._masks(text) for text in texts]
         masked_words = [
-            (text.cloze(place), written)
+            (text.cloze(position), written)
             for text, places in zip(texts, masks, strict=True)
-            for place, written in zip(places, text.before, strict=True)
+            for position, written in zip(places, text.before, strict=True)
         ]
         if self._config.choices:
             result = self._score_choices(model, masked_words, forward)
@@ -280,8 +280,8 @@ class MaskFilling:
             for number, fillings in enumerate(results):
                 if fillings:
                     best = max(range(len(fillings)), key=lambda mask: fillings[mask][0].score)
-                    place = self._masks(texts[number])[best]
-                    texts[number] = texts[number].filled(best, place, fillings[best][0].ids)
+                    position = self._masks(texts[number])[best]
+                    texts[number] = texts[number].filled(best, position, fillings[best][0].ids)
                     words[number][open_masks[number].pop(best)] = fillings[best][0]
             open_texts = [number for number, fillings in enumerate(open_masks) if fillings]
             if not open_texts:
@@ -321,11 +321,13 @@ def _fillings(
     model: Model, tokenizer: Tokenizer, batch: Batch, top: int, among: Sequence[int]
 ) -> list[Filled]:
     """Return for each sequence of a batch, for each of its masks, the likeliest pieces."""
-    at = torch.nonzero(batch.ids == tokenizer.mask_id)[:, 0]
-    encoded = model.encoder(batch, at=at)
-    owners = torch.searchsorted(batch.offsets, at, right=True) - 1
+    selected = torch.nonzero(batch.ids == tokenizer.mask_id)[:, 0]
+    encoded = model.encoder(batch, selected=selected)
+    owners = torch.searchsorted(batch.offsets, selected, right=True) - 1
     fillings: list[Filled] = [[] for _ in batch.lengths]
-    for part, owner in zip(at.split(ROWS_PROJECTED), owners.split(ROWS_PROJECTED), strict=True):
+    for part, owner in zip(
+        selected.split(ROWS_PROJECTED), owners.split(ROWS_PROJECTED), strict=True
+    ):
         # a table may have more rows than there are pieces
         logits = model.masked_lm(encoded.rows(part))[:, : tokenizer.size]
         values, pieces = _score_choices(logits, top, among)

@@ -156,13 +156,13 @@ class _Texts:
         """Fill all masks at once, then mask and fill the least probable ones, fewer each time."""
         texts = self._masked(prompts)
         certain = [np.full(self.config.length, -np.inf) for _ in prompts]
-        for again in self.config.masked_again:
+        for count in self.config.masked_again:
             places = []
             for text, prompt, certainties in zip(texts, prompts, certain, strict=True):
-                lowest = np.sort(np.argsort(certainties, kind="stable")[:again])
+                lowest = np.sort(np.argsort(certainties, kind="stable")[:count])
                 places.append((lowest + len(prompt)).tolist())
-                for place in places[-1]:
-                    text[place] = self.tokenizer.mask_id
+                for position in places[-1]:
+                    text[position] = self.tokenizer.mask_id
             result = self._fill(texts, places, draws)
             for prompt, certainties, at, drawn in zip(
                 prompts, certain, places, result, strict=True
@@ -181,8 +181,8 @@ class _Texts:
                 [len(prompt) + order[step % length]]
                 for prompt, order in zip(prompts, orders, strict=True)
             ]
-            for text, (place,) in zip(texts, places, strict=True):
-                text[place] = self.tokenizer.mask_id
+            for text, (position,) in zip(texts, places, strict=True):
+                text[position] = self.tokenizer.mask_id
             self._fill(texts, places, draws)
         return [text[:-1] for text in texts]
 
@@ -192,25 +192,25 @@ class _Texts:
         return [[*prompt, *masks, self.tokenizer.sep_id] for prompt in prompts]
 
     def _fill(
-        self, texts: list[list[int]], places: list[list[int]], draws: Generators
+        self, texts: list[list[int]], positions: list[list[int]], draws: Generators
     ) -> list[list[Draw]]:
         """Write what is drawn at some places of each text, all of them at once, and return it."""
-        result = self._draw(texts, places, draws)
-        for text, at, drawn in zip(texts, places, result, strict=True):
-            for place, (token, _) in zip(at, drawn, strict=True):
-                text[place] = token
+        result = self._draw(texts, positions, draws)
+        for text, at, drawn in zip(texts, positions, result, strict=True):
+            for position, (token, _) in zip(at, drawn, strict=True):
+                text[position] = token
         return result
 
     def _draw(
-        self, texts: list[list[int]], places: list[list[int]], draws: Generators
+        self, texts: list[list[int]], positions: list[list[int]], draws: Generators
     ) -> list[list[Draw]]:
         """Return a token for each of the places of each text, which its own generator draws."""
-        points = [draw.random(len(at)) for draw, at in zip(draws, places, strict=True)]
+        points = [draw.random(len(at)) for draw, at in zip(draws, positions, strict=True)]
         ids = [np.array(text, np.int32) for text in texts]
         segments = [np.zeros(len(text), np.int8) for text in texts]
-        results: list[list[Draw]] = [[(0, 0.0)] * len(at) for at in places]
+        results: list[list[Draw]] = [[(0, 0.0)] * len(at) for at in positions]
         for keys, shares in predictions(
-            self.model, self.tokenizer, ids, segments, places, self.forward
+            self.model, self.tokenizer, ids, segments, positions, self.forward
         ):
             tokens = self._choose_tokens(
                 shares, np.array([points[number][n] for number, n in keys])

@@ -65,7 +65,7 @@ class TextScoring:
         return text_length(example)
 
     def encode(self, examples: Sequence[Example]) -> EncodedExamples:
-        """Encode texts, of a pair each as a sequence of its own."""
+        """Encode texts, each of a pair as a separate sequence."""
         texts = [
             [text for text in (example.text, example.text_pair) if text is not None]
             for example in examples
@@ -126,16 +126,16 @@ class TextScoring:
             yield np.concatenate([np.empty(0), *(next(results) for _ in own)])
 
     def _clozes(self, ids: NDArray[np.int32], segments: NDArray[np.int8]) -> Iterator[Cloze]:
-        """Yield a sequence for each token of a text, masked by the rule that is asked for."""
+        """Yield a sequence for each token of a text, masked by the chosen rule."""
         # the word of each token ends before the next token that begins one
         begins = np.flatnonzero(~self._tokenizer.continues[ids])
-        for place in range(1, len(ids) - 1):
-            end = place + 1
+        for position in range(1, len(ids) - 1):
+            end = position + 1
             if self._masking == "word-l2r":
-                end = int(begins[np.searchsorted(begins, place, side="right")])
+                end = int(begins[np.searchsorted(begins, position, side="right")])
             masked = ids.copy()
-            masked[place:end] = self._tokenizer.mask_id
-            yield Cloze(ids=masked, segments=segments, place=place)
+            masked[position:end] = self._tokenizer.mask_id
+            yield Cloze(ids=masked, segments=segments, place=position)
 
     def _score_left_to_right(
         self, model: Model, texts: EncodedExamples, forward: Forward
@@ -146,10 +146,12 @@ class TextScoring:
         for keys, shares in predictions(
             model, self._tokenizer, texts.ids, texts.segments, places, forward
         ):
-            following = torch.tensor([int(texts.ids[number][place + 1]) for number, place in keys])
+            following = torch.tensor(
+                [int(texts.ids[number][position + 1]) for number, position in keys]
+            )
             values = shares.gather(1, following[:, None].to(shares.device))[:, 0].tolist()
-            for (number, place), value in zip(keys, values, strict=True):
-                results[number][place] = value
+            for (number, position), value in zip(keys, values, strict=True):
+                results[number][position] = value
         yield from results
 
     def decode(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bertsmith.core import kernels
 from bertsmith.core.kernels import WITH_BF16, instruction_set, instruction_sets
-from bertsmith.core.shapes import Places
+from bertsmith.core.shapes import SelectedTokens
 from bertsmith.network.attention.rotary import rotation
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig
@@ -74,15 +74,17 @@ class NativeEncoder(nn.Module):
         self.threads = threads
         self._handle = _Handle(encoder, precision, instructions, release)
 
-    def forward(self, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS) -> Encoded:
+    def forward(
+        self, batch: Batch, *, selected: SelectedTokens | None = None, taps: Taps = NO_TAPS
+    ) -> Encoded:
         """Return what `Encoder.forward` does; of taps only those of states are possible.
 
         Raises `IndexError` for token ids, segments and positions that there are no embeddings for.
         """
         assert taps == Taps(states=taps.states), "the native kernels keep hidden states only"
         top, hidden = self.config.layers, self.config.hidden
-        end = max(taps.states, default=0) if at is not None and not len(at) else top
-        read = None if top in taps.states or end < top else at
+        end = max(taps.states, default=0) if selected is not None and not len(selected) else top
+        read = None if top in taps.states or end < top else selected
         states = {n: torch.empty(batch.tokens, hidden) for n in taps.states if n <= end}
         rows = batch.tokens if read is None else len(read)
         last = torch.empty(rows if end == top else 0, hidden)
@@ -91,17 +93,17 @@ class NativeEncoder(nn.Module):
             tensor.to(torch.int64).contiguous()
             for tensor in (batch.ids, batch.segments, batch.positions, batch.offsets)
         ]
-        places = None if read is None else read.to(torch.int64).contiguous()
+        indices = None if read is None else read.to(torch.int64).contiguous()
         call = kernels.EncoderCall(
             batch.tokens, batch.sequences, *map(_pointer, inputs),
-            _pointer(places), 0 if places is None else len(places),
+            _pointer(indices), 0 if indices is None else len(indices),
             end, self.threads, _pointer(last) if end == top else None,
             ctypes.cast(pointers, c_void_p),
         )  # fmt: skip
         self._handle.forward(call)
-        if at is not None and read is None and end == top:
-            last = last[at]
-        return Encoded(last=last, places=at, states=states)
+        if selected is not None and read is None and end == top:
+            last = last[selected]
+        return Encoded(last=last, selected=selected, states=states)
 
 
 class _Handle:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from bertsmith.core.shapes import AtPlaces, Heads, Hidden, Places, Queries
+from bertsmith.core.shapes import Heads, Hidden, Queries, SelectedStates, SelectedTokens
 from bertsmith.network.attention.cpu import Grouping, fused_attention, group
 from bertsmith.network.attention.layout import SequenceLayout
 from bertsmith.network.batch import Batch
@@ -51,15 +51,17 @@ class PackedEncoder(nn.Module):
         repeated = encoder.config.layers // len(blocks)
         self._layers = [block for block in blocks for _ in range(repeated)]
 
-    def forward(self, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS) -> Encoded:
+    def forward(
+        self, batch: Batch, *, selected: SelectedTokens | None = None, taps: Taps = NO_TAPS
+    ) -> Encoded:
         """Return what `Encoder.forward` does, in float32."""
         assert not taps.qkv | taps.weights, "the network has these taps"
         hidden = self.embeddings(batch.ids, batch.segments, batch.positions)
         states = {0: hidden} if 0 in taps.states else {}
         top = len(self._layers)
-        end = max(taps.layers, default=0) if at is not None and not len(at) else top
+        end = max(taps.layers, default=0) if selected is not None and not len(selected) else top
         all_tokens = self.config.causal or top in taps.layers or end < top
-        read = None if all_tokens else at
+        read = None if all_tokens else selected
         attentions = [Attention(layout) for layout in layouts_of_layers(self.config, batch)]
         groups: dict[int, Attention] = {}
         attentions = [groups.setdefault(id(item.layout), item) for item in attentions]
@@ -71,7 +73,9 @@ class PackedEncoder(nn.Module):
                 hidden = self._final_norm(hidden)
             if number in taps.states:
                 states[number] = hidden
-        return Encoded(last=hidden if read is at else hidden[at], places=at, states=states)
+        return Encoded(
+            last=hidden if read is selected else hidden[selected], selected=selected, states=states
+        )
 
 
 class Attention:
@@ -82,20 +86,20 @@ class Attention:
         self._groupings: dict[tuple[int, ...], Grouping] = {}
 
     def __call__(
-        self, query: Queries, key: Heads, value: Heads, at: Places | None = None
+        self, query: Queries, key: Heads, value: Heads, selected: SelectedTokens | None = None
     ) -> Queries:
         """Return what `SequenceLayout.attend` does."""
         layout = self.layout
         if layout.causal or layout.cuts or len(layout.lengths) == 1:
-            return layout.attend(query, key, value, at=at)
-        if at is None and len(set(layout.lengths)) == 1:
+            return layout.attend(query, key, value, selected=selected)
+        if selected is None and len(set(layout.lengths)) == 1:
             q, k, v = (_by_sequence(tensor, len(layout.lengths)) for tensor in (query, key, value))
             attended = F.scaled_dot_product_attention(q, k, v)
             return attended.transpose(1, 2).flatten(0, 1)
-        query_counts = layout.lengths if at is None else layout.query_counts(at)
+        query_counts = layout.lengths if selected is None else layout.query_counts(selected)
         if query_counts not in self._groupings:
             self._groupings[query_counts] = _grouping(
-                layout.lengths, query, None if at is None else query_counts
+                layout.lengths, query, None if selected is None else query_counts
             )
         return fused_attention(query, key, value, self._groupings[query_counts], 0.0)
 
@@ -123,7 +127,7 @@ class Layer:
     def __init__(self, block: Block, kind: torch.dtype, *, last: bool) -> None:
         attention, forward = block.attention, block.feed_forward
         self._heads, self._before = attention.heads, block.norm == "before"
-        # the last layer may be asked for a few tokens, whose queries alone are wanted
+        # of the last layer only a few tokens may be wanted: only their queries are computed
         maps = [attention.query, attention.key, attention.value]
         split = [maps[:1], maps[1:]] if last else [maps]
         self._mapped = [(Product(part, kind), len(part)) for part in split]
@@ -137,13 +141,15 @@ class Layer:
         self._feed_forward_norm = Norm(block.feed_forward_norm)
         self._type = kind
 
-    def __call__(self, inputs: Hidden, attention: Attention, at: Places | None) -> AtPlaces:
+    def __call__(
+        self, inputs: Hidden, attention: Attention, selected: SelectedTokens | None
+    ) -> SelectedStates:
         """Return what `Block.forward` does: sums and norms are float32."""
         normed = self._attention_norm(inputs) if self._before else inputs
-        query, key, value = self._heads_of(normed.to(self._type), at)
-        query, key = attention.layout.rotated(query, key, at)
-        attended = attention(query, key, value, at).flatten(1)
-        residual = inputs if at is None else inputs.index_select(0, at)
+        query, key, value = self._heads_of(normed.to(self._type), selected)
+        query, key = attention.layout.rotated(query, key, selected)
+        attended = attention(query, key, value, selected).flatten(1)
+        residual = inputs if selected is None else inputs.index_select(0, selected)
         middle = self._output.added_to(residual, attended)
         if self._before:
             return self._down.added_to(middle, self._inner(self._feed_forward_norm(middle)))
@@ -151,12 +157,12 @@ class Layer:
         total = self._down.added_to(middle, self._inner(middle))
         return self._feed_forward_norm(total)
 
-    def _heads_of(self, inputs: Hidden, at: Places | None) -> list[Tensor]:
+    def _heads_of(self, inputs: Hidden, selected: SelectedTokens | None) -> list[Tensor]:
         """Return query, key and value, each (tokens, heads, head)."""
         results: list[Tensor] = []
         for product, count in self._mapped:
             # queries alone are a product of their own
-            read = inputs if at is None or count > 1 else inputs.index_select(0, at)
+            read = inputs if selected is None or count > 1 else inputs.index_select(0, selected)
             results += product(read).unflatten(-1, (count, self._heads, -1)).unbind(1)
         return results
 

@@ -101,7 +101,7 @@ def score_words(
             terms[-1].append(places)
     result = log_probabilities(model, tokenizer, clozes, targets, forward)
     return [
-        [sum(float(result[cloze][place]) for cloze, place in word) for word in words]
+        [sum(float(result[cloze][position]) for cloze, position in word) for word in words]
         for words in terms
     ]
 
@@ -115,7 +115,7 @@ def likely_words(
     most_pieces: int,
     top: int,
 ) -> list[list[Filling]]:
-    """Return for each mask the likeliest words of at most so many pieces, the best first.
+    """Return for each mask the likeliest words of a limited number of pieces, the best first.
 
     Those of each length are found by a beam search of width `top`, at least 5.
     """
@@ -161,7 +161,7 @@ def _beam_search(
                     for piece, share in zip(ids, row, strict=True)
                     if share > -math.inf
                 ]
-        beams = [sorted(beam, key=lambda each: -each[1])[:width] for beam in longer]
+        beams = [sorted(beam, key=lambda candidate: -candidate[1])[:width] for beam in longer]
     return beams
 
 
@@ -176,16 +176,16 @@ Before = Literal["start", "blank", "glued"]
 """The context before a word: nothing, a blank, or a sign without a blank between."""
 
 
-def before(tokenizer: Tokenizer, text: str, at: int, ids: Ids, place: int) -> Before:
+def before(tokenizer: Tokenizer, text: str, position: int, ids: Ids, index: int) -> Before:
     """Return what stands before the mask at a character of a text, and at a place of its ids.
 
     A blank that is a piece of its own there belongs to no word.
     """
-    if not text[:at].strip():
+    if not text[:position].strip():
         return "start"
-    last = int(ids[place - 1])
+    last = int(ids[index - 1])
     is_separate = last not in tokenizer.special_ids and not tokenizer.decode([last]).strip()
-    return "blank" if text[at - 1].isspace() and not is_separate else "glued"
+    return "blank" if text[position - 1].isspace() and not is_separate else "glued"
 
 
 # what a word may stand behind: the first is taken that shares no piece with it

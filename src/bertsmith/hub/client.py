@@ -39,7 +39,7 @@ _NO_ANSWER = {
 
 
 class HubUnreachable(HubError):
-    """An unreachable or overloaded hub, for which the cache may stand in."""
+    """An unreachable or overloaded hub; the cache may be used instead."""
 
 
 def hub_api() -> HfApi:

@@ -235,12 +235,12 @@ def send(
         existing = api.list_repo_files(repository, revision=revision)
         stale = [name for name in existing if of_a_model(name) and name not in files]
         # hashed here, uploaded below
-        sent = [opened.enter_context(_CountedFile(folder / name)) for name in files]
+        files_open = [opened.enter_context(_CountedFile(folder / name)) for name in files]
         operations: list[CommitOperationAdd | CommitOperationDelete] = [
-            CommitOperationAdd(name, file) for name, file in zip(files, sent, strict=True)
+            CommitOperationAdd(name, file) for name, file in zip(files, files_open, strict=True)
         ]
         operations += [CommitOperationDelete(name) for name in stale]
-        for file in sent:
+        for file in files_open:
             file.moved = bar.advance
         made = api.create_commit(repository, operations, commit_message=message, revision=revision)
     return str(made.commit_url)

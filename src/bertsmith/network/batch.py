@@ -18,12 +18,12 @@ from bertsmith.core.shapes import Offsets, TokenIds
 class Target:
     """The labels to predict, and their positions.
 
-    `at` (targets,) indexes the batch's tokens, or its sequences for objectives that read one vector
-    a sequence (`by_sequence`); `labels` (targets,) holds class numbers, token ids or, for
+    `positions` (targets,) indexes the batch's tokens, or its sequences for objectives that read one
+    vector a sequence (`by_sequence`); `labels` (targets,) holds class numbers, token ids or, for
     regression, floats.
     """
 
-    at: Tensor
+    positions: Tensor
     labels: Tensor
     by_sequence: bool = False
 
@@ -34,14 +34,14 @@ class Target:
         """Return the same target on another device."""
         return replace(
             self,
-            at=self.at.to(device, non_blocking=True),
+            positions=self.positions.to(device, non_blocking=True),
             labels=self.labels.to(device, non_blocking=True),
         )
 
     def between(self, begin: int, end: int) -> Target:
-        """Return the labels from `begin` to before `end`, at places counted from there."""
-        inside = (self.at >= begin) & (self.at < end)
-        return replace(self, at=self.at[inside] - begin, labels=self.labels[inside])
+        """Return the labels from `begin` to before `end`, at positions counted from there."""
+        inside = (self.positions >= begin) & (self.positions < end)
+        return replace(self, positions=self.positions[inside] - begin, labels=self.labels[inside])
 
 
 @dataclass(frozen=True, kw_only=True)

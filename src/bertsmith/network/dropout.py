@@ -76,19 +76,19 @@ def kept_bits(like: Tensor, share: float) -> Tensor:
     count = like.numel()
     byte = random_words(-(-count // 4)).view(torch.int8)[:count].view(like.shape)
     # negative, and so all ones once shifted, below 128 - limit: 256 - limit of 256 bytes
-    kept: Tensor = byte.to(torch.int16).sub_(128 - _dropped_bytes(share)).bitwise_right_shift_(15)
-    return kept.to(bits)
+    mask: Tensor = byte.to(torch.int16).sub_(128 - _dropped_bytes(share)).bitwise_right_shift_(15)
+    return mask.to(bits)
 
 
-def keep(values: Tensor, kept: Tensor) -> Tensor:
-    """Return the values where `kept` is set, else zero, unscaled."""
-    bits: Tensor = values.view(kept.dtype) & kept
+def keep(values: Tensor, mask: Tensor) -> Tensor:
+    """Return the values where `mask` is set, else zero, unscaled."""
+    bits: Tensor = values.view(mask.dtype) & mask
     return bits.view(values.dtype)
 
 
-def keep_(values: Tensor, kept: Tensor) -> Tensor:
+def keep_(values: Tensor, mask: Tensor) -> Tensor:
     """`keep` in place."""
-    values.view(kept.dtype).bitwise_and_(kept)
+    values.view(mask.dtype).bitwise_and_(mask)
     return values
 
 
@@ -96,7 +96,7 @@ def random_words(count: int) -> Tensor:
     """Return `count` words of 32 random bits, int32, determined by the state of torch's generator.
 
     A counter times an odd number, then twice a shift and a product (the constants of
-    Wellons' lowbias32), with a key of its own before each round.
+    Wellons' lowbias32), with a separate key before each round.
     """
     first, second = torch.randint(-(2**31), 2**31, (2,)).tolist()
     words = _counters(1 << max(16, math.ceil(math.log2(max(count, 1)))))[:count] * -1640531527
@@ -126,27 +126,27 @@ def _dropped_bytes(share: float) -> int:
 class _Dropped(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, inputs: Tensor, share: float) -> Tensor:  # noqa: ANN401
-        kept = kept_bits(inputs, share)
-        context.save_for_backward(kept)
+        mask = kept_bits(inputs, share)
+        context.save_for_backward(mask)
         context.scale = kept_scale(share)
-        return keep(inputs.contiguous(), kept).mul_(context.scale)
+        return keep(inputs.contiguous(), mask).mul_(context.scale)
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
-        (kept,) = context.saved_tensors
-        return keep(gradient.contiguous(), kept).mul_(context.scale), None
+        (mask,) = context.saved_tensors
+        return keep(gradient.contiguous(), mask).mul_(context.scale), None
 
 
 class _AddDropped(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, residual: Tensor, branch: Tensor, share: float) -> Tensor:  # noqa: ANN401
-        kept = kept_bits(branch, share)
-        context.save_for_backward(kept)
+        mask = kept_bits(branch, share)
+        context.save_for_backward(mask)
         context.scale, context.kind = kept_scale(share), branch.dtype
-        return torch.add(residual, keep(branch.contiguous(), kept), alpha=context.scale)
+        return torch.add(residual, keep(branch.contiguous(), mask), alpha=context.scale)
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:  # noqa: ANN401
-        (kept,) = context.saved_tensors
+        (mask,) = context.saved_tensors
         to_branch = torch.mul(gradient, context.scale).to(context.kind)
-        return gradient, keep_(to_branch.contiguous(), kept), None
+        return gradient, keep_(to_branch.contiguous(), mask), None

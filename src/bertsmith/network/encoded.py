@@ -9,12 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bertsmith.core.shapes import AtPlaces, Heads, Hidden, Places
+from bertsmith.core.shapes import Heads, Hidden, SelectedStates, SelectedTokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class Taps:
-    """Numbers of the layers whose inside is asked for; the first layer is 1.
+    """Numbers of the layers to tap; the first layer is 1.
 
     Nothing else is computed or kept, and without taps training and inference are the same to the
     last bit as if there were none.
@@ -58,18 +58,18 @@ class TappedLayer(NamedTuple):
 class Encoded:
     """The output of an encoder for a batch.
 
-    `last` (places, hidden) is that of the last layer, at the tokens `places`, or at all where it is
-    None. The others hold what `Taps` asked for, by layer: `states` (tokens, hidden), the rest as in
+    `last` (selected, hidden) is that of the last layer at the `selected` tokens, all if None.
+    The others hold what `Taps` requests, by layer: `states` (tokens, hidden), the rest as in
     `TappedLayer`.
     """
 
-    last: AtPlaces
-    places: Places | None = None
+    last: SelectedStates
+    selected: SelectedTokens | None = None
     states: Mapping[int, Hidden] = field(default_factory=dict)
     qkv: Mapping[int, tuple[Heads, Heads, Heads]] = field(default_factory=dict)
     weights: Mapping[int, tuple[Tensor, ...]] = field(default_factory=dict)
 
-    def rows(self, at: Places) -> AtPlaces:
-        """Return the last layer's output at some tokens, in any order; all must be in `places`."""
-        row = at if self.places is None else torch.searchsorted(self.places, at)
+    def rows(self, tokens: SelectedTokens) -> SelectedStates:
+        """Return the last layer's output at some of the `selected` tokens, in any order."""
+        row = tokens if self.selected is None else torch.searchsorted(self.selected, tokens)
         return self.last[row]

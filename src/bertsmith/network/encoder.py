@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from bertsmith.core.shapes import AtPlaces, Hidden, Places, TokenIds
+from bertsmith.core.shapes import Hidden, SelectedStates, SelectedTokens, TokenIds
 from bertsmith.network.attention.layout import SequenceLayout
 from bertsmith.network.attention.reference import weighted_values
 from bertsmith.network.attention.rotary import Rotation, rotation
@@ -95,7 +95,7 @@ def _embedding_table(rows: int, hidden: int) -> nn.Embedding:
     return nn.Embedding(rows, hidden, _weight=weight)
 
 
-def fused_linear(inputs: AtPlaces, *maps: nn.Linear) -> Tensor:
+def fused_linear(inputs: SelectedStates, *maps: nn.Linear) -> Tensor:
     """Return several linear maps of one width applied to the same values, (tokens, maps x width).
 
     One wide product is faster than several; the weights stay apart, as most published folders and
@@ -129,24 +129,24 @@ class SelfAttention(nn.Module):
         self,
         inputs: Hidden,
         layout: SequenceLayout,
-        at: Places | None = None,
+        selected: SelectedTokens | None = None,
         qkv: bool = False,
         weights: bool = False,
-    ) -> tuple[AtPlaces, TappedLayer]:
+    ) -> tuple[SelectedStates, TappedLayer]:
         """(tokens, hidden) to (tokens, hidden), each token seeing its own sequence only.
 
-        With `at` (places,), some of the tokens in order, to (places, hidden): what these see.
+        With `selected`, some of the tokens in order, to (selected, hidden): what these see.
         `qkv` and `weights` say what else is returned; weights want all tokens.
         """
-        if at is None:
+        if selected is None:
             query, key, value = self._mapped(inputs, self.query, self.key, self.value)
         else:
-            (query,) = self._mapped(inputs.index_select(0, at), self.query)
+            (query,) = self._mapped(inputs.index_select(0, selected), self.query)
             key, value = self._mapped(inputs, self.key, self.value)
-        query, key = layout.rotated(query, key, at)
+        query, key = layout.rotated(query, key, selected)
         seen = layout.weights(query, key) if weights else None
         if seen is None:
-            attended = layout.attend(query, key, value, self.dropout.active_share, at)
+            attended = layout.attend(query, key, value, self.dropout.active_share, selected)
         else:
             attended = weighted_values(seen, value, self.dropout)
         inside = TappedLayer((query, key, value) if qkv else None, seen)
@@ -203,18 +203,18 @@ class Block(nn.Module):
         self,
         inputs: Hidden,
         layout: SequenceLayout,
-        at: Places | None = None,
+        selected: SelectedTokens | None = None,
         qkv: bool = False,
         weights: bool = False,
-    ) -> tuple[AtPlaces, TappedLayer]:
-        """(tokens, hidden) to (tokens, hidden), and what is asked for of the attention.
+    ) -> tuple[SelectedStates, TappedLayer]:
+        """(tokens, hidden) to (tokens, hidden), and what is tapped of the attention.
 
-        With `at` (places,), some of the tokens in order, to (places, hidden): theirs only.
+        With `selected`, some of the tokens in order, to (selected, hidden): theirs only.
         """
         norm_first = self.norm == "before"
         normed = self.attention_norm(inputs) if norm_first else inputs
-        attended, inside = self.attention(normed, layout, at, qkv, weights)
-        residual = inputs if at is None else inputs.index_select(0, at)
+        attended, inside = self.attention(normed, layout, selected, qkv, weights)
+        residual = inputs if selected is None else inputs.index_select(0, selected)
         if norm_first:
             middle = self.dropout.add(residual, attended)
             changed = self.feed_forward(self.feed_forward_norm(middle))
@@ -237,25 +237,32 @@ class Encoder(nn.Module):
         before = config.norm == "before"
         self.final_norm: nn.Module = layer_norm(config) if before else nn.Identity()
 
-    def forward(self, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS) -> Encoded:
-        """Return the last layer's hidden states and what is tapped on the way.
+    def forward(
+        self, batch: Batch, *, selected: SelectedTokens | None = None, taps: Taps = NO_TAPS
+    ) -> Encoded:
+        """Return the last layer's hidden states and what was tapped.
 
-        With `at` (places,), some of the tokens in order and each once, the last layer works for
+        With `selected`, some of the tokens in order and each once, the last layer works for
         these alone (of other tokens it needs keys and values), unless it has a tap or reads from
-        left to right. With `at` empty, the layers above the highest tap are left out.
+        left to right. With `selected` empty, the layers above the highest tap are left out.
         """
         hidden = self.embeddings(batch.ids, batch.segments, batch.positions)
-        return self.transform(hidden, batch, at=at, taps=taps)
+        return self.transform(hidden, batch, selected=selected, taps=taps)
 
     def transform(
-        self, hidden: Hidden, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS
+        self,
+        hidden: Hidden,
+        batch: Batch,
+        *,
+        selected: SelectedTokens | None = None,
+        taps: Taps = NO_TAPS,
     ) -> Encoded:
         """Return what `forward` does, given the embeddings (tokens, hidden)."""
         layers = self._layers(batch)
         top = len(layers)
-        end = max(taps.layers, default=0) if at is not None and not len(at) else top
+        end = max(taps.layers, default=0) if selected is not None and not len(selected) else top
         all_tokens = self.config.causal or top in taps.layers or end < top
-        read = None if all_tokens else at
+        read = None if all_tokens else selected
         states, qkv, weights = {0: hidden} if 0 in taps.states else {}, {}, {}
         for number, (block, layout) in enumerate(layers[:end], 1):
             tapped = (number in taps.qkv, number in taps.weights)
@@ -268,8 +275,8 @@ class Encoder(nn.Module):
                 qkv[number] = inside.qkv
             if number in taps.weights:
                 weights[number] = inside.weights
-        last = hidden if read is at else hidden[at]
-        return Encoded(last=last, places=at, states=states, qkv=qkv, weights=weights)
+        last = hidden if read is selected else hidden[selected]
+        return Encoded(last=last, selected=selected, states=states, qkv=qkv, weights=weights)
 
     def _layers(self, batch: Batch) -> list[tuple[nn.Module, SequenceLayout]]:
         """Return the block of each layer, and what its attention sees."""

@@ -74,11 +74,11 @@ def training_flops(config: ModelConfig, work: Work) -> float:
 def work_of(batch: Batch, *, window: int | None = None, last_needed: bool = False) -> Work:
     """Return the quantities of a batch that determine its operations; `window` is the encoder's.
 
-    With `last_needed`, the last layer is counted at the places that a target or a pooler reads.
+    With `last_needed`, the last layer is counted at the tokens that a target or a pooler reads.
     """
     pairs = sum(length * length for length in batch.lengths)
     predicted = ("masked_lm", "left_to_right")
-    at = [batch.targets[name].at for name in predicted if name in batch.targets]
+    at = [batch.targets[name].positions for name in predicted if name in batch.targets]
     targets = sum(len(item) for item in at)
     work = Work(tokens=batch.tokens, pairs=pairs, targets=targets, sequences=batch.sequences)
     if window is not None:
@@ -94,11 +94,11 @@ def work_of(batch: Batch, *, window: int | None = None, last_needed: bool = Fals
     return replace(work, last_tokens=len(read), last_pairs=last_pairs, last_near_pairs=local_pairs)
 
 
-def _local_pairs(batch: Batch, at: Tensor, reach: int) -> int:
-    """Return the pairs of the tokens `at` and those of their sequence up to `reach` away."""
-    owner = torch.bucketize(at, batch.offsets, right=True) - 1
-    before = at - batch.offsets[owner]
-    after = batch.offsets[owner + 1] - 1 - at
+def _local_pairs(batch: Batch, positions: Tensor, reach: int) -> int:
+    """Return the pairs of the tokens `positions` and those of their sequence up to `reach` away."""
+    owner = torch.bucketize(positions, batch.offsets, right=True) - 1
+    before = positions - batch.offsets[owner]
+    after = batch.offsets[owner + 1] - 1 - positions
     return int((before.clamp(max=reach) + after.clamp(max=reach) + 1).sum())
 
 

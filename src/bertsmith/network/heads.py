@@ -9,14 +9,14 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from bertsmith.core.shapes import (
-    AtPlaces,
     AtTargets,
     Hidden,
     Logits,
     Offsets,
     Pooled,
+    PooledTokens,
     Scores,
-    SequencePlaces,
+    SelectedStates,
     Table,
 )
 from bertsmith.network.config import EncoderConfig, PretrainingHead
@@ -56,17 +56,17 @@ class Pooler(nn.Module):
         """Return a vector a sequence, (sequences, hidden), given the sequences' offsets."""
         if self.pooled == "mean":
             return self.features(_means(encoded.last, offsets))
-        return self.features(encoded.rows(pooled_places(self.pooled, offsets)))
+        return self.features(encoded.rows(pooled_tokens(self.pooled, offsets)))
 
-    def features(self, read: AtPlaces) -> AtPlaces:
-        """Return the transformed values of sequences, or of tokens, (places, hidden)."""
+    def features(self, read: SelectedStates) -> SelectedStates:
+        """Return the transformed values of sequences, or of tokens, (tokens, hidden)."""
         values = self.dense(self.dropout(read))
         if self.pooling == "gelu":
             return self.norm(F.gelu(values, approximate=self.approximate))  # type: ignore[no-any-return]
         return values.relu() if self.pooling == "relu" else values.tanh()  # type: ignore[no-any-return]
 
 
-def pooled_places(pooled: PooledToken, offsets: Offsets) -> SequencePlaces:
+def pooled_tokens(pooled: PooledToken, offsets: Offsets) -> PooledTokens:
     """Return the tokens that the sequences are pooled at, (sequences,)."""
     assert pooled != "mean"
     return offsets[1:] - 1 if pooled == "last" else offsets[:-1]

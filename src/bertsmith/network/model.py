@@ -15,8 +15,8 @@ from bertsmith.core.shapes import (
     Hidden,
     Logits,
     Pooled,
+    PooledTokens,
     Scores,
-    SequencePlaces,
     SpanLogits,
     TagLogits,
 )
@@ -27,7 +27,7 @@ from bertsmith.network.dropout import Dropout
 from bertsmith.network.encoded import Encoded
 from bertsmith.network.encoder import Encoder, sinusoidal_table
 from bertsmith.network.families.catalog import FAMILIES
-from bertsmith.network.heads import PRETRAINING_HEADS, Pooler, pooled_places
+from bertsmith.network.heads import PRETRAINING_HEADS, Pooler, pooled_tokens
 
 
 class Model(nn.Module):
@@ -68,10 +68,10 @@ class Model(nn.Module):
         assert self.pooler is not None
         return self.pooler(encoded, batch.offsets)  # type: ignore[no-any-return]
 
-    def pooled_places(self, batch: Batch) -> SequencePlaces | None:
+    def pooled_tokens(self, batch: Batch) -> PooledTokens | None:
         """Return the tokens that `pooled` reads, (sequences,), in order; None for all."""
         pooled = self.config.encoder.pooled
-        return None if pooled == "mean" else pooled_places(pooled, batch.offsets)
+        return None if pooled == "mean" else pooled_tokens(pooled, batch.offsets)
 
     def masked_lm(self, hidden: AtTargets) -> Logits:
         """Return logits (targets, vocabulary) for the positions gathered, (targets, hidden)."""

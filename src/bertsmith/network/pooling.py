@@ -33,9 +33,9 @@ def _weighted_mean(hidden: Tensor, offsets: Tensor) -> Tensor:
     """Return the mean weighted by position, from 1 (Muennighoff 2022, equation 1)."""
     lengths = offsets.diff()
     starts = offsets[:-1].repeat_interleave(lengths, output_size=len(hidden))
-    place = torch.arange(len(hidden), device=hidden.device) - starts + 1
+    position = torch.arange(len(hidden), device=hidden.device) - starts + 1
     total = (lengths * (lengths + 1) / 2)[:, None]
-    return _reduced(hidden * place[:, None], "sum", offsets) / total
+    return _reduced(hidden * position[:, None], "sum", offsets) / total
 
 
 def _reduced(hidden: Tensor, kind: str, offsets: Tensor) -> Tensor:

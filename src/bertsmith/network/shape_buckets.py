@@ -1,6 +1,6 @@
 """Shape buckets: a few padding rows, so that products on a processor have usual sizes.
 
-In training every batch has another number of tokens and of places that are read. Libraries compile
+In training every batch has another number of tokens and of selected tokens. Libraries compile
 or tune a product by its shape and are slow at odd ones, so rows are rounded up to a bucket and the
 padding rows are dropped from the result (figures: docs/experiments/training-step.md).
 """
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from bertsmith.core.shapes import Places
+from bertsmith.core.shapes import SelectedTokens
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
 
@@ -27,22 +27,26 @@ _MIN_TOKENS = 64
 
 
 def encode(
-    encoder: Callable[..., Encoded], batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS
+    encoder: Callable[..., Encoded],
+    batch: Batch,
+    *,
+    selected: SelectedTokens | None = None,
+    taps: Taps = NO_TAPS,
 ) -> Encoded:
     """Encode a batch in shape buckets; the output is that of the batch without padding rows.
 
-    `Encoded.places` may hold some tokens more than `at`.
+    `Encoded.selected` may hold some tokens more than `selected`.
     """
     padded = batch
     if not batch.ids.is_cuda:
         padded = pad_batch(batch) if torch.is_grad_enabled() else batch
-        at = None if at is None else pad_places(at, batch.tokens)
-    encoded: Encoded = encoder(padded, at=at, taps=taps)
+        selected = None if selected is None else pad_selection(selected, batch.tokens)
+    encoded: Encoded = encoder(padded, selected=selected, taps=taps)
     if padded is batch:
         return encoded
     return replace(
         encoded,
-        last=encoded.last if at is not None else encoded.last[: batch.tokens],
+        last=encoded.last if selected is not None else encoded.last[: batch.tokens],
         states={n: state[: batch.tokens] for n, state in encoded.states.items()},
         qkv={n: (q[: batch.tokens], k[: batch.tokens], v[: batch.tokens])
              for n, (q, k, v) in encoded.qkv.items()},
@@ -77,16 +81,20 @@ def pad_batch(batch: Batch) -> Batch:
     )
 
 
-def pad_places(places: Places, tokens: int) -> Tensor:
-    """Return places, in order, with some of the other tokens where that fills their bucket."""
-    padding = round_up(len(places)) - len(places)
+def pad_selection(selected: SelectedTokens, tokens: int) -> Tensor:
+    """Return the selection, in order, with some of the other tokens to fill its bucket."""
+    padding = round_up(len(selected)) - len(selected)
     if not padding:
-        return places
+        return selected
     others = torch.ones(tokens, dtype=torch.bool)
-    others[places] = False
-    return torch.cat([places, others.nonzero().flatten()[:padding]]).sort().values
+    others[selected] = False
+    return torch.cat([selected, others.nonzero().flatten()[:padding]]).sort().values
 
 
-def pad_targets(at: Places) -> Tensor:
+def pad_targets(positions: SelectedTokens) -> Tensor:
     """Return tokens to be read with token 0 repeated where that fills their bucket."""
-    return at if at.is_cuda else F.pad(at, (0, round_up(len(at)) - len(at)))
+    return (
+        positions
+        if positions.is_cuda
+        else F.pad(positions, (0, round_up(len(positions)) - len(positions)))
+    )

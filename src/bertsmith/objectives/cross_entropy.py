@@ -79,9 +79,9 @@ def _by_torch(
 ) -> tuple[Tensor, Tensor]:
     loss = F.cross_entropy(logits, labels, weights, reduction="sum", label_smoothing=smoothing)
     # amax is 25 times faster than argmax on a CPU
-    shown, at = logits.detach(), labels[:, None]
-    label_logits = shown.gather(-1, at).squeeze(-1)
-    return loss, (label_logits > shown.scatter(-1, at, -torch.inf).amax(-1)).sum()
+    shown, index = logits.detach(), labels[:, None]
+    label_logits = shown.gather(-1, index).squeeze(-1)
+    return loss, (label_logits > shown.scatter(-1, index, -torch.inf).amax(-1)).sum()
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -175,15 +175,15 @@ def _in_slices(logits: Tensor, labels: Tensor, gradient: Tensor | None) -> tuple
     return losses.sum(), correct.sum()
 
 
-def _slice(logits: Tensor, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _slice(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Own logits, the largest of the others, and losses; `logits` become their gradient."""
-    label_logits = logits.gather(-1, at)
-    best_others = logits.scatter_(-1, at, -torch.inf).amax(-1, keepdim=True)
+    label_logits = logits.gather(-1, index)
+    best_others = logits.scatter_(-1, index, -torch.inf).amax(-1, keepdim=True)
     top = torch.maximum(label_logits, best_others)
-    logits.scatter_(-1, at, label_logits).sub_(top).exp_()
+    logits.scatter_(-1, index, label_logits).sub_(top).exp_()
     total = logits.sum(-1, keepdim=True)
     logits.div_(total)
-    logits.scatter_add_(-1, at, logits.new_full((), -1.0).expand(at.shape))
+    logits.scatter_add_(-1, index, logits.new_full((), -1.0).expand(index.shape))
     return (
         label_logits.squeeze(-1),
         best_others.squeeze(-1),

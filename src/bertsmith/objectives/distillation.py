@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from bertsmith.core.shapes import Places
+from bertsmith.core.shapes import SelectedTokens
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch, Target
 from bertsmith.network.encoded import Encoded, Taps
@@ -64,14 +64,14 @@ def head_logits(
     They are (targets, outputs); of a span (tokens, 2), of choices (sequences, 1).
     """
     if answer in ("class", "classes", "number", "relevance"):
-        return group_means(model.classify(encoded, batch), target.at, batch)
+        return group_means(model.classify(encoded, batch), target.positions, batch)
     if answer == "tags":
-        return model.tag(encoded.rows(target.at))
+        return model.tag(encoded.rows(target.positions))
     if answer == "span":
         return model.span(encoded.last)
     if answer == "choice":
         return model.choose(encoded, batch)[:, None]
-    return model.masked_lm(encoded.rows(target.at))
+    return model.masked_lm(encoded.rows(target.positions))
 
 
 class SoftTargets(Term):
@@ -94,11 +94,11 @@ class SoftTargets(Term):
         self._temperature, self._weight = temperature, weight
         self._mean, self._spread = mean, spread
 
-    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
+    def selected_tokens(self, model: Model, batch: Batch, target: Target) -> SelectedTokens | None:
         """Return the tokens whose last hidden states the head reads; None for all."""
         if self._answer in ("tags", "masked_lm"):
-            return target.at
-        return None if self._answer == "span" else model.pooled_places(batch)
+            return target.positions
+        return None if self._answer == "span" else model.pooled_tokens(batch)
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """Return the loss over the target; correct is where the two agree."""
@@ -131,7 +131,7 @@ class SoftTargets(Term):
         return self._temperature**2 * (teacher_logs.exp() * (teacher_logs - student_logs)).sum()
 
     def _binary_divergence(self, student: Tensor, taught: Tensor) -> Tensor:
-        """Return the divergence where each output is a probability by itself."""
+        """Return the divergence where each output is an independent probability."""
         total = student.new_zeros(())
         for sign in (1, -1):
             student_logs = F.logsigmoid(sign * student / self._temperature)
@@ -147,16 +147,19 @@ def _rows(
     if answer == "span":
         lengths = batch.offsets.diff()
         owner = torch.arange(batch.sequences, device=student.device).repeat_interleave(lengths)
-        place = torch.arange(batch.tokens, device=student.device) - batch.starts[owner]
+        position = torch.arange(batch.tokens, device=student.device) - batch.starts[owner]
     elif answer == "choice":
-        owner = owners(target.at, batch.sequences)
-        place = torch.arange(batch.sequences, device=student.device) - target.at[owner]
+        owner = owners(target.positions, batch.sequences)
+        position = torch.arange(batch.sequences, device=student.device) - target.positions[owner]
     else:
         return [(student, taught)]
     rows = int(owner.max()) + 1
     # no infinities, whose difference is no number
     spread = [
-        [in_rows(side[:, end], owner, place, rows).clamp(min=_FAR) for end in range(side.shape[1])]
+        [
+            in_rows(side[:, end], owner, position, rows).clamp(min=_FAR)
+            for end in range(side.shape[1])
+        ]
         for side in (student, taught)
     ]
     return list(zip(*spread, strict=True))

@@ -11,7 +11,7 @@ from operator import or_
 import torch
 from torch import Tensor, nn
 
-from bertsmith.core.shapes import Places
+from bertsmith.core.shapes import SelectedTokens
 from bertsmith.network import shape_buckets
 from bertsmith.network.batch import Batch, Target
 from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
@@ -57,14 +57,14 @@ class Term(ABC):
     reads: Taps = NO_TAPS
     """The taps that it reads besides the last layer's output."""
     own: nn.Module | None = None
-    """Parameters of its own, such as a projection: trained and checkpointed with the model, never
+    """Extra parameters, such as a projection: trained and checkpointed with the model, never
     part of its folder."""
 
     def prepare(self, model: Model, batch: Batch) -> Batch:
         """Return the batch that the encoder and all terms are given: by default as it is."""
         return batch
 
-    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
+    def selected_tokens(self, model: Model, batch: Batch, target: Target) -> SelectedTokens | None:
         """Return the tokens at which it reads the last layer, each once; None for all."""
         return None
 
@@ -76,25 +76,25 @@ class Term(ABC):
 class TokenTerm(Term):
     """A term that reads the last layer at the tokens of its target."""
 
-    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
+    def selected_tokens(self, model: Model, batch: Batch, target: Target) -> SelectedTokens | None:
         """Return the tokens of the target."""
-        return target.at
+        return target.positions
 
 
 class SequenceTerm(Term):
     """A term that reads one vector a sequence."""
 
-    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
+    def selected_tokens(self, model: Model, batch: Batch, target: Target) -> SelectedTokens | None:
         """Return the tokens that sequences are pooled at."""
-        return model.pooled_places(batch)
+        return model.pooled_tokens(batch)
 
 
 class TapsTerm(Term):
     """A term that reads taps of the inside, and the last layer at no token."""
 
-    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
+    def selected_tokens(self, model: Model, batch: Batch, target: Target) -> SelectedTokens | None:
         """Return no token."""
-        return target.at[:0]
+        return target.positions[:0]
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ class Objective:
         for term in terms.values():
             batch = term.prepare(model, batch)
         taps = functools.reduce(or_, (term.reads for term in terms.values()), NO_TAPS)
-        read = self.places(model, batch)
-        encoded = shape_buckets.encode(model.encoder, batch, at=read, taps=taps)
+        read = self.selected_tokens(model, batch)
+        encoded = shape_buckets.encode(model.encoder, batch, selected=read, taps=taps)
         return Losses(
             parts={
                 name: term(model, encoded, batch, batch.targets[name])
@@ -125,16 +125,16 @@ class Objective:
             }
         )
 
-    def places(self, model: Model, batch: Batch) -> Places | None:
+    def selected_tokens(self, model: Model, batch: Batch) -> SelectedTokens | None:
         """Return the tokens at which terms read the last layer, in order; None for most or all."""
-        places = []
+        selected = []
         for name in self.terms.keys() & batch.targets.keys():
-            read = self.terms[name].places(model, batch, batch.targets[name])
+            read = self.terms[name].selected_tokens(model, batch, batch.targets[name])
             if read is None:
                 return None
-            places.append(read)
+            selected.append(read)
         # so few that it pays
-        if not 0 < sum(map(len, places)) <= batch.tokens // 2:
+        if not 0 < sum(map(len, selected)) <= batch.tokens // 2:
             return None
-        unique: Tensor = torch.cat(places).unique()
+        unique: Tensor = torch.cat(selected).unique()
         return unique

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.shapes import AtTargets, Places
+from bertsmith.core.shapes import AtTargets, SelectedTokens
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network import shape_buckets
 from bertsmith.network.batch import Batch, Target
@@ -68,11 +68,16 @@ class Generator(nn.Module):
         self.head = MaskedLMHead(config)
 
     def forward(
-        self, tables: Embeddings, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS
+        self,
+        tables: Embeddings,
+        batch: Batch,
+        *,
+        selected: SelectedTokens | None = None,
+        taps: Taps = NO_TAPS,
     ) -> Encoded:
         """Return the last layer's output for a batch, given the other encoder's embeddings."""
         hidden = self.widen(tables.summed(batch.ids, batch.segments, batch.positions))
-        return self.encoder.transform(hidden, batch, at=at, taps=taps)
+        return self.encoder.transform(hidden, batch, selected=selected, taps=taps)
 
 
 def build_generator(encoder: EncoderConfig, *, seed: int) -> Generator:
@@ -100,14 +105,14 @@ class GeneratorLM(Term):
         """
         target, embeddings = batch.targets["masked_lm"], model.encoder.embeddings
         generator = functools.partial(self.own, embeddings)
-        encoded = shape_buckets.encode(generator, batch, at=target.at)
-        features = self.own.head.features(encoded.rows(shape_buckets.pad_targets(target.at)))
+        encoded = shape_buckets.encode(generator, batch, selected=target.positions)
+        features = self.own.head.features(encoded.rows(shape_buckets.pad_targets(target.positions)))
         table, bias = embeddings.tokens.weight, self.own.head.bias
         samples = sample(features[: len(target)], table, bias, batch.given["draws"])
         ids, labels = batch.ids.clone(), torch.zeros_like(batch.ids)
-        ids[target.at] = samples
-        labels[target.at] = (samples != target.labels).long()
-        every = Target(at=batch.targets["replaced_tokens"].at, labels=labels)
+        ids[target.positions] = samples
+        labels[target.positions] = (samples != target.labels).long()
+        every = Target(positions=batch.targets["replaced_tokens"].positions, labels=labels)
         return replace(
             batch,
             ids=ids,
@@ -127,7 +132,10 @@ class ReplacedTokens(TokenTerm):
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """Return the discriminator's loss."""
-        logits, labels = model.replaced_tokens(encoded.rows(target.at)).float(), target.labels
+        logits, labels = (
+            model.replaced_tokens(encoded.rows(target.positions)).float(),
+            target.labels,
+        )
         with torch.autocast(logits.device.type, enabled=False):
             loss = F.binary_cross_entropy_with_logits(logits, labels.float(), reduction="sum")
         correct = ((logits > 0) == (labels > 0)).sum()
@@ -142,8 +150,8 @@ def sample(features: Tensor, table: Tensor, bias: Tensor, draws: Tensor) -> Tens
     """
     rows = max(1, _PROBABILITIES // len(table))
     tokens = []
-    for some, drawn in zip(features.split(rows), draws.split(rows), strict=True):
-        shares = F.linear(some, table, bias).double().softmax(-1).cumsum(-1)
+    for part, drawn in zip(features.split(rows), draws.split(rows), strict=True):
+        shares = F.linear(part, table, bias).double().softmax(-1).cumsum(-1)
         tokens.append(torch.searchsorted(shares, drawn[:, None] * shares[:, -1:], right=True)[:, 0])
     return torch.cat([features.new_zeros(0, dtype=torch.long), *tokens]).clamp(max=len(table) - 1)
 
@@ -156,19 +164,19 @@ class MaskedLM(TokenTerm):
         head = model.heads["masked_lm"]
         assert isinstance(head, MaskedLMHead)
         table = model.encoder.embeddings.tokens.weight
-        features = head.features(encoded.rows(pad_targets(target.at)))
+        features = head.features(encoded.rows(pad_targets(target.positions)))
         return linear_cross_entropy(features, table, head.bias, target.labels)
 
 
 class NextSentence(SequenceTerm):
     """Cross-entropy of "is the next" (0) against "is a random one" (1), for sequences with both.
 
-    With other targets of "in order" (0) against "exchanged" (1): both tell whether B follows A.
+    With other targets of "in order" (0) against "exchanged" (1): both predict whether B follows A.
     """
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """Return the loss over the sequences of two segments."""
-        return cross_entropy(model.next_sentence(encoded, batch)[target.at], target.labels)
+        return cross_entropy(model.next_sentence(encoded, batch)[target.positions], target.labels)
 
 
 # logits made at once; nearly every token is a target here, and all their logits fill the memory
@@ -187,7 +195,7 @@ class LeftToRight(TokenTerm):
         config = model.encoder.config
         if not config.causal:
             raise ConfigError("an encoder that reads from left to right must be causal")
-        at = encoded.rows(target.at)
+        at = encoded.rows(target.positions)
         rows = max(1, _LOGITS // config.vocabulary)
         if len(at) <= rows:
             return cross_entropy(model.masked_lm(at), target.labels)

@@ -18,25 +18,25 @@ from bertsmith.objectives.cross_entropy import cross_entropy
 from bertsmith.objectives.objective import Loss, SequenceTerm, Term, TokenTerm
 
 
-def owners(at: Tensor, sequences: int) -> Tensor:
-    """Return the group of each sequence, (sequences,), of groups that begin at `at` (groups,)."""
-    numbers = torch.arange(sequences, device=at.device)
-    return torch.searchsorted(at, numbers, right=True) - 1
+def owners(positions: Tensor, sequences: int) -> Tensor:
+    """Return the group of each sequence (sequences,); groups begin at `positions` (groups,)."""
+    numbers = torch.arange(sequences, device=positions.device)
+    return torch.searchsorted(positions, numbers, right=True) - 1
 
 
-def group_means(values: Tensor, at: Tensor, batch: Batch) -> Tensor:
+def group_means(values: Tensor, positions: Tensor, batch: Batch) -> Tensor:
     """Return means over the sequences of each group: (sequences, outputs) to (groups, outputs)."""
-    if len(at) == batch.sequences:
+    if len(positions) == batch.sequences:
         return values
-    owner = owners(at, batch.sequences)
-    sums = values.new_zeros(len(at), values.shape[1]).index_add(0, owner, values)
-    return sums / owner.bincount(minlength=len(at))[:, None]
+    owner = owners(positions, batch.sequences)
+    sums = values.new_zeros(len(positions), values.shape[1]).index_add(0, owner, values)
+    return sums / owner.bincount(minlength=len(positions))[:, None]
 
 
-def in_rows(values: Tensor, owner: Tensor, place: Tensor, rows: int) -> Tensor:
+def in_rows(values: Tensor, owner: Tensor, position: Tensor, rows: int) -> Tensor:
     """Return values (values,) in rows (rows, longest) by owner and place in it, -inf elsewhere."""
-    spread = values.new_full((rows, int(place.max()) + 1), -torch.inf)
-    return spread.index_put((owner, place), values)
+    spread = values.new_full((rows, int(position.max()) + 1), -torch.inf)
+    return spread.index_put((owner, position), values)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Classify(SequenceTerm):
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """Return the loss over the texts that begin at the target's sequences."""
-        logits = group_means(model.classify(encoded, batch), target.at, batch)
+        logits = group_means(model.classify(encoded, batch), target.positions, batch)
         weights = torch.tensor(self.weights, device=logits.device) if self.weights else None
         return cross_entropy(logits, target.labels, self.smoothing, weights)
 
@@ -69,7 +69,7 @@ class MultiLabel(SequenceTerm):
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """Return the loss over the texts; the target's labels are (texts, labels), 0 or 1."""
-        logits = group_means(model.classify(encoded, batch), target.at, batch).float()
+        logits = group_means(model.classify(encoded, batch), target.positions, batch).float()
         truth = target.labels.float()
         weights = torch.tensor(self.weights, device=logits.device) if self.weights else None
         targets = truth * (1 - self.smoothing) + self.smoothing / 2
@@ -93,7 +93,9 @@ class Regress(SequenceTerm):
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """Return the loss over the texts; the target's labels are (texts,)."""
-        predicted = group_means(model.classify(encoded, batch), target.at, batch).float()[:, 0]
+        predicted = group_means(model.classify(encoded, batch), target.positions, batch).float()[
+            :, 0
+        ]
         truth = ((target.labels.double() - self.mean) / self.spread).float()
         right = ((predicted - truth).abs() < truth.abs()).sum()
         loss = F.mse_loss(predicted, truth, reduction="sum")
@@ -106,7 +108,9 @@ class Relevance(SequenceTerm):
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """Return the loss over the pairs; the target's labels are (pairs,)."""
-        predicted = group_means(model.classify(encoded, batch), target.at, batch).float()[:, 0]
+        predicted = group_means(model.classify(encoded, batch), target.positions, batch).float()[
+            :, 0
+        ]
         truth = target.labels.float()
         loss = F.binary_cross_entropy_with_logits(predicted, truth, reduction="sum")
         return Loss(sum=loss, count=len(truth), correct=((predicted > 0) == (truth > 0.5)).sum())
@@ -118,9 +122,9 @@ class Choose(SequenceTerm):
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """Return the loss over the questions; a label is the number of the right option, from 0."""
-        owner = owners(target.at, batch.sequences)
-        place = torch.arange(batch.sequences, device=owner.device) - target.at[owner]
-        scores = in_rows(model.choose(encoded, batch).float(), owner, place, len(target))
+        owner = owners(target.positions, batch.sequences)
+        position = torch.arange(batch.sequences, device=owner.device) - target.positions[owner]
+        scores = in_rows(model.choose(encoded, batch).float(), owner, position, len(target))
         return cross_entropy(scores, target.labels)
 
 
@@ -133,7 +137,7 @@ class Tag(TokenTerm):
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """Return the loss over the words; the target lies at their first pieces."""
-        logits = model.tag(encoded.rows(target.at))
+        logits = model.tag(encoded.rows(target.positions))
         weights = torch.tensor(self.weights, device=logits.device) if self.weights else None
         return cross_entropy(logits, target.labels, self.smoothing, weights)
 
@@ -146,12 +150,12 @@ class Span(Term):
     """
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
-        """Return the loss over the windows; labels are (windows, 2), places in the window."""
+        """Return the loss over the windows; labels are (windows, 2), positions in the window."""
         logits = model.span(encoded.last).float()
         lengths = batch.offsets.diff()
         owner = torch.arange(batch.sequences, device=logits.device).repeat_interleave(lengths)
-        place = torch.arange(batch.tokens, device=logits.device) - batch.starts[owner]
-        rows = [in_rows(logits[:, end], owner, place, batch.sequences) for end in (0, 1)]
+        position = torch.arange(batch.tokens, device=logits.device) - batch.starts[owner]
+        rows = [in_rows(logits[:, end], owner, position, batch.sequences) for end in (0, 1)]
         starts, ends = (cross_entropy(row, target.labels[:, end]) for end, row in enumerate(rows))
         right = torch.stack([row.argmax(-1) for row in rows], -1) == target.labels
         return Loss(sum=(starts.sum + ends.sum) / 2, count=len(target), correct=right.all(-1).sum())

@@ -56,7 +56,7 @@ class AttentionScores(TapsTerm):
 class Relations(TapsTerm):
     """The divergence of relations among queries, among keys, and among values.
 
-    Wang et al. 2021, section 3.2: the vectors of all heads are put end to end and cut anew into
+    Wang et al. 2021, section 3.2: the vectors of all heads are concatenated and split again into
     `heads` relation heads, which the two models have in common whatever their own are.
     """
 
@@ -91,7 +91,7 @@ def relation_heads(*widths: int) -> int:
 
 
 class _Group(NamedTuple):
-    """Some sequences: their tokens (sequences, longest), and the places that hold one."""
+    """Some sequences: their tokens (sequences, longest), and which entries hold one."""
 
     tokens: Tensor
     held: Tensor
@@ -115,11 +115,11 @@ def _groups(lengths: Sequence[int], heads: int, device: torch.device) -> Iterato
             len(order),
         )
         chosen, order = order[:count], order[count:]
-        place = torch.arange(longest, device=device)
+        position = torch.arange(longest, device=device)
         size = torch.tensor([lengths[item] for item in chosen], device=device)[:, None]
         start = torch.tensor([starts[item] for item in chosen], device=device)[:, None]
-        is_token = place < size
-        yield _Group(tokens=start + place.minimum(size - 1), held=is_token)
+        is_token = position < size
+        yield _Group(tokens=start + position.minimum(size - 1), held=is_token)
 
 
 def _gather(vectors: Tensor, group: _Group) -> Tensor:
@@ -128,8 +128,8 @@ def _gather(vectors: Tensor, group: _Group) -> Tensor:
     return gathered.transpose(1, 2)
 
 
-def _products(left: Tensor, right: Tensor) -> Tensor:
-    products: Tensor = left @ right.transpose(-1, -2) * float(left.shape[-1]) ** -0.5
+def _products(heads: Tensor, right: Tensor) -> Tensor:
+    products: Tensor = heads @ right.transpose(-1, -2) * float(heads.shape[-1]) ** -0.5
     return products
 
 

@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 State = TypeVar("State")
 
-# tasks in hand for each process: none waits, and memory stays bounded
+# tasks in flight for each process: none waits, and memory stays bounded
 _AHEAD = 3
 _RETRIES = 5
 _ANSWERS_WITHIN = 10.0
@@ -62,7 +62,7 @@ class Pending(Generic[Result]):
         """Return it; raises what the work raised, and `WorkerDied`."""
         import ray
 
-        # those who compute here need no module of training
+        # a run in this process needs no module of training
         from bertsmith.training.processes import WorkerFailure
 
         try:
@@ -94,7 +94,7 @@ class Cluster:
         self._run = ray.remote(_run)
 
     def processes(self, threads: int = 1) -> int:
-        """Return how many processes of so many threads it has room for."""
+        """Return how many processes of `threads` threads fit."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)) // threads)
 
     def submit(self, job: Job[Any, Item, Result]) -> Callable[[Item], Pending[Result]]:
@@ -113,7 +113,7 @@ class Cluster:
     def in_order(
         self, job: Job[Any, Item, Result], items: Iterable[Item]
     ) -> Iterator[tuple[Item, Result]]:
-        """Yield items with their results, in their order, few in hand at a time."""
+        """Yield items with their results, in order, few in flight at a time."""
         submit, max_pending = self.submit(job), _AHEAD * self.processes(job.threads)
         waiting: deque[tuple[Item, Pending[Result]]] = deque()
         for item in items:

@@ -167,11 +167,11 @@ def describe(result: Conversion) -> list[str]:
         + f", {len(result.moves.dropped)} dropped"
     ]
     reasons: dict[str, list[str]] = {}
-    for name, why in result.moves.dropped.items():
-        reasons.setdefault(why, []).append(name)
-    for why, dropped in reasons.items():
+    for name, reason in result.moves.dropped.items():
+        reasons.setdefault(reason, []).append(name)
+    for reason, dropped in reasons.items():
         more = f" and {len(dropped) - _SHOWN} more" if len(dropped) > _SHOWN else ""
-        lines.append(f"dropped, {why}: {', '.join(dropped[:_SHOWN])}{more}")
+        lines.append(f"dropped, {reason}: {', '.join(dropped[:_SHOWN])}{more}")
     lines += [
         f"largest difference from the reference, {what}: {value:.2g}"
         for what, value in result.differences.items()

@@ -72,7 +72,7 @@ def vector_file(out: Path, width: int, unit: Unit) -> Iterator[VectorFile]:
     """Yield a file to write features to, by its extension; it replaces one of its name at the end.
 
     .npy holds the vectors alone, (texts, width). Where a text has several, all rows stand in it one
-    after another; ``NAME.offsets.npy`` (texts + 1,) tells where those of each text begin, and
+    after another; ``NAME.offsets.npy`` (texts + 1,) says where those of each text begin, and
     ``NAME.spans.npy`` (rows, 2) the characters of each. Raises `ConfigError`, `DiskError`, and
     `OutputTaken` when another process is writing one of them.
     """
@@ -241,7 +241,7 @@ _WRITERS: dict[str, Writer] = {".npy": _Arrays, ".parquet": _Table, ".jsonl": _L
 def embed(config: EmbedConfig) -> None:
     """Write the vectors of texts, in their order, to an .npy, .parquet or .jsonl file.
 
-    Memory does not grow with the number of texts. How many were cut is told at the end.
+    Memory does not grow with the number of texts. How many were truncated is reported at the end.
     """
     check_kind(config.out)
     if config.file != "-" and config.out.resolve() == Path(config.file).resolve():

@@ -137,7 +137,7 @@ def _subjects(
     max_answers: int,
     explained: Explained,
 ) -> Iterator[Subject]:
-    """Yield the answers to explain, at most so many a text, and count the texts."""
+    """Yield the answers to explain, a limited number a text, and count the texts."""
     for number, input_row in rows:
         if (row := input_row.example) is None:
             continue

@@ -183,7 +183,7 @@ def _lacking(task: GlueTask, files: Files) -> str:
 def settings_of(task: GlueTask, settings: FinetuneSettings) -> FinetuneSettings:
     """Return the settings for a task: regression has no use for those that are for classes.
 
-    The count of bad rows starts anew.
+    The count of bad rows starts again.
     """
     settings = replace(settings, reading=replace(settings.reading))
     if task.labels:

@@ -6,7 +6,7 @@
     model.predict(["How late is the train?", "Play some jazz."])
 
 Answers are dictionaries, equal to what `bertsmith predict --format jsonl` writes beside the columns
-of its input. Every mistake in what is asked is a `UserError`.
+of its input. Every mistake in a request is a `UserError`.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class LoadedModel:
         weights as they are, so the folder is opened again for the first call. Raises
         `ModelFolderError` for a model without a task's head, `ConfigError` and `ExampleError`.
         """
-        # not above: who only predicts would wait 20 ms for it
+        # not above: prediction alone would wait 20 ms for it
         from bertsmith.recipes import explain
 
         config = configured(ExplainingConfig, options, spelled=in_python)
@@ -283,7 +283,7 @@ class LoadedModel:
             )
 
     def _full_precision(self) -> Prepared:
-        """Return the model in the precision that was asked for, and in fp32 where that is auto."""
+        """Return the model in the requested precision, and in fp32 where that is auto."""
         if self._config.precision == "auto" and self._measuring.precision != "fp32":
             exact = replace(self._config, precision="fp32")
             self._measuring = open_model(self._folder, self._device, exact)[0]

@@ -136,7 +136,7 @@ def prepare(config: PrepareConfig) -> TokenStore:
     """Encode a corpus with a vocabulary into a new store, with some of its documents held out.
 
     An interrupted call leaves `out`.partial, from which the same call resumes; with `fresh` it
-    starts anew.
+    starts again.
     """
     out = config.out
     folder = model_folder(config.vocab, "vocabulary")
@@ -163,7 +163,7 @@ def prepare(config: PrepareConfig) -> TokenStore:
     if single:
         say("the corpus is one document: next-sentence prediction needs at least two")
     pairs = " --sequences within_documents" if single else ""
-    # the vocabulary of a model is asked for to train that model further
+    # the vocabulary of a model is given in order to train that model further
     further = f" --from {shell_word(config.vocab)}" if (folder / "config.json").is_file() else ""
     say(f"next: bertsmith pretrain {shell_word(out)}{further} --out run --minutes 30{pairs}")
     return store

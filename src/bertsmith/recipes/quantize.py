@@ -197,7 +197,7 @@ class VectorGate:
         return result
 
     def _side(self, *, first: bool) -> list[Request[Example]]:
-        """Return the first or the second texts of the pairs, each asked by itself."""
+        """Return the first or the second texts of the pairs, each alone."""
         rows = [
             replace(row, text=row.text if first else row.text_pair or "", text_pair=None)
             for row in self.pairs
@@ -346,11 +346,11 @@ def measure_precisions(predictors: Predictors, gate: Gate) -> list[Measurement]:
     """Measure predictors, in turns so that other work on the machine slows all alike."""
     scores = gate.scores(predictors)
     seconds: list[list[float]] = [[] for _ in predictors]
-    for turn in range(_TURNS + 1):
+    for repetition in range(_TURNS + 1):
         for times, predictor in zip(seconds, predictors.values(), strict=True):
             started = time.perf_counter()
             predictor.run(gate.timed)
-            if turn:
+            if repetition:
                 times.append(time.perf_counter() - started)
     return [
         Measurement(precision=precision, seconds=statistics.median(times), scores=scored)
@@ -361,10 +361,10 @@ def measure_precisions(predictors: Predictors, gate: Gate) -> list[Measurement]:
 def refuse_slow_or_worse(measured: Sequence[Measurement], verb: str = "answer") -> None:
     """Raise `ConfigError` unless int8, measured last, is the fastest and as good as fp32.
 
-    `verb` is what the user is told to do with another precision.
+    `verb` is the advised command for another precision.
     """
     exact, *_, small = measured
-    fastest = min(measured[:-1], key=lambda each: each.seconds)
+    fastest = min(measured[:-1], key=lambda measurement: measurement.seconds)
     alternative = f"{verb} with --precision {fastest.precision}"
     if small.seconds >= fastest.seconds:
         raise ConfigError(
@@ -376,16 +376,16 @@ def refuse_slow_or_worse(measured: Sequence[Measurement], verb: str = "answer") 
     if name == "cosine":
         _refuse_distant(small, alternative)
         return
-    lost = exact.score - small.score
-    if math.isnan(lost):
+    loss = exact.score - small.score
+    if math.isnan(loss):
         raise ConfigError(
             f"these labelled rows give no {score_label(name)}, as when a model predicts the same "
             "for all of them",
             remedy="give others as --dev",
         )
-    if lost > MAX_LOSS_POINTS:
+    if loss > MAX_LOSS_POINTS:
         raise ConfigError(
-            f"int8 costs {lost:.2f} points of {score_label(name)}, more than {MAX_LOSS_POINTS}",
+            f"int8 costs {loss:.2f} points of {score_label(name)}, more than {MAX_LOSS_POINTS}",
             remedy=alternative,
         )
 

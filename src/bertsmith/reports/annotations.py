@@ -98,14 +98,14 @@ def _entities(
 def _pairs(results: Sequence[PairFigures], control: Sequence[PairFigures], placed: Placed) -> str:
     often = [result for result in results if result.count >= _FEW] or list(results)
     gains = sorted(often, key=_gain, reverse=True)
-    most = gains[0]
+    best = gains[0]
     words = (
         "The pairs in which a head exceeds chance and the best fixed offset by most, among those "
         f"with at least {min(_FEW, often[-1].count)} words. The largest gain is for "
-        f"{pair_name(most)}: in head {_head(most.best)}, {percent(most.best_accuracy)} of "
-        f"{most.count:,} words attend most to such a word. A random word of the sentence is one in "
-        f"{percent(most.chance)} of the cases, the word {_offset(most.offset)} in "
-        f"{percent(most.offset_accuracy)}."
+        f"{pair_name(best)}: in head {_head(best.best)}, {percent(best.best_accuracy)} of "
+        f"{best.count:,} words attend most to such a word. A random word of the sentence is one in "
+        f"{percent(best.chance)} of the cases, the word {_offset(best.offset)} in "
+        f"{percent(best.offset_accuracy)}."
     )
     drawing = _bars("tags", gains[:_DRAWN], "share that attends most to a word of the second tag")
     figure = placed("tags", drawing, "from tag to tag", words)
@@ -195,5 +195,5 @@ def _offset(offset: int) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a share in per cent, a dash where there is none."""
+    """Return a share in per cent, a dash for none."""
     return "–" if share is None or np.isnan(share) else f"{100 * share:.1f} %"

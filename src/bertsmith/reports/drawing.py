@@ -120,10 +120,10 @@ def grouped_bars(
     height = 0.8 / len(series)
     with _drawn((9.5, 0.9 + 0.26 * len(series) * len(labels))) as (figure, finished):
         axes = figure.subplots()
-        place = np.arange(len(labels))
+        position = np.arange(len(labels))
         hatches = (None, "////", "....")
         for number, (label, values) in enumerate(series.items()):
-            at = place + (number - (len(series) - 1) / 2) * height
+            at = position + (number - (len(series) - 1) / 2) * height
             bars = axes.barh(
                 at, values, height * 0.92, label=label, color=COLOURS[number],
                 hatch=hatches[number % 3], edgecolor="white", linewidth=0,
@@ -131,7 +131,7 @@ def grouped_bars(
             axes.bar_label(
                 bars, [f"{100 * v:z.1f}" for v in values], padding=3, fontsize=8, color=SOFT
             )
-        axes.set_yticks(place, [_safe(label) for label in labels])
+        axes.set_yticks(position, [_safe(label) for label in labels])
         axes.margins(y=0.01)
         axes.invert_yaxis()
         axes.set_xlim(0, 1.05)

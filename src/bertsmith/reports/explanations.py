@@ -55,7 +55,7 @@ def _shaded(answer: Subject, method: str, shares: Sequence[float]) -> str:
     largest = max(map(abs, shares), default=0.0) or 1.0
     marks, before = [], False
     for word, share in zip(answer.words, shares, strict=True):
-        # of a pair, the second text begins a line of its own
+        # of a pair, the second text begins a new line
         marks.append("<br>" if word.second and not before else "" if word.glued else " ")
         before = word.second
         marks.append(_word(word, share, share / largest))

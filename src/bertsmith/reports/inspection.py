@@ -296,12 +296,12 @@ class InspectionPage:
             for figures in shown[1:]
             if figures.best_accuracy > figures.offset_accuracy and figures.name != ALL
         ]
-        most = max(shown[1:], key=lambda each: each.best_accuracy - each.offset_accuracy)
-        gain = 100 * (most.best_accuracy - most.offset_accuracy)
+        best = max(shown[1:], key=lambda figures: figures.best_accuracy - figures.offset_accuracy)
+        gain = 100 * (best.best_accuracy - best.offset_accuracy)
         words = (
             f"The best of {2 * result.layers * result.heads} heads and directions beats the best "
             f"fixed offset for {len(above)} of the {len(shown) - 1} most frequent relations; the "
-            f"gain is largest for {most.name} (head {most.best[1]}-{most.best[2]}, {gain:+z.1f} "
+            f"gain is largest for {best.name} (head {best.best[1]}-{best.best[2]}, {gain:+z.1f} "
             "points). A head finds a relation if the most attended other word is the right one. "
             "Punctuation and roots are left out. Clark et al. 2019, section 4.2."
         )
@@ -390,12 +390,12 @@ class InspectionPage:
             "gradients", means, y_label="mean |gradient of the loss|", logarithmic=True
         )
         share = result.statistics["sep"].mean(1)
-        most = int(share.argmax())
+        layer = int(share.argmax())
         words = (
             f"The gradient of the {result.gradients.loss} with respect to the attention to a kind "
-            f"of token, by layer. Layer {most + 1} attends most to [SEP] ({100 * share[most]:.1f} "
+            f"of token, by layer. Layer {layer + 1} attends most to [SEP] ({100 * share[layer]:.1f} "
             "% of its attention); its gradient with respect to attention to [SEP] is "
-            f"{means['to [SEP]'][most] / max(means['to any token'][most], 1e-30):.2f} times that "
+            f"{means['to [SEP]'][layer] / max(means['to any token'][layer], 1e-30):.2f} times that "
             "to any token. Small gradients where attention is high mean that heads attend to [SEP] "
             "when they have nothing else to do (Clark et al. 2019, section 3.2)."
         )

@@ -1,7 +1,7 @@
 """Standard error of a server, whose reader may stall: no line holds up the thread that says it.
 
-A pipe that is neither read nor closed blocks whoever writes to it, for ever. Lines therefore go to
-a bounded buffer, and a thread of its own writes them; what finds no room there, or cannot be
+A pipe that is neither read nor closed blocks its writer for ever. Lines therefore go to
+a bounded buffer, and a separate thread writes them; what finds no room there, or cannot be
 written, is dropped and counted, and the count stands where the lines are missing. Making the pipe
 itself non-blocking would do so for all processes that share it, the caller's shell for one.
 """
@@ -48,7 +48,7 @@ def buffered_log() -> Iterator[None]:
 
 
 def drain_log() -> None:
-    """Wait until what was said is written, or nobody seems to read; for a process about to end."""
+    """Wait until all lines are written or the reader stalls; for a process about to end."""
     if isinstance(sys.stderr, BufferedLog):
         sys.stderr.drain()
 
@@ -113,13 +113,13 @@ class BufferedLog(io.TextIOBase):
             self._changed.notify_all()
         return len(text)
 
-    def _count(self, lines: int, place: int) -> None:
+    def _count(self, lines: int, index: int) -> None:
         """Count dropped lines between two items of those that are kept."""
-        before = self._kept[place - 1] if place else None
+        before = self._kept[index - 1] if index else None
         if isinstance(before, int):
-            self._kept[place - 1] = before + lines
+            self._kept[index - 1] = before + lines
         elif lines:
-            self._kept.insert(place, lines)
+            self._kept.insert(index, lines)
 
     def _run(self) -> None:
         while (items := self._next()) is not None:
@@ -147,7 +147,7 @@ class BufferedLog(io.TextIOBase):
             try:
                 self._write_item(item)
             except OSError:
-                # a full disk, a reader who has gone: tried again with the next line
+                # a full disk, a closed pipe: tried again with the next line
                 return sum(n if isinstance(n, int) else n.count("\n") for n in items[number:])
         return 0
 
@@ -168,7 +168,7 @@ class BufferedLog(io.TextIOBase):
             self._changed.notify_all()
 
     def drain(self) -> bool:
-        """Wait until all is written, or nobody seems to read; return whether all is written."""
+        """Wait until all is written or the reader stalls; return whether all is written."""
         with self._changed:
             pauses, before = 0, self._written
             while self._waits or self._writes:
@@ -189,7 +189,7 @@ class BufferedLog(io.TextIOBase):
         return True
 
     def isatty(self) -> bool:
-        """Return whether somebody watches a terminal."""
+        """Return whether standard error is an interactive terminal."""
         return self._stream.isatty()
 
     def fileno(self) -> int:

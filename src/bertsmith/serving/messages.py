@@ -64,7 +64,7 @@ class ModelFacts:
 
     name: str
     kind: Kind
-    """The kind that is answered where nothing else is asked for."""
+    """The kind that is answered by default."""
     can: tuple[Kind, ...]
     labels: tuple[str, ...]
     max_input_length: int
@@ -128,7 +128,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Numbers of texts that nobody wants to be computed any more."""
+    """Numbers of abandoned texts, which need not be computed."""
 
     numbers: tuple[int, ...]
 
@@ -167,7 +167,7 @@ class Readable(Protocol):
     """A stream of bytes."""
 
     def read(self, size: int, /) -> bytes | None:
-        """Return at most so many bytes, none at the end."""
+        """Return at most `size` bytes, none at the end."""
         ...
 
 
@@ -179,7 +179,7 @@ def read_frame(stream: Readable) -> Any:  # noqa: ANN401
 
 def _exactly(stream: Readable, size: int) -> bytes:
     data = b""
-    # a stream without a buffer may return less than it is asked for
+    # a stream without a buffer may return fewer bytes than requested
     while len(data) < size:
         more = stream.read(size - len(data))
         if not more:

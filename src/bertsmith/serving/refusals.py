@@ -14,7 +14,7 @@ Refusal
 ├── MisdirectedRequest    the request is addressed to another host
 ├── UnsupportedMediaType  the body is in a form that is not read
 ├── NotFound              there is no such page
-└── MethodNotAllowed      the page is asked in another way
+└── MethodNotAllowed      the path takes another HTTP method
 """
 
 from __future__ import annotations
@@ -114,6 +114,6 @@ class NotFound(Refusal):
 
 
 class MethodNotAllowed(Refusal):
-    """The page is asked in another way."""
+    """The path takes another HTTP method."""
 
     status, code = 405, "method_not_allowed"

@@ -221,7 +221,7 @@ async def _serve(config: ServeConfig, keys: Keys, listener: socket.socket) -> No
         http = HttpServer(app, listener, config.limits)
         gateway.start()
         serving = asyncio.create_task(http.run())
-        # it ends by itself only by a fault
+        # it ends without a request only by a fault
         serving.add_done_callback(lambda _: stop_requested.set())
         port = listener.getsockname()[1]
         say(f"listening at {address(config, port)}; opening {counted(len(config.models), 'model')}")

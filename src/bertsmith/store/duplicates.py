@@ -158,25 +158,25 @@ class _Table:
     def holds(self, digests: Digests) -> NDArray[np.bool_]:
         results = np.zeros(len(digests), bool)
         pending = np.arange(len(digests))
-        place = self._first(digests)
+        slot = self._first(digests)
         while len(pending):
-            equal = (self._slots[place] == digests[pending]).all(axis=1)
-            used = self._used[place]
+            equal = (self._slots[slot] == digests[pending]).all(axis=1)
+            used = self._used[slot]
             results[pending[equal & used]] = True
             on = used & ~equal
-            pending, place = pending[on], self._next(place[on])
+            pending, slot = pending[on], self._next(slot[on])
         return results
 
     def insert(self, digests: Digests) -> None:
         self.room -= len(digests)
-        place = self._first(digests)
+        slot = self._first(digests)
         while len(digests):
-            free = ~self._used[place]
-            self._slots[place[free]] = digests[free]
+            free = ~self._used[slot]
+            self._slots[slot[free]] = digests[free]
             # of several that want one slot, the one that got it
-            stays = free & (self._slots[place] == digests).all(axis=1)
-            self._used[place[free]] = True
-            digests, place = digests[~stays], self._next(place[~stays])
+            stays = free & (self._slots[slot] == digests).all(axis=1)
+            self._used[slot[free]] = True
+            digests, slot = digests[~stays], self._next(slot[~stays])
 
     def take(self) -> Digests:
         """Return all digests, sorted; the table is empty then."""
@@ -188,8 +188,8 @@ class _Table:
     def _first(self, digests: Digests) -> NDArray[np.int64]:
         return (digests[:, 1] % np.uint64(len(self._used))).astype(np.int64)
 
-    def _next(self, place: NDArray[np.int64]) -> NDArray[np.int64]:
-        return (place + 1) % len(self._used)
+    def _next(self, slot: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (slot + 1) % len(self._used)
 
 
 class _SortedFile:

@@ -390,8 +390,8 @@ class _StoreBuilder:
         """Write the documents that are new, each into the store that its text decides on."""
         new = self._seen.add(group.digests)
         self._duplicates += group.repeated + int(np.count_nonzero(~new))
-        apart = _is_held_out(group.digests, self._share)
-        for writer, chosen in zip(self._writers, (new & ~apart, new & apart), strict=True):
+        held_out = _is_held_out(group.digests, self._share)
+        for writer, chosen in zip(self._writers, (new & ~held_out, new & held_out), strict=True):
             writer.append(group.part(chosen, self._tokenizer.unknown_id))
 
     def _progress(self, position: Position) -> Progress:

@@ -76,8 +76,8 @@ class Likeness:
     def _signed(self, ids: Numbers, begins: Numbers, ends: Numbers) -> NDArray[np.uint32]:
         """Return the least hashes of the documents' shingles, (documents, keys)."""
         shingles = np.zeros(len(ids) - _SHINGLE + 1, np.uint64)
-        for place in range(_SHINGLE):
-            shingles = bits(shingles, ids[place : place + len(shingles)])
+        for index in range(_SHINGLE):
+            shingles = bits(shingles, ids[index : index + len(shingles)])
         edges = np.stack([begins, ends - _SHINGLE + 1], axis=1).ravel()
         shingles = np.append(shingles, np.uint64(0))
         # a product with an odd number changes the order of numbers that are random already
@@ -155,7 +155,7 @@ def survey(store: TokenStore, vocabulary: int, max_tokens: int = MAX_TOKENS) -> 
             places.append(np.stack([starts, lengths[long_enough]]))
             likeness.add(passage.begin + passage.documents)
             bar.advance(len(passage.ids))
-    repeated, place, count = _repeats(np.concatenate(keys), np.concatenate(places, axis=1))
+    repeated, position, count = _repeats(np.concatenate(keys), np.concatenate(places, axis=1))
     alike, example = likeness.found()
     total = int(counts.sum())
     return Survey(
@@ -164,9 +164,9 @@ def survey(store: TokenStore, vocabulary: int, max_tokens: int = MAX_TOKENS) -> 
         documents=likeness.documents,
         whole=store.tokens <= max_tokens,
         repeated_sentences=repeated,
-        commonest_sentence=_read(store, *place),
+        commonest_sentence=_read(store, *position),
         commonest_count=count,
-        commonest_share=count * place[1] / max(total, 1) if count > 1 else 0.0,
+        commonest_share=count * position[1] / max(total, 1) if count > 1 else 0.0,
         near_duplicates=alike,
         near_duplicate=_read(store, *example),
         single_sentence_documents=float(np.mean(np.diff(store.documents) == 1)),

@@ -360,10 +360,12 @@ def _check_thresholds(
     options: AnsweringConfig, thresholds: Collection[str], task_name: str
 ) -> None:
     """Raise `ConfigError` for an option that means nothing where there are only `thresholds`."""
-    for name, (meant, threshold) in _THRESHOLD_OPTIONS.items():
+    for name, (condition, threshold) in _THRESHOLD_OPTIONS.items():
         if getattr(options, name) is not None and threshold not in thresholds:
             option = f"--{name.replace('_', '-')}"
-            raise ConfigError(f"{option} is for {meant}, and {task_name}", remedy="leave it out")
+            raise ConfigError(
+                f"{option} is for {condition}, and {task_name}", remedy="leave it out"
+            )
 
 
 def _thresholds(task: Task[Any], config: ModelConfig, options: AnsweringConfig) -> Tuned:

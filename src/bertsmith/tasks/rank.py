@@ -96,8 +96,8 @@ def _evidence(rows: Sequence[Example], answers: Sequence[Any], labels: Labels) -
     """
     _check_relevance(rows)
     queries: dict[str | None, list[int]] = {}
-    for place, row in enumerate(rows):
-        queries.setdefault(row.group, []).append(place)
+    for index, row in enumerate(rows):
+        queries.setdefault(row.group, []).append(index)
     relevance, predicted = numbers_of(rows), np.array(answers, np.float64)
     evidence = []
     for places in queries.values():

@@ -207,7 +207,7 @@ def _decode(
         inner = logits[sidecar.offset : sidecar.offset + len(best_seen)]
         spans += candidates(inner, begin, best_seen)
         none = min(none, float(logits[0].sum()))
-    best = sorted(spans, key=lambda each: -each.score)[:_NBEST]
+    best = sorted(spans, key=lambda span: -span.score)[:_NBEST]
     doubt = none - best[0].score if best else math.inf
     return SpanAnswer(_texts(row, sidecar.context, best), doubt)
 

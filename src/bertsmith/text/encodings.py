@@ -188,7 +188,7 @@ def _unexplained(text: str, counts: Counter[str], language: _Language) -> int | 
     beyond = counts.total()
     known = language.letters | _TYPOGRAPHY
     strange = sum(count for sign, count in counts.items() if sign not in known)
-    most = _UNEXPLAINED * beyond
+    max_strange = _UNEXPLAINED * beyond
     if language.frequent:
         letters = sum(count for sign, count in counts.items() if sign in language.letters)
         frequent = sum(counts[sign] for sign in language.frequent)
@@ -196,9 +196,9 @@ def _unexplained(text: str, counts: Counter[str], language: _Language) -> int | 
             return None
     elif beyond < _MIN_LETTERS:
         return None
-    if strange <= most and language.by_words:
+    if strange <= max_strange and language.by_words:
         strange += sum(_misplaced(word, language) for word in text.split() if not word.isascii())
-    return strange if strange <= most else None
+    return strange if strange <= max_strange else None
 
 
 def _misplaced(word: str, language: _Language) -> int:
@@ -448,8 +448,8 @@ def _by_sample(sample: bytes, multibyte: int, declared: str | None) -> Verdict:
 def print_guess(path: Path, verdict: Verdict, more: int = 0) -> None:
     """Report the guessed or doubted encoding of a file, and of how many more files."""
     others = f" and {counted(more, 'more file')}" if more else ""
-    why = verdict.doubt or f"{verdict.guessed}; {OPTION} names another"
-    say(f"{path}{others}: read as {verdict.codec}: {why}")
+    reason = verdict.doubt or f"{verdict.guessed}; {OPTION} names another"
+    say(f"{path}{others}: read as {verdict.codec}: {reason}")
 
 
 class Guesses:

@@ -175,10 +175,10 @@ class TextFile:
             _remember(key, verdict)
             guesses.add(self.path, verdict)
 
-    def _examined(self, tell: Callable[[Path, Verdict], None] = print_guess) -> Verdict:
+    def _examined(self, report: Callable[[Path, Verdict], None] = print_guess) -> Verdict:
         """Return the verdict on this file's encoding, from its present bytes.
 
-        A new guess is reported by `tell`.
+        A new guess is reported by `report`.
         """
         try:
             state = self.path.stat()
@@ -189,7 +189,7 @@ class TextFile:
             with closing(self._raw_blocks()) as blocks:
                 _remember(key, judge(blocks))
             if _verdicts[key].guessed:
-                tell(self.path, _verdicts[key])
+                report(self.path, _verdicts[key])
         return _verdicts[key]
 
     def _accepted(self, verdict: Verdict) -> str:

@@ -147,8 +147,8 @@ class LocatedJson:
             raise self._file.fault(f"no list {keys[0]!r}", 1, remedy)
         yield from value[keys[0]]
 
-    def _fault(self, why: str, line: int | None) -> UserError:
-        return self._file.fault(f"not JSON: {why}", line, "copy or export it again")
+    def _fault(self, problem: str, line: int | None) -> UserError:
+        return self._file.fault(f"not JSON: {problem}", line, "copy or export it again")
 
     def _line_of(self, at: int) -> int:
         # positions only grow, so every character is counted once

@@ -65,9 +65,9 @@ class _Lines:
 
     def after_first(self) -> str:
         """Go back to the line after the first of a bad row; return the skipped text."""
-        many = len(self.row) > _LINES_READ_AGAIN
-        self._left -= len(self.row) if many else 0
-        skipped = self.row if many and self._left < 0 else self.row[:1]
+        is_long = len(self.row) > _LINES_READ_AGAIN
+        self._left -= len(self.row) if is_long else 0
+        skipped = self.row if is_long and self._left < 0 else self.row[:1]
         self._again.extendleft(reversed(self.row[len(skipped) :]))
         self.row = []
         return "\n".join(text for _, text in skipped)
@@ -362,8 +362,8 @@ class Table:
         try:
             row = parse_json(text)
         except ValueError as error:
-            why = getattr(error, "msg", str(error))
-            return self.file.fault(f"not JSON: {why}", line, remedy)
+            reason = getattr(error, "msg", str(error))
+            return self.file.fault(f"not JSON: {reason}", line, remedy)
         if not isinstance(row, dict):
             return self.file.fault(f"{type_of(row)}, not a JSON object", line, remedy)
         return row

@@ -133,20 +133,20 @@ class BytePairs:
         waiting: dict[int, list[int]] = {}
         order: list[int] = []
 
-        def enqueue(place: int) -> None:
-            rank = self._ranks.get(joining.pair(place))
+        def enqueue(position: int) -> None:
+            rank = self._ranks.get(joining.pair(position))
             if rank is not None:
                 if rank not in waiting:
                     heapq.heappush(order, rank)
-                waiting.setdefault(rank, []).append(place)
+                waiting.setdefault(rank, []).append(position)
 
-        for place in range(len(word) - 1):
-            enqueue(place)
+        for position in range(len(word) - 1):
+            enqueue(position)
         while order:
             rank = heapq.heappop(order)
-            for place in sorted(waiting.pop(rank)):
-                if joining.pair(place) == self._pairs[rank]:
-                    for new in joining.join(place):
+            for position in sorted(waiting.pop(rank)):
+                if joining.pair(position) == self._pairs[rank]:
+                    for new in joining.join(position):
                         enqueue(new)
         return joining.pieces()
 
@@ -159,21 +159,21 @@ class _Joining:
         self._next = list(range(1, len(word) + 1))
         self._before = list(range(-1, len(word) - 1))
 
-    def pair(self, place: int) -> tuple[str, str]:
+    def pair(self, position: int) -> tuple[str, str]:
         """Return the piece at a place and the next one; merged pieces are empty."""
-        after = self._next[place]
-        return self._pieces[place], self._pieces[after] if after < len(self._pieces) else ""
+        after = self._next[position]
+        return self._pieces[position], self._pieces[after] if after < len(self._pieces) else ""
 
-    def join(self, place: int) -> list[int]:
+    def join(self, position: int) -> list[int]:
         """Merge the pair at a place; return the places of the new pairs."""
-        gone = self._next[place]
-        self._pieces[place] += self._pieces[gone]
-        self._pieces[gone] = ""
-        after = self._next[place] = self._next[gone]
+        removed = self._next[position]
+        self._pieces[position] += self._pieces[removed]
+        self._pieces[removed] = ""
+        after = self._next[position] = self._next[removed]
         if after < len(self._pieces):
-            self._before[after] = place
-        before = self._before[place]
-        return [before, place] if before >= 0 else [place]
+            self._before[after] = position
+        before = self._before[position]
+        return [before, position] if before >= 0 else [position]
 
     def pieces(self) -> list[str]:
         """Return the pieces of the word."""
@@ -228,27 +228,27 @@ class ByteText:
         added = self._lacks_blank(text) and not each_part
         prefixed = " " + text if added else text
         parts = self._parts(prefixed) if specials_in_text else iter([(0, prefixed, False)])
-        for place, part, special in parts:
+        for position, part, special in parts:
             if special:
-                yield TextRun(place - added, (self._ids[part],), (0,), (len(part),))
+                yield TextRun(position - added, (self._ids[part],), (0,), (len(part),))
                 continue
             if each_part:
-                yield from self._part_spans(part, place)
+                yield from self._part_spans(part, position)
                 continue
             start = 0
             for end in word_ends(part):
-                stretch = TextRun(place + start - added, *self._word_spans[part[start:end]])
-                own_blank = self._rules.prefix_blank and not added and place + start == 0
+                stretch = TextRun(position + start - added, *self._word_spans[part[start:end]])
+                own_blank = self._rules.prefix_blank and not added and position + start == 0
                 yield _with_blank(stretch) if own_blank else stretch
                 start = end
 
-    def _part_spans(self, part: str, place: int) -> Iterator[TextRun]:
+    def _part_spans(self, part: str, position: int) -> Iterator[TextRun]:
         """Yield the pieces of a part with their positions, without a prepended blank."""
         prefixed = self._prefixed(part)
         added = len(prefixed) - len(part)
         start = 0
         for end in word_ends(prefixed):
-            yield TextRun(place + start - added, *self._word_spans[prefixed[start:end]])
+            yield TextRun(position + start - added, *self._word_spans[prefixed[start:end]])
             start = end
 
     def _prefixed(self, part: str) -> str:

@@ -200,16 +200,16 @@ class _Characters:
             return whole
         parts: list[tuple[str, int, int]] = []
         for cluster in _clusters().finditer(whole.text):
-            place = cluster.start()
+            position = cluster.start()
             for new, size in self._replaced[cluster[0]]:
-                parts.append((new, whole.starts[place], whole.ends[place + size - 1]))
-                place += size
+                parts.append((new, whole.starts[position], whole.ends[position + size - 1]))
+                position += size
         return _traced(parts)
 
     def _prepared(self, text: str) -> Traced:
         """Return a text with the replacements of ALBERT, in the order of its normalizers."""
         rules = self._rules
-        parts = [(letter, place, place + 1) for place, letter in enumerate(text)]
+        parts = [(letter, position, position + 1) for position, letter in enumerate(text)]
         if rules.joins_quotes:
             parts = [('"' if m[1] else m[0], m.start(), m.end()) for m in _QUOTED.finditer(text)]
         if not rules.keep_accents:

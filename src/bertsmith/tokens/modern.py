@@ -79,8 +79,8 @@ def _decomposed(text: str) -> Iterator[_Mark]:
     """Yield the characters of a text in NFD, with runs of marks ordered by class."""
     marks: list[_Mark] = []
     for character in text:
-        for place, letter in enumerate(unicodedata.normalize("NFD", character)):
-            part = _Mark(letter, int(place > 0))
+        for index, letter in enumerate(unicodedata.normalize("NFD", character)):
+            part = _Mark(letter, int(index > 0))
             if unicodedata.combining(letter):
                 marks.append(part)
                 continue

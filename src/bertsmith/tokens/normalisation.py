@@ -59,14 +59,14 @@ class CharsMap:
         if not trie:
             return "", 0
         node = _offset(trie[0])
-        for place in range(start, len(text)):
-            node ^= text[place]
-            if node >= len(trie) or trie[node] & _LABEL != text[place]:
+        for position in range(start, len(text)):
+            node ^= text[position]
+            if node >= len(trie) or trie[node] & _LABEL != text[position]:
                 break
             unit = trie[node]
             node ^= _offset(unit)
             if unit >> 8 & 1 and node < len(trie):
-                length, result = place + 1 - start, trie[node] & (_LEAF - 1)
+                length, result = position + 1 - start, trie[node] & (_LEAF - 1)
                 if shortest:
                     break
         if not length:
@@ -117,11 +117,11 @@ def compiled(exchanges: Mapping[str, str]) -> bytes:
         texts += text.encode() + b"\0"
     units: dict[int, int] = {0: 0}
     nodes, base = [(b"", 0)], 0
-    for prefix, place in nodes:
+    for prefix, position in nodes:
         labels = sorted({key[len(prefix)] for key in values if key.startswith(prefix)})
         # no two nodes have the same one, so that a label tells whose child a unit is
         base = next(n for n in count(base + 1) if not any(n ^ label in units for label in labels))
-        units[place] |= (place ^ base) << 10 | (0 in labels) << 8
+        units[position] |= (position ^ base) << 10 | (0 in labels) << 8
         for label in labels:
             units[base ^ label] = label
             if label:
@@ -265,14 +265,14 @@ def traced(rules: UnigramRules, text: str) -> Traced:
 
 def _unquoted(rules: UnigramRules, stretch: str, start: int) -> Iterator[_Part]:
     """Yield the characters of a word with their positions, two quotes as one."""
-    place = 0
-    while place < len(stretch):
-        quoted = rules.joins_quotes and stretch[place : place + 2] in ("``", "''")
+    position = 0
+    while position < len(stretch):
+        quoted = rules.joins_quotes and stretch[position : position + 2] in ("``", "''")
         size = 2 if quoted else 1
-        character = '"' if size == 2 else stretch[place]
+        character = '"' if size == 2 else stretch[position]
         for letter in character.lower() if rules.lowercase else character:
-            yield letter, start + place, start + place + size
-        place += size
+            yield letter, start + position, start + position + size
+        position += size
 
 
 def normalised(rules: UnigramRules, wanted: Sequence[bytes], text: str, *, prefix: bool) -> Traced:
@@ -304,15 +304,15 @@ def _exchanged(
 ) -> Iterator[tuple[str, int, int]]:
     """Yield the parts of a text after replacement, with their positions."""
     data = text.encode("utf-8", "surrogatepass")
-    place = letter = 0
-    while place < len(data):
-        kept = next((piece for piece in wanted if data.startswith(piece, place)), b"")
-        part, size = (kept.decode(), len(kept)) if kept else rules.exchange(data, place)
+    position = letter = 0
+    while position < len(data):
+        kept = next((piece for piece in wanted if data.startswith(piece, position)), b"")
+        part, size = (kept.decode(), len(kept)) if kept else rules.exchange(data, position)
         if not size:
             size = len(text[letter].encode("utf-8", "surrogatepass"))
             part = text[letter] if size > 3 or not _is_half(text[letter]) else "\ufffd" * 3
         end = letter
-        place += size
+        position += size
         while size > 0:
             size -= len(text[end].encode("utf-8", "surrogatepass"))
             end += 1

@@ -377,16 +377,16 @@ Reader = Callable[[Path], Read]
 # the files of a kind are in a module of `folder`, imported for a folder of that kind
 
 
-def _read_wordpiece(place: Path) -> Read:
+def _read_wordpiece(folder: Path) -> Read:
     from bertsmith.tokens.folder import wordpiece
 
-    return wordpiece.read_folder(place) if place.is_dir() else wordpiece.read_file(place)
+    return wordpiece.read_folder(folder) if folder.is_dir() else wordpiece.read_file(folder)
 
 
-def _read_bytes(place: Path) -> Read:
+def _read_bytes(folder: Path) -> Read:
     from bertsmith.tokens.folder import bpe
 
-    return bpe.read_folder(place)
+    return bpe.read_folder(folder)
 
 
 def _read_bpe(place: Path) -> Read:

@@ -138,7 +138,7 @@ def start_from(
 
 def read_config(folder: Path) -> ModelConfig:
     """Return the config of the model that `load_model` would load; no weights are read for it."""
-    return _files(folder, heads=True, tell=False).config
+    return _files(folder, heads=True, report=False).config
 
 
 def load_as(folder: Path, config: ModelConfig, *, seed: int = 0) -> tuple[Model, Tokenizer]:
@@ -172,7 +172,7 @@ def _tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
     return tokenizer
 
 
-def _files(folder: Path, *, heads: bool, tell: bool = True) -> ModelFiles:
+def _files(folder: Path, *, heads: bool, report: bool = True) -> ModelFiles:
     try:
         _check_place(folder)
     except (OSError, RuntimeError) as error:
@@ -180,7 +180,7 @@ def _files(folder: Path, *, heads: bool, tell: bool = True) -> ModelFiles:
         reason = getattr(error, "strerror", None) or error
         remedy = reading_remedy(error) if isinstance(error, OSError) else ""
         raise ModelFolderError(f"cannot be read: {reason}", where=folder, remedy=remedy) from error
-    return ModelFiles(folder, heads=heads, tell=tell)
+    return ModelFiles(folder, heads=heads, report=report)
 
 
 def _check_place(folder: Path) -> None:

@@ -39,12 +39,12 @@ class ModelFiles:
     `config` is that of the model with every head that the file holds whole. Other tensors, and
     incomplete heads that its config names, are reported and left out, unless they belong to the
     encoder: that is a `ModelFolderError`. Without `heads`, only encoder and pooler are read;
-    without `tell`, nothing is reported.
+    without `report`, nothing is reported.
     """
 
-    def __init__(self, folder: Path, *, heads: bool, tell: bool = True) -> None:
+    def __init__(self, folder: Path, *, heads: bool, report: bool = True) -> None:
         self._heads = heads
-        self._tell = tell
+        self._report = report
         self._hub = HubConfig(folder / "config.json")
         self._weights = Weights(folder)
         self._encoder = encoder = self._hub.encoder
@@ -93,7 +93,12 @@ class ModelFiles:
         """Tell of a head that can say nothing but the same, as `transformers` computes it."""
         config = self.config
         reads_one = config.head in READS_SEQUENCE or config.next_sentence
-        if self._tell and reads_one and config.encoder.causal and config.encoder.pooled == "first":
+        if (
+            self._report
+            and reads_one
+            and config.encoder.causal
+            and config.encoder.pooled == "first"
+        ):
             say(
                 f"{self._weights.path}: the model reads from left to right, and its head reads the "
                 "first token, as in transformers: it gives the same answer for every text"
@@ -102,7 +107,7 @@ class ModelFiles:
     def _report_rounded(self, rows: Collection[Row]) -> None:
         """Tell of weights that are more precise than what is computed with."""
         doubles = sum(self._weights.entries[self._stored[row.hub]].kind == "F64" for row in rows)
-        if doubles and self._tell:
+        if doubles and self._report:
             say(f"{self._weights.path}: {doubles} tensors of float64 are rounded to float32")
 
     def _check_memory(self, values: int) -> None:
@@ -192,7 +197,7 @@ class ModelFiles:
     def _report_missing(self, parts: set[Part]) -> None:
         """Tell of heads that config.json names and that cannot be had."""
         lacking = [head for head in self._hub.heads if head not in parts]
-        if self._heads and self._tell and self._hub.architecture and lacking:
+        if self._heads and self._report and self._hub.architecture and lacking:
             say(
                 f"{self._weights.path}: left out, as their weights or the pooler's are missing: "
                 f"{', '.join(lacking)} of {self._hub.architecture}"
@@ -209,7 +214,7 @@ class ModelFiles:
         if inner:
             kind = self._format.upper()
             self._refuse(f"holds {inner[0]}, which {kind} as its config describes it has not")
-        if unknown and self._heads and self._tell:
+        if unknown and self._heads and self._report:
             named = ", ".join(unknown)[:200]
             say(f"{self._weights.path}: left out, as nothing here uses it: {named}")
 
@@ -249,7 +254,7 @@ class ModelFiles:
                 constant = sinusoidal_table(*table.shape)
             rounding = _ROUNDING[self._weights.entries[self._stored[hub]].kind]
             if (table - constant).abs().max() > rounding:
-                if self._tell:
+                if self._report:
                     say(f"{self._weights.path}: {hub} was trained; it is loaded as learned")
                 if ours == POSITIONS:
                     self._encoder = dataclasses.replace(self._encoder, positions="learned")

@@ -116,7 +116,7 @@ def test_each_method_teaches_it_or_names_one_that_does(
     random = np.random.default_rng(0)
     ids = [random.integers(5, 99, length).astype(np.int32) for length in (9, 13, 4)]
     segments = [np.zeros(len(id_), np.int8) for id_ in ids]
-    labels = Target(at=torch.arange(3), labels=torch.tensor([0, 1, 0]), by_sequence=True)
+    labels = Target(positions=torch.arange(3), labels=torch.tensor([0, 1, 0]), by_sequence=True)
     for method in METHODS:
         try:
             check_method(method, *encoders, TeachingConfig())

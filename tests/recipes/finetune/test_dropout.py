@@ -162,7 +162,7 @@ def test_half_of_every_sum_is_dropped(
     model, packed = started(folder(parent), 0.5), batch()
     seen, config = watch(model), PARENTS[parent]
     torch.manual_seed(6)
-    model.encoder(packed, at=packed.offsets[:-1] if read == "first" else None)
+    model.encoder(packed, selected=packed.offsets[:-1] if read == "first" else None)
     about_half(seen.embeddings, 1, "embeddings")
     about_half(seen.alone, config.layers, "attention weights")
     blocks = config.groups or config.layers

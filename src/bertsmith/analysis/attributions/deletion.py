@@ -33,7 +33,7 @@ DRAWS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionFigures:
-    """The shares of answers that change without so many words, and the difference of the two."""
+    """The shares of answers that change when words are deleted, and the difference of the two."""
 
     words: int
     answers: int

@@ -21,7 +21,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.engine.answers import candidates
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.encoded import Encoded
-from bertsmith.network.heads import pooled_places
+from bertsmith.network.heads import pooled_tokens
 from bertsmith.network.model import Model, forward_only
 from bertsmith.tasks.span import encode_questions
 from bertsmith.tasks.task import ReadingLimits, Task
@@ -31,7 +31,7 @@ from bertsmith.text.examples.tagged import words_of
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import Encoding
 
-Places = NDArray[np.int64]
+SelectedTokens = NDArray[np.int64]
 
 
 class Target(Protocol):
@@ -60,7 +60,7 @@ class Word:
     """
 
     text: str
-    places: Places
+    places: SelectedTokens
     second: bool = False
     in_answer: bool = False
     glued: bool = False
@@ -204,7 +204,7 @@ def _words(
     text: str,
     encoded: Encoding,
     offset: int,
-    pieces: Places,
+    pieces: SelectedTokens,
     *,
     spans: Sequence[tuple[int, int]] | None = None,
     second: bool = False,
@@ -305,7 +305,7 @@ def _pooled(model: Model, length: int) -> tuple[int, ...]:
     pooled = model.config.encoder.pooled
     if pooled == "mean":
         return tuple(range(length))
-    return tuple(pooled_places(pooled, torch.tensor([0, length])).tolist())
+    return tuple(pooled_tokens(pooled, torch.tensor([0, length])).tolist())
 
 
 _NUMBERS = ("regression", "rank")
@@ -321,7 +321,7 @@ def _predicted_outputs(logits: Sequence[float], *, several: bool) -> list[int]:
     )
 
 
-def _mark_answer(words: Sequence[Word], answer_places: Places) -> tuple[Word, ...]:
+def _mark_answer(words: Sequence[Word], answer_places: SelectedTokens) -> tuple[Word, ...]:
     """Return words, of which those at the places `answer_places` are the answer's."""
     return tuple(
         replace(word, in_answer=bool(np.isin(word.places, answer_places).any())) for word in words
@@ -346,15 +346,15 @@ def _tag_subjects(
     for word in words:
         if not len(word.places):
             continue
-        place = int(word.places[0])
-        tag = labels[tags[place]]
+        position = int(word.places[0])
+        tag = labels[tags[position]]
         if tag == "O" or tag.startswith("I-"):
             continue
         yield Subject(
             ids=ids,
             segments=segments,
             words=_mark_answer(words, word.places),
-            target=TagTarget(label=tags[place], place=place),
+            target=TagTarget(label=tags[position], place=position),
             answer=f"{tag}: {word.text}",
             cut=count < len(encoded),
         )

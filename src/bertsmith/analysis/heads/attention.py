@@ -94,7 +94,7 @@ def scan(model: Model, encoded: EncodedExamples) -> Iterator[Scan]:
 def tapped(model: Model, batch: Batch) -> Encoded:
     """Run the encoder and keep the queries and keys of all layers."""
     layers = frozenset(range(1, model.config.encoder.layers + 1))
-    return model.encoder(batch, at=batch.ids[:0], taps=Taps(qkv=layers))  # type: ignore[no-any-return]
+    return model.encoder(batch, selected=batch.ids[:0], taps=Taps(qkv=layers))  # type: ignore[no-any-return]
 
 
 def blocks(batch: Batch, heads: int) -> Iterator[Block]:
@@ -108,9 +108,9 @@ def blocks(batch: Batch, heads: int) -> Iterator[Block]:
                 break
             longest, end = wider, end + 1
         lengths = torch.tensor(batch.lengths[begin:end], device=batch.ids.device)
-        place = torch.arange(longest, device=batch.ids.device)
-        real = place < lengths[:, None]
-        rows = torch.where(real, batch.offsets[begin:end, None] + place, 0)
+        position = torch.arange(longest, device=batch.ids.device)
+        real = position < lengths[:, None]
+        rows = torch.where(real, batch.offsets[begin:end, None] + position, 0)
         yield Block(rows=rows, real=real, first=begin)
         begin = end
 
@@ -138,8 +138,8 @@ def attention(
 def _unseen(block: Block, spans: SequenceLayout) -> Tensor:
     """Return what is added to scores, (sequences, 1, queries or 1, keys)."""
     unseen = ~block.real[:, None, None]
-    place = torch.arange(block.places, device=block.rows.device)
-    ahead = place[None, :] - place[:, None]
+    position = torch.arange(block.places, device=block.rows.device)
+    ahead = position[None, :] - position[:, None]
     if spans.causal:
         unseen = unseen | (ahead > 0)
     if spans.window is not None:

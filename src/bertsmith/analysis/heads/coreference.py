@@ -75,12 +75,12 @@ def passages(
 ) -> Iterator[Passage | None]:
     """Yield whole sentences of documents, as many at once as fit; None for one that is too long."""
     number = 0
-    room = longest - tokenizer.specials_around(pair=False)
+    max_pieces = longest - tokenizer.specials_around(pair=False)
     for document in documents:
         first = begin = used = 0
         for sentence in document.sentences:
             pieces = len(tokenizer.encode_spans(" ".join(sentence.words), specials_in_text=False))
-            if used and used + pieces > room:
+            if used and used + pieces > max_pieces:
                 yield _passage(document, tokenizer, (begin, first), number, longest)
                 number, begin, used = number + 1, first, 0
             used, first = used + pieces, first + len(sentence.words)

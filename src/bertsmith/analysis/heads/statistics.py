@@ -111,12 +111,12 @@ def layer_sums(layer: LayerAttention, roles: Tensor) -> Sums:
     weights = layer.weights
     by_key = weights @ roles[:, None]
     table = roles[:, None].transpose(-1, -2) @ by_key
-    place = torch.arange(weights.shape[-1], device=weights.device)
-    apart = (place[None, :] - place[:, None]).abs().float()
+    position = torch.arange(weights.shape[-1], device=weights.device)
+    distances = (position[None, :] - position[:, None]).abs().float()
     diagonal, after, before = (
         torch.diagonal(weights, shift, -2, -1).sum(-1) for shift in (0, 1, -1)
     )
-    distance = torch.einsum("shqk,qk->sh", weights, apart)
+    distance = torch.einsum("shqk,qk->sh", weights, distances)
     return Sums(table, layer.entropy @ roles, diagonal, after, before, distance)
 
 

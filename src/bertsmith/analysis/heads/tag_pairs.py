@@ -43,7 +43,7 @@ class TaggedWords:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Tags and entities of the words of a block, (sequences, words); -1 where there is none."""
+    """Tags and entities of the words of a block, (sequences, words); -1 for none."""
 
     tag: Counts
     entity: Counts
@@ -84,7 +84,7 @@ class _Tally:
         self.offsets = np.zeros((0, 0, 2 * _REACH + 1), np.int64)
 
     def grow(self, rows_needed: int, columns_needed: int) -> None:
-        """Make room for so many kinds."""
+        """Grow the counts to a larger number of kinds."""
         more = (rows_needed - self.words.shape[0], columns_needed - self.words.shape[1])
         if not any(more):
             return
@@ -200,12 +200,12 @@ class TagCounts:
         """Count what a layer finds: `best` (sequences, heads, words) is the most attended word."""
         rows = np.arange(len(best))[:, None, None]
         tags = result.tag[rows, best]
-        row, head, place = np.nonzero((tags >= 0) & (result.tag[:, None] >= 0))
-        at = (result.tag[row, place], tags[row, head, place], result.half[row])
+        row, head, index = np.nonzero((tags >= 0) & (result.tag[:, None] >= 0))
+        at = (result.tag[row, index], tags[row, head, index], result.half[row])
         np.add.at(self._pairs.hits[..., layer - 1, :], (*at, head), 1)
         same = result.entity[rows, best] == result.entity[:, None]
-        row, head, place = np.nonzero(same & (result.kind[:, None] >= 0))
-        for kind in (np.zeros_like(row), result.kind[row, place]):
+        row, head, index = np.nonzero(same & (result.kind[:, None] >= 0))
+        for kind in (np.zeros_like(row), result.kind[row, index]):
             hits = self._entities.hits[:, 0, :, layer - 1]
             np.add.at(hits, (kind, result.half[row], head), 1)
 

@@ -101,7 +101,7 @@ def describe_uses(
     cosines = np.clip(unit @ unit.transpose(0, 2, 1), -1, 1)
     layers = range(1, len(vectors))
     results = [(*_clusters(cosines[layer]), layer) for layer in layers]
-    clusters, silhouette, layer = max(results, key=lambda each: each[1])
+    clusters, silhouette, layer = max(results, key=lambda result: result[1])
     alike = cosines[layer] - 2 * np.eye(len(read))
     points, share = _plane(unit[layer])
     upper = np.triu_indices(len(read), 1)
@@ -150,13 +150,13 @@ def _clusters(cosines: Vectors) -> tuple[NDArray[np.int64], float]:
     from sklearn.cluster import AgglomerativeClustering
     from sklearn.metrics import silhouette_score
 
-    apart = np.clip(1 - cosines, 0, None)
-    np.fill_diagonal(apart, 0)
-    best: tuple[NDArray[np.int64], float] = (np.zeros(len(apart), np.int64), -1.0)
-    for count in range(2, min(_MAX_CLUSTERS, len(apart) - 1) + 1):
+    distances = np.clip(1 - cosines, 0, None)
+    np.fill_diagonal(distances, 0)
+    best: tuple[NDArray[np.int64], float] = (np.zeros(len(distances), np.int64), -1.0)
+    for count in range(2, min(_MAX_CLUSTERS, len(distances) - 1) + 1):
         model = AgglomerativeClustering(n_clusters=count, metric="precomputed", linkage="average")
-        labels = model.fit_predict(apart)
-        score = float(silhouette_score(apart, labels, metric="precomputed"))
+        labels = model.fit_predict(distances)
+        score = float(silhouette_score(distances, labels, metric="precomputed"))
         if score > best[1]:
             best = (labels, score)
     sizes = np.bincount(best[0])

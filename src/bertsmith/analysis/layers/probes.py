@@ -6,7 +6,7 @@
     structure    distances in the tree, as squared distances after a linear map of each layer's
                  hidden states (Hewitt & Manning 2019)
 
-A probe may learn a task by itself. A control task (Hewitt & Liang 2019) shows how much: each word
+A probe may learn a task on its own. A control task (Hewitt & Liang 2019) shows how much: each word
 of the vocabulary gets a random answer, which no text determines; what a probe scores above that is
 its selectivity. Everything is measured on sentences that no probe has learned from.
 """
@@ -244,9 +244,11 @@ def _edge_batches(kind: _Kind, sentences: Sequence[ProbedSentence]) -> Iterator[
 
 def _distances(count: int) -> Tensor:
     """Return the indicators of clipped distances, (1, distances, dependents, heads)."""
-    place = torch.arange(count)
-    apart = (place[None, :] - place[:, None]).clamp(-_MAX_DISTANCE, _MAX_DISTANCE) + _MAX_DISTANCE
-    return F.one_hot(apart, 2 * _MAX_DISTANCE + 1).permute(2, 0, 1).float()[None]
+    position = torch.arange(count)
+    distances = (position[None, :] - position[:, None]).clamp(
+        -_MAX_DISTANCE, _MAX_DISTANCE
+    ) + _MAX_DISTANCE
+    return F.one_hot(distances, 2 * _MAX_DISTANCE + 1).permute(2, 0, 1).float()[None]
 
 
 def _edge_score(
@@ -285,9 +287,9 @@ def _control_task(sentences: Sequence[ProbedSentence]) -> list[ProbedSentence]:
     for sentence in sentences:
         count = len(sentence.words)
         heads = []
-        for place, word in enumerate(sentence.words):
-            head = (0, count - 1, place + 1)[_random(word, 3)]
-            heads.append(head if head != place and head < count else -1)
+        for index, word in enumerate(sentence.words):
+            head = (0, count - 1, index + 1)[_random(word, 3)]
+            heads.append(head if head != index and head < count else -1)
         results.append(replace(sentence, heads=np.array(heads)))
     return results
 
@@ -297,9 +299,9 @@ def _offset_score(train: Sequence[ProbedSentence], test: Sequence[ProbedSentence
 
     def offsets(sentences: Sequence[ProbedSentence]) -> Counter[int]:
         return Counter(
-            int(head) - place
+            int(head) - index
             for sentence in sentences
-            for place, head in enumerate(sentence.heads)
+            for index, head in enumerate(sentence.heads)
             if head >= 0
         )
 
@@ -445,23 +447,23 @@ def tree_distances(heads: Numbers) -> NDArray[np.float64]:
     return result
 
 
-def _edges_found(sentence: ProbedSentence, apart: NDArray[np.float64]) -> tuple[int, int]:
+def _edges_found(sentence: ProbedSentence, distances: NDArray[np.float64]) -> tuple[int, int]:
     """Return the edges of a tree in the minimum spanning tree of distances, and all its edges."""
     words = np.flatnonzero(~sentence.punctuation)
-    number = {int(place): n for n, place in enumerate(words)}
+    number = {int(index): n for n, index in enumerate(words)}
     true = {
-        frozenset((number[place], number[int(sentence.heads[place])]))
-        for place in number
-        if int(sentence.heads[place]) in number
+        frozenset((number[index], number[int(sentence.heads[index])]))
+        for index in number
+        if int(sentence.heads[index]) in number
     }
     # zero is no edge to scipy
-    tree = minimum_spanning_tree(apart[np.ix_(words, words)] + 1e-9).nonzero()
+    tree = minimum_spanning_tree(distances[np.ix_(words, words)] + 1e-9).nonzero()
     results = {frozenset(pair) for pair in zip(*(item.tolist() for item in tree), strict=True)}
     return len(true & results), len(true)
 
 
 def _in_batches(sentences: Sequence[ProbedSentence]) -> Iterator[Sequence[ProbedSentence]]:
-    ordered = sorted(sentences, key=lambda each: len(each.words))
+    ordered = sorted(sentences, key=lambda sentence: len(sentence.words))
     for begin in range(0, len(ordered), _SENTENCES):
         yield ordered[begin : begin + _SENTENCES]
 

@@ -10,5 +10,5 @@ knows where each sequence lies and chooses how attention is computed:
   the blocks beside them, and these are grouped in the same way.
 
 `rotary` turns queries and keys by their positions before they meet. `reference` is attention in a
-few plain lines, for layers whose weights are asked for and for tests.
+few plain lines, for layers whose weights are tapped and for tests.
 """

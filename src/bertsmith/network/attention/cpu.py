@@ -46,17 +46,17 @@ class Bins:
         return int(self.bin[-1]) + 1
 
     def parts(self, max_bins: int) -> Iterator[Bins]:
-        """Yield the same bins, at most so many at once."""
+        """Yield the same bins, at most `max_bins` at once."""
         for first in range(0, self.count, max_bins):
             begin, end = np.searchsorted(self.bin, [first, first + max_bins])
             yield Bins(self.width, self.sequences[begin:end], self.bin[begin:end] - first)
 
-    def most(self, counts: Numbers) -> int:
+    def largest_sum(self, counts: Numbers) -> int:
         """Return the largest sum over a bin of what is counted by sequence of the batch."""
         return int(np.bincount(self.bin, counts[self.sequences]).max())
 
     def rows_per_sequence(self, counts: Numbers, rows: int) -> Numbers:
-        """Return the rows of each sequence in a bin of so many: the last takes the remainder."""
+        """Return the rows of each sequence in a bin: the last takes the remainder."""
         own_counts = counts[self.sequences]
         last = np.append(self.bin[1:] != self.bin[:-1], True)
         pad_rows = np.bincount(self.bin, own_counts).astype(np.int64)
@@ -88,18 +88,18 @@ def rounded(lengths: Numbers) -> Numbers:
 
 def _packed(sizes: Numbers, inside: Numbers, width: int) -> Bins:
     """Return sequences in bins, longest first, each where it leaves the least room (best fit)."""
-    room: list[tuple[int, int]] = []
+    remaining_rows: list[tuple[int, int]] = []
     bins: list[list[int]] = []
     for sequence in inside[np.argsort(-sizes[inside], kind="stable")].tolist():
         size = int(sizes[sequence])
-        place = bisect_left(room, (size, 0))
-        if place < len(room):
-            remaining, number = room.pop(place)
+        index = bisect_left(remaining_rows, (size, 0))
+        if index < len(remaining_rows):
+            remaining, number = remaining_rows.pop(index)
         else:
             remaining, number = width, len(bins)
             bins.append([])
         bins[number].append(sequence)
-        insort(room, (remaining - size, number))
+        insort(remaining_rows, (remaining - size, number))
     counts = [len(item) for item in bins]
     sequences = np.array([sequence for item in bins for sequence in item], np.int64)
     return Bins(width, sequences, np.repeat(np.arange(len(bins)), counts))
@@ -210,8 +210,10 @@ def group(
     queries = keys
     if query_counts is not None:
         counts = np.asarray(query_counts, np.int64)
-        # a group in which nothing is asked still has a row, so that no product is empty
-        queries = [part.rows_per_sequence(counts, max(1, part.most(counts))) for part in parts]
+        # a group without queries still has a row, so that no product is empty
+        queries = [
+            part.rows_per_sequence(counts, max(1, part.largest_sum(counts))) for part in parts
+        ]
     groups, first_query, first_key = [], 0, 0
     for part, of_queries, of_keys in zip(parts, queries, keys, strict=True):
         tall = int(of_queries.sum()) // part.count
@@ -226,7 +228,7 @@ def group(
 
 
 def sequences_at_once(entries: int) -> int:
-    """Return the number of sequences, of so many attention weights, to compute at once."""
+    """Return the number of sequences to compute at once, of `entries` attention weights each."""
     return max(1, _ENTRIES // entries)
 
 
@@ -248,7 +250,7 @@ def _hidden(part: Bins, of_queries: Numbers, of_keys: Numbers, sizes: Numbers) -
     """Return the additive mask of a group: minus infinity at padding keys and other sequences'
     keys.
 
-    A spare query sees what the last sequence of its bin does: nobody reads it, but it must see
+    A spare query sees what the last sequence of its bin does: its output is unused, but it must see
     something.
     """
     spare = pad_rows(np.zeros_like(of_keys), sizes[part.sequences], of_keys)[1]

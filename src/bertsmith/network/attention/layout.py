@@ -30,7 +30,7 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.core.shapes import Heads, Offsets, Places, Queries
+from bertsmith.core.shapes import Heads, Offsets, Queries, SelectedTokens
 from bertsmith.network.attention.cpu import (
     Group,
     Grouping,
@@ -64,12 +64,12 @@ class SequenceLayout:
     _groupings: dict[int, Grouping] = field(default_factory=dict, repr=False, compare=False)
 
     def rotated(
-        self, query: Queries, key: Heads, at: Places | None = None
+        self, query: Queries, key: Heads, selected: SelectedTokens | None = None
     ) -> tuple[Queries, Heads]:
-        """Return queries, of all tokens or of those `at` (places,), and keys turned by position."""
+        """Return queries, of all tokens or of those `selected`, and keys rotated by position."""
         if self.rotation is None:
             return query, key
-        return self.rotation.rotate(query, at), self.rotation.rotate(key)
+        return self.rotation.rotate(query, selected), self.rotation.rotate(key)
 
     def weights(self, query: Heads, key: Heads) -> tuple[Tensor, ...]:
         """Return the attention weights of each sequence, by the reference backend."""
@@ -81,20 +81,20 @@ class SequenceLayout:
         key: Heads,
         value: Heads,
         dropout: float = 0.0,
-        at: Places | None = None,
+        selected: SelectedTokens | None = None,
     ) -> Queries:
         """Compute scaled dot-product attention within sequences (Vaswani et al. 2017, equation 1).
 
-        `key` and `value` are (tokens, heads, head), `query` too, or (places, heads, head) where
-        `at` (places,) names some of the tokens, in order; `dropout` is the share of attention
+        `key` and `value` are (tokens, heads, head), `query` too, or (selected, heads, head) where
+        `selected` names some of the tokens, in order; `dropout` is the share of attention
         weights set to zero.
         """
-        assert not self.causal or (at is None and self.window is None)
+        assert not self.causal or (selected is None and self.window is None)
         if self.cuts and not (query.is_cuda and _half(query) and not dropout):
-            return self._in_blocks(query, key, value, dropout, at)
+            return self._in_blocks(query, key, value, dropout, selected)
         if query.is_cuda:
-            return self._on_cuda(query, key, value, dropout, at)
-        query_counts = self.lengths if at is None else self.query_counts(at)
+            return self._on_cuda(query, key, value, dropout, selected)
+        query_counts = self.lengths if selected is None else self.query_counts(selected)
         if dropout == 0.0 and not (torch.is_grad_enabled() and query.requires_grad):
             return self._one_by_one(query, key, value, query_counts)
         attended: Tensor = PackedAttention.apply(  # type: ignore[no-untyped-call]
@@ -108,14 +108,19 @@ class SequenceLayout:
         return self.window is not None and max(self.lengths) > self.window + 1
 
     def _in_blocks(
-        self, query: Queries, key: Heads, value: Heads, dropout: float, at: Places | None
+        self,
+        query: Queries,
+        key: Heads,
+        value: Heads,
+        dropout: float,
+        selected: SelectedTokens | None,
     ) -> Queries:
         assert self.window is not None
         heads = query.shape[1]
-        grouping = self._groupings.get(heads) if at is None else None
+        grouping = self._groupings.get(heads) if selected is None else None
         if grouping is None:
-            grouping = group_blocks(self.lengths, heads, self.window, at).to(query.device)
-        if at is None:
+            grouping = group_blocks(self.lengths, heads, self.window, selected).to(query.device)
+        if selected is None:
             self._groupings[heads] = grouping
         trained = torch.is_grad_enabled() and query.requires_grad
         if query.is_cuda or not (dropout or trained):
@@ -125,9 +130,9 @@ class SequenceLayout:
         )
         return attended
 
-    def query_counts(self, at: Places) -> tuple[int, ...]:
-        """Return the number of the tokens `at` in each sequence."""
-        return tuple(torch.searchsorted(at, self.offsets).diff().tolist())
+    def query_counts(self, selected: SelectedTokens) -> tuple[int, ...]:
+        """Return the number of the tokens `selected` in each sequence."""
+        return tuple(torch.searchsorted(selected, self.offsets).diff().tolist())
 
     def _grouped(self, heads: int, query_counts: tuple[int, ...]) -> Grouping:
         if query_counts is not self.lengths:
@@ -149,24 +154,31 @@ class SequenceLayout:
         return torch.cat([part[0].transpose(0, 1) for part in attended])
 
     def _on_cuda(
-        self, query: Queries, key: Heads, value: Heads, dropout: float, at: Places | None
+        self,
+        query: Queries,
+        key: Heads,
+        value: Heads,
+        dropout: float,
+        selected: SelectedTokens | None,
     ) -> Queries:
         half = _half(query)
-        if half and not dropout and not (self.cuts and at is not None):
-            return self._variable_length(query, key, value, at)
-        if at is not None:
+        if half and not dropout and not (self.cuts and selected is not None):
+            return self._variable_length(query, key, value, selected)
+        if selected is not None:
             # the kernels below want as many queries as keys
-            everywhere = query.new_zeros(key.shape).index_copy(0, at, query)
-            return self._on_cuda(everywhere, key, value, dropout, None).index_select(0, at)
+            everywhere = query.new_zeros(key.shape).index_copy(0, selected, query)
+            return self._on_cuda(everywhere, key, value, dropout, None).index_select(0, selected)
         return (self._nested if half else self._padded)(query, key, value, dropout)
 
     def _variable_length(
-        self, query: Queries, key: Heads, value: Heads, at: Places | None
+        self, query: Queries, key: Heads, value: Heads, selected: SelectedTokens | None
     ) -> Queries:
         from torch.nn.attention.varlen import varlen_attn
 
         offsets, longest = self.offsets.int(), max(self.lengths)
-        query_offsets = offsets if at is None else torch.searchsorted(at, self.offsets).int()
+        query_offsets = (
+            offsets if selected is None else torch.searchsorted(selected, self.offsets).int()
+        )
         # tokens seen to the left and to the right; -1 is all
         window = (-1, 0 if self.causal else -1)
         if self.window is not None:
@@ -193,11 +205,11 @@ class SequenceLayout:
         lengths, longest, sequences = self.offsets.diff(), max(self.lengths), len(self.lengths)
         column = torch.arange(len(query), device=query.device)
         shift = torch.arange(sequences, device=query.device) * longest - self.offsets[:-1]
-        place = column + shift.repeat_interleave(lengths, output_size=len(query))
+        position = column + shift.repeat_interleave(lengths, output_size=len(query))
 
         def spread(packed: Tensor) -> Tensor:
             padded = packed.new_zeros(sequences * longest, *packed.shape[1:])
-            padded = padded.index_copy(0, place, packed)
+            padded = padded.index_copy(0, position, packed)
             return padded.view(sequences, longest, *packed.shape[1:]).transpose(1, 2)
 
         seen = (torch.arange(longest, device=query.device) < lengths[:, None])[:, None, None]
@@ -206,7 +218,7 @@ class SequenceLayout:
         attended = F.scaled_dot_product_attention(
             spread(query), spread(key), spread(value), seen, dropout
         )
-        return attended.transpose(1, 2).flatten(0, 1).index_select(0, place)
+        return attended.transpose(1, 2).flatten(0, 1).index_select(0, position)
 
 
 def _half(values: Tensor) -> bool:
@@ -234,24 +246,24 @@ class _BlockRows:
 
 
 def group_blocks(
-    lengths: Sequence[int], heads: int, window: int, at: Tensor | None = None
+    lengths: Sequence[int], heads: int, window: int, selected: Tensor | None = None
 ) -> Grouping:
     """Group blocks of sequences of these lengths, a token seeing `window` others on either side.
 
-    With `at`, some of the tokens in order, only these are queries.
+    With `selected`, some of the tokens in order, only these are queries.
     """
-    places = None if at is None else at.cpu().numpy()
-    queries, keys = _blocks(np.asarray(lengths, np.int64), window, places)
+    positions = None if selected is None else selected.cpu().numpy()
+    queries, keys = _blocks(np.asarray(lengths, np.int64), window, positions)
     wide = rounded(keys.counts)
     order = np.lexsort((queries.counts, wide))
     queries, keys, wide = queries.in_order(order), keys.in_order(order), wide[order]
     parts = list(_parts(queries.counts, wide, heads))
-    # a group in which nothing is asked still has a row, so that no product is empty
+    # a group without queries still has a row, so that no product is empty
     max_queries = [max(1, int(queries.counts[begin:end].max())) for begin, end in parts]
     tall = np.repeat(max_queries, [end - begin for begin, end in parts])
     of_queries, spare_queries = pad_rows(queries.starts, queries.counts, tall)
     of_keys, spare_keys = pad_rows(keys.starts, keys.counts, wide)
-    query_tokens = of_queries if places is None else places[of_queries]
+    query_tokens = of_queries if positions is None else positions[of_queries]
     groups, first_query, first_key = [], 0, 0
     for (begin, end), queries_ in zip(parts, max_queries, strict=True):
         count, seen = end - begin, int(wide[begin])
@@ -259,20 +271,22 @@ def group_blocks(
         b = slice(first_key, first_key + count * seen)
         distance = query_tokens[a].reshape(count, queries_, 1) - of_keys[b].reshape(count, 1, seen)
         unseen = (np.abs(distance) > window) | spare_keys[b].reshape(count, 1, seen)
-        # nobody reads what a spare query sees, but it must see something
+        # the output of a spare query is unused, but it must see something
         unseen &= ~spare_queries[a].reshape(count, queries_, 1)
         groups.append(Group(count, queries_, seen, first_query, first_key, _hidden(unseen)))
         first_query, first_key = a.stop, b.stop
     total = sum(lengths)
     return Grouping(
         tuple(groups),
-        rows_of(of_queries, spare_queries, total if places is None else len(places)),
+        rows_of(of_queries, spare_queries, total if positions is None else len(positions)),
         rows_of(of_keys, spare_keys, total),
     )
 
 
-def _blocks(sizes: Numbers, window: int, places: Numbers | None) -> tuple[_BlockRows, _BlockRows]:
-    """Return the queries and keys of every block; queries by their number if given as `places`."""
+def _blocks(
+    sizes: Numbers, window: int, positions: Numbers | None
+) -> tuple[_BlockRows, _BlockRows]:
+    """Return the queries and keys of every block; of queries those at `positions`, if given."""
     size = max(_MIN_LENGTH, 2 * window)
     blocks = -(-sizes // size)
     owner = np.repeat(np.arange(len(sizes)), blocks)
@@ -281,10 +295,10 @@ def _blocks(sizes: Numbers, window: int, places: Numbers | None) -> tuple[_Block
     low, high = np.maximum(first - window, 0), np.minimum(last + window, sizes[owner])
     start = (np.cumsum(sizes) - sizes)[owner]
     keys = _BlockRows(start + low, high - low)
-    if places is None:
+    if positions is None:
         return _BlockRows(start + first, last - first), keys
-    begin = np.searchsorted(places, start + first)
-    return _BlockRows(begin, np.searchsorted(places, start + last) - begin), keys
+    begin = np.searchsorted(positions, start + first)
+    return _BlockRows(begin, np.searchsorted(positions, start + last) - begin), keys
 
 
 def _parts(tall: Numbers, wide: Numbers, heads: int) -> list[tuple[int, int]]:

@@ -25,13 +25,13 @@ def attention_weights(
     """Return softmax(Q K' / sqrt(head)) of each sequence, (heads, length, length), rows by query.
 
     Vaswani et al. 2017, equation 1. With `causal` a token sees itself and those before it, with a
-    `window` so many on either side at most.
+    `window` at most that many on either side.
     """
     weights = []
     for q, k in zip(query.split(list(lengths)), key.split(list(lengths)), strict=True):
         score = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(q.shape[-1])
-        place = torch.arange(len(q), device=q.device)
-        ahead = place[None, :] - place[:, None]
+        position = torch.arange(len(q), device=q.device)
+        ahead = position[None, :] - position[:, None]
         if causal:
             score = score.masked_fill(ahead > 0, -torch.inf)
         if window is not None:

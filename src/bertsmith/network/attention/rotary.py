@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bertsmith.core.shapes import Places, Queries, TokenIds
+from bertsmith.core.shapes import Queries, SelectedTokens, TokenIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,11 @@ class Rotation:
     cosine: Tensor
     sine: Tensor
 
-    def rotate(self, values: Queries, at: Places | None = None) -> Queries:
-        """Rotate queries or keys (tokens, heads, head), or those of some tokens `at` (places,)."""
+    def rotate(self, values: Queries, selected: SelectedTokens | None = None) -> Queries:
+        """Rotate queries or keys (tokens, heads, head), or those of the tokens `selected`."""
         cosine, sine = self.cosine, self.sine
-        if at is not None:
-            cosine, sine = cosine.index_select(0, at), sine.index_select(0, at)
+        if selected is not None:
+            cosine, sine = cosine.index_select(0, selected), sine.index_select(0, selected)
         turned: Tensor = _Rotate.apply(values, cosine, sine)  # type: ignore[no-untyped-call]
         return turned
 
@@ -38,8 +38,8 @@ def rotation(positions: TokenIds, width: int, theta: float) -> Rotation:
 
     Angles are float32, as everywhere else: far into a long text another precision is another model.
     """
-    place = torch.arange(0, width, 2, dtype=torch.int64, device=positions.device)
-    frequency = 1.0 / theta ** (place.float() / width)
+    index = torch.arange(0, width, 2, dtype=torch.int64, device=positions.device)
+    frequency = 1.0 / theta ** (index.float() / width)
     angle = (positions[:, None].float() * frequency)[:, None]
     return Rotation(angle.cos(), angle.sin())
 

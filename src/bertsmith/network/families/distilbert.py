@@ -1,4 +1,4 @@
-"""DistilBERT (Sanh et al. 2019): a BERT without segments, and without a pooler of its own."""
+"""DistilBERT (Sanh et al. 2019): a BERT without segments and without a pooler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ELECTRA (Clark et al. 2020, tables 6 and 7): it tells which tokens a small generator replaced."""
+"""ELECTRA (Clark et al. 2020, tables 6 and 7): detects tokens that a small generator replaced."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Family:
     pooler_dropout: bool = False
     """True if a classifier drops values before its pooler too."""
     replaced_tokens: bool = False
-    """True if it has a head that tells replaced tokens from original ones."""
+    """True if it has a head that detects replaced tokens."""
     exact_heads: bool = False
     """True if masked-LM head and pooler keep to the exact GELU, whatever the encoder has."""
     dropout: float = 0.1

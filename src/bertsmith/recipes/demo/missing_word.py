@@ -62,9 +62,9 @@ class Gap:
     place: int
     """Number of the true position among `places`."""
 
-    def text(self, place: int, filling: str) -> str:
+    def text(self, position: int, filling: str) -> str:
         """Return the sentence with a text inserted at one of its places."""
-        at = self.places[place]
+        at = self.places[position]
         return " ".join((*self.words[:at], filling, *self.words[at:]))
 
 
@@ -83,7 +83,9 @@ def make_gap_task(
     """Make gaps from the documentation; None if there is too little text for it."""
     train, dev = (
         _sentences(
-            module for module, apart in zip(modules, held_out, strict=True) if apart == wanted
+            module
+            for module, is_held_out in zip(modules, held_out, strict=True)
+            if is_held_out == wanted
         )
         for wanted in (False, True)
     )
@@ -175,16 +177,16 @@ def _place(sentence: str, candidates: Mapping[str, int]) -> int | None:
     return positions[0] if sum(token in candidates for token in tokens) == 1 else None
 
 
-def _gap(words: list[str], place: int, word: int, key: int) -> Gap:
-    candidates = [at for at in range(1, len(words) - 1) if at != place]
+def _gap(words: list[str], position: int, word: int, key: int) -> Gap:
+    candidates = [at for at in range(1, len(words) - 1) if at != position]
     draws = stream(Purpose.DEMO_PLACES, key)
     chosen = permuted(np.arange(PLACES - 1), len(candidates), draws).tolist()
-    places = sorted([place, *(candidates[at] for at in chosen)])
+    places = sorted([position, *(candidates[at] for at in chosen)])
     return Gap(
-        words=(*words[:place], *words[place + 1 :]),
+        words=(*words[:position], *words[position + 1 :]),
         word=word,
         places=tuple(places),
-        place=places.index(place),
+        place=places.index(position),
     )
 
 
@@ -366,9 +368,9 @@ def model_answers(task: GapTask, model: Model, tokenizer: Tokenizer) -> GapScore
     pieces = [int(tokenizer.encode([word])[0][0]) for word in task.candidates]
     mask = tokenizer.vocabulary[tokenizer.mask_id]
     examples = (
-        Example(text=gap.text(place, mask), text_pair=None, label=None, source="demo", line=line)
+        Example(text=gap.text(position, mask), text_pair=None, label=None, source="demo", line=line)
         for line, gap in enumerate(task.dev, 1)
-        for place in range(PLACES)
+        for position in range(PLACES)
     )
     probabilities = np.array(
         [
@@ -408,10 +410,12 @@ def neighbour_answers(task: GapTask) -> GapScores:
         len(task.candidates),
     )
     train_tokens, dev_tokens = (
-        [_sides_of_word(gap, place) for gap in gaps for place in range(PLACES)]
+        [_sides_of_word(gap, position) for gap in gaps for position in range(PLACES)]
         for gaps in (task.train, task.dev)
     )
-    true = np.array([int(place == gap.place) for gap in task.train for place in range(PLACES)])
+    true = np.array(
+        [int(position == gap.place) for gap in task.train for position in range(PLACES)]
+    )
     places = _one_hot(train_tokens, true, dev_tokens, 2)[:, 1]
     return GapScores(words=words, places=places.reshape(len(task.dev), PLACES))
 
@@ -436,8 +440,8 @@ def _sides(gap: Gap, place: int) -> list[str]:
     return [f"{before}<", f">{right}"]
 
 
-def _sides_of_word(gap: Gap, place: int) -> list[str]:
-    sides = _sides(gap, place)
+def _sides_of_word(gap: Gap, position: int) -> list[str]:
+    sides = _sides(gap, position)
     return [*sides, *(f"{gap.word} {side}" for side in sides)]
 
 

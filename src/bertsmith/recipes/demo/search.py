@@ -105,7 +105,7 @@ def make_search(modules: list[ModuleText]) -> Search:
     unique = {body: line for line, body in pairs.items()}
     examples = [(line, body) for body, line in unique.items()]
     order = permuted(np.arange(len(examples)), len(examples), stream(Purpose.DEMO_QUERIES))
-    chosen = [examples[place] for place in order[:TEXTS].tolist()]
+    chosen = [examples[index] for index in order[:TEXTS].tolist()]
     return Search(
         queries=[line for line, _ in chosen[:QUERIES]], texts=[body for _, body in chosen]
     )

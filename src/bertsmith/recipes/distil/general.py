@@ -181,10 +181,10 @@ def _resolve_run(config: DistilConfig, store: TokenStore, device: torch.device) 
 def _check_recipe(config: DistilConfig, known: Mapping[str, Any]) -> None:
     """Raise `RunFolderError` if a run was begun with another recipe than the one wanted now."""
     optimiser = known.get("training", {}).get("settings", {}).get("optimiser", {})
-    begun = "quick" if optimiser.get("matrices") == "muon" else "paper"
-    if optimiser and begun != config.general.recipe:
+    earlier = "quick" if optimiser.get("matrices") == "muon" else "paper"
+    if optimiser and earlier != config.general.recipe:
         raise RunFolderError(
-            f"belongs to a run with --general.recipe {begun}, now {config.general.recipe}",
+            f"belongs to a run with --general.recipe {earlier}, now {config.general.recipe}",
             where=config.out,
             remedy="choose another --out, or give the recipe that run was begun with",
         )

@@ -70,11 +70,11 @@ def measure_speeds(
     bulk: dict[str, list[float]] = {name: [] for name in engines}
     alone: dict[str, list[float]] = {name: [] for name in engines}
     # the first turn warms up
-    for turn in range(turns + 1):
+    for repetition in range(turns + 1):
         for name, engine in engines.items():
             seconds = _seconds(engine, answering, [requests])
             one_by_one = _seconds(engine, answering, [[request] for request in requests[:single]])
-            if turn:
+            if repetition:
                 bulk[name] += seconds
                 alone[name] += one_by_one
     return {

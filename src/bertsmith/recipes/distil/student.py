@@ -183,9 +183,9 @@ def take_token_table(student: Model, teacher: Model, *, mask_id: int, seed: int)
     directions = torch.linalg.eigh(centred.T @ centred)[1].flip(1)[:, :width]
     rows = nn.functional.normalize(centred @ directions, dim=1) * width**0.5
     generator = torch.Generator().manual_seed(int(stream(Purpose.TEACHER_ROWS, seed)))
-    turn = torch.linalg.qr(torch.randn(width, width, generator=generator))[0].double()
+    rotation = torch.linalg.qr(torch.randn(width, width, generator=generator))[0].double()
     every = torch.ones(len(rows), dtype=torch.bool)
-    rows = (rows @ turn[: rows.shape[1]]).float()
+    rows = (rows @ rotation[: rows.shape[1]]).float()
     start_from_rows(student.encoder, rows, every, mask_id=mask_id)
 
 

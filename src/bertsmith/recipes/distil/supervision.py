@@ -127,7 +127,8 @@ def with_targets(batch: Batch, terms: tuple[str, ...]) -> Batch:
     """Return the batch with a target for each term: every token, or what the labels stand at."""
     ((labels, labelled),) = batch.targets.items()
     every = Target(
-        at=torch.arange(batch.tokens, device=batch.ids.device), labels=torch.zeros_like(batch.ids)
+        positions=torch.arange(batch.tokens, device=batch.ids.device),
+        labels=torch.zeros_like(batch.ids),
     )
     targets: Mapping[str, Target] = {
         labels if term == LABELS_STEP else term: every if term in OF_TOKENS else labelled

@@ -225,7 +225,11 @@ def _read(
 
 
 def _student(
-    config: DistilConfig, inputs: Inputs, prepared: Prepared, folder: RunFolder, place: torch.device
+    config: DistilConfig,
+    inputs: Inputs,
+    prepared: Prepared,
+    folder: RunFolder,
+    device: torch.device,
 ) -> NewStudent:
     """Return the student, whose size is that of a run that goes on where it was chosen."""
     teacher, options = inputs.base.config, config.student
@@ -251,7 +255,7 @@ def _student(
     )
     mean, spread = units_of(prepared.data)
     return NewStudent(
-        teacher=config.teacher, config=head, layers=layers, device=place,
+        teacher=config.teacher, config=head, layers=layers, device=device,
         token_table=token_table, folder=named, mean=mean, spread=spread,
     )  # fmt: skip
 
@@ -327,7 +331,7 @@ class _Distillation:
             raise Interrupted(f"{status}; the same command resumes it") from None
         taught = {name: result for name, result in results.items() if name != PLAIN}
         best = max(taught, key=lambda name: max(item.rank for item in taught[name]))
-        seed = max(taught[best], key=lambda each: each.rank).seed
+        seed = max(taught[best], key=lambda training: training.rank).seed
         subfolder = f"{best}/seed-{seed}"
         rivals = self._baseline_scores()
         scored = {name: tuple(one.scores for one in result) for name, result in results.items()}

@@ -225,5 +225,5 @@ def rows_of_units(rows: EncodedExamples, answer: Answer | None) -> dict[str, NDA
         logits = np.diff(rows.starts)
     elif answer == "tags":
         assert rows.places is not None
-        logits = np.array([len(place) for place in rows.places], np.int64)
+        logits = np.array([len(position) for position in rows.places], np.int64)
     return {"": tokens, "logits": logits}

@@ -96,7 +96,7 @@ class Augmenter:
         likely = self._likely_words(texts, words)
         choices = {
             text: [
-                likely.get((text, place)) or similar.get(word, []) for place, word in enumerate(w)
+                likely.get((text, index)) or similar.get(word, []) for index, word in enumerate(w)
             ]
             for text, w in words.items()
         }
@@ -131,7 +131,7 @@ class Augmenter:
             )
             best = (means @ table[whole_ids].T).topk(min(CANDIDATES + 1, len(whole_ids))).indices
             for number, places in zip(part, best.tolist(), strict=True):
-                names = [self.tokenizer.vocabulary[int(whole_ids[place])] for place in places]
+                names = [self.tokenizer.vocabulary[int(whole_ids[index])] for index in places]
                 similar[words[number]] = _others(names, words[number])
         return similar
 
@@ -156,7 +156,7 @@ class Augmenter:
                 places = batch.starts + torch.tensor(
                     [mask_positions[unit] for unit in units.tolist()]
                 )
-                hidden = engine.model.encoder(batch, at=places).last
+                hidden = engine.model.encoder(batch, selected=places).last
                 logits = engine.model.masked_lm(hidden)[:, : tokenizer.size].float()
                 best = logits.masked_fill_(unwanted, -torch.inf).topk(count).indices
                 for unit, row in zip(units.tolist(), best.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""The README.md of an exported folder: what is in it, and how it is asked."""
+"""The README.md of an exported folder: its content and its use."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _PIPELINES = {
     "classes": "text-classification",
     "tags": "token-classification",
 }
-# families and heads that transformers.js has no class for, so that AutoModel is asked
+# families and heads that transformers.js has no class for, so that AutoModel is used
 _NO_PIPELINE = {("albert", "tags"), ("modernbert", "span")}
 # the names that transformers.js takes for a model's
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
@@ -95,7 +95,7 @@ class Described:
 
     @property
     def windowed(self) -> bool:
-        """Return whether long texts were read in windows, which no runtime does by itself."""
+        """Return whether long texts were read in windows, which no runtime does."""
         trained = self.config.preprocessing
         in_windows = trained is not None and trained.long == "windows"
         return in_windows or self.config.predicts in ("tags", "span")
@@ -306,7 +306,7 @@ def _python(described: Described) -> list[str]:
 
 
 def _prompted(described: Described, lower: str) -> str:
-    """Return the expression of a text with its prompt, lower-cased by a method where need be."""
+    """Return the expression of a text with its prompt, lower-cased by a method if needed."""
     if described.sentence is None:
         return "text"
     prompt = described.sentence.prompt(None)
@@ -324,7 +324,7 @@ def _unpacked(names: Sequence[str]) -> str:
 
 
 def _javascript(described: Described) -> list[str]:
-    """Return lines for node: by a pipeline, or by the model where there is none for it."""
+    """Return lines for node: by a pipeline, or by the model if it has none."""
     name, texts, example_texts = _string(described.name), _texts(described), _pipeline(described)
     local = ["env.allowRemoteModels = false;", "env.localModelPath = '..';"]
     if example_texts is not None:
@@ -360,7 +360,7 @@ def _javascript(described: Described) -> list[str]:
 
 
 def _pipeline(described: Described) -> tuple[str, str] | None:
-    """Return the pipeline for a model and what it is given; None where there is none."""
+    """Return the pipeline for a model and its arguments; None if there is none."""
     config, (text, _) = described.config, _texts(described)
     family, predicts = config.encoder.family, config.predicts
     if predicts == "span" and (family, predicts) not in _NO_PIPELINE:

@@ -25,7 +25,7 @@ BOUND = 1e-5
 _MAX_LENGTH = 2048
 # of a masked-LM head, computed at once
 _LOGITS = 2**26
-# questions have so many options each
+# options of each question
 _CHOICES = 3
 
 

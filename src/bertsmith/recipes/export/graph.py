@@ -240,12 +240,12 @@ class PaddedBlock(nn.Module):
         self.up, self.gate, self.down = forward.up, forward.gate, forward.down
         self.approximate = forward.approximate
 
-    def forward(self, inputs: Tensor, unseen: Tensor, turn: Tensor | None) -> Tensor:
+    def forward(self, inputs: Tensor, unseen: Tensor, rotation: Tensor | None) -> Tensor:
         """(batch, length, hidden) to (batch, length, hidden)."""
         if self.before:
-            middle = inputs + self.attention(self.attention_norm(inputs), unseen, turn)
+            middle = inputs + self.attention(self.attention_norm(inputs), unseen, rotation)
             return middle + self._fed(self.feed_forward_norm(middle))  # type: ignore[no-any-return]
-        middle = self.attention_norm(inputs + self.attention(inputs, unseen, turn))
+        middle = self.attention_norm(inputs + self.attention(inputs, unseen, rotation))
         return self.feed_forward_norm(middle + self._fed(middle))  # type: ignore[no-any-return]
 
     def _fed(self, inputs: Tensor) -> Tensor:
@@ -266,23 +266,23 @@ class PaddedAttention(nn.Module):
         self.query, self.key, self.value = attention.query, attention.key, attention.value
         self.output = attention.output
 
-    def forward(self, inputs: Tensor, unseen: Tensor, turn: Tensor | None) -> Tensor:
+    def forward(self, inputs: Tensor, unseen: Tensor, rotation: Tensor | None) -> Tensor:
         """(batch, length, hidden) to (batch, length, hidden)."""
         query, key, value = (
             projection(inputs).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for projection in (self.query, self.key, self.value)
         )
-        if turn is not None:
-            query, key = _rotate(query, turn), _rotate(key, turn)
+        if rotation is not None:
+            query, key = _rotate(query, rotation), _rotate(key, rotation)
         scores = query @ key.transpose(2, 3) / self.scale + unseen
         attended = scores.softmax(-1) @ value
         return self.output(attended.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
-def _rotate(values: Tensor, turn: Tensor) -> Tensor:
+def _rotate(values: Tensor, rotation: Tensor) -> Tensor:
     """Return queries or keys, (batch, heads, length, head), turned by position."""
     first, second = values.chunk(2, -1)
-    cosine, sine = turn.unbind(0)
+    cosine, sine = rotation.unbind(0)
     return torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1)
 
 

@@ -87,10 +87,10 @@ def write_onnx(program: ExportedProgram, model: PaddedModel, path: Path) -> bool
         )
         assert written is not None
         _clean_graph(written.model)
-        beside: bool = size > _MAX_BYTES
-        data = f"{path.name}{DATA_SUFFIX}" if beside else None
+        external_data: bool = size > _MAX_BYTES
+        data = f"{path.name}{DATA_SUFFIX}" if external_data else None
         onnx_ir.save(written.model, path, external_data=data)
-    return beside
+    return external_data
 
 
 def _clean_graph(written: Any) -> None:  # noqa: ANN401

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertsmith.core.shapes import ClassLogits, Hidden, Places, Scores, SpanLogits, TagLogits
+from bertsmith.core.shapes import ClassLogits, Hidden, Scores, SelectedTokens, SpanLogits, TagLogits
 from bertsmith.engine.config import Number
 from bertsmith.engine.predictor import Predictor
 from bertsmith.network.batch import Batch
@@ -79,8 +79,10 @@ class _Outputs(nn.Module):
         super().__init__()
         self._config, self._runtime, self._pad_id = config, runtime, pad_id
 
-    def forward(self, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS) -> Encoded:
-        """Return the outputs of all tokens or sequences, whatever is asked."""
+    def forward(
+        self, batch: Batch, *, selected: SelectedTokens | None = None, taps: Taps = NO_TAPS
+    ) -> Encoded:
+        """Return the outputs of all tokens or sequences, whatever the query."""
         config = self._config
         choices = 1 if config.predicts == "choice" else None
         inputs = padded_inputs(batch, input_names(config), pad_id=self._pad_id, choices=choices)
@@ -109,7 +111,7 @@ def read_int8_gate(
     assert config.calibrate is not None
     stand_in = ExportedModel(model, dict, pad_id=tokenizer.pad_id)
     if sentence is not None:
-        # the file pools and maps by itself
+        # the file itself pools and maps
         sentence = replace(sentence, pool=("cls",), after=())
     answering = judged_answering(stand_in, tokenizer, sentence, config.length, where=config.model)
     return read_gate(answering, model, config.calibrate, config.dev, config.reading)

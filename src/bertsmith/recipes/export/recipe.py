@@ -61,7 +61,7 @@ class Source:
         network = folder if sentence is None else sentence.network
         model, tokenizer = load_model(network)
         if model.config.predicts is not None or model.config.pretraining_heads:
-            # what a head says is asked for, and not a vector
+            # the head's output is wanted, and not a vector
             sentence = None
         return cls(model=model, tokenizer=tokenizer, sentence=sentence, network=network)
 
@@ -138,7 +138,7 @@ def _write(padded: PaddedModel, target: Target, folder: Path) -> None:
 
 
 def _compared(source: Source, target: Target, folder: Path, outputs: Sequence[str]) -> Comparison:
-    """Compare what was written with the engine, which is given a model of its own."""
+    """Compare the written files with the engine, which loads a separate model."""
     engine = prepare_model(load_model(source.network)[0], FULL_PRECISION).model
     runtime = open_exported(place(folder, target), target, outputs)
     return compare(runtime, engine, source.tokenizer, source.sentence)

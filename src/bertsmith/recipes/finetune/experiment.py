@@ -195,7 +195,7 @@ class Experiment:
         """Return the baselines, read from an earlier part of the run or trained, and those skipped.
 
         `spent` is the training time of the seeds in seconds; `seeds` are those of the baselines on
-        frozen layers, empty if these are not asked for.
+        frozen layers, empty if these are not wanted.
         """
         path = self.folder.path / "rivals.json"
         record = read_record(path) if path.exists() else {}

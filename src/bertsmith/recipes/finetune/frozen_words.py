@@ -3,7 +3,7 @@
 The mixes are those of the table: the embeddings, each layer (the last and the one before it are
 among them), the sum and the concatenation of the last four, and a learned weighted sum of all. What
 is read of a word is its first piece, as in fine-tuning. The paper trains a two-layer BiLSTM on
-these vectors; here it is one linear map, so that what a layer holds is not learned anew above it.
+these vectors; here it is one linear map, so that what a layer holds is not learned again above it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Mix = _LayerSum | _LearnedMix
 
 
 def mixes(layers: int) -> dict[str, Mix]:
-    """Return the mixes of a model of so many layers, by the names of their baselines."""
+    """Return the mixes of a model with `layers` layers, by the names of their baselines."""
     result: dict[str, Mix] = {"frozen, embeddings": _LayerSum(range(1))}
     result |= {
         f"frozen, layer {layer}": _LayerSum(range(layer, layer + 1))
@@ -179,7 +179,7 @@ def _fitting_sample(prepared: Prepared, size: int, seed: int) -> EncodedExamples
 
 
 def _states(model: Model, examples: EncodedExamples) -> Tensor:
-    """Return what all layers give at the words that are asked, (layers + 1, words, hidden)."""
+    """Return the outputs of all layers at the queried words, (layers + 1, words, hidden)."""
     layers = model.config.encoder.layers
     taps = Taps(states=frozenset(range(layers + 1)))
     places = examples.places or ()

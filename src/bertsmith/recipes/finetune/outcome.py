@@ -83,7 +83,7 @@ def difference_to_constant(
 
 
 def smallest_p(count: int) -> float:
-    """Return the least p that so many paired examples allow: all on one side (a sign test).
+    """Return the least p that a number of paired examples allows: all on one side (a sign test).
 
     The bootstrap of a few examples that agree has no width, and would find any difference certain.
     """

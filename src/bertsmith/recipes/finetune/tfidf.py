@@ -63,7 +63,7 @@ class Plan:
 
 
 def plan(characters: int, rows: int, classes: int, seconds: float) -> Plan | str:
-    """Plan what can be learned in some seconds from texts with so many characters in all.
+    """Plan what can be learned in some seconds from texts with a total of `characters`.
 
     Returns the reason if nothing can. Zero seconds mean no limit of time or memory.
     """

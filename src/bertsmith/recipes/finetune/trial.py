@@ -1,6 +1,6 @@
-"""A single training of a model on the examples of a task, alone or in a folder of its own.
+"""A single training of a model on the examples of a task, alone or in a subfolder.
 
-The folder has log.jsonl, checkpoints while it trains, and in the end dev.json (the prediction for
+The folder has log.jsonl, checkpoints while it trains, and at the end dev.json (the prediction for
 each dev row and how correct it is) and result.json, which marks it as finished."""
 
 from __future__ import annotations

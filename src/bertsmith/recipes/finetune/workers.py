@@ -59,7 +59,7 @@ class TrialRequest(NamedTuple):
     others: Sequence[TrialResult] | None
 
 
-# a process answers with lines to print and `TrialProgress`, and in the end with a `TrialResult`,
+# a process answers with lines to print and `TrialProgress`, and at the end with a `TrialResult`,
 # when everything is in its folder, with `TrialStopped`, or with `WorkerFailure`
 
 
@@ -323,7 +323,7 @@ class TrialPool:
 
 @contextmanager
 def open_trial_pool(settings: WorkerSettings, at_once: int) -> Iterator[TrialPool | None]:
-    """Yield processes for so many trainings at once, and end them; None for a single one."""
+    """Yield processes for a number of trainings at once, and end them; None for a single one."""
     if at_once == 1:
         yield None
         return

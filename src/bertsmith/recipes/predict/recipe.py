@@ -82,7 +82,7 @@ def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
         config = replace(config, **cluster_options(config.engine))
     predictor, answering, prepared = open_predictor(config)
     reading, rows_in = open_rows(prepared.model.config, answering, file, config.reading)
-    # whoever types texts wants each answered at once
+    # typed texts are answered at once
     rows = 1 if file == "-" and sys.stdin.isatty() else ROWS
     map_windows: WindowMapper | None = None
     if cluster is not None:

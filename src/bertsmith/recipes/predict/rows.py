@@ -91,7 +91,7 @@ def standard_input(encoding: str, holds: str = "a text") -> Iterator[tuple[int, 
 
     Raises `ExampleError` for what cannot be decoded.
     """
-    # who gave no file would think that it hangs, or that a table is read as one
+    # without a file it would seem to hang, or to read a table as one
     ends = "; Ctrl-D ends the input" if sys.stdin.isatty() else ""
     say(f"reading {STANDARD_INPUT}: each line is {holds}{ends}")
     codec = UTF8 if encoding == AUTO else codec_named(encoding)
@@ -149,7 +149,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRow(Generic[R]):
-    """A row of the input: its columns as written, and what a model is asked; None for a blank."""
+    """A row of the input: its columns as written, and the model's example; None for a blank."""
 
     columns: Mapping[str, object]
     example: R | None
@@ -242,7 +242,7 @@ def value_rows(
 def with_written_offsets(
     record: dict[str, Any], text: str, columns: Mapping[str, object]
 ) -> dict[str, Any]:
-    """Return an answer whose entities are characters of the text as it stands in the input.
+    """Return an answer whose entities are characters of the text as written in the input.
 
     Models read `text`, whose white space is single spaces.
     """

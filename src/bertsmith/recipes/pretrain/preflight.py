@@ -73,11 +73,11 @@ def check_resources(
     largest = max(needs, key=lambda item: item.memory)
     # the newest, the best, and the one being written
     checkpoints = settings.keep_checkpoints + 2
-    room = check_memory_and_disk(
+    capacity = check_memory_and_disk(
         largest, folder, device, checkpoints=checkpoints, processes=processes
     )
-    findings = Findings(findings=tuple(room))
-    if worst_verdict(room) == "stop" and not force:
+    findings = Findings(findings=tuple(capacity))
+    if worst_verdict(capacity) == "stop" and not force:
         findings.print()
         findings.raise_if_stopped(folder)
     return findings
@@ -97,7 +97,7 @@ def check(
     """Survey a corpus and measure a copy of the model on it; the model itself is unchanged.
 
     `phases` are the batches of each length, in the order of the run. Of `processes` that share a
-    step, each has batches of its own. Of a budget of minutes, `reserved_seconds` are for other
+    step, each has separate batches. Of a budget of minutes, `reserved_seconds` are for other
     things than steps and these checks, which take less of a smaller budget.
     """
     started = time.perf_counter()

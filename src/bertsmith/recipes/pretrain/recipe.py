@@ -131,7 +131,7 @@ def run_training(
     batches = PhasedBatches(store, tokenizer, settings.samples, settings.phases, settings.seed)
     needed, checks = network_of(run, tokenizer), world.first and not folder.checkpoints.exists()
     if checks:
-        room = check_resources(
+        resources = check_resources(
             run, needed, batches.parts, folder.path, device, force=force, processes=world.local_size
         )
     resumes = world.broadcast(lambda: any(folder.checkpoints.glob("step-*")))
@@ -144,7 +144,7 @@ def run_training(
     )
     if checks:
         reserved_seconds = clock.elapsed + costs.total(plan.measurements)
-        _check(prepared, room, reserved_seconds, processes=world.size, force=force)
+        _check(prepared, resources, reserved_seconds, processes=world.size, force=force)
     world.wait_for_first()
     timing = Timing(clock=clock, costs=costs)
     state = _fit(prepared, plan, timing, workers=workers, world=world)
@@ -174,11 +174,16 @@ class _PreparedRun:
 
 
 def _check(
-    prepared: _PreparedRun, room: Findings, reserved_seconds: float, *, processes: int, force: bool
+    prepared: _PreparedRun,
+    resources: Findings,
+    reserved_seconds: float,
+    *,
+    processes: int,
+    force: bool,
 ) -> None:
     """Print and keep the findings of the pre-flight check; some end the run unless `force`."""
     run, parts = prepared.run, prepared.batches.parts
-    findings = room + check(
+    findings = resources + check(
         run, prepared.store, prepared.tokenizer, prepared.model, parts, prepared.objective,
         processes=processes, reserved_seconds=reserved_seconds,
     )  # fmt: skip
@@ -191,7 +196,7 @@ def _check(
 def _fit(
     prepared: _PreparedRun, plan: HeldOutPlan, timing: Timing, *, workers: int, world: World
 ) -> State:
-    """Train until the budget is spent; `Interrupted` says how to go on."""
+    """Train until the budget is spent; `Interrupted` says how to continue."""
     run, folder, settings = prepared.run, prepared.folder, prepared.run.settings
     measure = measure_held_out(
         prepared.objective, prepared.tokenizer, prepared.store, settings.samples, run.precision,
@@ -309,7 +314,7 @@ def dry_run(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:
     torch.set_num_threads(run.threads)
     batches = PhasedBatches(store, tokenizer, settings.samples, settings.phases, settings.seed)
     network = network_of(run, tokenizer)
-    room = check_resources(run, network, batches.parts, config.out, device, force=force)
+    resources = check_resources(run, network, batches.parts, config.out, device, force=force)
     model = start(run, tokenizer).to(device)
     objective = objective_of(model.config, seed=run.settings.seed)
     print_plan(run, model, batches.parts[-1])
@@ -319,7 +324,7 @@ def dry_run(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:
         )
     reserved_seconds = clock.elapsed + costs.total(plan.measurements)
     parts = batches.parts
-    findings = room + check(
+    findings = resources + check(
         run, store, tokenizer, model, parts, objective, reserved_seconds=reserved_seconds
     )
     findings.print()

@@ -199,7 +199,7 @@ def describe(state: State, held_out: dict[str, float]) -> str:
 
 
 def first_batches(batches: PretrainingBatches, max_tokens: int) -> Iterator[Batch]:
-    """Yield the batches of the first epoch until so many tokens are reached."""
+    """Yield the batches of the first epoch up to a number of tokens."""
     position, tokens = DataPosition(), 0
     while position.epoch == 0 and tokens < max_tokens:
         batch, position = batches.next_batch(position)

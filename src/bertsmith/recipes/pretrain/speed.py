@@ -92,7 +92,7 @@ class StepCosts:
     accumulate: int = 1
     """Batches of a process in one step."""
     processes: int = 1
-    """Processes that share a step, each with batches of its own."""
+    """Processes that share a step, each with separate batches."""
     replicas: int = 1
     """Processes of this machine that share each batch."""
 
@@ -164,7 +164,7 @@ def measure_threads(
     seconds: float,
     budget: Budget,
 ) -> ThreadChoice:
-    """Choose the number of threads by a few steps with each, of about so many `seconds`.
+    """Choose the number of threads by a few steps with each, of about `seconds` in all.
 
     The steps are made with a copy of the model, and torch is left with `max_threads`. A model so
     large that a step with two sequences takes all of the time keeps them: its products are long, so
@@ -222,7 +222,7 @@ def _replicas_fit(copy: TrainedCopy, processes: int) -> bool:
 def _replicas_unless_slower(
     choice: ThreadChoice, speed: float, replicas: int, shared: float
 ) -> ThreadChoice:
-    """Return so many replicas, of `shared` tokens a second, unless threads are faster, at `speed`.
+    """Return the replicas, of `shared` tokens a second, unless threads are faster, at `speed`.
 
     About equal is enough: replicas lose less of their speed if another program starts later.
     """
@@ -237,7 +237,7 @@ def _replicas_unless_slower(
 
 
 def _seconds_of_replicas(copy: TrainedCopy, batch: Batch, processes: int) -> float:
-    """Return the median seconds of a batch's gradient by so many local replicas."""
+    """Return the median seconds of a batch's gradient by a number of local replicas."""
     counts = {name: len(target) for name, target in batch.targets.items()}
     parts, seconds = PARTS_PER_PROCESS * processes, list[float]()
     with local_replicas(

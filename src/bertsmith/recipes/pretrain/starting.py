@@ -351,8 +351,8 @@ def token_rows(neighbours: Neighbours, width: int, generator: torch.Generator) -
     left, values, _ = torch.linalg.svd(matrix @ basis, full_matrices=False)
     rows: Tensor = left[:, :directions] * values[:directions].sqrt()
     # Adam treats every column alike, so the large directions are spread over all of them
-    turn = torch.linalg.qr(torch.randn(width, width, generator=generator))[0][:directions]
-    spread: Tensor = torch.nn.functional.normalize(rows, dim=1) * width**0.5 @ turn
+    rotation = torch.linalg.qr(torch.randn(width, width, generator=generator))[0][:directions]
+    spread: Tensor = torch.nn.functional.normalize(rows, dim=1) * width**0.5 @ rotation
     return spread
 
 
@@ -382,8 +382,8 @@ def _start_positions(encoder: Encoder, table: Tensor, pairs: int) -> None:
         query.zero_()
         key.zero_()
         cos, sin = (distance * frequency).cos().diag(), (distance * frequency).sin().diag()
-        turn = torch.cat([torch.cat([cos, -sin], 1), torch.cat([sin, cos], 1)])
-        query[:columns, -columns:] = _SHARPNESS * turn
+        rotation = torch.cat([torch.cat([cos, -sin], 1), torch.cat([sin, cos], 1)])
+        query[:columns, -columns:] = _SHARPNESS * rotation
         key[:columns, -columns:] = _SHARPNESS * torch.eye(columns)
 
 

@@ -167,8 +167,8 @@ class Gateway:
         is cancelled, what was not computed yet will not be. Raises `Refusal`.
         """
         if self._refusing or not self._is_able:
-            why = "is shutting down" if self._refusing else "has no model open at the moment"
-            raise Unavailable(f"the server {why}")
+            reason = "is shutting down" if self._refusing else "has no model open at the moment"
+            raise Unavailable(f"the server {reason}")
         job = Job([None] * len(inputs), len(inputs), asyncio.get_running_loop().create_future())
         self._add(job, model, task, inputs, body)
         self._jobs.add(job)
@@ -218,18 +218,18 @@ class Gateway:
         except TooLarge as error:
             raise PayloadTooLarge(
                 f"the request has about {error.tokens:,} tokens, and at most "
-                f"{error.most:,} may wait"
+                f"{error.max_tokens:,} may wait"
             ) from None
 
     def check_room(self, size: int) -> None:
-        """Raise `Overloaded` for a body of so many bytes for whose least tokens there is no room.
+        """Raise `Overloaded` for a body whose estimated least tokens do not fit.
 
         Under load most requests are refused, and this costs a fraction of reading them. One that
         may be a small one is taken for that, which is refused less; one that is too large for an
         empty queue is told so when it was read.
         """
         tokens = self._body_tokens.least(size)
-        if tokens is None or tokens > self.queue.most or self._refusing:
+        if tokens is None or tokens > self.queue.max_tokens or self._refusing:
             return
         large = tokens > max(speed.budget for speed in self._speeds)
         if self._waits_too_long(large) or not self.queue.has_room(tokens, large=large):
@@ -307,24 +307,24 @@ class Gateway:
             return min(2 * speed.budget for speed in self._speeds)
         return math.inf if idle else 0.0
 
-    def _send(self, worker: Worker, taken: TakenBatch[Group, Part]) -> None:
-        model, task = taken.batch[0].group
+    def _send(self, worker: Worker, batch: TakenBatch[Group, Part]) -> None:
+        model, task = batch.batch[0].group
         results = []
-        for entry in taken.batch:
+        for entry in batch.batch:
             self._number += 1
             entry.content.number, entry.content.worker = self._number, worker
             results.append((self._number, entry.content.request_input, entry.deadline))
-        longest = max(entry.tokens for entry in taken.batch)
+        longest = max(entry.tokens for entry in batch.batch)
         if not worker.batches:
             worker.since = time.monotonic()
         worker.batches[self._number] = SentBatch(
-            parts=[entry.content for entry in taken.batch],
+            parts=[entry.content for entry in batch.batch],
             model=model,
-            tokens=taken.tokens,
-            large=taken.large,
+            tokens=batch.tokens,
+            large=batch.large,
             long=longest > 2 * self._speeds[model].budget,
         )
-        urgent = not taken.large
+        urgent = not batch.large
         worker.link.send(Batch(model, task, tuple(results), self._number, urgent))
 
     # workers

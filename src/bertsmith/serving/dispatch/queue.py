@@ -55,7 +55,7 @@ class TooLarge(Exception):
 
     def __init__(self, tokens: int, max_tokens: int) -> None:
         super().__init__(f"{tokens} tokens, and at most {max_tokens} may wait")
-        self.tokens, self.most = tokens, max_tokens
+        self.tokens, self.max_tokens = tokens, max_tokens
 
 
 @dataclass(slots=True, eq=False)
@@ -83,7 +83,7 @@ class _Request(Generic[G, T]):
 
 @dataclass(slots=True, eq=False)
 class Entry(Generic[G, T]):
-    """A text that waits: its content, its tokens, and the time after which nobody wants it."""
+    """A text that waits: its content, its tokens, and its deadline."""
 
     content: T
     group: G
@@ -113,13 +113,13 @@ class TakenBatch(Generic[G, T]):
 
 
 class TokenQueue(Generic[G, T]):
-    """Entries of any content, in groups, of at most `most` tokens together.
+    """Entries of any content, in groups, of at most `max_tokens` tokens together.
 
-    Of small requests a quarter of `most` may wait in any case.
+    Of small requests a quarter of `max_tokens` may wait in any case.
     """
 
     def __init__(self, max_tokens: int) -> None:
-        self.most = max_tokens
+        self.max_tokens = max_tokens
         self.tokens = 0
         self._flows: tuple[_Flow[G, T], _Flow[G, T]] = (_Flow(large=False), _Flow(large=True))
         self._serial = count()
@@ -129,10 +129,10 @@ class TokenQueue(Generic[G, T]):
         return self._entries
 
     def has_room(self, tokens: int, *, large: bool) -> bool:
-        """Return whether so many more tokens of a small or large request may wait."""
+        """Return whether the tokens of another small or large request may wait."""
         flow_tokens = self._flows[large].tokens + tokens
-        return self.tokens + tokens <= self.most or (
-            not large and flow_tokens <= self.most * _FOR_SMALL
+        return self.tokens + tokens <= self.max_tokens or (
+            not large and flow_tokens <= self.max_tokens * _FOR_SMALL
         )
 
     def ahead(self, *, large: bool) -> int:
@@ -147,8 +147,8 @@ class TokenQueue(Generic[G, T]):
         Raises `QueueFull`, and `TooLarge` for a request that would not fit into an empty queue.
         """
         total = sum(tokens for _, tokens in contents)
-        if total > self.most:
-            raise TooLarge(total, self.most)
+        if total > self.max_tokens:
+            raise TooLarge(total, self.max_tokens)
         if not self.has_room(total, large=large):
             raise QueueFull(self.tokens)
         if not self._entries:
@@ -170,7 +170,7 @@ class TokenQueue(Generic[G, T]):
         return entries
 
     def cancel(self, entry: Entry[G, T]) -> bool:
-        """Take an entry out that nobody wants any more; return whether it was still waiting."""
+        """Remove an abandoned entry; return whether it was still waiting."""
         if not entry.waiting:
             return False
         self._remove(entry)
@@ -192,34 +192,34 @@ class TokenQueue(Generic[G, T]):
         false. Of large requests, entries of more than `longest` tokens stay, and where these are
         all that wait, or it is 0, it is the turn of small ones.
         """
-        taken: TakenBatch[G, T] = TakenBatch()
+        batch: TakenBatch[G, T] = TakenBatch()
         kept: list[Entry[G, T]] = []
         heads = []
         for flow in self._flows if longest > 0 else self._flows[:1]:
             bound = longest if flow.large else float("inf")
-            head = self._next(flow, now, bound, taken.expired, kept)
+            head = self._next(flow, now, bound, batch.expired, kept)
             if head is not None:
                 heads.append((flow.start, flow.large, head))
         if heads:
-            turn, taken.large, head = min(heads)
-            if large if taken.large else small:
+            start, batch.large, head = min(heads)
+            if large if batch.large else small:
                 flow = head.request.flow
                 bound = longest if flow.large else float("inf")
-                self._fill(taken, head, room(head.group), now, bound, kept)
-                flow.start += taken.tokens
+                self._fill(batch, head, room(head.group), now, bound, kept)
+                flow.start += batch.tokens
                 if len(heads) == 1:
                     # a flow that has nothing to take saves nothing up
                     other = self._flows[not flow.large]
-                    other.start = max(other.start, turn)
+                    other.start = max(other.start, start)
         for entry in kept:
             heappush(entry.request.flow.groups[entry.group], entry)
         for flow in self._flows:
             flow.groups = {group: heap for group, heap in flow.groups.items() if heap}
-        return taken
+        return batch
 
     def _fill(
         self,
-        taken: TakenBatch[G, T],
+        batch: TakenBatch[G, T],
         head: Entry[G, T],
         tokens: float,
         now: float,
@@ -230,14 +230,14 @@ class TokenQueue(Generic[G, T]):
         flow = head.request.flow
         heap = flow.groups[head.group]
         pace = PATIENCE / max(PATIENCE, flow.of_several + 1)
-        while entry := self._head(heap, now, longest, taken.expired, set_aside):
-            if taken.batch and entry.tokens > tokens:
+        while entry := self._head(heap, now, longest, batch.expired, set_aside):
+            if batch.batch and entry.tokens > tokens:
                 break
             heappop(heap)
             tokens -= entry.tokens
             self._remove(entry)
-            taken.batch.append(entry)
-        flow.clock += pace * taken.tokens
+            batch.batch.append(entry)
+        flow.clock += pace * batch.tokens
 
     def _next(
         self,

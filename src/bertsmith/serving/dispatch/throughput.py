@@ -29,7 +29,7 @@ class ModelPace:
         return max(_MIN_BATCH, min(_MAX_BATCH, int(BATCH_SECONDS / self.seconds_per_token)))
 
     def learn(self, size: int, tokens: int, computed: int, seconds: float) -> None:
-        """Take note of a batch: the tokens of so many bytes, the seconds of all that was computed.
+        """Record a batch: the tokens and bytes of its requests, and the seconds it took.
 
         Texts that were truncated are of no use for the first.
         """
@@ -43,7 +43,7 @@ class ModelPace:
 
 @dataclass(slots=True)
 class ServerPace:
-    """The seconds that a worker computes for each token, of all models as they are asked."""
+    """The seconds that a worker computes for each token, over the requests to all models."""
 
     computed: float = BATCH_SECONDS
     tokens: float = _FIRST_BATCH
@@ -62,7 +62,7 @@ class ServerPace:
 
 @dataclass(slots=True)
 class BodyTokens:
-    """The least tokens that a body of so many bytes may have, by those that were read.
+    """The least tokens of a body by its bytes, learned from the bodies that were read.
 
     Bodies of different sizes are of different kinds: one long text, of which a part is read, or
     many short ones. So the least density, in tokens for each byte, is kept for each power of two.
@@ -71,12 +71,12 @@ class BodyTokens:
     _densities: dict[int, float] = field(default_factory=dict)
 
     def least(self, size: int) -> int | None:
-        """Return about the least tokens of a body; None where none of about its size was read."""
+        """Estimate the least tokens of a body; None if no body of about its size was read."""
         density = self._densities.get(size.bit_length())
         return None if density is None else int(density * size)
 
     def learn(self, size: int, tokens: int) -> None:
-        """Take note of the tokens of a body."""
+        """Record the tokens of a body."""
         key, density = size.bit_length(), tokens / size
         least = self._densities.get(key, density)
         self._densities[key] = min(density, density + _MIN_MEMORY * (least - density))

@@ -149,7 +149,7 @@ class ForkServer:
 
 
 class WorkerProcess:
-    """A worker in a process of its own."""
+    """A worker in a separate process."""
 
     def __init__(self, server: ForkServer, listener: Listener, lane: Lane) -> None:
         """Start the process; `listen` has to be run beside."""
@@ -194,7 +194,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the process."""
-        # as long as its connection is open it lives, and nobody else has its number
+        # as long as its connection is open it lives, and its process id is not reused
         if self._pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)

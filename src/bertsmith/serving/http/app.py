@@ -89,7 +89,7 @@ def make_app(gateway: Gateway, config: ServeConfig, keys: Keys | None = None) ->
 def _fixed(
     service: Service, config: ServeConfig
 ) -> dict[str, Callable[[Request], Awaitable[Response]]]:
-    """Return the paths that tell about the server."""
+    """Return the paths that describe the server."""
     gateway = service.gateway
 
     async def info(request: Request) -> Response:
@@ -159,12 +159,12 @@ def _handler_of(
 
 async def _while_connected(receive: Receive, task: asyncio.Task[Response]) -> Response | None:
     """Return what a task returns; it is cancelled, None returned, when the client hangs up."""
-    gone = asyncio.ensure_future(_wait_for_disconnect(receive))
+    disconnected = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, disconnected), return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else None
     finally:
-        for future in (task, gone):
+        for future in (task, disconnected):
             future.cancel()
 
 

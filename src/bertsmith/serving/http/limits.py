@@ -166,7 +166,7 @@ class Bodies:
         return PayloadTooLarge(f"the body has more than {self._limits.max_body:,} bytes")
 
     def check(self, size: int) -> None:
-        """Raise `PayloadTooLarge` for a body of so many bytes or more."""
+        """Raise `PayloadTooLarge` if a body of at least `size` bytes is too large."""
         if size > self._limits.max_body:
             raise self._too_much()
 
@@ -228,7 +228,7 @@ class Hooks:
     leaving: Callable[[], bool]
     """Returns whether the server is about to end, so that connections should not be kept."""
     check_room: Callable[[int], None]
-    """Raises `Overloaded` for a request of so many bytes that there is no room for."""
+    """Raises `Overloaded` for a request whose bytes do not fit."""
 
 
 class Limits:

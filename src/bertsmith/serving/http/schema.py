@@ -68,7 +68,7 @@ class QuestionInput(StrictBody):
 
 
 class RankingInput(StrictBody):
-    """A query and the texts whose relevance to it is asked."""
+    """A query and the texts to rank by relevance to it."""
 
     form = '{"inputs": [{"query": "a query", "texts": ["a text"]}]}'
     query: Text
@@ -267,13 +267,13 @@ def _malformed(
     form = _intended_form(errors[0]["loc"], content) or kind
     # of the forms that were tried, the one that was meant, or that of which most is right
     tried = [item for item in errors if form.__name__ in item["loc"]] or errors
-    first = max(tried, key=lambda each: _depth(each, content))
+    first = max(tried, key=lambda item: _depth(item, content))
     missing = first["type"] == "missing"
     names, holder = _locate(first["loc"], content, missing=missing)
     # a name that is no field's may be a text
-    place = ".".join(str(name) for name in names if _NAME.fullmatch(str(name)))
+    path = ".".join(str(name) for name in names if _NAME.fullmatch(str(name)))
     message = printable(_SAID.get(first["type"], first["msg"]))
-    message = f"{place}: {message}" if place else message
+    message = f"{path}: {message}" if path else message
     right = wrong = str(names[-1]) if names else ""
     if missing:
         wrong = _close(right, holder)
@@ -281,7 +281,7 @@ def _malformed(
         right = _close(wrong, (form if len(names) > 1 else kind).model_fields)
     if right and wrong and right != wrong:
         message += f"; did you mean {right!r} instead of {wrong!r}?"
-    return InvalidRequest(f"{message}; write {form.form}", parameter=place or None)
+    return InvalidRequest(f"{message}; write {form.form}", parameter=path or None)
 
 
 def _intended_form(
@@ -302,7 +302,7 @@ def _intended_form(
 
 
 def _depth(error: Mapping[str, Any], content: Mapping[str, Any]) -> int:
-    """Return how far a body is right until an error, as far as that can be said."""
+    """Return how far a body is valid before an error, if known."""
     names, _ = _locate(error["loc"], content, missing=error["type"] == "missing")
     return 2 * len(names) + int(error["type"] == "too_short")
 

@@ -65,7 +65,7 @@ def _serve(connection: socket.socket, config: ServeConfig, threads: int) -> None
         _refuse(connection, str(error))
         return
     connection.sendall(framed(Opened(())))
-    # nobody waits for its children: the kernel forgets them when they end
+    # its children are not waited for: the kernel reaps them
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while (worker_connection := _next(connection)) is not None:
         try:
@@ -111,7 +111,7 @@ def _next(connection: socket.socket) -> socket.socket | None:
 
 
 def _refuse(connection: socket.socket, message: str) -> None:
-    """Tell all who wait for a worker, or else the next one, why there is none."""
+    """Report the cause to all that wait for a worker, or else to the next one."""
     worker_connection = _next(connection)
     connection.setblocking(False)
     with suppress(BlockingIOError):

@@ -233,7 +233,7 @@ def _classes(record: Record, answer: Any, request_input: Input) -> Any:  # noqa:
 
 
 def _set_of(record: Record) -> Record:
-    """Return the prediction set, where one was asked for."""
+    """Return the prediction set, if requested."""
     return {name: record[name] for name in ("prediction_set",) if name in record}
 
 
@@ -356,12 +356,12 @@ def present_fillings(
 ) -> Any:  # noqa: ANN401
     """Return the candidates for each mask, with the characters of the mask where these are known.
 
-    They are where every mask stands in the first text and was read.
+    They are where every mask is in the first text and was read.
     """
     mask = tokenizer.vocabulary[tokenizer.mask_id]
     pattern = "|".join(map(re.escape, {MASK, mask}))
     places = [match.span() for match in re.finditer(pattern, request_input.text)]
-    # where both texts have some and are truncated, nobody knows which of them were read
+    # where both texts have some and are truncated, it is unknown which of them were read
     elsewhere = re.search(pattern, request_input.second or "") is not None
     known = len(places) >= len(answer.masks) and not elsewhere
     top = request_input.top or MAX_CANDIDATES

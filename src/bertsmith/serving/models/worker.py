@@ -39,7 +39,7 @@ from bertsmith.serving.messages import (
 from bertsmith.serving.models.served import ServedModel, open_models
 from bertsmith.serving.processes import name_process
 
-# seconds after which a thread that computes in Python lets another one go on
+# seconds after which a thread that computes in Python lets another one run
 _SWITCH = 0.001
 _KEPT_CANCELLATIONS = 100_000
 _NICENESS = 5
@@ -79,8 +79,8 @@ class Computing:
 
     def encode_next(self) -> None:
         """Encode the next batch."""
-        turn, batch = self._received.get()
-        self._encoded.put((turn, batch, self._encode(batch)))
+        number, batch = self._received.get()
+        self._encoded.put((number, batch, self._encode(batch)))
 
     def compute_next(self) -> None:
         """Compute the next batch and send its outcomes."""
@@ -98,8 +98,8 @@ class Computing:
         results: list[Encoded] = []
         for number, request_input, deadline in batch.entries:
             entry: tuple[Request[Any], bool] | Outcome
-            if (gone := self._expired_outcome(number, deadline)) is not None:
-                entry = gone
+            if (expired := self._expired_outcome(number, deadline)) is not None:
+                entry = expired
             else:
                 entry = _guarded(lambda: _encoded(model, batch, request_input, number), number)  # noqa: B023
             results.append((number, request_input, deadline, entry))
@@ -111,8 +111,8 @@ class Computing:
         for number, text_input, deadline, entry in encoded:
             if isinstance(entry, Outcome):
                 results[number] = entry
-            elif (gone := self._expired_outcome(number, deadline)) is not None:
-                results[number] = gone
+            elif (expired := self._expired_outcome(number, deadline)) is not None:
+                results[number] = expired
             else:
                 computable.append((number, text_input, *entry))
         for answer in self._answers(batch, computable):
@@ -135,7 +135,7 @@ class Computing:
         return [_guarded(lambda: handler.answers([entry])[0], entry[0]) for entry in entries]  # noqa: B023
 
     def _expired_outcome(self, number: int, deadline: float) -> Outcome | None:
-        """Return the outcome of a text that nobody waits for any more."""
+        """Return the outcome of an abandoned text."""
         if number in self._cancelled or time.monotonic() >= deadline:
             return Outcome(number, problem="expired", message="nobody waits for it any more")
         return None
@@ -206,7 +206,7 @@ def run_worker(connection: socket.socket, models: Sequence[ServedModel] | None) 
         try:
             _serve(connection, models)
         except (EOFError, OSError):
-            # nobody waits for this worker any more
+            # this worker was abandoned
             os._exit(0)
         except Exception:
             log_traceback()
@@ -242,7 +242,7 @@ def _receive(stream: BinaryIO, computing: Computing) -> None:
         try:
             message = read_frame(stream)
         except (EOFError, OSError):
-            # the parent has gone: nobody waits for what is being computed
+            # the parent has gone: what is being computed is abandoned
             os._exit(0)
         computing.receive(message)
 

@@ -133,8 +133,8 @@ def _by_names(
         return "choice", f"it has options: {names}" + (", ..." if len(options) > 2 else "")
     grouped = next((name for name in GROUPS if name in known), None)
     if "query" in known and (grouped or known & set(_PASSAGES)):
-        beside = grouped or next(name for name in _PASSAGES if name in known)
-        return "rank", f"it has 'query' and {beside!r}"
+        other = grouped or next(name for name in _PASSAGES if name in known)
+        return "rank", f"it has 'query' and {other!r}"
     return None
 
 
@@ -154,8 +154,8 @@ def _flag_columns(head: TableHead, rows: Sequence[Sequence[object]]) -> list[str
     """Return the names of the columns of 0 and 1 if there are several, of a table with a header."""
     flags = [
         name
-        for place, name in enumerate(head.names)
-        if rows and all(str(row[place]) in ("0", "1") for row in rows)
+        for index, name in enumerate(head.names)
+        if rows and all(str(row[index]) in ("0", "1") for row in rows)
     ]
     return flags if len(flags) > 1 and not any(map(is_number, flags)) else []
 
@@ -176,13 +176,13 @@ def _quoted_answers(
         return None
     texts = []
     for row in rows:
-        _, passage, answers = (row[place] for place in places if place is not None)
+        _, passage, answers = (row[index] for index in places if index is not None)
         answer = answers[0] if isinstance(answers, list) and answers else answers
         if isinstance(passage, str) and isinstance(answer, str) and answer.strip():
             texts.append((answer.strip(), passage))
     if not texts or sum(answer in passage for answer, passage in texts) < _QUOTED * len(texts):
         return None
-    question, passage, answer = (repr(head.names[place]) for place in places if place is not None)
+    question, passage, answer = (repr(head.names[index]) for index in places if index is not None)
     return f"it has {question} and {passage}, in which most texts of {answer} occur"
 
 
@@ -375,8 +375,8 @@ def recognise(path: Path, columns: Columns = USUAL, tags: TagColumns = USUAL_TAG
         task: TaskName = "multi-label" if labels > 1 else "classify"
         return Recognised(task=task, reason="its lines begin with __label__, like fastText's")
     if has_labels_first(path, columns):
-        how = "as stated" if columns.layout == "label-first" else f"as in any {kind} file"
-        return Recognised(task="classify", reason=f"its lines begin with their label, {how}")
+        source = "as stated" if columns.layout == "label-first" else f"as in any {kind} file"
+        return Recognised(task="classify", reason=f"its lines begin with their label, {source}")
     if sign := joining_sign(path, tags, columns.encoding):
         return Recognised(task="tag", reason=f"its lines are sentences of word{sign}TAG")
     shown = (

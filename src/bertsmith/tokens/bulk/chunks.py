@@ -259,7 +259,7 @@ class ChunkEncoder:
         if hard.all():
             return self._by_rules(chunks)
         order = np.argsort(hard, kind="stable")
-        arranged = [chunks[place] for place in order.tolist()]
+        arranged = [chunks[index] for index in order.tolist()]
         easy = len(chunks) - int(np.count_nonzero(hard))
         plain, others = self._plain(arranged[:easy]), self._by_rules(arranged[easy:])
         ids = np.concatenate([plain.ids, others.ids])
@@ -332,8 +332,8 @@ def _encoded(ids: list[list[int]], texts: list[str], stops: NDArray[np.uint8]) -
 def _stops(chunks: list[bytes]) -> NDArray[np.uint8]:
     stops = np.zeros(len(chunks), np.uint8)
     last = np.fromiter((chunk[-1] for chunk in chunks), np.uint8, len(chunks))
-    for place in np.flatnonzero(_closing()[last]).tolist():
-        stops[place] = stop_of(chunks[place].decode())
+    for index in np.flatnonzero(_closing()[last]).tolist():
+        stops[index] = stop_of(chunks[index].decode())
     return stops
 
 

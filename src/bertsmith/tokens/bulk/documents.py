@@ -168,9 +168,9 @@ def sentence_ends(data: bytes, chunks: Chunks, traits: NDArray[np.uint8]) -> NDA
     ordinal = (stops == Stop.ORDINAL) | (stops == Stop.PRONOUN)
     last[ends[ending & ~ordinal]] = True
     at = np.flatnonzero(ending & ordinal)
-    for place, end in zip(places[at].tolist(), ends[at].tolist(), strict=True):
+    for position, end in zip(places[at].tolist(), ends[at].tolist(), strict=True):
         # a first word of a sentence is only a number, which depends on the previous chunks
-        last[end] = place > 0 and not last[place - 1]
+        last[end] = position > 0 and not last[position - 1]
     cut_off = (chunks.after[places - 1] == CUT) & (places > 0) | (chunks.after[ends + 1] == CUT)
     for paragraph in np.unique(_paragraphs(chunks, places[cut_off])).tolist():
         _settle(data, chunks, paragraph, last)

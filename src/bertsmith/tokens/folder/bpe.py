@@ -142,15 +142,15 @@ _VERSION = "#version"
 _DAMAGED = "the file is damaged: save or download the folder again"
 
 
-def read_folder(place: Path) -> tuple[tuple[str, ...], ByteRules]:
+def read_folder(folder: Path) -> tuple[tuple[str, ...], ByteRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
-    settings = Settings(place, BYTE_SPECIALS, blanks=True, normalizes=False)
-    path, compiled = place / BPE_FILE, place / COMPILED_FILE
+    settings = Settings(folder, BYTE_SPECIALS, blanks=True, normalizes=False)
+    path, compiled = folder / BPE_FILE, folder / COMPILED_FILE
     fast = settings.follows_compiled(BPE_FILE)
     vocabulary: tuple[str, ...] = ()
     merges: Merges = ()
     stated: dict[str, Any] = {}
-    where = compiled if fast else place / MERGES_FILE
+    where = compiled if fast else folder / MERGES_FILE
     if not fast:
         vocabulary, merges = dense(read_json(path), path), _read_merges(where)
         check_vocabulary(vocabulary, path, specials=BYTE_SPECIALS, lines=False)

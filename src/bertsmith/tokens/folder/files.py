@@ -168,8 +168,8 @@ class Settings:
         for entry in table.values() if isinstance(table, dict) else [table]:
             known = isinstance(entry, dict)
             added[str(entry.get("content") if known else entry)] = entry if known else None
-        place = extra if extra.is_file() else self.where
-        check_added(added, (*specials, *more), place, blanks=blanks, normalizes=normalizes)
+        file = extra if extra.is_file() else self.where
+        check_added(added, (*specials, *more), file, blanks=blanks, normalizes=normalizes)
         self._added = added
 
     def switch(self, key: str) -> bool | None:
@@ -363,15 +363,15 @@ def check_same(
     """
     if tuple(pieces) == tuple(compiled):
         return
-    place = next(
+    index = next(
         (n for n, (one, other) in enumerate(zip(pieces, compiled, strict=False)) if one != other),
         min(len(pieces), len(compiled)),
     )
     one, other = (
-        repr(side[place])[:50] if place < len(side) else "nothing" for side in (pieces, compiled)
+        repr(side[index])[:50] if index < len(side) else "nothing" for side in (pieces, compiled)
     )
     raise refused(
-        f"is not of the same tokenizer as {name}: entry {place} is {other} here and {one} there",
+        f"is not of the same tokenizer as {name}: entry {index} is {other} here and {one} there",
         where,
         f"remove the one that the model was not trained with, this file or {name}",
     )

@@ -121,18 +121,18 @@ _LEVEL: dict[str, Any] = {"add_prefix_space": False, "trim_offsets": True, "use_
 _CLS, _SEP = SPECIALS[2:4]
 
 
-def is_modern(place: Path) -> bool:
+def is_modern(folder: Path) -> bool:
     """Return whether a folder's byte-level vocabulary normalises to NFC, as ModernBERT's does."""
-    compiled = place / COMPILED_FILE
-    if (place / BPE_FILE).is_file() or not compiled.is_file():
+    compiled = folder / COMPILED_FILE
+    if (folder / BPE_FILE).is_file() or not compiled.is_file():
         return False
     normalizer = read_json(compiled).get("normalizer")
     return isinstance(normalizer, dict) and normalizer.get("type") == "NFC"
 
 
-def read_folder(place: Path) -> tuple[tuple[str, ...], ModernRules]:
+def read_folder(folder: Path) -> tuple[tuple[str, ...], ModernRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
-    where = place / COMPILED_FILE
+    where = folder / COMPILED_FILE
     data = read_json(where)
     model = part(data, "model", "BPE", where)
     check_settings(model, _MODEL, where)
@@ -153,7 +153,7 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], ModernRules]:
     check_merges(merges, learned, where)
     _check_template(data.get("post_processor"), vocabulary, where)
     mask = next(entry for entry in entries if entry["content"] == SPECIALS[4])
-    _check_settings(place, entries, bool(mask["lstrip"]))
+    _check_settings(folder, entries, bool(mask["lstrip"]))
     return vocabulary, ModernRules(
         merges=merges, learned=len(learned), added=added, mask_takes_blank=mask["lstrip"]
     )
@@ -168,10 +168,10 @@ def _check_template(result: object, vocabulary: Sequence[str], where: Path) -> N
         )
 
 
-def _check_settings(place: Path, entries: Sequence[Mapping[str, Any]], takes_blank: bool) -> None:
+def _check_settings(folder: Path, entries: Sequence[Mapping[str, Any]], takes_blank: bool) -> None:
     """Raise `ModelFolderError` unless the files next to tokenizer.json agree with it."""
     settings = Settings(
-        place,
+        folder,
         SPECIALS,
         blanks=True,
         normalizes=False,

@@ -377,12 +377,12 @@ def read_file(path: Path) -> tuple[tuple[str, ...], UnigramRules]:
     return vocabulary, rules
 
 
-def read_folder(place: Path) -> tuple[tuple[str, ...], UnigramRules]:
+def read_folder(folder: Path) -> tuple[tuple[str, ...], UnigramRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
-    settings = Settings(place, UNIGRAM_SPECIALS, blanks=True, normalizes=True)
+    settings = Settings(folder, UNIGRAM_SPECIALS, blanks=True, normalizes=True)
     if settings.config.get("sp_model_kwargs"):
         raise settings.refuse("sp_model_kwargs are set", "they change the ids: remove them")
-    model, compiled = place / UNIGRAM_FILE, place / COMPILED_FILE
+    model, compiled = folder / UNIGRAM_FILE, folder / COMPILED_FILE
     if settings.follows_compiled(UNIGRAM_FILE):
         vocabulary, rules = read_compiled_unigram(read_json(compiled), compiled)
         _check_agreement(settings, rules)
@@ -435,8 +435,8 @@ def _check_scores(
         raise refused(f"replaces other characters than {UNIGRAM_FILE}", where, "save both again")
     for piece, one, other in zip(vocabulary, rules.scores, compiled.scores, strict=True):
         # pieces with a comma after a digit have a penalty there
-        apart = min(abs(one - other), abs(one - other - NUMBER_COMMA_PENALTY))
-        if apart > _ROUNDING * max(1, abs(one), abs(other)):
+        difference = min(abs(one - other), abs(one - other - NUMBER_COMMA_PENALTY))
+        if difference > _ROUNDING * max(1, abs(one), abs(other)):
             raise refused(
                 f"the score of {piece[:50]!r} is not that of {UNIGRAM_FILE}",
                 where,

@@ -102,9 +102,9 @@ def read_file(path: Path) -> tuple[tuple[str, ...], BasicRules]:
     return vocabulary, _with_notice(BasicRules(lowercase=_looks_uncased(vocabulary)), path)
 
 
-def read_folder(place: Path) -> tuple[tuple[str, ...], BasicRules]:
+def read_folder(folder: Path) -> tuple[tuple[str, ...], BasicRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
-    settings = Settings(place, SPECIALS, blanks=False, normalizes=True)
+    settings = Settings(folder, SPECIALS, blanks=False, normalizes=True)
     if settings.config.get("do_basic_tokenize") not in (None, True) or settings.config.get(
         "never_split"
     ):
@@ -112,15 +112,15 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], BasicRules]:
             "do_basic_tokenize or never_split is set",
             "they change the ids and are not supported: remove them and train again",
         )
-    words, compiled = place / WORDPIECE_FILE, place / COMPILED_FILE
+    words, compiled = folder / WORDPIECE_FILE, folder / COMPILED_FILE
     if not words.is_file() and not compiled.is_file():
         remedy = "name the folder that the tokenizer was saved in"
         # the folder of a run, or of a store, is what people have at hand
-        for inner in (place / "model", place / "vocabulary"):
+        for inner in (folder / "model", folder / "vocabulary"):
             if (inner / WORDPIECE_FILE).is_file() or (inner / COMPILED_FILE).is_file():
                 remedy = f"name {inner}"
         raise ModelFolderError(
-            f"holds neither {WORDPIECE_FILE} nor {COMPILED_FILE}", where=place, remedy=remedy
+            f"holds neither {WORDPIECE_FILE} nor {COMPILED_FILE}", where=folder, remedy=remedy
         )
     fast = settings.follows_compiled(WORDPIECE_FILE)
     vocabulary = () if fast else _read_vocabulary(words)

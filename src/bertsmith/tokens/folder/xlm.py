@@ -58,18 +58,18 @@ def read_file(path: Path) -> tuple[tuple[str, ...], PlainRules]:
     )
 
 
-def is_plain(place: Path) -> bool:
+def is_plain(folder: Path) -> bool:
     """Return whether a unigram vocabulary has <s> for a beginning, as XLM-RoBERTa's, or [CLS]."""
-    path = place / SETTINGS_FILE
+    path = folder / SETTINGS_FILE
     return path.is_file() and "<s>" in str(read_json(path).get("cls_token"))
 
 
-def read_folder(place: Path) -> tuple[tuple[str, ...], UnigramRules]:
+def read_folder(folder: Path) -> tuple[tuple[str, ...], UnigramRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
-    settings = Settings(place, PlainRules.specials, blanks=True, normalizes=False)
+    settings = Settings(folder, PlainRules.specials, blanks=True, normalizes=False)
     if settings.config.get("sp_model_kwargs"):
         raise settings.refuse("sp_model_kwargs are set", "they change the ids: remove them")
-    model, compiled = place / XLM_FILE, place / COMPILED_FILE
+    model, compiled = folder / XLM_FILE, folder / COMPILED_FILE
     if compiled.is_file() and (settings.followed == "fast" or not model.is_file()):
         vocabulary, rules = read_compiled_unigram(read_json(compiled), compiled, PlainRules)
     else:

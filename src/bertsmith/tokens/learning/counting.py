@@ -174,11 +174,11 @@ class AccentDecision:
         scripts = f" ({', '.join(self.scripts)})" if self.scripts else ""
         share = f"{100 * self.changed:.2f} % of the letters{scripts}"
         if self.strip:
-            why = "as requested, which changes" if self.asked else "as BERT's uncased models do:"
+            reason = "as requested, which changes" if self.asked else "as BERT's uncased models do:"
             ending = "" if self.asked else " have one" if self.changed else " have any"
-            return f"accents: stripped, {why} {share if self.changed else 'none'}{ending}"
-        why = "as requested" if self.asked else f"stripping would change {share}"
-        return f"accents: kept (strip_accents is false), {why}"
+            return f"accents: stripped, {reason} {share if self.changed else 'none'}{ending}"
+        reason = "as requested" if self.asked else f"stripping would change {share}"
+        return f"accents: kept (strip_accents is false), {reason}"
 
     def warning(self) -> str:
         """Return a line about letters that lower-casing spoils, "" without any."""
@@ -191,13 +191,13 @@ class AccentDecision:
 
 
 def decide_accents(
-    characters: Mapping[str, int], *, lowercase: bool, asked: bool | None = None
+    characters: Mapping[str, int], *, lowercase: bool, requested: bool | None = None
 ) -> AccentDecision:
     """Decide whether to strip the accents of a text, from the counts of its characters.
 
     They are stripped if the text is lower-cased, as in BERT's uncased models, and hardly any of its
     letters would change: under 0.5 % in the Latin, Greek and Cyrillic scripts, and under 0.1 % in
-    all others. `asked` takes precedence.
+    all others. `requested` takes precedence.
     """
     letters = 0
     changed: Counter[str] = Counter()
@@ -211,8 +211,8 @@ def decide_accents(
     rare = diacritics <= _RARE_DIACRITICS * letters and marks <= _RARE_MARKS * letters
     dotless = characters.get("ı", 0) + characters.get("İ", 0)
     return AccentDecision(
-        strip=(lowercase and rare) if asked is None else asked,
-        asked=asked is not None,
+        strip=(lowercase and rare) if requested is None else requested,
+        asked=requested is not None,
         dotless=dotless / letters if lowercase and letters else 0.0,
         changed=changed.total() / letters if letters else 0.0,
         scripts=tuple(
@@ -378,10 +378,13 @@ def _stretches() -> re.Pattern[str]:
 def _runs(characters: str) -> Iterator[str]:
     """Yield runs of characters with consecutive code points."""
     start = 0
-    for place in range(1, len(characters) + 1):
-        if place == len(characters) or ord(characters[place]) != ord(characters[place - 1]) + 1:
-            yield characters[start:place]
-            start = place
+    for position in range(1, len(characters) + 1):
+        if (
+            position == len(characters)
+            or ord(characters[position]) != ord(characters[position - 1]) + 1
+        ):
+            yield characters[start:position]
+            start = position
 
 
 def repeated(words: Mapping[str, int], observer: LearningObserver = SILENT) -> Iterator[str]:

@@ -134,20 +134,20 @@ def frequent_lengths(
     sizes = np.fromiter(map(len, words), np.int64, len(words))
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     codes = np.frombuffer("".join(words).encode("utf-32-le", "surrogatepass"), np.uint32)
-    place = np.arange(len(codes))
-    remaining = np.repeat(offsets[1:], sizes) - place
+    position = np.arange(len(codes))
+    remaining = np.repeat(offsets[1:], sizes) - position
     weights = np.repeat(np.asarray(counts, np.int64), sizes)
     hashes = np.zeros(len(codes), np.uint64)
     hashes[offsets[:-1]] = 1 << 32  # beyond any code point
     lengths = np.zeros(len(codes), np.uint8)
     length = 0
-    while len(place):
-        hashes = bits(hashes + codes[place + length], 0)
+    while len(position):
+        hashes = bits(hashes + codes[position + length], 0)
         length += 1
-        frequent = _totals(hashes, weights[place]) >= rarest
-        lengths[place[frequent]] = length
-        going_on = frequent & (remaining[place] > length)
-        place, hashes = place[going_on], hashes[going_on]
+        frequent = _totals(hashes, weights[position]) >= rarest
+        lengths[position[frequent]] = length
+        going_on = frequent & (remaining[position] > length)
+        position, hashes = position[going_on], hashes[going_on]
     return lengths.tobytes(), offsets[:-1].tolist()
 
 

@@ -150,9 +150,9 @@ class Lattice:
         self.start, self.end, self._from, self._to, self.piece = parts
         self.owner = np.repeat(np.arange(len(sizes)), sizes + 1)
 
-    def without(self, gone: NDArray[np.bool_]) -> None:
+    def without(self, removed: NDArray[np.bool_]) -> None:
         """Remove the edges of the pieces (pieces,) that are gone."""
-        self._keep(~gone[self.piece])
+        self._keep(~removed[self.piece])
 
     def without_whole(self) -> None:
         """Remove the edges that span all of substring i with piece i."""
@@ -232,7 +232,7 @@ def learn_unigram(
         counter.add(text.split())
     requested = False if plain else strip_accents
     accents = decide_accents(
-        counter.characters(), lowercase=lowercase and not plain, asked=requested
+        counter.characters(), lowercase=lowercase and not plain, requested=requested
     )
     rules = UnigramRules(scores=(), lowercase=lowercase, keep_accents=not accents.strip)
     if plain:
@@ -350,10 +350,10 @@ def _learned(
         for _ in range(_ROUNDS):
             observer.advance()
             expected = lattice.expected(_shares(expected, alive), weights)
-            gone = alive & ~single & (expected < _MIN_EXPECTED)
-            alive &= ~gone
-            lattice.without(gone)
-            others.without(gone)
+            removed = alive & ~single & (expected < _MIN_EXPECTED)
+            alive &= ~removed
+            lattice.without(removed)
+            others.without(removed)
         count = int(alive.sum())
         if count <= max(_SPARE * wanted, wanted + 1):
             break
@@ -361,11 +361,11 @@ def _learned(
         missed = expected * (scores - others.best(scores))
         missed[~alive], missed[single] = -np.inf, np.inf
         kept = max(int(_SPARE * wanted), int(_KEPT * count))
-        gone = alive.copy()
-        gone[np.argsort(-missed, kind="stable")[:kept]] = False
-        alive &= ~gone
-        lattice.without(gone)
-        others.without(gone)
+        removed = alive.copy()
+        removed[np.argsort(-missed, kind="stable")[:kept]] = False
+        alive &= ~removed
+        lattice.without(removed)
+        others.without(removed)
     # as saved: what differs by rounding alone is equal
     scores = _scores(expected, alive).astype(np.float32)
     worth = np.where(single, np.inf, np.where(alive, scores, -np.inf))

@@ -58,8 +58,8 @@ def refine(
     losses = _losses(pieces, words, fixed, observer)
     ranked = sorted(losses, key=lambda piece: (losses[piece], piece))
     dropped = ranked[: int(_SHARE * len(ranked))]
-    gone = frozenset(dropped)
-    remaining = [piece for piece in pieces if piece not in gone]
+    removed = frozenset(dropped)
+    remaining = [piece for piece in pieces if piece not in removed]
     if not dropped:
         return remaining
     least = rarest_worth_adding(words, remaining, count=len(dropped), rarest=rarest)
@@ -122,7 +122,7 @@ def learn_wordpiece(
     counter = WordCounter()
     for text in texts:
         counter.add(text)
-    accents = decide_accents(counter.characters(), lowercase=lowercase, asked=strip_accents)
+    accents = decide_accents(counter.characters(), lowercase=lowercase, requested=strip_accents)
     rules = BasicRules(lowercase=lowercase, strip_accents=accents.strip)
     words = counter.words(rules, observer)
     if not words:

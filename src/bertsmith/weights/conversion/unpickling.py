@@ -89,18 +89,18 @@ def _end_if_refused(error: BaseException | None) -> None:
         sys.exit(DISK + error.errno)
 
 
-def _limit(memory: int, seconds: float, room: int) -> None:
-    """Bound what this process may use more than it does: memory, time of a core, bytes written."""
+def _limit(memory: int, seconds: float, max_bytes: int) -> None:
+    """Limit what this process may still use: memory, processor time, bytes written."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    most = pages * resource.getpagesize() + memory
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    limit = pages * resource.getpagesize() + memory
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     used = math.ceil(time.process_time() + seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (used, used))
     # where the user's own limit is lower it is the disk that refuses, not the file that is odd
-    own, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if own == resource.RLIM_INFINITY or own > room:
+    own, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if own == resource.RLIM_INFINITY or own > max_bytes:
         DISK_REFUSES.discard(errno.EFBIG)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
@@ -120,8 +120,8 @@ def read_weights(files: list[Path], out: Path) -> dict[str, Any]:
         for name, value in state.items():
             if not isinstance(value, Tensor):
                 dropped[name[:200]] = "no tensor"
-            elif why := _no_weight(value):
-                dropped[name[:200]] = why
+            elif reason := _no_weight(value):
+                dropped[name[:200]] = reason
             elif name in tensors:
                 raise Refused(f"holds {name[:80]!r} a second time")
             else:

@@ -95,7 +95,7 @@ def _pair(row: object, truncate: bool) -> Input:
 
 
 def _choose_output(chosen: Chosen, body: PredictRequest | RerankRequest) -> Chosen:
-    """Return what is asked of a model: the outputs of its head as they are, or its answer."""
+    """Return what a request wants of a model: the raw outputs of its head, or its answer."""
     return replace(chosen, kind="logits") if body.raw_scores else chosen
 
 
@@ -107,7 +107,7 @@ def _scored(facts: ModelFacts, outcome: Outcome) -> list[dict[str, Any]]:
     if "logits" in answer:
         pairs = zip(answer["logits"], labels, strict=True)
         results = [{"score": score, "label": label} for score, label in pairs]
-        return sorted(results, key=lambda each: -_number(each["score"]))
+        return sorted(results, key=lambda result: -_number(result["score"]))
     return [{"score": answer["value" if "value" in answer else "score"], "label": labels[0]}]
 
 
@@ -117,10 +117,10 @@ async def rerank(service: Service, body: RerankRequest) -> Response:
     inputs = [Input(body.query, text, truncate=bool(body.truncate)) for text in body.texts]
     outcomes = await service.ask(_choose_output(chosen, body), inputs)
     scores = [_scored(chosen.facts, outcome)[0]["score"] for outcome in outcomes]
-    order = sorted(range(len(scores)), key=lambda place: -_number(scores[place]))
+    order = sorted(range(len(scores)), key=lambda index: -_number(scores[index]))
     if not body.raw_scores:
         scores = [shown(score) for score in scores]
-    results: list[dict[str, Any]] = [{"index": place, "score": scores[place]} for place in order]
+    results: list[dict[str, Any]] = [{"index": index, "score": scores[index]} for index in order]
     if body.return_text:
         results = [{**result, "text": body.texts[result["index"]]} for result in results]
     return await service.reply_in_pieces(results, outcomes)

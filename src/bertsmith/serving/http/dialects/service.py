@@ -30,7 +30,7 @@ OBJECT = 64
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A model and what is asked of it."""
+    """A model and the request to it."""
 
     index: int
     facts: ModelFacts
@@ -79,7 +79,7 @@ class Service:
         return able[0]
 
     def check_size(self, items: int, numbers: int) -> None:
-        """Raise `PayloadTooLarge` for an answer of too many items of so many numbers each.
+        """Raise `PayloadTooLarge` for an answer of too many numbers: items times numbers each.
 
         A short request may ask for an answer that does not fit into memory.
         """
@@ -112,7 +112,7 @@ class Service:
     async def reply_in_pieces(self, content: object, outcomes: Sequence[Outcome] = ()) -> Response:
         """Return a response of JSON, with the numbers of inputs that were truncated in a header.
 
-        Between the pieces of a long list other requests go on.
+        Between the pieces of a long list other requests proceed.
         """
         data = await self._dumped_in_pieces(content)
         cut = [str(number) for number, outcome in enumerate(outcomes) if outcome.truncated]
@@ -143,7 +143,7 @@ def _supports(facts: ModelFacts, kind: Kind) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """A path that is asked with a body of a kind."""
+    """A path that takes a body of a kind."""
 
     path: str
     summary: str

@@ -47,7 +47,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-    # asked for again each time, and sent again only after an update of the package
+    # revalidated each time, and sent again only after an update of the package
     "Cache-Control": "no-cache",
 }
 

@@ -44,15 +44,15 @@ def fasttext_labels(path: Path, encoding: str) -> int:
     """
     if kind_of(path) in (".parquet", ".json", ".jsonl", ".xml"):
         return 0
-    most = 0
+    largest = 0
     lines = TextFile(path, ExampleError, encoding).lines(escaped=True)
     for _, text in islice(lines, _FASTTEXT_LINES):
         if text.strip():
             count = len(fasttext_line(text)[0])
-            if not most and not count:
+            if not largest and not count:
                 return 0
-            most = max(most, count)
-    return most
+            largest = max(largest, count)
+    return largest
 
 
 def fasttext_line(written: str) -> tuple[list[str], str]:

@@ -83,7 +83,7 @@ def is_laid_out(path: Path, columns: TagColumns, kind: str, encoding: str) -> bo
     first = first_rows(file) if kind_of(path) in DELIMITED else first_words(file)
     rows = list(islice(first, _LINES))
     width = len(rows[0]) if rows else 0
-    inside = all(-width <= place < width for place in (columns.word, columns.tag))
+    inside = all(-width <= index < width for index in (columns.word, columns.tag))
     # raw texts, a line each, differ in their words
     return inside and len(rows) > 1 and all(len(row) == width for row in rows)
 

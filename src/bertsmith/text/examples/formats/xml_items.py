@@ -64,8 +64,8 @@ def xml_items(file: TextFile, names: tuple[str, ...]) -> Iterator[Element]:
             yield from handler.taken()
         parser.Parse(b"", True)
     except expat.ExpatError as error:
-        why = expat.errors.messages[error.code]
-        raise file.fault(f"not XML: {why}", error.lineno, "copy or export it again") from error
+        reason = expat.errors.messages[error.code]
+        raise file.fault(f"not XML: {reason}", error.lineno, "copy or export it again") from error
     yield from handler.taken()
 
 
