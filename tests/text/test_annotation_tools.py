@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bertsmith.text.examples.recognising import recognise
+from bertsmith.text.examples.detection import recognise
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.text.bad_rows import BadRows

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from bertsmith.text.examples.recognising import recognise
+from bertsmith.text.examples.detection import recognise
 
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.formats.choices import Choice, read_choices

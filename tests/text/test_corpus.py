@@ -136,7 +136,7 @@ def _bad_files() -> Iterator[tuple[str, bytes, int | None, str]]:
     yield "far.txt", b"a line of text, \r\n" * 60_000 + b"\xff", 60_001, "0xFF"
     yield (
         "far.txt.gz",
-        gzip.compress(b"a line of text..\r" * 70_000 + b"\xff"),
+        gzip.compress(b"a line of text..\r" * 70_000 + b"\xff", mtime=0),
         70_001,
         "--encoding",
     )
@@ -164,7 +164,12 @@ def _bad_files() -> Iterator[tuple[str, bytes, int | None, str]]:
     yield "quote.csv", b'id,text\n1,One.\n2,"Two\n3,Three\n', 3, "not CSV"
     yield "stray.csv", b'text\n"a" b\n', 2, "not CSV"
     yield "bad.parquet", b"PAR1 and no more", None, "not a valid Parquet file"
-    yield "bad.parquet.gz", gzip.compress(b"PAR1 and no more"), None, "not a valid Parquet file"
+    yield (
+        "bad.parquet.gz",
+        gzip.compress(b"PAR1 and no more", mtime=0),
+        None,
+        "not a valid Parquet file",
+    )
 
 
 @pytest.mark.parametrize(

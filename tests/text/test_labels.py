@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from bertsmith.text.examples.recognising import recognise
+from bertsmith.text.examples.detection import recognise
 
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.text.bad_rows import BadRows

@@ -394,7 +394,8 @@ class InspectionPage:
         words = (
             f"The gradient of the {result.gradients.loss} with respect to the attention to a kind "
             f"of token, by layer. Layer {layer + 1} attends most to [SEP] "
-            f"({100 * share[layer]:.1f} % of its attention); its gradient with respect to attention to [SEP] is "
+            f"({100 * share[layer]:.1f} % of its attention); "
+            "its gradient with respect to attention to [SEP] is "
             f"{means['to [SEP]'][layer] / max(means['to any token'][layer], 1e-30):.2f} times that "
             "to any token. Small gradients where attention is high mean that heads attend to [SEP] "
             "when they have nothing else to do (Clark et al. 2019, section 3.2)."
