@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bertsmith.text.examples.detection import recognise
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import Columns
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.formats.conll import read_tagged
 from bertsmith.text.examples.reading import read_examples
 from bertsmith.text.examples.tagged import Tagged

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from bertsmith.text.examples.detection import recognise
 
 from bertsmith.text.config import Columns
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.formats.choices import Choice, read_choices
 
 SWAG = """,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label

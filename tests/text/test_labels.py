@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
-from bertsmith.text.examples.detection import recognise
 
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import Columns
+from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.reading import Example, Kind, describe_examples, read_examples
 
 
