@@ -1,6 +1,6 @@
 """The training state: everything that changes from step to step, measured, saved and restored.
 
-Checkpoints are written while training goes on: a copy is taken between two steps, and written by a
+Checkpoints are written while training runs: a copy is taken between two steps, and written by a
 thread."""
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Saver:
         self._newest = step
 
     def close(self) -> None:
-        """End the thread when what it has in hand is written."""
+        """End the thread when its current checkpoint is written."""
         self._thread.shutdown()
 
     def _write(self, checkpoint: Checkpoint, started: float) -> None:

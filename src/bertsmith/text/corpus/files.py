@@ -70,7 +70,7 @@ class Corpus:
     out, the others counted in `skipped`) and globs; a file given twice is read once. Files that
     match `text_files` (shell patterns) are plain text, whatever their extension. HTML and XML are
     read without their tags. In a table, a row is a document: its text is in `text_column` (a name
-    or, in a CSV or TSV, a position from 0; `header` tells whether the first line holds names) and
+    or, in a CSV or TSV, a position from 0; `header` says whether the first line holds names) and
     its line ends separate paragraphs. `layout` is the meaning of lines and blank lines in plain
     text: see `bertsmith.text.corpus.documents`. `encoding` applies to all files, "auto" detects
     that of each. A document of more than 4 million characters (bytes, in a .txt) is split into

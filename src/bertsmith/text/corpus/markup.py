@@ -25,7 +25,7 @@ _INLINE_NAMES = (
 _INLINE = frozenset(_INLINE_NAMES.split())
 _DROPPED_NAMES = "script style template noscript svg"
 _DROPPED = frozenset(_DROPPED_NAMES.split())
-# records of an XML file, each a document of its own
+# records of an XML file, each a separate document
 _RECORDS_NAMES = "article chapter doc document entry item page post record review row"
 _RECORDS = frozenset(_RECORDS_NAMES.split())
 _MARK = re.compile(r"<(?:(!--|!\[CDATA\[|!|\?)|(/?)([A-Za-z_][\w:.-]{0,100}))")

@@ -62,7 +62,7 @@ def column_sentences(
 
 
 def _refuse_numbers(file: TextFile, lines: list[tuple[int, str]]) -> None:
-    """Raise the file's error if the column of words, which nobody named, counts them."""
+    """Raise the file's error if the column of words, which was not named, counts them."""
     rows = [_cells(text) for _, text in lines]
     numbers = ([str(number + first) for number in range(len(rows))] for first in (0, 1))
     if len(rows) >= _COUNTED and len(rows[0]) > 1 and [row[0] for row in rows] in numbers:
