@@ -208,7 +208,7 @@ def encode_words(
     A word without any piece, of signs that the tokenizer drops, is asked nowhere. `WordWindows` are
     the sidecar.
     """
-    windows, sidecar, places = [], [], []
+    windows, sidecar, positions = [], [], []
     inner = limits.longest - 2
     for row in rows:
         encoded = tokenizer.encode_spans(row.text)
@@ -220,7 +220,7 @@ def encode_words(
         for number, begin in enumerate(begins):
             here = slice(*np.searchsorted(first_pieces, (begin, begin + inner)).tolist())
             words.append(with_pieces[here][window[first_pieces[here]] == number])
-            places.append(first[words[-1]] - begin + 1)
+            positions.append(first[words[-1]] - begin + 1)
         windows.append(
             [
                 encode_pair(
@@ -230,7 +230,7 @@ def encode_words(
             ]
         )
         sidecar.append(WordWindows(words=words, inside=inside))
-    return EncodedExamples.windows(windows, sidecar, places=places)
+    return EncodedExamples.windows(windows, sidecar, positions=positions)
 
 
 def _first_pieces(encoded: Encoding, row: Tagged) -> tuple[NDArray[np.int64], list[int]]:

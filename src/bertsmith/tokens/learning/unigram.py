@@ -188,10 +188,10 @@ class Lattice:
         return best_sums
 
 
-def _levels(places: NDArray[np.int32]) -> list[Integers]:
+def _levels(positions: NDArray[np.int32]) -> list[Integers]:
     """Return the edges of each position within a word, in order."""
-    order = np.argsort(places, kind="stable")
-    bounds = np.flatnonzero(np.diff(places[order])) + 1
+    order = np.argsort(positions, kind="stable")
+    bounds = np.flatnonzero(np.diff(positions[order])) + 1
     return np.split(order, bounds)
 
 
