@@ -64,7 +64,7 @@ class CompiledUnigramText:
             for word in between.words(text[start:end], continues_word=False):
                 done = 0
                 for number, size in zip(*between.pieces[word.text], strict=True):
-                    first, last = word.place(done, done + size)
+                    first, last = word.original_span(done, done + size)
                     yield TextRun(start, (number,), (first,), (last,))
                     done += size
 

@@ -213,7 +213,7 @@ class Traced:
         """Return a part of the text, with positions in the whole original."""
         return Traced(self.text[start:end], self.starts[start:end], self.ends[start:end])
 
-    def place(self, start: int, end: int) -> tuple[int, int]:
+    def original_span(self, start: int, end: int) -> tuple[int, int]:
         """Return a piece's start and end in the original, without its marker of a blank."""
         first = start + (self.text[start] == SPACE)
         if first < end:

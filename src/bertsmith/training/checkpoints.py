@@ -327,7 +327,7 @@ class Checkpoints:
 
     def _newest(self) -> Iterator[Checkpoint]:
         """Yield the newest whole checkpoint, if there is one."""
-        for path in reversed(self._found()):
+        for path in reversed(self._step_folders()):
             try:
                 yield _read(path, self._run)
                 return
@@ -362,18 +362,18 @@ class Checkpoints:
         if not self._damaged:
             self._prune(state)
 
-    def _found(self) -> list[Path]:
+    def _step_folders(self) -> list[Path]:
         return sorted(path for path in self.folder.glob("step-*") if _step(path) is not None)
 
     def _prune(self, state: State) -> None:
         """Delete what is neither among the newest nor the best, and what is known to be damaged."""
-        valid = [path for path in self._found() if path not in self._damaged | self._foreign]
+        valid = [path for path in self._step_folders() if path not in self._damaged | self._foreign]
         retained = {
             *valid[-self._keep :],
             *self._foreign,
             self.folder / _name(state.best_step or 0),
         }
-        for path in self._found():
+        for path in self._step_folders():
             if path not in retained:
                 self._forget(path)
         self._damaged.clear()

@@ -16,7 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.batches.truncation import Ids, Segments, encode_pair, fitted, kept, second_begins
+from bertsmith.batches.truncation import (
+    Ids,
+    Segments,
+    encode_pair,
+    fitted,
+    fitting_lengths,
+    second_begins,
+)
 from bertsmith.core.errors import ConfigError
 from bertsmith.engine.answers import candidates
 from bertsmith.network.batch import Batch, pack
@@ -230,7 +237,7 @@ def _class_subjects(
     # the numbers of the pieces are cut as the pieces are
     numbers, _ = _fitted(tokenizer, [np.arange(len(encoding)) for encoding in encoded], limits)
     second = len(encoded[1]) if len(encoded) > 1 else None
-    counts = kept(tokenizer, len(encoded[0]), second, longest=limits.longest)
+    counts = fitting_lengths(tokenizer, len(encoded[0]), second, longest=limits.longest)
     offsets = (len(tokenizer.begin), second_begins(tokenizer, counts[0]))
     words: list[Word] = []
     for side, (text, encoding_) in enumerate(zip(texts, encoded, strict=True)):
