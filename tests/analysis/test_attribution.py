@@ -217,7 +217,7 @@ def test_rollout_is_the_product_of_the_layers(case: tuple[Model, Subject, Any]) 
     expected = np.eye(length)
     for layer in weights:
         expected = (0.5 * layer[0].mean(0).numpy() + 0.5 * np.eye(length)) @ expected
-    rows = expected[list(subject.target.places)].mean(0)
+    rows = expected[list(subject.target.positions)].mean(0)
     found = Explainer(model=model, inventory=TOKENIZER).rollout(subject)
     close_unit_vectors(found, rows)
     assert found.sum() == pytest.approx(1)
@@ -232,7 +232,7 @@ def test_rollout_of_one_head_that_looks_back() -> None:
 
 def test_words_and_answers_are_those_of_the_text(models: dict[Predicts, Model]) -> None:
     pair = subject_of("class", models["class"])
-    shown = [(word.text, len(word.places), word.second) for word in pair.words]
+    shown = [(word.text, len(word.positions), word.second) for word in pair.words]
     first = [("word1", 1), ("word2ing", 2), (",", 1), ("word3", 1), (".", 1)]
     second = [("word4", 1), ("word5", 1)]
     assert shown == [(*item, False) for item in first] + [(*item, True) for item in second]
@@ -245,13 +245,13 @@ def test_words_and_answers_are_those_of_the_text(models: dict[Predicts, Model]) 
     ]
     long = next(subjects_of(CLASSIFY, models["class"], TOKENIZER, text("word1 " * 30), ROOM))
     assert long.cut
-    assert [len(word.places) for word in long.words] == [1] * 22 + [0] * 8
+    assert [len(word.positions) for word in long.words] == [1] * 22 + [0] * 8
 
 
 class OneWordCounts:
     """A target that depends on one place only: the answer is the token there."""
 
-    places = (0,)
+    positions = (0,)
 
     def __init__(self, place: int) -> None:
         self.place = place
@@ -274,7 +274,7 @@ def test_deletion_finds_the_word_that_decides(models: dict[Predicts, Model]) -> 
     for number, word in enumerate(words):
         one = Subject(
             ids=subject.ids, segments=subject.segments, words=words, answer="",
-            target=OneWordCounts(int(word.places[0])), cut=False,
+            target=OneWordCounts(int(word.positions[0])), cut=False,
         )  # fmt: skip
         shares = explainer.leave_one_out(one)
         assert shares.tolist() == [float(n == number) for n in range(len(words))]
@@ -307,13 +307,13 @@ def test_no_piece_is_cut_into_characters(
     encoded = made.encode_spans(text)
     found = subjects._words(text, encoded, 1, np.arange(len(encoded)))
     assert text_of_words(found).replace(" ", "") == text.replace(" ", "")
-    places = np.concatenate([word.places for word in found])
-    assert places.tolist() == list(range(1, len(encoded) + 1))
+    positions = np.concatenate([word.positions for word in found])
+    assert positions.tolist() == list(range(1, len(encoded) + 1))
     if words is not None:
         # pieces of bytes may hold several marks
         assert [word.text for word in found] == words or learn is learn_byte_bpe
         return
     assert text_of_words(found).count(" ") == text.count(" ")
-    assert all(len(word.places) for word in found)
+    assert all(len(word.positions) for word in found)
     letters = [word.text for word in found if len(word.text) == 1 and word.text.isalpha()]
     assert len(letters) < len(text) / 3 or (learn is learn_wordpiece and "他" in text)

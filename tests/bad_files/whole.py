@@ -26,6 +26,12 @@ def of_whole_files() -> Iterator[Bad]:
     yield whole("empty.parquet", b"", "not a valid Parquet file")
     yield whole("text.parquet", b"text,label\nx,a\n", "not a valid Parquet file")
     yield whole("cut.parquet", parquet_of(text=["x"], label=["a"])[:-9], "not a valid Parquet file")
+    odd = parquet_of(text=["x"], label=["a"], café=["y"])
+    for name, data in {
+        "name": odd.replace("café".encode(), b"caf\xce("),
+        "value": parquet_of(text=["café"], label=["a"]).replace("café".encode(), b"caf\xce("),
+    }.items():
+        yield whole(f"latin-{name}.parquet", data, "not a valid Parquet file: 'utf-8' codec")
     yield whole("no-rows.parquet", parquet_of(text=[], label=[]), "holds no examples")
     yield whole("names.parquet", parquet_of(a=["x"], b=["y"]), "looks like the text", 1)
     yield whole("head.csv", b"text,label\n", "holds no examples")

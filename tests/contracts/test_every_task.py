@@ -171,9 +171,11 @@ def test_rows_encoded_together_are_those_encoded_alone(tried: Tried) -> None:
         assert all(len(ids) <= ROOM.longest for ids in own.ids)
         assert own.starts.tolist() == alone.starts.tolist()
         assert own.cut.tolist() == alone.cut.tolist()
-        if own.places is not None:
-            assert alone.places is not None
-            assert np.concatenate(own.places).tolist() == np.concatenate(alone.places).tolist()
+        if own.positions is not None:
+            assert alone.positions is not None
+            assert (
+                np.concatenate(own.positions).tolist() == np.concatenate(alone.positions).tolist()
+            )
 
 
 def test_rows_answered_together_are_those_answered_alone(tried: Tried) -> None:

@@ -80,7 +80,7 @@ def encoded(sequences_per_unit: int = 1) -> EncodedExamples:
     whole = EncodedExamples.of(ids, segments)
     if sequences_per_unit > 1:
         return whole.grouped([sequences_per_unit] * (len(LENGTHS) // sequences_per_unit))
-    return replace(whole, places=places)
+    return replace(whole, positions=places)
 
 
 Output = Callable[[Model, Forward], list[NDArray[np.float32]]]

@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from bertsmith.network.dropout import Dropout, keep, kept_bits, kept_scale, random_words
+from bertsmith.network.dropout import Dropout, apply_mask, dropout_mask, dropout_scale, random_words
 from bounds import close_to_float64
 
 KINDS = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
@@ -18,14 +18,14 @@ KINDS = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
 def test_the_share_dropped_and_the_expectation(share: float, kind: torch.dtype) -> None:
     torch.manual_seed(4)
     ones = torch.ones(1000, 1001, dtype=kind)
-    kept = keep(ones, kept_bits(ones, share)).double()
+    kept = apply_mask(ones, dropout_mask(ones, share)).double()
     assert kept.unique().tolist() == [0.0, 1.0]
     dropped = float((kept == 0).double().mean())
     grain = max(1, round(share * 256)) / 256
     assert abs(grain - share) <= 1 / 256
     # five standard deviations of a million draws
     assert abs(dropped - grain) < 5 * (grain * (1 - grain) / 1_001_000) ** 0.5
-    assert kept_scale(share) == pytest.approx(1 / (1 - grain), rel=1e-12)
+    assert dropout_scale(share) == pytest.approx(1 / (1 - grain), rel=1e-12)
 
 
 def test_bytes_are_uniform_and_neighbours_independent() -> None:
@@ -65,7 +65,7 @@ def test_kept_values_are_scaled_and_nothing_happens_outside_training() -> None:
     torch.manual_seed(3)
     layer, inputs = Dropout(0.25), torch.randn(64, 48)
     found = layer(inputs)
-    assert torch.equal(found[found != 0], (inputs * kept_scale(0.25))[found != 0])
+    assert torch.equal(found[found != 0], (inputs * dropout_scale(0.25))[found != 0])
     assert 0.2 < float((found == 0).double().mean()) < 0.3
     assert layer.eval()(inputs) is inputs
     assert Dropout(0.0)(inputs) is inputs
@@ -97,7 +97,7 @@ def test_half_precision_is_added_to_single() -> None:
     total = Dropout(0.1).add(residual, branch)
     assert total.dtype == torch.float32
     kept = total != residual
-    expected = residual + branch.float() * kept_scale(0.1)
+    expected = residual + branch.float() * dropout_scale(0.1)
     close_to_float64(total[kept], expected[kept])
     total.sum().backward()
     assert residual.grad is not None

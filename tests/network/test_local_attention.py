@@ -15,7 +15,7 @@ from bertsmith.network import dropout as dropout_module
 from bertsmith.network.attention import cpu, layout
 from bertsmith.network.attention.cpu import Grouping, fused_attention
 from bertsmith.network.attention.layout import SequenceLayout, group_blocks
-from bertsmith.network.dropout import kept_scale
+from bertsmith.network.dropout import dropout_scale
 from bounds import close_gradients, close_to_float64
 
 # blocks are of 64 queries where a window is 20: none, one, several and an uneven end
@@ -131,14 +131,14 @@ def test_dropped_weights_are_left_out_of_the_plain_formula(
         made.append(original(like, share))
         return made[-1]
 
-    original = dropout_module.kept_bits
-    monkeypatch.setattr(cpu, "kept_bits", remembered)
+    original = dropout_module.dropout_mask
+    monkeypatch.setattr(cpu, "dropout_mask", remembered)
     found = spans().attend(*inputs(grad=True), 0.25)
     masks = torch.zeros(HEADS, TOKENS, TOKENS, dtype=torch.float64)
     grouping = group_blocks(LENGTHS, HEADS, WINDOW)
     for kept, (queries, keys, seen) in zip(made, pairs(grouping), strict=True):
         for head in range(HEADS):
-            share = (kept[:, head] != 0).double() * kept_scale(0.25)
+            share = (kept[:, head] != 0).double() * dropout_scale(0.25)
             masks[head, queries[seen], keys[seen]] = share[seen]
     expected = plain(*inputs(torch.float64), masks=masks)
     close_to_float64(found, expected)

@@ -13,7 +13,7 @@ from bertsmith.network import dropout as dropout_module
 from bertsmith.network.attention import cpu
 from bertsmith.network.attention.cpu import group
 from bertsmith.network.attention.layout import SequenceLayout
-from bertsmith.network.dropout import kept_scale
+from bertsmith.network.dropout import dropout_scale
 from bounds import close_gradients, close_to_float64
 
 LENGTHS = (13, 1, 7, 2, 19)
@@ -151,13 +151,13 @@ def test_dropped_weights_have_the_gradients_of_the_plain_formula(
         made.append(original(like, share))
         return made[-1]
 
-    original = dropout_module.kept_bits
-    monkeypatch.setattr(cpu, "kept_bits", remembered)
+    original = dropout_module.dropout_mask
+    monkeypatch.setattr(cpu, "dropout_mask", remembered)
     rough, exact = inputs(grad=True), inputs(torch.float64, grad=True)
     found = spans(causal=causal).attend(*rough, 0.25)
     # all five sequences are shorter than 32, and so computed at once, in two rows of 32
     assert [item.shape for item in made] == [(2, HEADS, 32, 32)]
-    kept = (made[0] != 0).double() * kept_scale(0.25)
+    kept = (made[0] != 0).double() * dropout_scale(0.25)
     rows = group(LENGTHS, HEADS).keys.back
     assert rows is not None
     masks = []

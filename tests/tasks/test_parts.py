@@ -139,7 +139,7 @@ def test_windows_too_small_for_a_question_are_refused(longest: int, least: int) 
     assert all(len(ids) <= least for ids in whole.ids)
 
 
-@pytest.mark.parametrize("room", [{"longest": 7}, {"longest": 20, "stride": -1}])
+@pytest.mark.parametrize("limits", [{"longest": 7}, {"longest": 20, "stride": -1}])
 def test_no_room_and_windows_that_share_less_than_nothing_are_refused(
     limits: dict[str, int],
 ) -> None:
@@ -201,9 +201,9 @@ def test_words_of_which_nothing_is_read_do_not_count() -> None:
             text=text, words=spans, tags=None, entities=None, document=0, source="m", line=1
         )
         encoded = encode_words(TOKENIZER, [row], ReadingLimits(longest=20))
-        assert encoded.places is not None
+        assert encoded.positions is not None
         outputs = [np.array([[0.75, 0.0, 0.25], [0.1, 0.4, 0.5], [0.0, 0.125, 0.875]])]
-        asked = [output[: len(encoded.places[0])] for output in outputs]
+        asked = [output[: len(encoded.positions[0])] for output in outputs]
         answer = TAG.answers.decode(row, encoded.sidecar[0], asked, labels)
         return TAG.answers.record(answer, labels, 1, UNTUNED)
 
@@ -366,8 +366,8 @@ def test_every_word_is_asked_once_at_its_first_piece() -> None:
     assert sorted(asked) == wanted
     pieces = TOKENIZER.vocabulary
     first = {"word1,": "word1", "good": "good", "(word2)": "[UNK]"}
-    assert encoded.places is not None
-    for ids, places, own in zip(encoded.ids, encoded.places, words_in, strict=True):
+    assert encoded.positions is not None
+    for ids, places, own in zip(encoded.ids, encoded.positions, words_in, strict=True):
         assert len(ids) <= 20
         for place, word in zip(places, own, strict=True):
             assert pieces[ids[place]] == first[words[word]]

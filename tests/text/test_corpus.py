@@ -320,7 +320,11 @@ MAN = b'.\\" t\n.TH LS 1\n.SH NAME\n'
 @pytest.mark.parametrize(
     ("name", "content", "remedy"),
     [
-        ("ls.1.gz", gzip.compress(MAN, mtime=0), r"manual pages; their text: man -l FILE | col -b >"),
+        (
+            "ls.1.gz",
+            gzip.compress(MAN, mtime=0),
+            r"manual pages; their text: man -l FILE | col -b >",
+        ),
         (
             "a.page",
             b'<?xml version="1.0"?>\n<page>',

@@ -33,8 +33,8 @@ class EncodedExamples:
 
     Unit i consists of the sequences `starts[i]` to `starts[i + 1]`; `cut` (units,) marks the units
     that were truncated, `long` (units,) those over the length limit. `labels` has one entry per
-    unit: a class number, an array of numbers, or, with `places`, an array of labels, one for each
-    of the `places`, token positions in the unit's only sequence. `target` names the objective that
+    unit: a class number, an array of numbers or, with `positions`, an array of labels, one for each
+    of the `positions`, of tokens in the unit's only sequence. `target` names the objective that
     reads them.
 
     A row (an example of a file) is one unit, unless it is read in windows that are units each: then
@@ -49,7 +49,7 @@ class EncodedExamples:
     long: NDArray[np.bool_]
     target: str = "classify"
     labels: Labels | None = None
-    places: Sequence[NDArray[np.int64]] | None = None
+    positions: Sequence[NDArray[np.int64]] | None = None
     owners: NDArray[np.int64] | None = None
     sidecar: Sequence[Any] = ()
 
@@ -75,7 +75,7 @@ class EncodedExamples:
         sidecar: Sequence[Any],
         *,
         cut: Sequence[bool] | None = None,
-        places: Sequence[NDArray[np.int64]] | None = None,
+        positions: Sequence[NDArray[np.int64]] | None = None,
     ) -> EncodedExamples:
         """Return rows of ids and segments, each window a unit; `cut` (rows,) marks rows."""
         counts = [len(windows) for windows in rows]
@@ -85,7 +85,7 @@ class EncodedExamples:
             starts=np.arange(sum(counts) + 1),
             cut=np.repeat(np.zeros(len(rows), bool) if cut is None else np.array(cut), counts),
             long=np.repeat(np.array(counts) > 1, counts),
-            places=places,
+            positions=positions,
             owners=np.repeat(np.arange(len(rows)), counts),
             sidecar=sidecar,
         )
@@ -93,14 +93,16 @@ class EncodedExamples:
     @classmethod
     def joined(cls, parts: Sequence[EncodedExamples]) -> EncodedExamples:
         """Return the units of several, one after another, without labels and sidecars."""
-        without_places = parts[0].places is None
+        without_positions = parts[0].positions is None
         return EncodedExamples(
             ids=[ids for part in parts for ids in part.ids],
             segments=[segments for part in parts for segments in part.segments],
             starts=offsets_of(np.concatenate([np.diff(part.starts) for part in parts])),
             cut=np.concatenate([part.cut for part in parts]),
             long=np.concatenate([part.long for part in parts]),
-            places=None if without_places else [at for part in parts for at in part.places or ()],
+            positions=None
+            if without_positions
+            else [at for part in parts for at in part.positions or ()],
         )
 
     @property
@@ -143,7 +145,7 @@ class EncodedExamples:
                 starts=self.starts[first : end + 1] - begin,
                 cut=self.cut[first:end],
                 long=self.long[first:end],
-                places=None if self.places is None else self.places[first:end],
+                positions=None if self.positions is None else self.positions[first:end],
                 owners=None if self.owners is None else self.owners[first:end] - row,
                 sidecar=self.sidecar[row : row + 1],
             )
@@ -202,7 +204,7 @@ def encode_examples(
 def pack_examples(examples: EncodedExamples, units: NDArray[np.int64]) -> Batch:
     """Pack the given units into one batch, with their target if they are labelled.
 
-    The target is at the first sequence of each unit, or at the tokens given by `places`.
+    The target is at the first sequence of each unit, or at the tokens given by `positions`.
     """
     sequences = examples.sequences(units)
     ids = [examples.ids[number] for number in sequences]
@@ -221,18 +223,18 @@ def _targets(
         if isinstance(all_labels, np.ndarray)
         else [all_labels[unit] for unit in units]
     )
-    if examples.places is None:
+    if examples.positions is None:
         positions = offsets_of(np.diff(examples.starts)[units])[:-1]
     else:
         begins = offsets_of([len(sequence) for sequence in ids])[:-1]
         places = zip(begins.tolist(), units.tolist(), strict=True)
-        positions = np.concatenate([begin + examples.places[unit] for begin, unit in places])
+        positions = np.concatenate([begin + examples.positions[unit] for begin, unit in places])
         labels = np.concatenate(list(labels))
     assert isinstance(labels, np.ndarray)
     target = Target(
         positions=torch.from_numpy(positions),
         labels=torch.from_numpy(labels),
-        by_sequence=examples.places is None,
+        by_sequence=examples.positions is None,
     )
     return {examples.target: target}
 

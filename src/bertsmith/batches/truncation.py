@@ -36,7 +36,7 @@ def fitted(
     The longer text of a pair is truncated, or split into windows next to as much of the other as
     fits.
     """
-    kept_first, kept_second = kept(
+    kept_first, kept_second = fitting_lengths(
         inventory, len(first), None if second is None else len(second), longest=longest
     )
     long = kept_first < len(first) or (second is not None and kept_second < len(second))
@@ -122,7 +122,7 @@ def encode_pair(
     Tokens beyond `longest`, special tokens included, are removed from the end of the text, or of
     the longer text of a pair, token by token, of the second if both have the same length.
     """
-    kept_first, kept_second = kept(
+    kept_first, kept_second = fitting_lengths(
         inventory, len(first), None if second is None else len(second), longest=longest
     )
     end = np.array(inventory.end, np.int32)
@@ -141,7 +141,7 @@ def second_begins(inventory: TokenInventory, first: int) -> int:
     return len(inventory.begin) + first + inventory.separators * len(inventory.end)
 
 
-def kept(
+def fitting_lengths(
     inventory: TokenInventory, first: int, second: int | None, *, longest: int
 ) -> tuple[int, int]:
     """Return how many tokens of each text fit into `longest`, special tokens included."""

@@ -266,7 +266,7 @@ def progress(description: str, total: float | None, unit: str = "") -> Iterator[
         yield LogBar(description, total, unit)
     else:
         with _drawing() as drawing:
-            yield _drawn(drawing, description, total, unit)
+            yield _add_bar(drawing, description, total, unit)
 
 
 def _drawing() -> Progress:
@@ -283,7 +283,7 @@ def _drawing() -> Progress:
     return Progress(*columns, console=console, transient=True)
 
 
-def _drawn(drawing: Progress, description: str, total: float | None, unit: str) -> _TerminalBar:
+def _add_bar(drawing: Progress, description: str, total: float | None, unit: str) -> _TerminalBar:
     shown = printable(description)
     return _TerminalBar(drawing, drawing.add_task(shown, total=total, unit=unit, note=""))
 
@@ -306,7 +306,7 @@ class Bars:
         self._shares[name] = share
         if self._drawing is not None:
             if name not in self._drawn:
-                self._drawn[name] = _drawn(self._drawing, name, 1.0, "")
+                self._drawn[name] = _add_bar(self._drawing, name, 1.0, "")
             self._drawn[name].move_to(share)
             self._drawn[name].note(note)
         self._move_whole()
@@ -333,7 +333,7 @@ def progress_of_several(description: str, count: int) -> Iterator[Bars]:
         yield Bars(LogBar(description, count, ""))
         return
     with _drawing() as drawing:
-        yield Bars(_drawn(drawing, description, count, ""), drawing)
+        yield Bars(_add_bar(drawing, description, count, ""), drawing)
 
 
 def _rate(speed: float, unit: str) -> str:

@@ -72,7 +72,7 @@ def owned(lock: Path, *, of: Path, error: type[UserError] = RunFolderError) -> I
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o644)
     try:
         earlier_owner = _read(handle)
-        if not _taken(handle, lock):
+        if not _try_lock(handle, lock):
             raise _in_use(of, error, earlier_owner or _read(handle))
         _check_stale(handle, of, error, earlier_owner)
         with suppress(OSError):  # the lock holds all the same where a full disk takes no name
@@ -94,7 +94,7 @@ def owned(lock: Path, *, of: Path, error: type[UserError] = RunFolderError) -> I
         os.close(handle)
 
 
-def _taken(handle: int, lock: Path) -> bool:
+def _try_lock(handle: int, lock: Path) -> bool:
     """Return whether the kernel gives this process the lock, on the file that has the name."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -28,7 +28,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class _Received:
-    """Whether a request to terminate has arrived, whoever handled it."""
+    """True once a request to terminate has arrived, whoever handled it."""
 
     terminate = False
 

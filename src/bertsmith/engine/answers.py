@@ -125,24 +125,24 @@ def next_sentence_probabilities(
 def tag_probabilities(
     model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> list[NDArray[np.float32]]:
-    """Return for every unit the probability of each tag at each of its places, (places, labels)."""
-    assert examples.places is not None
+    """Return for every unit the probability of each tag at each position, (positions, labels)."""
+    assert examples.positions is not None
     results: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
     for units, batch in forward.batches(model, examples):
-        places = [examples.places[unit] for unit in units.tolist()]
-        at = torch.from_numpy(np.concatenate(places)).to(model.device)
-        sizes = torch.tensor([len(position) for position in places])
-        at = at + batch.starts.repeat_interleave(sizes.to(model.device))
-        shares = _tags(model, batch, at).float().softmax(-1).cpu()
+        positions = [examples.positions[unit] for unit in units.tolist()]
+        selected = torch.from_numpy(np.concatenate(positions)).to(model.device)
+        sizes = torch.tensor([len(position) for position in positions])
+        selected = selected + batch.starts.repeat_interleave(sizes.to(model.device))
+        shares = _tags(model, batch, selected).float().softmax(-1).cpu()
         for unit, part in zip(units.tolist(), shares.split(sizes.tolist()), strict=True):
             results[unit] = part.numpy()
     return results
 
 
-def _tags(model: Model, batch: Batch, at: torch.Tensor) -> TagLogits:
+def _tags(model: Model, batch: Batch, selected: torch.Tensor) -> TagLogits:
     # the last layer computes only the queried tokens, where these are few
-    read = at if 0 < len(at) <= batch.tokens // 2 else None
-    return model.tag(model.encoder(batch, selected=read).rows(at))
+    read = selected if 0 < len(selected) <= batch.tokens // 2 else None
+    return model.tag(model.encoder(batch, selected=read).rows(selected))
 
 
 MAX_ANSWER_LENGTH = 30

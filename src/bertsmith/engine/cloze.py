@@ -39,19 +39,19 @@ def predictions(
     tokenizer: Tokenizer,
     ids: list[Ids],
     segments: list[Segments],
-    places: Sequence[Sequence[int]],
+    positions: Sequence[Sequence[int]],
     forward: Forward,
 ) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
-    """Yield log-probabilities (rows, vocabulary) at some `places`, ascending, of each sequence.
+    """Yield log-probabilities (rows, vocabulary) at some `positions`, ascending, of each sequence.
 
     With them come the sequence of each row and the number of its place, in any order. A table may
     have more rows than there are pieces: these are no predictions.
     """
     encoded = EncodedExamples.of(ids, segments)
     for numbers, batch in forward.batches(model, encoded):
-        own = [(number, n) for number in numbers.tolist() for n in range(len(places[number]))]
-        inside = torch.tensor([places[number][n] for number, n in own], dtype=torch.int64)
-        sizes = torch.tensor([len(places[number]) for number in numbers.tolist()])
+        own = [(number, n) for number in numbers.tolist() for n in range(len(positions[number]))]
+        inside = torch.tensor([positions[number][n] for number, n in own], dtype=torch.int64)
+        sizes = torch.tensor([len(positions[number]) for number in numbers.tolist()])
         starts = batch.starts.repeat_interleave(sizes.to(batch.ids.device))
         tokens = starts + inside.to(batch.ids.device)
         rows = model.encoder(batch, selected=tokens).last
@@ -66,8 +66,8 @@ def cloze_predictions(
 ) -> Iterator[tuple[list[int], Tensor]]:
     """Yield numbers of clozes, in any order, and the log-probabilities there."""
     ids, segments = [cloze.ids for cloze in clozes], [cloze.segments for cloze in clozes]
-    places = [[cloze.place] for cloze in clozes]
-    for keys, shares in predictions(model, tokenizer, ids, segments, places, forward):
+    positions = [[cloze.place] for cloze in clozes]
+    for keys, shares in predictions(model, tokenizer, ids, segments, positions, forward):
         yield [number for number, _ in keys], shares
 
 

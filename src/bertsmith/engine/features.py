@@ -45,15 +45,15 @@ def _sum(layers: range) -> LayerMix:
     return LayerMix(layers=tuple(layers), weights=(1.0,) * len(layers))
 
 
-def _one(layer: int) -> LayerMix:
+def _single_layer(layer: int) -> LayerMix:
     return LayerMix(layers=(layer,), weights=(1.0,))
 
 
 NAMED: dict[str, tuple[int, Callable[[int], LayerMix]]] = {
-    "embeddings": (0, lambda last: _one(0)),
-    "first": (1, lambda last: _one(1)),
-    "last": (1, _one),
-    "second-to-last": (1, lambda last: _one(last - 1)),
+    "embeddings": (0, lambda last: _single_layer(0)),
+    "first": (1, lambda last: _single_layer(1)),
+    "last": (1, _single_layer),
+    "second-to-last": (1, lambda last: _single_layer(last - 1)),
     "sum-last-4": (4, lambda last: _sum(range(last - 3, last + 1))),
     "concat-last-4": (4, lambda last: LayerMix(layers=tuple(range(last - 3, last + 1)))),
     "sum-all": (1, lambda last: _sum(range(1, last + 1))),
@@ -73,7 +73,7 @@ def layer_mix(name: str, layers: int) -> LayerMix:
     without. Raises `ConfigError`.
     """
     if name.isdecimal():
-        return _checked(_one(int(name)), name, layers)
+        return _checked(_single_layer(int(name)), name, layers)
     if name.startswith(_MIX):
         return _checked(_mix(name.removeprefix(_MIX), layers), name, layers)
     if name not in NAMED:
@@ -131,7 +131,7 @@ def word_spans(text: str, words: Words) -> NDArray[np.int64]:
         begin, end = stretch.span()
         if words == "marks":
             for position in range(begin, end):
-                if _alone(text[position]):
+                if _is_word_alone(text[position]):
                     spans += [(begin, position)] if begin < position else []
                     spans.append((position, position + 1))
                     begin = position + 1
@@ -140,7 +140,7 @@ def word_spans(text: str, words: Words) -> NDArray[np.int64]:
     return np.array(spans, np.int64).reshape(-1, 2)
 
 
-def _alone(character: str) -> bool:
+def _is_word_alone(character: str) -> bool:
     code = ord(character)
     return is_punctuation(character) or any(first <= code <= last for first, last in CJK_RANGES)
 

@@ -113,13 +113,13 @@ class _MaskedText:
         texts = [example.text] if example.text_pair is None else [example.text, example.text_pair]
         mask = re.escape(tokenizer.vocabulary[tokenizer.mask_id])
         written = [(text, match.start()) for text in texts for match in re.finditer(mask, text)]
-        places = np.flatnonzero(ids == tokenizer.mask_id).tolist()
+        positions = np.flatnonzero(ids == tokenizer.mask_id).tolist()
         # a text that was cut has more masks than its ids
         results = [
             before(tokenizer, text, at, ids, position)
-            for (text, at), position in zip(written, places, strict=False)
+            for (text, at), position in zip(written, positions, strict=False)
         ]
-        assert len(results) == len(places)
+        assert len(results) == len(positions)
         return cls(ids=ids, segments=request.encoded.segments[0], before=tuple(results))
 
     def cloze(self, position: int) -> Cloze:
@@ -230,8 +230,8 @@ class MaskFilling:
         masks = [self._masks(text) for text in texts]
         masked_words = [
             (text.cloze(position), written)
-            for text, places in zip(texts, masks, strict=True)
-            for position, written in zip(places, text.before, strict=True)
+            for text, positions in zip(texts, masks, strict=True)
+            for position, written in zip(positions, text.before, strict=True)
         ]
         if self._config.choices:
             result = self._score_choices(model, masked_words, forward)
@@ -242,7 +242,7 @@ class MaskFilling:
                 model, self._tokenizer, clozes, forward, most_pieces=max_pieces, top=self._top
             )
         rest = iter(result)
-        return [[next(rest) for _ in places] for places in masks]
+        return [[next(rest) for _ in positions] for positions in masks]
 
     def _masks(self, text: _MaskedText) -> list[int]:
         return np.flatnonzero(text.ids == self._tokenizer.mask_id).tolist()

@@ -148,8 +148,8 @@ class _Texts:
         """Fill the masks after each prompt from left to right."""
         texts = self._masked(prompts)
         for step in range(self.config.length):
-            places = [[len(prompt) + step] for prompt in prompts]
-            self._fill(texts, places, draws)
+            positions = [[len(prompt) + step] for prompt in prompts]
+            self._fill(texts, positions, draws)
         return [text[:-1] for text in texts]
 
     def mask_predict(self, prompts: Prompts, draws: Generators) -> list[list[int]]:
@@ -157,15 +157,15 @@ class _Texts:
         texts = self._masked(prompts)
         certain = [np.full(self.config.length, -np.inf) for _ in prompts]
         for count in self.config.masked_again:
-            places = []
+            positions = []
             for text, prompt, certainties in zip(texts, prompts, certain, strict=True):
                 lowest = np.sort(np.argsort(certainties, kind="stable")[:count])
-                places.append((lowest + len(prompt)).tolist())
-                for position in places[-1]:
+                positions.append((lowest + len(prompt)).tolist())
+                for position in positions[-1]:
                     text[position] = self.tokenizer.mask_id
-            result = self._fill(texts, places, draws)
+            result = self._fill(texts, positions, draws)
             for prompt, certainties, at, drawn in zip(
-                prompts, certain, places, result, strict=True
+                prompts, certain, positions, result, strict=True
             ):
                 certainties[np.array(at) - len(prompt)] = [share for _, share in drawn]
         return [text[:-1] for text in texts]
@@ -177,13 +177,13 @@ class _Texts:
         for step in range(self.config.all_passes):
             if step % length == 0:
                 orders = [draw.permutation(length).tolist() for draw in draws]
-            places = [
+            positions = [
                 [len(prompt) + order[step % length]]
                 for prompt, order in zip(prompts, orders, strict=True)
             ]
-            for text, (position,) in zip(texts, places, strict=True):
+            for text, (position,) in zip(texts, positions, strict=True):
                 text[position] = self.tokenizer.mask_id
-            self._fill(texts, places, draws)
+            self._fill(texts, positions, draws)
         return [text[:-1] for text in texts]
 
     def _masked(self, prompts: Prompts) -> list[list[int]]:

@@ -142,9 +142,9 @@ class TextScoring:
     ) -> Iterator[NDArray[np.float64]]:
         """Yield the log-probabilities of each text, each token given those before it."""
         results = [np.zeros(len(ids) - 2) for ids in texts.ids]
-        places = [range(len(result)) for result in results]
+        positions = [range(len(result)) for result in results]
         for keys, shares in predictions(
-            model, self._tokenizer, texts.ids, texts.segments, places, forward
+            model, self._tokenizer, texts.ids, texts.segments, positions, forward
         ):
             following = torch.tensor(
                 [int(texts.ids[number][position + 1]) for number, position in keys]

@@ -87,7 +87,7 @@ def score_words(
     for number, (masked, words) in enumerate(masked_words):
         terms.append([])
         for word in words:
-            places = []
+            positions = []
             for done in range(len(word)):
                 key = (number, len(word), word[:done])
                 if key not in first_cloze:
@@ -96,9 +96,9 @@ def score_words(
                     clozes.append(cloze)
                     targets.append([])
                 wanted = targets[first_cloze[key]]
-                places.append((first_cloze[key], len(wanted)))
+                positions.append((first_cloze[key], len(wanted)))
                 wanted.append(word[done])
-            terms[-1].append(places)
+            terms[-1].append(positions)
     result = log_probabilities(model, tokenizer, clozes, targets, forward)
     return [
         [sum(float(result[cloze][position]) for cloze, position in word) for word in words]

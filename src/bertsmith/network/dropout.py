@@ -62,12 +62,12 @@ class Dropout(nn.Module):
         return total
 
 
-def kept_scale(share: float) -> float:
+def dropout_scale(share: float) -> float:
     """Return the factor of the values that are kept."""
     return 256 / (256 - _dropped_bytes(share))
 
 
-def kept_bits(like: Tensor, share: float) -> Tensor:
+def dropout_mask(like: Tensor, share: float) -> Tensor:
     """Return integers as wide as `like`'s: all bits set where a value is kept, none where dropped.
 
     The shape is that of `like`, the share `share` rounded to 1/256, 1/256 at least.
@@ -80,14 +80,14 @@ def kept_bits(like: Tensor, share: float) -> Tensor:
     return mask.to(bits)
 
 
-def keep(values: Tensor, mask: Tensor) -> Tensor:
+def apply_mask(values: Tensor, mask: Tensor) -> Tensor:
     """Return the values where `mask` is set, else zero, unscaled."""
     bits: Tensor = values.view(mask.dtype) & mask
     return bits.view(values.dtype)
 
 
-def keep_(values: Tensor, mask: Tensor) -> Tensor:
-    """`keep` in place."""
+def apply_mask_(values: Tensor, mask: Tensor) -> Tensor:
+    """`apply_mask` in place."""
     values.view(mask.dtype).bitwise_and_(mask)
     return values
 
@@ -126,27 +126,27 @@ def _dropped_bytes(share: float) -> int:
 class _Dropped(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, inputs: Tensor, share: float) -> Tensor:  # noqa: ANN401
-        mask = kept_bits(inputs, share)
+        mask = dropout_mask(inputs, share)
         context.save_for_backward(mask)
-        context.scale = kept_scale(share)
-        return keep(inputs.contiguous(), mask).mul_(context.scale)
+        context.scale = dropout_scale(share)
+        return apply_mask(inputs.contiguous(), mask).mul_(context.scale)
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
         (mask,) = context.saved_tensors
-        return keep(gradient.contiguous(), mask).mul_(context.scale), None
+        return apply_mask(gradient.contiguous(), mask).mul_(context.scale), None
 
 
 class _AddDropped(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, residual: Tensor, branch: Tensor, share: float) -> Tensor:  # noqa: ANN401
-        mask = kept_bits(branch, share)
+        mask = dropout_mask(branch, share)
         context.save_for_backward(mask)
-        context.scale, context.kind = kept_scale(share), branch.dtype
-        return torch.add(residual, keep(branch.contiguous(), mask), alpha=context.scale)
+        context.scale, context.kind = dropout_scale(share), branch.dtype
+        return torch.add(residual, apply_mask(branch.contiguous(), mask), alpha=context.scale)
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:  # noqa: ANN401
         (mask,) = context.saved_tensors
         to_branch = torch.mul(gradient, context.scale).to(context.kind)
-        return gradient, keep_(to_branch.contiguous(), mask), None
+        return gradient, apply_mask_(to_branch.contiguous(), mask), None

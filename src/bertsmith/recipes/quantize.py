@@ -293,7 +293,7 @@ def read_gate(
         of_texts, inputs = open_rows(config, answering, str(calibrate), of_texts)
         results = [item.example for item in islice(inputs, _READ) if item.example is not None]
     of_texts.bad_rows.print()
-    chosen = _every_nth(_some(results, calibrate))
+    chosen = _every_nth(_check_not_empty(results, calibrate))
     return TaskGate(answering=answering, timed=_requests(answering, chosen), rows=rows)
 
 
@@ -304,10 +304,10 @@ def _texts(file: Path, columns: Columns) -> list[Example]:
         texts.append(replace(row, text_pair=None))
         if row.text_pair is not None:
             texts.append(replace(row, text=row.text_pair, text_pair=None))
-    return _some(texts, file)[:_READ]
+    return _check_not_empty(texts, file)[:_READ]
 
 
-def _some(rows: list[Any], file: Path) -> list[Any]:
+def _check_not_empty(rows: list[Any], file: Path) -> list[Any]:
     if not rows:
         raise ExampleError("holds no text", where=file, remedy="write one text a line")
     return rows

@@ -30,7 +30,7 @@ class Drawing:
 
 
 @contextmanager
-def _drawn(
+def _figure(
     size: tuple[float, float], *, as_svg: bool = True
 ) -> Iterator[tuple[Any, Callable[[str], Drawing]]]:
     """Yield a figure of a size in inches, and a function of its name that gives the drawing.
@@ -65,7 +65,7 @@ def layer_panels(
     """Draw a panel for each statistic (layers, heads): a dot a head, a line through the means."""
     columns = 3
     rows = math.ceil(len(statistics) / columns)
-    with _drawn((10.5, 2.5 * rows)) as (figure, finished):
+    with _figure((10.5, 2.5 * rows)) as (figure, finished):
         grid = figure.subplots(rows, columns, squeeze=False)
         for axes, (key, values) in zip(grid.flat, statistics.items(), strict=False):
             layers = np.arange(1, len(values) + 1)
@@ -90,7 +90,7 @@ def layer_panels(
 
 def head_map(name: str, points: Values, layers: int, heads: int) -> Drawing:
     """Draw heads (layers x heads, 2) as points, a colour and a mark for each layer."""
-    with _drawn((8.5, 6)) as (figure, finished):
+    with _figure((8.5, 6)) as (figure, finished):
         import matplotlib as mpl
 
         axes = figure.subplots()
@@ -118,7 +118,7 @@ def grouped_bars(
 ) -> Drawing:
     """Draw horizontal bars, shares from 0 to 1, the series of a label below each other."""
     height = 0.8 / len(series)
-    with _drawn((9.5, 0.9 + 0.26 * len(series) * len(labels))) as (figure, finished):
+    with _figure((9.5, 0.9 + 0.26 * len(series) * len(labels))) as (figure, finished):
         axes = figure.subplots()
         position = np.arange(len(labels))
         hatches = (None, "////", "....")
@@ -149,7 +149,7 @@ def layer_lines(
     percent: bool = False, logarithmic: bool = False,
 ) -> Drawing:  # fmt: skip
     """Draw a line for each series of values by layer, from layer `first`."""
-    with _drawn((9, 3.8)) as (figure, finished):
+    with _figure((9, 3.8)) as (figure, finished):
         axes = figure.subplots()
         dashes = ("-", "--", "-.", ":")
         for number, (label, values) in enumerate(series.items()):
@@ -184,7 +184,7 @@ def heat_map(
     Without `as_svg` as PNG alone.
     """
     rows, columns = values.shape
-    with _drawn((1.6 + 0.62 * columns, 1.2 + 0.42 * rows), as_svg=as_svg) as (figure, finished):
+    with _figure((1.6 + 0.62 * columns, 1.2 + 0.42 * rows), as_svg=as_svg) as (figure, finished):
         axes = figure.subplots()
         image = axes.imshow(values, cmap=SEQUENTIAL, aspect="auto", vmin=0)
         middle = (float(np.nanmax(values)) or 1.0) * 0.6
@@ -206,7 +206,7 @@ def heat_map(
 
 def use_map(name: str, points: Values, clusters: NDArray[np.int64]) -> Drawing:
     """Draw the uses of a word (uses, 2) as points, a colour and a mark for each cluster."""
-    with _drawn((8.5, 5)) as (figure, finished):
+    with _figure((8.5, 5)) as (figure, finished):
         axes = figure.subplots()
         for cluster in range(int(clusters.max()) + 1):
             members = points[clusters == cluster]

@@ -196,11 +196,11 @@ class InspectionPage:
 
     def _figure(self, name: str, drawing: Drawing, label: str, words: str) -> str:
         """Keep a drawing, and return it with the words beneath it."""
-        self._keep(name, drawing)
+        self._add_drawing(name, drawing)
         picture = f'<div role="img" aria-label="{safe(label)}">{drawing.svg}</div>'
         return f"<figure>{picture}<figcaption>{safe(words)}</figcaption></figure>"
 
-    def _keep(self, name: str, drawing: Drawing) -> None:
+    def _add_drawing(self, name: str, drawing: Drawing) -> None:
         self.drawings[name] = drawing
         if self._bar is not None:
             self._bar.advance()
@@ -242,7 +242,7 @@ class InspectionPage:
         # pictures of the usual statistics, beside the page
         for name in _PANELS:
             grid = heat_map(f"grid-{name}", result.statistics[name], STATISTICS[name], as_svg=False)
-            self._keep(f"grid-{name}", grid)
+            self._add_drawing(f"grid-{name}", grid)
 
     def _extremes(self) -> str:
         """Return which head has most of each of the usual statistics."""

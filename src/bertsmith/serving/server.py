@@ -259,7 +259,7 @@ def _relax_collector() -> None:
 
 
 async def _wait_until_open(opened: asyncio.Future[None], stop_requested: asyncio.Event) -> None:
-    """Wait until the models are open, or somebody asks for an end; raises `UserError`."""
+    """Wait until the models are open or the server is to end; raises `UserError`."""
     waiting = asyncio.create_task(stop_requested.wait())
     await asyncio.wait((opened, waiting), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()

@@ -47,7 +47,7 @@ class SeenTexts:
         slots: int = _TABLE_SLOTS,
         filter_bits: int = _FILTER_BITS,
     ) -> None:
-        """Begin anew, or go on with the first `count` digests of the folder's log."""
+        """Start from nothing, or resume with the first `count` digests of the folder's log."""
         self._folder = folder
         folder.mkdir(exist_ok=True)
         for path in folder.glob("sorted-*"):

@@ -57,7 +57,7 @@ Group = Sequence[Section]
 class EncodedGroup:
     """The documents of some sections, all different, in the order of the corpus.
 
-    `digests` (documents, 2) tell their texts apart; `ids` (tokens,) end to end; `sentences`
+    `digests` (documents, 2) identify their texts; `ids` (tokens,) end to end; `sentences`
     (sentences,) lengths in tokens; `documents` (documents,) numbers of sentences, 0 where nothing
     could be encoded; `sizes` (documents,) of their texts. `repeated` counts those left out because
     the same text stood before in these sections.
@@ -213,7 +213,7 @@ def _encode_in_worker(group: Group) -> EncodedGroup:
 
 
 GROUP_BYTES = SECTION_BYTES
-_AHEAD = 4  # groups in hand for each process, so that none waits and memory stays bounded
+_AHEAD = 4  # groups in flight for each process, so that none waits and memory stays bounded
 
 Moved = Callable[[Position], None]
 """A function that is called with the position that the store has reached."""
@@ -252,7 +252,7 @@ def prepare_corpus(
     fresh: bool = False,
     moved: Moved = lambda position: None,
 ) -> StoreIndex:
-    """Encode a corpus as `prepare_store` does, or go on where that was interrupted.
+    """Encode a corpus as `prepare_store` does, or resume where that was interrupted.
 
     What is done stays in a folder beside `out`, named `out`.partial, from which the same call goes
     on; `fresh` begins anew. An `encoder` has so many `workers` of its own. Of a corpus of pipes
@@ -417,7 +417,7 @@ def _groups(sections: Iterator[Section]) -> Iterator[Group]:
 def _encoded(
     groups: Iterator[Group], encoder: Encoder, workers: int
 ) -> Iterator[tuple[Position, EncodedGroup]]:
-    """Yield encoded groups with their ends, in the order of the corpus, few in hand at a time."""
+    """Yield encoded groups with their ends, in the order of the corpus, few in flight at a time."""
     waiting: deque[tuple[Position, Pending]] = deque()
     for group in groups:
         waiting.append((group[-1].end, encoder.submit(group)))

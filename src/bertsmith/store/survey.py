@@ -26,7 +26,7 @@ _SHOWN = 40
 
 
 class Likeness:
-    """Gathers documents of a store; `found` tells how many are near duplicates."""
+    """Gathers documents of a store; `found` estimates how many are near duplicates."""
 
     def __init__(self, store: TokenStore) -> None:
         self._store = store
@@ -140,7 +140,7 @@ class Passage:
 
 
 def survey(store: TokenStore, vocabulary: int, max_tokens: int = MAX_TOKENS) -> Survey:
-    """Look at a store with ids below `vocabulary`, at about so many tokens of it at most."""
+    """Survey about `max_tokens` at most of a store with ids below `vocabulary`."""
     counts = np.zeros(vocabulary, np.int64)
     keys: list[NDArray[np.uint64]] = []
     places: list[Numbers] = []

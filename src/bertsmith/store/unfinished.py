@@ -1,4 +1,4 @@
-"""A store in the making, from which an interrupted preparation goes on.
+"""A store in preparation, from which an interrupted run resumes.
 
     STORE.partial/
       journal.jsonl   what the store is made from and how far it has come
@@ -125,7 +125,7 @@ class Journal:
         return next(noted, None)
 
     def resume(self, source: Source) -> None:
-        """Go on from the last progress all of whose files are still as they were, or anew.
+        """Resume from the last progress whose files are all unchanged, or start again.
 
         Files that had not been reached may have changed. Raises `StoreError` when there is progress
         but with other settings, or with files that all have changed.
@@ -149,7 +149,7 @@ class Journal:
         self._append(_Line(progress=progress))
 
     def refusal(self, problem: str) -> StoreError:
-        """Return an error that says why the store cannot be gone on with, and what to do."""
+        """Return an error that says why the store cannot be resumed, and what to do."""
         return StoreError(
             f"an unfinished store that {problem}",
             where=self._path.parent,
@@ -216,7 +216,7 @@ class UnfinishedStore:
     def __init__(self, out: Path, *, total: int) -> None:
         self.folder = partial_folder(out)
         self.progress: Progress | None = None
-        """Progress to go on from, if any."""
+        """Progress to resume from, if any."""
         self.begun = False
         """True if the folder's contents are this store's."""
         self._out = out
@@ -238,7 +238,7 @@ class UnfinishedStore:
         return self.folder / _DIGESTS
 
     def begin(self, source: Source | None, *, fresh: bool) -> None:
-        """Find out what there is to go on from; without a source, nothing will be kept."""
+        """Find the progress to resume from; without a source, nothing will be kept."""
         path = self.folder / _JOURNAL
         if fresh:
             path.unlink(missing_ok=True)
@@ -269,12 +269,12 @@ class UnfinishedStore:
         self.discard()
 
     def keep(self) -> bool:
-        """Save what was reached, if the disk takes it; whether there is anything to go on from."""
+        """Save the progress, if the disk takes it; return whether there is any to resume from."""
         with suppress(OSError):
             if self._since:
                 self._save()
             self._wait()
-        # an interruption may have come between the start of saving and the note that it goes on
+        # an interruption may have come between the start of saving and the note of it
         self.close()
         return self._journal is not None and self._journal.progress is not None
 
@@ -294,7 +294,7 @@ class UnfinishedStore:
         return f"{100 * min(1.0, read / max(1, self._total)):.0f} %"
 
     def _save(self) -> None:
-        """Have the journal say how far the store has come, while work goes on."""
+        """Write the progress of the store to the journal, while work continues."""
         self._wait()
         self._since = 0
         if self._journal is not None and self._reached is not None:
@@ -341,7 +341,7 @@ def _check_free(out: Path) -> None:
 def unfinished_store(
     out: Path, source: Source | None, *, total: int, fresh: bool = False
 ) -> Iterator[UnfinishedStore]:
-    """Yield a store to be made at `out`, where there must be nothing, or to be gone on with.
+    """Yield a store to be made at `out`, where there must be nothing, or to be resumed.
 
     When the block ends well the store takes its name. Otherwise it is kept to go on from, and the
     error says so; without a `source`, or when nothing was done, nothing is left. `total` is the
@@ -369,7 +369,7 @@ def unfinished_store(
 def _with_resume_hint(
     error: BaseException, work: UnfinishedStore, out: Path, *, is_kept: bool
 ) -> BaseException:
-    """Return the error as a user should see it: with what is kept, and how to go on."""
+    """Return the error as a user should see it: with what is kept, and how to continue."""
     refusal = error.__cause__ if isinstance(error, DiskError) else error
     if isinstance(refusal, OSError) and refused_by_disk(refusal):
         hint = f"give the same command again: it resumes at {work.share()}"
@@ -388,7 +388,7 @@ def _with_resume_hint(
 
 @contextmanager
 def _owned(folder: Path, out: Path) -> Iterator[None]:
-    """Yield the folder for this process alone, created if need be, removed if nothing is kept."""
+    """Yield the folder for this process alone, created if needed, removed if nothing is kept."""
     with writing(out):
         folder.mkdir(exist_ok=True)
         foreign = {path.name for path in folder.iterdir()} - {_JOURNAL, _LOCK, _DIGESTS, _STORE}

@@ -1,4 +1,4 @@
-"""Writing a token store, document by document, and going on with one that was left unfinished."""
+"""Writing a token store, document by document, and resuming an unfinished one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class WriterState(Config):
 class StoreWriter:
     """Appends encoded documents to a folder in constant memory; `finish` writes the index.
 
-    With a `state` it goes on from there, and raises `StoreError` when the files hold less.
+    With a `state` it resumes from there, and raises `StoreError` when the files hold less.
     """
 
     def __init__(
@@ -180,14 +180,14 @@ def _closed(file: HashedFile) -> FileRecord:
 
 
 def _hashed_file(path: Path, size: int) -> HashedFile:
-    """Return a file to go on with; what it holds after `size` bytes is cut off."""
+    """Return a file to append to; what it holds after `size` bytes is cut off."""
     if size and path.stat().st_size < size:
         raise StoreError("is shorter than it was", where=path, remedy=BEGIN_ANEW)
     return HashedFile(path, size)
 
 
 def _offsets_file(path: Path, count: int) -> HashedFile:
-    """Return a file of offsets after so many entries; the one before the first is 0."""
+    """Return a file of offsets after a number of entries; the one before the first is 0."""
     file = _hashed_file(path, (count + 1) * _OFFSET_BYTES if count else 0)
     if not count:
         try:

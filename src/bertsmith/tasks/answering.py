@@ -146,7 +146,7 @@ class PretrainedAnswering:
         return text_length(example)
 
     def _is_pair_question(self, example: Example) -> bool:
-        """Return whether it is asked if the second text follows the first."""
+        """Return whether the question is if the second text follows the first."""
         return self._config.next_sentence and example.text_pair is not None
 
     def _has_masks(self, example: Example) -> bool:
@@ -369,7 +369,7 @@ def _check_thresholds(
 
 
 def _thresholds(task: Task[Any], config: ModelConfig, options: AnsweringConfig) -> Tuned:
-    """Return the model's thresholds, or those asked for; `ConfigError` where the task has none."""
+    """Return the model's thresholds, or the given ones; `ConfigError` if the task has none."""
     _check_thresholds(options, task.answers.thresholds, f"this is {task.title.lower()}")
     thresholds_, coverage = Tuned.of_model(config), options.conformal
     return Tuned(

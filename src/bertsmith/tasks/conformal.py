@@ -1,4 +1,4 @@
-"""Prediction sets of classes or options that hold the right one as often as is asked for.
+"""Prediction sets of classes or options that hold the right one at a given rate.
 
 Split conformal prediction with the LAC score, one minus the probability of the right answer
 (Sadinle et al. 2019; Angelopoulos and Bates 2021, sections 1 and 2). The threshold of a coverage c

@@ -1,4 +1,4 @@
-"""The tasks of GLUE: classes or a number, with files, labels, scores and lengths of its own."""
+"""The tasks of GLUE: classes or a number, with their files, labels, scores and lengths."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bertsmith.text.examples.glue import TASKS, GlueTask, read_glue, task_of
 
 
 def _classification(glue: GlueTask) -> Task[Example]:
-    """Return a task with classes, which has an order of labels and scores of its own."""
+    """Return a task with classes, which has its own order of labels and scores."""
     return replace(
         _variant(CLASSIFY, glue),
         labels=replace(CLASSIFY.labels, names=partial(_names, glue.labels), picked=None),

@@ -85,7 +85,7 @@ def check_labels(results: Sequence[str], where: str) -> None:
 def value_of(label: str) -> float:
     """Return the number that a label is, not a number (nan) for other labels."""
     if "_" in label:
-        # Python reads 1_2 as 12, and nobody else does
+        # only Python reads 1_2 as 12
         return math.nan
     try:
         return float(label)
@@ -195,7 +195,7 @@ def tune_confidence(evidence: Evidence, target_accuracy: float | None = None) ->
 
 
 def confidence_notes(unit: str, evidence: Evidence, tuned: Tuned) -> list[str]:
-    """Return the effect of abstaining, if a confidence is asked for."""
+    """Return the effect of abstaining, if a confidence is required."""
     if tuned.min_confidence is None:
         return []
     right = right_choices(evidence, tuned)

@@ -44,7 +44,7 @@ def open_model(
 
 @dataclass(frozen=True, kw_only=True)
 class Embedder:
-    """A model made ready to answer, and the features that are asked of it."""
+    """A model ready to answer, and the requested features."""
 
     engine: Prepared
     tokenizer: Tokenizer
@@ -135,7 +135,7 @@ def folder_features(
 def _by_folder(
     config: FeatureConfig, settings: SentenceSettings, prompt: str | None
 ) -> FeatureConfig:
-    """Return the config with what the folder says where nothing else is asked for."""
+    """Return the config, with defaults from the folder."""
     pool = "+".join(settings.pool) if config.pool == "auto" else config.pool
     limits = [item for item in (config.max_length, settings.longest) if item is not None]
     return replace(

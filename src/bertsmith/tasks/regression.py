@@ -169,7 +169,7 @@ def _describe(rows: Sequence[Example], labels: Labels) -> str:
 
 
 def _figures(number: float, significant: int) -> str:
-    """Return a number with so many significant figures, and all of those before the point."""
+    """Return a number with some significant figures, and all of those before the point."""
     in_full = 10.0**significant <= abs(number) < _MAX_PLAIN_NUMBER
     return f"{number:z.0f}" if in_full else f"{number:z.{significant}g}"
 

@@ -124,7 +124,7 @@ def encode_questions(
     contexts: dict[str, Encoding] = {}
     for row in rows:
         if row.context not in contexts:
-            # questions of one context stand in a row
+            # questions of one context follow one another
             contexts = {row.context: tokenizer.encode_spans(row.context)}
         context = contexts[row.context]
         (encoded_questions,) = tokenizer.encode([row.question])
@@ -406,7 +406,7 @@ def _lines(row: Question, record: Record, labels: Labels, brief: Brief) -> Itera
 
 
 def _inputs(row: Question) -> dict[str, Any]:
-    """Return id and question; the context is known to whoever asks."""
+    """Return id and question; the caller knows the context."""
     return {"id": row.id, "question": row.question}
 
 

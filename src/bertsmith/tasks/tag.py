@@ -199,7 +199,7 @@ def _numbers(rows: Sequence[Tagged], labels: Labels) -> list[NDArray[np.int64]]:
 
 @dataclass(frozen=True, kw_only=True)
 class WordWindows:
-    """The numbers of the words that are asked in each window of a text, (words,).
+    """The numbers of the words that are tagged in each window of a text, (words,).
 
     `inside` are the words inside a piece that begins with the word before them.
     """
@@ -216,7 +216,7 @@ def encode_words(
     A word without any piece, of signs that the tokenizer drops, is asked nowhere. `WordWindows` are
     the sidecar.
     """
-    windows, sidecar, places = [], [], []
+    windows, sidecar, positions = [], [], []
     inner = limits.longest - 2
     for row in rows:
         encoded = tokenizer.encode_spans(row.text)
@@ -228,7 +228,7 @@ def encode_words(
         for number, begin in enumerate(begins):
             here = slice(*np.searchsorted(first_pieces, (begin, begin + inner)).tolist())
             words.append(with_pieces[here][window[first_pieces[here]] == number])
-            places.append(first[words[-1]] - begin + 1)
+            positions.append(first[words[-1]] - begin + 1)
         windows.append(
             [
                 encode_pair(
@@ -238,7 +238,7 @@ def encode_words(
             ]
         )
         sidecar.append(WordWindows(words=words, inside=inside))
-    return EncodedExamples.windows(windows, sidecar, places=places)
+    return EncodedExamples.windows(windows, sidecar, positions=positions)
 
 
 def _first_pieces(encoded: Encoding, row: Tagged) -> tuple[NDArray[np.int64], list[int]]:
@@ -281,7 +281,7 @@ def _decode(
     outputs: Outputs,
     labels: Labels,
 ) -> TagAnswer:
-    """Return the likeliest tags; a word without a piece of its own goes on with the last."""
+    """Return the likeliest tags; a word without a piece continues the last one."""
     assert isinstance(sidecar, WordWindows)
     tags = ["O" if "O" in labels else labels[0]] * len(row.words)
     probabilities = np.full(len(row.words), np.nan, np.float32)
@@ -296,7 +296,7 @@ def _decode(
 
 
 def _continuation_tag(tag: str) -> str:
-    """Return the tag of what goes on with a word of some tag."""
+    """Return the tag of a continuation of a word with some tag."""
     return f"I{tag[1:]}" if tag == "B" or tag.startswith("B-") else tag
 
 
@@ -333,7 +333,7 @@ def _least_confident(probabilities: NDArray[np.float32]) -> float:
 
 
 def _targets(rows: Sequence[Tagged], labels: Labels, encoded: EncodedExamples) -> EncodedExamples:
-    """Return each window with the tags of the words that are asked in it."""
+    """Return each window with the tags of the words that are tagged in it."""
     numbers = zip(_numbers(rows, labels), encoded.sidecar, strict=True)
     return encoded.labelled(
         "tag", [row_tags[words] for row_tags, item in numbers for words in item.words]

@@ -4,12 +4,12 @@ rows      what a reader gives: a text with its class, a sentence with its tags, 
 units     what training takes whole or not at all (batches/examples.py)
 outputs   what a model computes for the units of a row
 answers   what these outputs mean: probabilities, tags, spans
-evidence  numbers that tell how right each answer is, one row of them a row; every score is a
-          function of some rows of evidence, so that an interval can be had by drawing them anew
+evidence  numbers that say how right each answer is, one row of them a row; every score is a
+          function of some rows of evidence, so that resampling them gives an interval
 
 Answering takes `reader`, `labels`, `answers` and `present`; fine-tuning adds `identity`, `stratum`
 and `learning`; `measuring` is for both fine-tuning and evaluation. Parts are frozen dataclasses of
-functions; a part of one task may stand in another's record.
+functions; tasks may share a part.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class Answers(Generic[R]):
     """The answer to a row by its sidecar and the outputs for its units; by default the output for
     its only unit."""
     record: Callable[[Any, Labels, int, Tuned], Record]
-    """An answer as plain JSON values, with so many of the likeliest ones."""
+    """An answer as plain JSON values, with a number of the likeliest ones."""
     windowed: bool = False
     """True if long texts are always read whole, in windows."""
     unread: Callable[[Any], str] = _all_read

@@ -377,7 +377,8 @@ class Table:
         try:
             with ExitStack() as stack:
                 yield from self._batches(select_columns, stack)
-        except (pa.ArrowException, OSError) as error:
+        # a name or a text that is not UTF-8 is found when it becomes a string of Python
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             remedy = "copy or export it again"
             raise self.file.fault(f"not a valid Parquet file: {error}", None, remedy) from error
 

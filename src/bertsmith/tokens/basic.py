@@ -39,7 +39,7 @@ class BasicRules(Config):
     """The rules that split text into words before WordPiece."""
 
     lowercase: bool
-    """Lower-case each character by itself, without context."""
+    """Lower-case each character alone, without context."""
     strip_accents: bool | None = None
     """Drop combining marks after decomposition; None: as `lowercase`."""
     space_cjk: bool = True
@@ -137,6 +137,6 @@ def _spacing() -> _Table:
 
 
 def is_punctuation(character: str) -> bool:
-    """Return whether a character is punctuation, a word by itself."""
+    """Return whether a character is punctuation, which is a word alone."""
     # ^, $, ` and the like are symbols in Unicode and punctuation in BERT
     return bool(_ASCII_MARK.match(character)) or unicodedata.category(character).startswith("P")

@@ -5,9 +5,9 @@ It differs from SentencePiece's (`unigram`) in these points:
 - An accent is any mark; capitals become small letters one by one.
 - Characters are replaced cluster by cluster (Unicode Standard Annex 29): a letter and its marks, of
   less than six bytes together, become what the shortest match at its beginning becomes; of other
-  clusters each character is replaced by itself.
+  clusters each character is replaced alone.
 - White space at the end of a text may stay, and so may several blanks, or they become a marker.
-- Every word is segmented by itself, with sums in 64 bits.
+- Every word is segmented alone, with sums in 64 bits.
 - A literal mask may be found after replacement, and what replacement makes of a text may be a
   special token too: neither where special tokens in texts are not wanted, as in corpora.
 """
@@ -64,7 +64,7 @@ class CompiledUnigramText:
             for word in between.words(text[start:end], continues_word=False):
                 done = 0
                 for number, size in zip(*between.pieces[word.text], strict=True):
-                    first, last = word.place(done, done + size)
+                    first, last = word.original_span(done, done + size)
                     yield TextRun(start, (number,), (first,), (last,))
                     done += size
 

@@ -119,7 +119,7 @@ def compiled(exchanges: Mapping[str, str]) -> bytes:
     nodes, base = [(b"", 0)], 0
     for prefix, position in nodes:
         labels = sorted({key[len(prefix)] for key in values if key.startswith(prefix)})
-        # no two nodes have the same one, so that a label tells whose child a unit is
+        # no two nodes have the same one, so that a label determines whose child a unit is
         base = next(n for n in count(base + 1) if not any(n ^ label in units for label in labels))
         units[position] |= (position ^ base) << 10 | (0 in labels) << 8
         for label in labels:
@@ -213,7 +213,7 @@ class Traced:
         """Return a part of the text, with positions in the whole original."""
         return Traced(self.text[start:end], self.starts[start:end], self.ends[start:end])
 
-    def place(self, start: int, end: int) -> tuple[int, int]:
+    def original_span(self, start: int, end: int) -> tuple[int, int]:
         """Return a piece's start and end in the original, without its marker of a blank."""
         first = start + (self.text[start] == SPACE)
         if first < end:
@@ -224,7 +224,7 @@ class Traced:
 
 
 def lowered(text: str) -> str:
-    """Lower-case each character by itself."""
+    """Lower-case each character alone."""
     return text.lower() if text.isascii() else "".join(map(str.lower, text))
 
 

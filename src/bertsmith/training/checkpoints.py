@@ -62,7 +62,7 @@ _SHARDING, _OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"
 
 
 class RankMessages:
-    """The meeting of a world's ranks to write a checkpoint, each in a thread of its own.
+    """The synchronisation of a world's ranks to write a checkpoint, each in a separate thread.
 
     They speak through the launcher's store: operations between ranks belong to the training.
     """
@@ -86,7 +86,7 @@ class RankMessages:
 
 
 class ShardedTensors(Mapping[str, Tensor]):
-    """The tensors of several files of shares, each put together when it is asked for."""
+    """The tensors of several files of shards, each assembled on access."""
 
     def __init__(self, files: Collection[Path]) -> None:
         self._shares: dict[str, list[tuple[int, Path]]] = {}
@@ -128,7 +128,7 @@ def write_shards(
 ) -> dict[str, Record]:
     """Write this rank's tensors, by kind, in a folder that the first rank has made.
 
-    `rows` tells where each share begins. Returns the files written, on the first rank those of all.
+    `rows` says where each shard begins. Returns the files written, on the first rank those of all.
     """
     world, name = messages.world, folder.name
     if world.first:
@@ -170,7 +170,7 @@ class Manifest(NamedTuple):
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
-    """Write a manifest that carries the hash of its own content."""
+    """Write a manifest that holds the hash of its content."""
     files = {name: record._asdict() for name, record in manifest.records.items()}
     content = {"format": RUN_FORMAT, "run": manifest.run, "step": manifest.step, "files": files}
     write_parts(path, [_rendered(content)])
@@ -246,9 +246,9 @@ class State(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Everything that training needs to go on; `memory` holds plain JSON values.
+    """Everything that training needs to resume; `memory` holds plain JSON values.
 
-    Where a tensor is this rank's share of one, `rows` tells at which row of it the share begins.
+    Where a tensor is this rank's shard of one, `rows` says at which row of it the shard begins.
     """
 
     state: State
@@ -287,7 +287,7 @@ class Checkpoints:
                 _write(temporary, checkpoint, self._run, self._meeting)
             return final
         with writing(folder):
-            # a run's folder that was deleted is not made again: nothing could go on from it
+            # a run's folder that was deleted is not made again: nothing could resume from it
             folder.mkdir(exist_ok=True)
             self._sweep()
             try:
@@ -327,7 +327,7 @@ class Checkpoints:
 
     def _newest(self) -> Iterator[Checkpoint]:
         """Yield the newest whole checkpoint, if there is one."""
-        for path in reversed(self._found()):
+        for path in reversed(self._step_folders()):
             try:
                 yield _read(path, self._run)
                 return
@@ -357,25 +357,25 @@ class Checkpoints:
     def tidy(self, state: State) -> None:
         """Delete what a process that was killed has left, where it was to be deleted.
 
-        For a run that goes on from `state`; what was found damaged stays until the next one is
+        For a run that resumes from `state`; what was found damaged stays until the next one is
         saved.
         """
         self._sweep()
         if not self._damaged:
             self._prune(state)
 
-    def _found(self) -> list[Path]:
+    def _step_folders(self) -> list[Path]:
         return sorted(path for path in self.folder.glob("step-*") if _step(path) is not None)
 
     def _prune(self, state: State) -> None:
         """Delete what is neither among the newest nor the best, and what is known to be damaged."""
-        valid = [path for path in self._found() if path not in self._damaged | self._foreign]
+        valid = [path for path in self._step_folders() if path not in self._damaged | self._foreign]
         retained = {
             *valid[-self._keep :],
             *self._foreign,
             self.folder / _name(state.best_step or 0),
         }
-        for path in self._found():
+        for path in self._step_folders():
             if path not in retained:
                 self._forget(path)
         self._damaged.clear()

@@ -1,7 +1,7 @@
 """Batch loading: in this process, or prefetched by several worker processes.
 
 Batches are a pure function of the position in the data, so each of N workers iterates over the
-positions by itself and makes every N-th batch; this process reads from them in turn, and the order
+positions alone and makes every N-th batch; this process reads from them in turn, and the order
 is independent of N. If training continues at another position than the end of the last batch, all
 workers are sent there and their prefetched batches are dropped.
 """

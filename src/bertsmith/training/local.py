@@ -8,7 +8,7 @@ every process computes gradients of whole parts of a batch instead:
 - A batch is cut into parts, twice as many as there are processes. Their numbers lie in a pipe, from
   which each process, the main one too, takes the next when it is done with one: a process whose
   core is taken by another program computes fewer.
-- The gradient of each part has a place of its own in shared memory. When all are there, the
+- The gradient of each part has a separate region in shared memory. When all are there, the
   processes add them, slice by slice, whose numbers they take from the pipe as well: always in the
   order of the parts, so the sum is the same to the last bit whichever process did what, and with
   any number of processes, one included.
@@ -182,7 +182,7 @@ class _PartComputer:
         return added
 
     def _next(self) -> int | None:
-        """Take the number of a part or slice that nobody has taken."""
+        """Take the number of a part or slice that no process has taken."""
         number = b""
         with suppress(BlockingIOError):
             # nothing, too, where the process that hands out parts has been killed
@@ -230,7 +230,7 @@ class _ReplicaProcess(Worker):
             send_handle(self.connection, file, self._process.pid)
 
     def wait(self) -> None:
-        """Wait for a message; say so once if it takes long."""
+        """Wait for a message; report once if it takes long."""
         if not self.connection.poll(_SILENT_SECONDS):
             pid = self._process.pid
             print_error(
@@ -265,7 +265,7 @@ def serve(connection: Connection) -> None:
 
 
 def shared_bytes(model: nn.Module, processes: int) -> int:
-    """Return the bytes of shared memory that replicas of a model in so many processes take."""
+    """Return the bytes of shared memory that replicas of a model in `processes` processes take."""
     values = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     return 4 * values * (_COPIES + PARTS_PER_PROCESS * processes)
 

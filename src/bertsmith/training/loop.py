@@ -109,7 +109,7 @@ def fit(
         _open_local_replicas(model, objective, config) as local,
         progress(session.title, 1.0) as bar,
     ):
-        pacing = Pacing(config.budget, timing, world, evaluator.left, lambda: saver.seconds)
+        pacing = Pacing(config.budget, timing, world, evaluator.remaining, lambda: saver.seconds)
         training = TrainState(config, replica, pacing, folder, peak)
         training.resume(checkpoints, saver)
         while training.unfinished(evaluator) and not stopping():
@@ -120,15 +120,15 @@ def fit(
                 continue
             started, seed, step = pacing.now(), config.seed, training.state.step
             position = enter(training.state.place, training.spent)
-            drawn, position = feed.next_batches(position, per_rank)
+            loaded, position = feed.next_batches(position, per_rank)
             gradient = compute_gradient(
-                replica, drawn, seed, step, clip=config.max_gradient_norm, stopping=stopping,
+                replica, loaded, seed, step, clip=config.max_gradient_norm, stopping=stopping,
                 local=local,
             )  # fmt: skip
             if gradient is None:
                 break
             training.step(gradient, factor := config.schedule.factor(training.spent))
-            training.count(gradient, position, drawn, started)
+            training.count(gradient, position, loaded, started)
             _report_progress(training, config, factor, bar, saver)
         training.finish(saver)
         stopped = stopping()

@@ -117,12 +117,12 @@ class RunFolder:
 
     @property
     def report(self) -> Path:
-        """The page that tells of the run."""
+        """The report page of the run."""
         return self.path / "report.html"
 
     @contextmanager
     def owned(self) -> Iterator[None]:
-        """Own the folder for a while, made if need be; without a run begun in it, it goes again.
+        """Own the folder for a while, created if needed; removed if no run was begun in it.
 
         Raises `RunFolderError` when another process owns it, or when it holds other things than a
         run, or one that another version began; `DiskError`, which says how to go on, for what
@@ -198,7 +198,7 @@ class RunFolder:
         return grown
 
     def check_version(self) -> None:
-        """Raise `RunFolderError` for a run that another version began, which nobody can go on with.
+        """Raise `RunFolderError` for a run of another version, which cannot be resumed.
 
         Its results can be read all the same.
         """

@@ -1,6 +1,6 @@
 """The training state: everything that changes from step to step, measured, saved and restored.
 
-Checkpoints are written while training goes on: a copy is taken between two steps, and written by a
+Checkpoints are written while training runs: a copy is taken between two steps, and written by a
 thread."""
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ class Evaluator:
 
     def due(self, state: State, spent: float) -> bool:
         """Return whether a measurement is due when a share of the budget is spent."""
-        return state.measured < self._wanted(spent)
+        return state.measured < self._due_count(spent)
 
-    def left(self, state: State) -> int:
+    def remaining(self, state: State) -> int:
         """Return the number of remaining measurements if training does not stop early."""
         return self._count - state.measured
 
     def skipped(self, state: State, spent: float) -> State:
         """Return the state without the measurement that is due."""
-        return replace(state, measured=self._wanted(spent))
+        return replace(state, measured=self._due_count(spent))
 
     def measure(
         self, model: Model, state: State, spent: float, stopping: Callable[[], bool]
@@ -73,7 +73,7 @@ class Evaluator:
         metrics = self._measure(model, stopping)
         if metrics is None:
             return None
-        state = replace(state, measured=self._wanted(spent))
+        state = replace(state, measured=self._due_count(spent))
         if not metrics:
             return state, {}
         loss = sum(value for name, value in metrics.items() if name.endswith("_loss"))
@@ -91,7 +91,7 @@ class Evaluator:
         }
         return state, line | {f"held_out_{name}": value for name, value in metrics.items()}
 
-    def _wanted(self, spent: float) -> int:
+    def _due_count(self, spent: float) -> int:
         return int(spent * self._count)
 
 
@@ -143,7 +143,7 @@ class Saver:
         self._newest = step
 
     def close(self) -> None:
-        """End the thread when what it has in hand is written."""
+        """End the thread when its current checkpoint is written."""
         self._thread.shutdown()
 
     def _write(self, checkpoint: Checkpoint, started: float) -> None:
@@ -421,11 +421,11 @@ def _metrics_to_json(figures: MetricSums) -> dict[str, Any]:
 
 
 def _restore_metrics(values: Mapping[str, Any]) -> MetricSums:
-    def made(value: Any) -> Any:  # noqa: ANN401
+    def restore(value: Any) -> Any:  # noqa: ANN401
         if not isinstance(value, dict):
             return value
         if "of" in value:
-            return {name: made(item) for name, item in value["of"].items()}
+            return {name: restore(item) for name, item in value["of"].items()}
         return torch.tensor(value["tensor"], dtype=getattr(torch, value["type"]))
 
-    return MetricSums(**{name: made(value) for name, value in values.items()})
+    return MetricSums(**{name: restore(value) for name, value in values.items()})

@@ -33,7 +33,7 @@ class ThreadChoice:
 
     threads: int
     replicas: int = 1
-    """Processes that share each batch (local.py), each with so many threads."""
+    """Processes that share each batch (local.py), each with several threads."""
     reason: str = ""
 
 

@@ -231,7 +231,7 @@ def _transformer(place: Path, folder: Path) -> tuple[int | None, bool]:
         settings = place / "tokenizer_config.json"
         if settings.is_file():
             longest = _settings(_inside(settings, folder)).get("model_max_length")
-        # tokenizers without a limit say so by a number of thirty digits
+        # tokenizers without a limit have a number of thirty digits
         longest = longest if type(longest) is int and longest < 2**31 else None
     if longest is not None and (type(longest) is not int or longest < 5):
         raise _refused(f"max_seq_length is {str(longest)[:80]!r}", path, "it must be at least 5")
@@ -301,7 +301,7 @@ def save_like(
 ) -> None:
     """Write a model made of another, as a sentence-transformers folder if `parent` is one.
 
-    What that folder asks for and we do not follow is told and left out.
+    Settings of that folder that we do not follow are reported and left out.
     """
     try:
         settings = read_sentence_folder(parent)

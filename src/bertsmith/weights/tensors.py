@@ -261,7 +261,7 @@ _MAX_SHARDS = 1000
 
 
 class Weights:
-    """Tensors by name, wherever they lie; `path` is the file that tells of all of them.
+    """Tensors by name, in any file; `path` is the file that lists them all.
 
     `ModelFolderError` unless the index names files of this folder, each file holds what the index
     says it holds, and no tensor lies in two of them.

@@ -148,7 +148,7 @@ class Explainer:
         assert neutral is not None
         ids = subject.ids.copy()
         for word in subject.words:
-            ids[word.places] = neutral
+            ids[word.positions] = neutral
         inputs, baseline = self._embeddings(subject, subject.ids), self._embeddings(subject, ids)
         return integrate(self._value(subject), inputs, baseline, tolerance=self.tolerance)
 
@@ -173,7 +173,7 @@ class Explainer:
         with forward_only(self.model, "fp32"):
             encoded = self.model.encoder(batch, taps=Taps(weights=frozenset(layers)))
         shares = attention_rollout([encoded.weights[layer][0] for layer in layers])
-        return shares[list(subject.target.places)].mean(0).numpy()
+        return shares[list(subject.target.positions)].mean(0).numpy()
 
     def values(self, subject: Subject, ids: Sequence[Ids]) -> list[float]:
         """Return the logit of the answer in sequences of the subject's length."""
@@ -210,7 +210,7 @@ class Explainer:
 
 def by_word(subject: Subject, shares: Shares) -> Shares:
     """Return the sums of the shares of each word's tokens, (words,)."""
-    return np.array([float(shares[word.places].sum()) for word in subject.words])
+    return np.array([float(shares[word.positions].sum()) for word in subject.words])
 
 
 def masked_words(subject: Subject, inventory: TokenInventory, words: Sequence[int]) -> Ids:
@@ -218,7 +218,7 @@ def masked_words(subject: Subject, inventory: TokenInventory, words: Sequence[in
     assert inventory.mask_id is not None
     ids = subject.ids.copy()
     for number in words:
-        ids[subject.words[number].places] = inventory.mask_id
+        ids[subject.words[number].positions] = inventory.mask_id
     return ids
 
 

@@ -54,7 +54,11 @@ class DeletionTest:
     def add(self, subject: Subject, shares: dict[Method, Shares]) -> None:
         """Test the shares of a subject by some methods; texts of too few words are left out."""
         free = np.array(
-            [n for n, word in enumerate(subject.words) if len(word.places) and not word.in_answer]
+            [
+                n
+                for n, word in enumerate(subject.words)
+                if len(word.positions) and not word.in_answer
+            ]
         )
         random = np.random.default_rng(int(stream(Purpose.DELETION, self.seed, self._count)))
         self._count += 1

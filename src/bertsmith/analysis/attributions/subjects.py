@@ -2,7 +2,7 @@
 
 A `Subject` is a sequence with its words and a `Target`, the logit of the answer. A target reads any
 number of copies of the sequence in one batch, whose tokens or embeddings may have been changed, but
-not their number: so places stay what they are.
+not their number: so positions stay what they are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.batches.truncation import Ids, Segments, encode_pair, fitted, kept, second_begins
+from bertsmith.batches.truncation import (
+    Ids,
+    Segments,
+    encode_pair,
+    fitted,
+    fitting_lengths,
+    second_begins,
+)
 from bertsmith.core.errors import ConfigError
 from bertsmith.engine.answers import candidates
 from bertsmith.network.batch import Batch, pack
@@ -31,14 +38,14 @@ from bertsmith.text.examples.tagged import words_of
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import Encoding
 
-SelectedTokens = NDArray[np.int64]
+Positions = NDArray[np.int64]
 
 
 class Target(Protocol):
     """The answer of a model to copies of one sequence."""
 
     @property
-    def places(self) -> Sequence[int]:
+    def positions(self) -> Sequence[int]:
         """The tokens that the head reads."""
         ...
 
@@ -60,7 +67,7 @@ class Word:
     """
 
     text: str
-    places: SelectedTokens
+    positions: Positions
     second: bool = False
     in_answer: bool = False
     glued: bool = False
@@ -90,7 +97,7 @@ class ClassTarget:
 
     label: int
     several: bool
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
 
     def values(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the logit of the class for each copy."""
@@ -112,7 +119,7 @@ class TagTarget:
     place: int
 
     @property
-    def places(self) -> tuple[int, ...]:
+    def positions(self) -> tuple[int, ...]:
         """The word's first piece."""
         return (self.place,)
 
@@ -140,7 +147,7 @@ class SpanTarget:
     """The tokens of the context in the sequence."""
 
     @property
-    def places(self) -> tuple[int, ...]:
+    def positions(self) -> tuple[int, ...]:
         """The first and the last token of the span."""
         return (self.first, self.last)
 
@@ -150,7 +157,7 @@ class SpanTarget:
         return logits[batch.starts + self.first, 0] + logits[batch.starts + self.last, 1]
 
     def answers(self, model: Model, encoded: Encoded, batch: Batch) -> list[Any]:
-        """Return the best span of each copy, as places of its first and last token."""
+        """Return the best span of each copy, as positions of its first and last token."""
         logits = model.span(encoded.last).float().cpu().numpy()
         return [
             self.best(logits[start : start + length])
@@ -204,7 +211,7 @@ def _words(
     text: str,
     encoded: Encoding,
     offset: int,
-    pieces: SelectedTokens,
+    pieces: Positions,
     *,
     spans: Sequence[tuple[int, int]] | None = None,
     second: bool = False,
@@ -219,11 +226,11 @@ def _words(
     starts = np.array([start for start, _ in spans], np.int64)
     # a marker alone, of the blank before a text, stands before the first word
     owner = np.maximum(np.searchsorted(starts, encoded.ends[pieces] - 1, side="right") - 1, 0)
-    places = np.arange(len(pieces)) + offset
+    positions = np.arange(len(pieces)) + offset
     return [
         Word(
             text=text[start:end],
-            places=places[owner == number],
+            positions=positions[owner == number],
             second=second,
             glued=number > 0 and _is_glued(text, spans[number - 1][1], start),
         )
@@ -266,14 +273,14 @@ def _class_subjects(
     # the numbers of the pieces are cut as the pieces are
     numbers, _ = _fitted(tokenizer, [np.arange(len(encoding)) for encoding in encoded], limits)
     second = len(encoded[1]) if len(encoded) > 1 else None
-    counts = kept(tokenizer, len(encoded[0]), second, longest=limits.longest)
+    counts = fitting_lengths(tokenizer, len(encoded[0]), second, longest=limits.longest)
     offsets = (len(tokenizer.begin), second_begins(tokenizer, counts[0]))
     words: list[Word] = []
     for side, (text, encoding_) in enumerate(zip(texts, encoded, strict=True)):
         begin = offsets[side]
         read = numbers[begin : begin + counts[side]].astype(np.int64)
         words += _words(text, encoding_, begin, read, second=side == 1)
-    places, several = _pooled(model, len(ids)), task.name == "multi-label"
+    positions, several = _pooled(model, len(ids)), task.name == "multi-label"
     hidden, batch = _read(model, pack([ids], [segments]))
     with forward_only(model, "fp32"):
         logits = model.classify(hidden, batch)[0].tolist()
@@ -284,7 +291,7 @@ def _class_subjects(
             ids=ids,
             segments=segments,
             words=tuple(words),
-            target=ClassTarget(label=label, several=several, places=places),
+            target=ClassTarget(label=label, several=several, positions=positions),
             answer=shown,
             cut=sum(counts) < sum(map(len, encoded)),
         )
@@ -301,7 +308,7 @@ def _fitted(
 
 
 def _pooled(model: Model, length: int) -> tuple[int, ...]:
-    """Return the places of a sequence that the pooler reads."""
+    """Return the positions of a sequence that the pooler reads."""
     pooled = model.config.encoder.pooled
     if pooled == "mean":
         return tuple(range(length))
@@ -321,10 +328,11 @@ def _predicted_outputs(logits: Sequence[float], *, several: bool) -> list[int]:
     )
 
 
-def _mark_answer(words: Sequence[Word], answer_places: SelectedTokens) -> tuple[Word, ...]:
-    """Return words, of which those at the places `answer_places` are the answer's."""
+def _mark_answer(words: Sequence[Word], answer_positions: Positions) -> tuple[Word, ...]:
+    """Return words, of which those at `answer_positions` are the answer's."""
     return tuple(
-        replace(word, in_answer=bool(np.isin(word.places, answer_places).any())) for word in words
+        replace(word, in_answer=bool(np.isin(word.positions, answer_positions).any()))
+        for word in words
     )
 
 
@@ -344,16 +352,16 @@ def _tag_subjects(
     with forward_only(model, "fp32"):
         tags = model.tag(hidden.last).argmax(1).tolist()
     for word in words:
-        if not len(word.places):
+        if not len(word.positions):
             continue
-        position = int(word.places[0])
+        position = int(word.positions[0])
         tag = labels[tags[position]]
         if tag == "O" or tag.startswith("I-"):
             continue
         yield Subject(
             ids=ids,
             segments=segments,
-            words=_mark_answer(words, word.places),
+            words=_mark_answer(words, word.positions),
             target=TagTarget(label=tags[position], place=position),
             answer=f"{tag}: {word.text}",
             cut=count < len(encoded),

@@ -68,10 +68,10 @@ def attention_gradients(
     pairs = np.zeros(len(ROLES))
     with progress("gradients", len(encoded), "texts") as bar:
         for units, packed in evaluation_batches(encoded):
-            batch, places = packed.to(model.device), None
+            batch, positions = packed.to(model.device), None
             if "masked_lm" in model.heads:
-                batch, places = masked(batch, tokenizer, units.tolist())
-            gradients = _gradients(model, batch, packed.ids, places)
+                batch, positions = masked(batch, tokenizer, units.tolist())
+            gradients = _gradients(model, batch, packed.ids, positions)
             for block in blocks(batch, config.heads):
                 keys = roles.of_block(batch, block)
                 for row in range(block.sequences):
@@ -88,19 +88,19 @@ def attention_gradients(
 
 
 def _gradients(
-    model: Model, batch: Batch, original: Tensor, places: Tensor | None
+    model: Model, batch: Batch, original: Tensor, positions: Tensor | None
 ) -> list[tuple[Tensor, ...]]:
     """Return the gradients of each layer's weights, by sequence; each text has its own loss."""
     layers = range(1, model.config.encoder.layers + 1)
     with torch.enable_grad():
         inside = model.encoder(batch, taps=Taps(weights=frozenset(layers)))
-        if places is None:
+        if positions is None:
             logits = model.classify(inside, batch)
             loss = F.cross_entropy(logits, logits.argmax(-1), reduction="sum")
         else:
-            logits = model.masked_lm(inside.last[places])
-            wanted = original.to(places.device)[places]
-            owner = torch.searchsorted(batch.offsets, places, right=True) - 1
+            logits = model.masked_lm(inside.last[positions])
+            wanted = original.to(positions.device)[positions]
+            owner = torch.searchsorted(batch.offsets, positions, right=True) - 1
             counts = owner.bincount(minlength=batch.sequences)
             losses = F.cross_entropy(logits, wanted, reduction="none")
             # the mean of each text
@@ -117,7 +117,7 @@ def masked(batch: Batch, tokenizer: Tokenizer, numbers: Sequence[int]) -> tuple[
     At least one token of each text, by the text's number; special ones only where there are no
     others.
     """
-    places = []
+    positions = []
     ids = batch.ids.cpu().numpy()
     special = np.isin(ids, sorted(tokenizer.special_ids))
     begins = batch.offsets.tolist()
@@ -125,6 +125,6 @@ def masked(batch: Batch, tokenizer: Tokenizer, numbers: Sequence[int]) -> tuple[
         drawn = uniform(stream(Purpose.INSPECTED_MASKS, number), np.arange(length))
         drawn = drawn + special[begin : begin + length]
         chosen = np.flatnonzero(drawn < _MASKED)
-        places.append(begin + (chosen if len(chosen) else np.array([drawn.argmin()])))
-    at = torch.from_numpy(np.concatenate(places)).to(batch.ids.device)
+        positions.append(begin + (chosen if len(chosen) else np.array([drawn.argmin()])))
+    at = torch.from_numpy(np.concatenate(positions)).to(batch.ids.device)
     return replace(batch, ids=batch.ids.index_fill(0, at, tokenizer.mask_id)), at

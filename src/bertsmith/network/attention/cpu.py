@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bertsmith.network.dropout import keep, keep_, kept_bits, kept_scale
+from bertsmith.network.dropout import apply_mask, apply_mask_, dropout_mask, dropout_scale
 
 # what a further group costs, in attention weights computed forward and backward: measured, see
 # docs/experiments/attention.md
@@ -318,12 +318,12 @@ class PackedAttention(torch.autograd.Function):
                 weight = _weights(q, k, group, causal)
                 saved += [q, k, v, weight]
                 if dropout:
-                    saved.append(kept_bits(weight, dropout))
-                    weight = keep(weight, saved[-1])
+                    saved.append(dropout_mask(weight, dropout))
+                    weight = apply_mask(weight, saved[-1])
                 out = torch.bmm(weight.flatten(0, 1), v.flatten(0, 1))
                 group.of_queries(attended).copy_(out.view(q.shape))
             if dropout:
-                attended.mul_(kept_scale(dropout))
+                attended.mul_(dropout_scale(dropout))
         context.save_for_backward(*saved)
         return grouping.queries.scatter(attended)
 
@@ -342,11 +342,11 @@ class PackedAttention(torch.autograd.Function):
         to_queries = torch.empty_like(rows)
         to_keys, to_values = rows.new_empty(of_keys), rows.new_empty(of_keys)
         with torch.autocast("cpu", enabled=False):
-            for group, (q, k, v, weight, *kept_bits) in zip(grouping.groups, saved, strict=True):
+            for group, (q, k, v, weight, *masks) in zip(grouping.groups, saved, strict=True):
                 out = _copied(group.of_queries(rows))
-                if kept_bits:
-                    out.mul_(kept_scale(context.dropout))
-                to_q, to_k, to_v = _backward(out, q, k, v, weight, kept_bits)
+                if masks:
+                    out.mul_(dropout_scale(context.dropout))
+                to_q, to_k, to_v = _backward(out, q, k, v, weight, masks)
                 group.of_queries(to_queries).copy_(to_q.view(q.shape).mul_(context.scale))
                 group.of_keys(to_keys).copy_(to_k.view(k.shape))
                 group.of_keys(to_values).copy_(to_v.view(v.shape))
@@ -388,15 +388,15 @@ def _weights(q: Tensor, k: Tensor, group: Group, causal: bool) -> Tensor:
 
 
 def _backward(
-    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, weight: Tensor, kept_bits: list[Tensor]
+    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, weight: Tensor, masks: list[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return gradients of the scaled queries, the keys and the values, by sequence and head."""
     gradient, q, k, v, weight = (tensor.flatten(0, 1) for tensor in (gradient, q, k, v, weight))
-    dropped = keep(weight, kept_bits[0].flatten(0, 1)) if kept_bits else weight
+    dropped = apply_mask(weight, masks[0].flatten(0, 1)) if masks else weight
     to_v = torch.bmm(dropped.transpose(1, 2), gradient)
     to_weight = torch.bmm(gradient, v.transpose(1, 2))
-    if kept_bits:
-        keep_(to_weight, kept_bits[0].flatten(0, 1))
+    if masks:
+        apply_mask_(to_weight, masks[0].flatten(0, 1))
     # the softmax's own derivative, in float32 inside torch whatever the type
     to_score = torch._softmax_backward_data(to_weight, weight, -1, weight.dtype)
     return torch.bmm(to_score, k), torch.bmm(to_score.transpose(1, 2), q), to_v

@@ -126,7 +126,7 @@ def balanced_gaps(
     order = permuted(np.arange(len(sentences)), len(sentences), stream(Purpose.DEMO_SENTENCES))
     for at in order.tolist():
         sentence = sentences[at]
-        position = _place(sentence, numbers)
+        position = _candidate_position(sentence, numbers)
         if position is None:
             continue
         words, small = sentence.split(" "), sentence.lower()
@@ -161,7 +161,7 @@ def _sentences(modules: Iterable[ModuleText]) -> list[str]:
     ]
 
 
-def _place(sentence: str, candidates: Mapping[str, int]) -> int | None:
+def _candidate_position(sentence: str, candidates: Mapping[str, int]) -> int | None:
     """Return the position of the only candidate in a sentence of prose, None if there is none.
 
     None, too, if a capital or punctuation touches it: "To", "(of".

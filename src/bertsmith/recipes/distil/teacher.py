@@ -148,7 +148,7 @@ class TeacherRows:
             *self.rows.ids,
             *self.rows.segments,
             self.rows.starts,
-            *(self.rows.places or ()),
+            *(self.rows.positions or ()),
         ):
             digest.update(np.ascontiguousarray(part).tobytes())
         digest.update(repr((names_of(self.outputs), self.outputs.precision)).encode())
@@ -224,6 +224,6 @@ def rows_of_units(rows: EncodedExamples, answer: Answer | None) -> dict[str, NDA
     elif answer == "choice":
         logits = np.diff(rows.starts)
     elif answer == "tags":
-        assert rows.places is not None
-        logits = np.array([len(position) for position in rows.places], np.int64)
+        assert rows.positions is not None
+        logits = np.array([len(position) for position in rows.positions], np.int64)
     return {"": tokens, "logits": logits}

@@ -130,8 +130,8 @@ class Augmenter:
                 [table[torch.from_numpy(pieces[n].astype(np.int64))].mean(0) for n in part]
             )
             best = (means @ table[whole_ids].T).topk(min(CANDIDATES + 1, len(whole_ids))).indices
-            for number, places in zip(part, best.tolist(), strict=True):
-                names = [self.tokenizer.vocabulary[int(whole_ids[index])] for index in places]
+            for number, positions in zip(part, best.tolist(), strict=True):
+                names = [self.tokenizer.vocabulary[int(whole_ids[index])] for index in positions]
                 similar[words[number]] = _others(names, words[number])
         return similar
 
@@ -153,10 +153,10 @@ class Augmenter:
         candidates: dict[tuple[Text, int], list[str]] = {}
         with progress("replacing words", len(masked), "words") as bar:
             for units, batch in engine.forward.batches(engine.model, examples):
-                places = batch.starts + torch.tensor(
+                positions = batch.starts + torch.tensor(
                     [mask_positions[unit] for unit in units.tolist()]
                 )
-                hidden = engine.model.encoder(batch, selected=places).last
+                hidden = engine.model.encoder(batch, selected=positions).last
                 logits = engine.model.masked_lm(hidden)[:, : tokenizer.size].float()
                 best = logits.masked_fill_(unwanted, -torch.inf).topk(count).indices
                 for unit, row in zip(units.tolist(), best.tolist(), strict=True):

@@ -31,7 +31,7 @@ from bertsmith.recipes.export.program import (
     write_torch,
 )
 from bertsmith.recipes.export.quantised import add_int8, read_int8_gate
-from bertsmith.recipes.export.runtimes import open_exported, place
+from bertsmith.recipes.export.runtimes import open_exported, output_file
 from bertsmith.recipes.quantize import by_precision, table_rows
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.config_json import hub_config
@@ -89,7 +89,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
         _write(padded, config.to, fresh)
         comparison = _compared(source, config.to, fresh, padded.outputs)
         if gate is not None:
-            model, file = source.model.config, place(fresh, config.to)
+            model, file = source.model.config, output_file(fresh, config.to)
             pad_id = source.tokenizer.pad_id
             measured = add_int8(config, gate, model, file, pad_id=pad_id)
             figures["int8"] = gate.counts | {"precisions": by_precision(measured)}
@@ -124,7 +124,7 @@ def _no_class(config: ModelConfig, target: Target) -> str | None:
 
 def _write(padded: PaddedModel, target: Target, folder: Path) -> None:
     """Write the file of a target into a folder that is being made."""
-    path = place(folder, target)
+    path = output_file(folder, target)
     path.parent.mkdir(exist_ok=True)
     program = exported_program(padded)
     if target == "torch-export":
@@ -140,7 +140,7 @@ def _write(padded: PaddedModel, target: Target, folder: Path) -> None:
 def _compared(source: Source, target: Target, folder: Path, outputs: Sequence[str]) -> Comparison:
     """Compare the written files with the engine, which loads a separate model."""
     engine = prepare_model(load_model(source.network)[0], FULL_PRECISION).model
-    runtime = open_exported(place(folder, target), target, outputs)
+    runtime = open_exported(output_file(folder, target), target, outputs)
     return compare(runtime, engine, source.tokenizer, source.sentence)
 
 
@@ -150,7 +150,7 @@ def _write_settings(source: Source, target: Target, folder: Path, *, longest: in
     tokenizer.save(folder, longest=longest, segments=bool(model.encoder.segments))
     ends = (tokenizer.cls_id, tokenizer.sep_id)
     settings = hub_config(model, pad_id=tokenizer.pad_id, ends=ends)
-    model_file = place(folder, target)
+    model_file = output_file(folder, target)
     if target == "transformers.js" and model_file.with_name(model_file.name + DATA_SUFFIX).exists():
         settings["transformers.js_config"] = {"use_external_data_format": {ONNX_FILE: True}}
     write_json(folder / CONFIG_FILE, settings)

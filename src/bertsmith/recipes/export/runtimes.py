@@ -19,7 +19,7 @@ Runtime = Callable[[Mapping[str, NDArray[np.int64]]], Arrays]
 """Inputs by name to outputs by name."""
 
 
-def place(folder: Path, target: Target) -> Path:
+def output_file(folder: Path, target: Target) -> Path:
     """Return the file that an export writes into its folder."""
     if target == "transformers.js":
         return folder / "onnx" / ONNX_FILE

@@ -148,7 +148,7 @@ def _baseline(
 ) -> BaselineScores:
     """Score what a linear model says of the words of dev, (words, labels)."""
     data, dev = prepared.data, prepared.dev
-    counts = [len(places) for places in dev.places or ()]
+    counts = [len(positions) for positions in dev.positions or ()]
     windows = np.split(shares, np.cumsum(counts)[:-1])
     owners = range(len(dev)) if dev.owners is None else dev.owners.tolist()
     outputs_by_row: list[list[NDArray[np.float32]]] = [[] for _ in data.dev]
@@ -167,7 +167,7 @@ def _baseline(
 def _fitting_sample(prepared: Prepared, size: int, seed: int) -> EncodedExamples:
     """Return a sample of the training rows whose words' vectors, of `size` bytes, fit."""
     train = prepared.train
-    words = sum(len(places) for places in train.places or ())
+    words = sum(len(positions) for positions in train.positions or ())
     max_rows = len(prepared.data.train) * _BYTES // max(1, size * words)
     count = len(prepared.data.train)
     if max_rows >= count:
@@ -182,8 +182,8 @@ def _states(model: Model, examples: EncodedExamples) -> Tensor:
     """Return the outputs of all layers at the queried words, (layers + 1, words, hidden)."""
     layers = model.config.encoder.layers
     taps = Taps(states=frozenset(range(layers + 1)))
-    places = examples.places or ()
-    ends = np.cumsum([0, *map(len, places)])
+    positions = examples.positions or ()
+    ends = np.cumsum([0, *map(len, positions)])
     shape = (layers + 1, int(ends[-1]), model.config.encoder.hidden)
     states_of_words = torch.empty(shape, dtype=torch.float16)
     with forward_only(model, "fp32"):
@@ -191,7 +191,9 @@ def _states(model: Model, examples: EncodedExamples) -> Tensor:
             batch = packed.to(model.device)
             states = model.encoder(batch, taps=taps).states
             begins = batch.offsets.tolist()
-            tokens = np.concatenate([begins[n] + places[u] for n, u in enumerate(units.tolist())])
+            tokens = np.concatenate(
+                [begins[n] + positions[u] for n, u in enumerate(units.tolist())]
+            )
             rows = np.concatenate([np.arange(ends[u], ends[u + 1]) for u in units.tolist()])
             token_indices, word_indices = (
                 torch.from_numpy(tokens).to(model.device),

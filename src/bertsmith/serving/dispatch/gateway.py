@@ -181,7 +181,7 @@ class Gateway:
                 f"not answered within {self.limits.deadline:g} seconds"
             ) from None
         finally:
-            if job.left:
+            if job.remaining:
                 self._cancel(job)
             job.entries.clear()
             self._jobs.discard(job)

@@ -18,15 +18,15 @@ class Job:
     """The texts of one request."""
 
     outcomes: list[Outcome | None]
-    left: int
+    remaining: int
     done: asyncio.Future[None]
     entries: list[Entry[Group, Part]] = field(default_factory=list)
 
     def end(self, index: int, outcome: Outcome) -> None:
         """Take the outcome of a text."""
         self.outcomes[index] = outcome
-        self.left -= 1
-        if not self.left and not self.done.done():
+        self.remaining -= 1
+        if not self.remaining and not self.done.done():
             self.done.set_result(None)
 
     def fail(self, refusal: Refusal) -> None:

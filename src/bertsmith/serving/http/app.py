@@ -46,7 +46,7 @@ _LARGE_BODY = 2048
 
 def make_app(gateway: Gateway, config: ServeConfig, keys: Keys | None = None) -> Limits:
     """Return the application that answers requests by a gateway."""
-    service, turn = Service(gateway=gateway, limits=config.limits), asyncio.Lock()
+    service, lock = Service(gateway=gateway, limits=config.limits), asyncio.Lock()
     fixed = _fixed(service, config)
     paths = [*(endpoint.path for endpoint in ENDPOINTS), *fixed, "/", "/metrics", "/openapi.json"]
     metrics = Metrics(gateway, paths)
@@ -60,7 +60,7 @@ def make_app(gateway: Gateway, config: ServeConfig, keys: Keys | None = None) ->
 
     routes = [
         *(
-            Route(endpoint.path, _handler_of(service, endpoint, turn), methods=["POST"])
+            Route(endpoint.path, _handler_of(service, endpoint, lock), methods=["POST"])
             for endpoint in ENDPOINTS
         ),
         *(Route(path, show, methods=["GET"]) for path, show in fixed.items()),
@@ -124,7 +124,7 @@ def _fixed(
 
 
 def _handler_of(
-    service: Service, endpoint: Endpoint, turn: asyncio.Lock
+    service: Service, endpoint: Endpoint, lock: asyncio.Lock
 ) -> Callable[[Request], Awaitable[Response]]:
     """Return the function of starlette for an endpoint.
 
@@ -146,7 +146,7 @@ def _handler_of(
         if len(body) < _LARGE_BODY:
             result = await _while_connected(request.receive, begin(body))
         else:
-            async with turn:
+            async with lock:
                 started, work = time.perf_counter(), begin(body)
                 await asyncio.sleep(0)
                 # its texts are queued; meanwhile others had to wait

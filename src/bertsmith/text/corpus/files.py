@@ -76,7 +76,7 @@ class Corpus:
     read once. HTML and XML are read without their tags. Files that match `text_files` (shell
     patterns) are plain text, and those that match `markup_files` HTML or XML, whatever their
     extension; a .txt that begins as HTML or XML is read as such. In a table, a row is a document:
-    its text is in `text_column` (a name or, in a CSV or TSV, a position from 0; `header` tells
+    its text is in `text_column` (a name or, in a CSV or TSV, a position from 0; `header` says
     whether the first line holds names) and its line ends separate paragraphs. `layout` is the
     meaning of lines and blank lines in plain text: see `bertsmith.text.corpus.documents`.
     `encoding` applies to all files, "auto" detects that of each. A document of more than 4 million

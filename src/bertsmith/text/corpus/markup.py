@@ -30,7 +30,7 @@ _DROPPED = frozenset(_DROPPED_NAMES.split())
 # readings over the characters of a <ruby>, and the brackets for browsers that cannot show them
 _READINGS = frozenset(["rt", "rp", "rtc"])
 _AFTER_READINGS = frozenset(["ruby", "rb"])
-# records of an XML file, each a document of its own
+# records of an XML file, each a separate document
 _RECORDS_NAMES = "article chapter doc document entry item page post record review row"
 _RECORDS = frozenset(_RECORDS_NAMES.split())
 _BEGINNING = re.compile(

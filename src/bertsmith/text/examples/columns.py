@@ -83,7 +83,7 @@ class ColumnIndices:
         )
 
 
-def place(
+def locate_columns(
     head: TableHead, columns: Columns, file: TextFile, *, need_label: bool, grouped: bool = False
 ) -> ColumnIndices:
     """Find the columns in a table's head.
@@ -130,7 +130,9 @@ def header_of(head: TableHead, columns: Columns, file: TextFile) -> Header:
 def _check_distinct(named: Mapping[str, int], labels: Sequence[int], file: TextFile) -> None:
     held = [(role, index) for role, index in named.items() if role != "group"]
     for role, index in held:
-        other = next((name for name, place in held if place == index and name != role), None)
+        other = next(
+            (name for name, other_index in held if other_index == index and name != role), None
+        )
         if other or index in labels:
             both = f"{role} and {other or 'a label'}".replace("_", " ")
             problem = f"column {index}, counted from 0, is named for {both}"

@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
 from bertsmith.core.printable import counted
 from bertsmith.text.config import USUAL, USUAL_TAGS, Columns, TagColumns
-from bertsmith.text.examples.columns import GROUPS, ColumnIndices, first_of, place
+from bertsmith.text.examples.columns import GROUPS, ColumnIndices, first_of, locate_columns
 from bertsmith.text.examples.example import BadLabel, class_of, number_of, shared_parts
 from bertsmith.text.examples.formats.choices import NEEDS_HEADER, find_options, looks_like_options
 from bertsmith.text.examples.formats.class_files import (
@@ -66,7 +66,7 @@ def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
         return "multi-label", f"its labels are columns of 0 and 1: {', '.join(columns.labels)}"
     file = TextFile(path, ExampleError, columns.encoding)
     try:
-        places = place(head, columns, file, need_label=True)
+        places = locate_columns(head, columns, file, need_label=True)
     except ConfigError:
         raise
     except UserError as error:
@@ -313,7 +313,7 @@ def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
         return "|"
     head, rows = _beginning(path, columns)
     file = TextFile(path, ExampleError, columns.encoding)
-    places = place(head, columns, file, need_label=True)
+    places = locate_columns(head, columns, file, need_label=True)
     assert places.label is not None
     values = [row[places.label] for row in rows]
     cells = [value for value in values if isinstance(value, str) and "," in value]

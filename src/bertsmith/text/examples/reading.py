@@ -10,7 +10,7 @@ from pathlib import Path
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
 from bertsmith.text.bad_rows import FAIL, BadRows, Refuse
 from bertsmith.text.config import USUAL, Columns
-from bertsmith.text.examples.columns import ColumnIndices, place
+from bertsmith.text.examples.columns import ColumnIndices, locate_columns
 from bertsmith.text.examples.example import (
     BadLabel,
     Check,
@@ -111,7 +111,9 @@ def _rows(
 
         def select_columns(head: TableHead) -> ColumnSelection:
             grouped = kind == "rank"
-            places = place(head, columns, table.file, need_label=need_label, grouped=grouped)
+            places = locate_columns(
+                head, columns, table.file, need_label=need_label, grouped=grouped
+            )
             if grouped and places.text_pair is None:
                 remedy = "name query and passage with --text-column and --text-pair-column"
                 raise table.file.fault("holds single texts, but ranking needs pairs", 1, remedy)
@@ -256,7 +258,9 @@ def describe_examples(path: Path, columns: Columns, kind: Kind, *, need_label: b
     def select_columns(head: TableHead) -> ColumnSelection:
         grouped = kind == "rank"
         heads.append(head)
-        places.append(place(head, columns, table.file, need_label=need_label, grouped=grouped))
+        places.append(
+            locate_columns(head, columns, table.file, need_label=need_label, grouped=grouped)
+        )
         return places[0].select_columns()
 
     next(table.rows(select_columns), None)

@@ -1,6 +1,6 @@
 """Encoding of documents into sentences of ids, by the fastest method for a vocabulary.
 
-For WordPiece a text is cut where no word can go on, and sentence ends follow from traits of the
+For WordPiece a text is cut where no word can continue, and sentence ends follow from traits of the
 chunks between the cuts.
 """
 

@@ -203,7 +203,7 @@ def read_compiled_unigram(
     model = part(data, "model", "Unigram", where)
     check_settings(model, {"byte_fallback": False}, where)
     vocabulary, scores = _scored(model.get("vocab"), where)
-    if vocabulary[:2] and model.get("unk_id") != _place(vocabulary, specials[1]):
+    if vocabulary[:2] and model.get("unk_id") != _index(vocabulary, specials[1]):
         raise refused("its unk_id is not that of <unk>", where, "save the tokenizer again")
     added = added_in(data)
     mask = added.get(specials[4])
@@ -229,7 +229,7 @@ def read_compiled_unigram(
     )
 
 
-def _place(vocabulary: Sequence[str], piece: str) -> int:
+def _index(vocabulary: Sequence[str], piece: str) -> int:
     return vocabulary.index(piece) if piece in vocabulary else -1
 
 

@@ -2,7 +2,7 @@
 
 Those of numpy and scipy come from whatever library suits the processor, and differ in the last
 bits; where a vocabulary hangs on a comparison, so would the vocabulary. Here are only operations
-that IEEE 754 rounds correctly (+, -, *, / and exact scaling), each a pass of its own over the
+that IEEE 754 rounds correctly (+, -, *, / and exact scaling), each a separate pass over the
 array, so that no compiler fuses two of them. Relative errors are a few units of the last place.
 """
 

@@ -152,13 +152,13 @@ class Lattice:
 
     def without(self, removed: NDArray[np.bool_]) -> None:
         """Remove the edges of the pieces (pieces,) that are gone."""
-        self._keep(~removed[self.piece])
+        self._select(~removed[self.piece])
 
     def without_whole(self) -> None:
         """Remove the edges that span all of substring i with piece i."""
-        self._keep(self.piece != self.owner[self.start])
+        self._select(self.piece != self.owner[self.start])
 
-    def _keep(self, kept: NDArray[np.bool_]) -> None:
+    def _select(self, kept: NDArray[np.bool_]) -> None:
         for name in ("start", "end", "_from", "_to", "piece"):
             setattr(self, name, getattr(self, name)[kept])
 
@@ -188,10 +188,10 @@ class Lattice:
         return best_sums
 
 
-def _levels(places: NDArray[np.int32]) -> list[Integers]:
+def _levels(positions: NDArray[np.int32]) -> list[Integers]:
     """Return the edges of each position within a word, in order."""
-    order = np.argsort(places, kind="stable")
-    bounds = np.flatnonzero(np.diff(places[order])) + 1
+    order = np.argsort(positions, kind="stable")
+    bounds = np.flatnonzero(np.diff(positions[order])) + 1
     return np.split(order, bounds)
 
 

@@ -2,6 +2,6 @@
 
 `fairseq` and `google` read theirs, the latter through `tensor_bundle`, TensorFlow's checkpoints
 without TensorFlow. `variants` are safetensors under other names than a model folder's. `pickled`
-weights are opened by `unpickling`, a process of its own with limits. `staging` is what all
+weights are opened by `unpickling`, a separate process with limits. `staging` is what all
 conversions share.
 """

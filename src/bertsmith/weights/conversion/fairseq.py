@@ -165,7 +165,7 @@ def _parts(target: str, tensor: Tensor) -> Iterator[tuple[str, Tensor, Change]]:
 
 
 def _config(settings: dict[str, Any], tensors: dict[str, Tensor], path: Path) -> dict[str, Any]:
-    """Return the sizes, which the tensors tell but for the number of heads."""
+    """Return the sizes, which the tensors determine but for the number of heads."""
     heads = settings.get("encoder_attention_heads")
     if type(heads) is not int:
         _refuse("does not state encoder_attention_heads", path)

@@ -341,7 +341,7 @@ def _renamed(bundle: TensorBundle, kind: FamilyName) -> tuple[TensorChanges, dic
 
 
 def _copy_vocabulary(prefix: Path, folder: Path) -> None:
-    """Copy the vocabulary; with the case that the folder's name tells, as Google's code does."""
+    """Copy the vocabulary; with the case that the folder's name implies, as in Google's code."""
     home = vocabulary_home(prefix, "*.model")
     if home is None:
         return

@@ -1,4 +1,4 @@
-"""Pickled weights become safetensors, in a process of its own that has limits."""
+"""Conversion of pickled weights to safetensors, in a separate process that has limits."""
 
 from __future__ import annotations
 

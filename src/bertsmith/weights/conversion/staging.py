@@ -93,7 +93,7 @@ _MAX_JSON_BYTES = 8 * 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class TensorChange:
-    """A tensor of the source, a tensor it went to, and what was done to it on the way."""
+    """A tensor of the source, a tensor it became, and its transformation."""
 
     source: str
     target: str

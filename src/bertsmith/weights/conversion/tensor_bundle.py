@@ -115,7 +115,7 @@ def _shift() -> _Words:
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 END = len(_MAGIC)
-"""Bytes that tell a table, at the end of the file."""
+"""The magic bytes of a table, at the end of the file."""
 _FOOTER = 48
 _TRAILER = 5
 """Bytes after a block: how it is compressed, and its checksum."""

@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def _end_if_refused(error: BaseException | None) -> None:
-    """End with a status that says so where the disk refuses what is written."""
+    """End with a distinct status if the disk refuses a write."""
     if isinstance(error, OSError) and error.errno in DISK_REFUSES:
         sys.exit(DISK + error.errno)
 

@@ -35,7 +35,7 @@ ROBERTA = Format(
         *named("encoder", "encoder.blocks.{block}", "roberta.encoder.layer.{block}", BERT_LAYER),
         *linear("pooler", "pooler.dense", "roberta.pooler.dense", H, H),
         *named("masked_lm", "heads.masked_lm", "lm_head", _MASKED_LM),
-        # a classifier leaves the pooler aside and has a layer like it of its own
+        # a classifier ignores the pooler and has its own layer like it
         *linear("classify", "pooler.dense", "classifier.dense", H, H),
         *linear("classify", "heads.classify", "classifier.out_proj", "labels", H),
         *linear("tag", "heads.tag", "classifier", "labels", H),

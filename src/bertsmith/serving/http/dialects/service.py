@@ -45,8 +45,8 @@ class Service:
     limits: LimitsConfig
     body: int = 0
     """The bytes of the body of the request that is answered."""
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by who builds a large answer or writes a piece of it: requests that are treated alike
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a large answer is built or a piece of it written: requests that are treated alike
     end together, and in a round of the event loop a piece of one of them is enough."""
 
     def choose(self, name: str | None, *kinds: Kind) -> Chosen:
@@ -105,7 +105,7 @@ class Service:
                 )
         outcomes = await self.gateway.ask(chosen.index, chosen.kind, inputs, body=self.body)
         if len(outcomes) > _PIECE:
-            async with self.turn:
+            async with self.lock:
                 await asyncio.sleep(0)
         return outcomes
 
@@ -129,7 +129,7 @@ class Service:
             return _dumped(content)
         pieces = []
         for begin in range(0, len(content), _PIECE):
-            async with self.turn:
+            async with self.lock:
                 pieces.append(_dumped(content[begin : begin + _PIECE])[1:-1])
                 await asyncio.sleep(0)
         return b"[" + b",".join(pieces) + b"]"

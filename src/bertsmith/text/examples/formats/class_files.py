@@ -149,7 +149,7 @@ def class_folder(
         for text in texts:
             file = TextFile(text, ExampleError, columns.encoding)
             with bad.of(text) as refuse:
-                lines = _whole(file, refuse) if path.is_dir() else _lines(file, refuse)
+                lines = _read_whole(file, refuse) if path.is_dir() else _lines(file, refuse)
                 for line, written in lines:
                     has_text = True
                     try:
@@ -185,7 +185,7 @@ def _texts_of_class(path: Path, label: str) -> list[Path]:
     texts = sorted(_visible(path))
     inner = [text.name for text in texts if text.is_dir()]
     if inner:
-        problem = f"the folder of class {label!r} holds folders: {_few(inner)}"
+        problem = f"the folder of class {label!r} holds folders: {_preview(inner)}"
         raise ExampleError(
             problem, where=path, remedy="give each class a folder of files, one text per file"
         )
@@ -207,7 +207,7 @@ def classes_of_folder(folder: Path, wanted: Sequence[str] = ()) -> list[tuple[st
     _check_no_splits(folder, [path.name for path in paths])
     if 1 < len(folders) < len(files):
         raise ExampleError(
-            f"may hold a folder per class, {_few(folders)}, or a file, {_few(files)}",
+            f"may hold a folder per class, {_preview(folders)}, or a file, {_preview(files)}",
             where=folder,
             remedy=f"name the folders: --classes {','.join(folders[:2])}; or move them elsewhere",
         )
@@ -217,7 +217,7 @@ def classes_of_folder(folder: Path, wanted: Sequence[str] = ()) -> list[tuple[st
         other = "file" if several else "folder"
         problem = f"holds {kinds}, one per class, but also the {other}{'s' * (len(stray) > 1)} "
         raise ExampleError(
-            problem + _few(stray), where=folder, remedy="move them elsewhere, or " + remedy
+            problem + _preview(stray), where=folder, remedy="move them elsewhere, or " + remedy
         )
     if len(paths) < 2:
         held = f"only {paths[0].name!r}" if paths else "nothing"
@@ -233,7 +233,7 @@ def _check_no_splits(folder: Path, names: Sequence[str]) -> None:
     several = len(names) > 1 and len(parts) == len(names)
     if several or any(_stem(name).lower() == "train" for name in parts):
         split = next((name for name in parts if name.lower().startswith("train")), parts[0])
-        problem = f"holds the splits of a data set, not classes: {_few(parts)}"
+        problem = f"holds the splits of a data set, not classes: {_preview(parts)}"
         remedy = f"give one of them, such as {folder / split}"
         raise ExampleError(problem, where=folder, remedy=remedy)
 
@@ -241,7 +241,7 @@ def _check_no_splits(folder: Path, names: Sequence[str]) -> None:
 def _check_classes(folder: Path, paths: Sequence[Path]) -> None:
     """Raise `ExampleError` for tables, and for what programs for annotation write."""
     if marked := [path.name for path in paths if kind_of(path) == ".ann"]:
-        what = f"holds annotations of brat, not classes: {_few(marked)}"
+        what = f"holds annotations of brat, not classes: {_preview(marked)}"
         remedy = (
             'write each text with its entities to a .jsonl: {"text": "...", "entities": '
             "[[start, end, label], ...]}"
@@ -249,7 +249,7 @@ def _check_classes(folder: Path, paths: Sequence[Path]) -> None:
         raise ExampleError(what, where=folder, remedy=remedy)
     tables = [path.name for path in paths if not path.is_dir() and kind_of(path) in _TABLES]
     if tables:
-        problem = f"holds tables, not one file of texts per class: {_few(tables)}"
+        problem = f"holds tables, not one file of texts per class: {_preview(tables)}"
         raise ExampleError(problem, where=folder, remedy="give one table, with a column of labels")
 
 
@@ -257,7 +257,7 @@ def _stem(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _few(names: Sequence[str]) -> str:
+def _preview(names: Sequence[str]) -> str:
     shown = ", ".join(repr(name[:40]) for name in names[:5])
     return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
@@ -294,7 +294,7 @@ def _lines(file: TextFile, refuse: Refuse) -> Iterator[tuple[int, str]]:
             yield line, text.strip()
 
 
-def _whole(file: TextFile, refuse: Refuse) -> Iterator[tuple[int, str]]:
+def _read_whole(file: TextFile, refuse: Refuse) -> Iterator[tuple[int, str]]:
     try:
         text = file.whole()
     except UserError as error:

@@ -66,7 +66,7 @@ def column_sentences(
 
 
 def _refuse_numbers(file: TextFile, blocks: Sequence[list[tuple[int, str]]]) -> None:
-    """Raise the file's error if the column of words, which nobody named, counts them."""
+    """Raise the file's error if the column of words, which was not named, counts them."""
     rows = [[_cells(text) for _, text in lines] for lines in blocks]
     if rows and names_columns(rows[0][0]):
         del rows[0][0]

@@ -61,12 +61,12 @@ def xml_items(file: TextFile, names: tuple[str, ...]) -> Iterator[Element]:
     try:
         for block in file.blocks():
             parser.Parse(block)
-            yield from handler.taken()
+            yield from handler.take_items()
         parser.Parse(b"", True)
     except expat.ExpatError as error:
         reason = expat.errors.messages[error.code]
         raise file.fault(f"not XML: {reason}", error.lineno, "copy or export it again") from error
-    yield from handler.taken()
+    yield from handler.take_items()
 
 
 class _ElementHandler:
@@ -102,7 +102,7 @@ class _ElementHandler:
             self._items.append((self._line, self._given, self._texts))
             self._given = None
 
-    def taken(self) -> list[Element]:
+    def take_items(self) -> list[Element]:
         items, self._items = self._items, []
         return items
 
