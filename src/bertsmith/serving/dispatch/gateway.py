@@ -214,9 +214,9 @@ class Gateway:
         except QueueFull:
             raise self._overloaded(large) from None
         except TooLarge as error:
-            tokens, most = f"{error.tokens:,} tokens", f"{error.most:,}"
             raise PayloadTooLarge(
-                f"the request has about {tokens}, and at most {most} may wait"
+                f"the request has about {error.tokens:,} tokens, and at most {error.most:,} "
+                "may wait"
             ) from None
 
     def check_room(self, size: int) -> None:
