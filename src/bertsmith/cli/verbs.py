@@ -259,9 +259,9 @@ def score() -> Verb:
 def write() -> Verb:
     """Write text with a pre-trained model, from a prompt or from nothing.
 
-    A masked model fills masks after the prompt; depending on --how this takes one or more passes
-    over the text for each token. A left-to-right model appends one token in each pass. The number
-    of passes is printed.
+    A masked model fills masks after the prompt: in a few passes over the text (mask-predict), or
+    with one or more passes for each token. A left-to-right model appends one token in each pass.
+    The number of passes is printed.
     """
     from bertsmith.recipes.predict.config import WriteConfig
 
