@@ -30,9 +30,10 @@ _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d"
     "\uffa0\U000e0100-\U000e01ef]"
 )
-# Persian and the scripts of India spell with joiners, emoji are put together with them; a space
-# of no width parts the words of Khmer, Thai and Burmese
-_JOINERS = "\u200b\u200c\u200d"
+# Persian and the scripts of India spell with joiners, emoji are put together with them
+_JOINERS = "\u200c\u200d"
+# parts the words of Khmer, Thai and Burmese
+_NO_WIDTH_SPACE = "\u200b"
 _FIRST_JOINED = "\u0590"
 # Hebrew and Arabic put these marks beside punctuation; after a letter of theirs they can move no
 # more than the letter does
@@ -179,7 +180,7 @@ def _escaped(text: str) -> str:
             shown.append(character)
             continue
         right_to_left |= character.isalpha() and _is_right_to_left(character)
-        if character in _JOINERS:
+        if character in _JOINERS or character == _NO_WIDTH_SPACE:
             following = text[position + 1 : position + 2]
             flood = marks >= _MAX_MARKS and _is_mark(following)
             if not flood and _takes_joiners(following) and _takes_joiners("".join(shown[-1:])):

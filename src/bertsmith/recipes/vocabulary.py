@@ -245,9 +245,9 @@ def _warn_of_decomposed(tokenizer: Tokenizer, texts: Sequence[str]) -> str:
     if same:
         return ""
     return (
-        f"warning: {100 * share:.1f} % of the paragraphs are not in Unicode's composed form (NFC), "
-        "as text from Macs and PDFs: to "
-        f"{reads} their letters are others than composed ones; compose all texts: uconv -x nfc"
+        f"warning: {100 * share:.1f} % of the paragraphs are not in Unicode's composed form (NFC): "
+        f"letters in parts, as from Macs and PDFs, or marks in another order, which {reads} reads "
+        "as others; compose all texts: uconv -x nfc"
     )
 
 
