@@ -198,6 +198,16 @@ def unfinished(out: Path, purpose: Purpose = "partial") -> Path:
 
 
 @contextmanager
+def claimed_output(out: Path) -> Iterator[None]:
+    """Hold the right to write an output while it is worked for, not only while it is written.
+
+    Its folder is made, and removed again if it stays empty. Raises `OutputTaken`, `DiskError`.
+    """
+    with made_folder(out.parent), claimed(out):
+        yield
+
+
+@contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """A name to write a file under, which replaces `path` in the end.
 
