@@ -382,6 +382,18 @@ def test_no_option_of_any_verb_drops_a_value(name: str, capsys: pytest.CaptureFi
                 read_arguments(name, COMMANDS[name], [*words, *words])
 
 
+def test_every_verb_that_reads_text_takes_an_encoding() -> None:
+    """The others read a store, a model or weights, or what comes over HTTP."""
+    without = {
+        name
+        for name, command in COMMANDS.items()
+        if "--encoding" not in {each.shown for each in options_of(command.config).values()}
+    }
+    assert without == {
+        "demo", "pretrain", "models", "compare", "write", "convert", "push", "serve", "completion",
+    }  # fmt: skip
+
+
 def test_what_is_like_nothing_is_answered_by_a_list() -> None:
     said = complaint("rye --out loaf --xyzzy 3")
     assert said.startswith(

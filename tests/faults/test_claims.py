@@ -9,10 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from bertsmith.cli.commands import COMMANDS as VERBS
 from bertsmith.core.errors import DiskError, OutputTaken
 from bertsmith.core.ownership import claimed, new_folder, staging_folder
 from faults.shell import Shell, everything
@@ -55,6 +57,11 @@ COMMANDS = {
     "convert": "convert {model} out --to tensorflow",
     "vocab learn": "vocab learn texts.txt --out out --size 60",
     "vocab extend": "vocab extend {model} texts.txt --add 1 --out out",
+    "inspect": "inspect {model} texts.txt --out out.html",
+    "explain": "explain {model} texts.txt --out out.html",
+    "distil": "distil {model} {store} --method static --student 8 --out out",
+    "quantize": "quantize {classifier} --calibrate texts.txt --out out",
+    "export": "export {classifier} --to torch-export --out out",
     "glue": "glue {model} --data glue --out out",
     "demo": "demo --out out --minutes 0.1",
 }
@@ -82,6 +89,18 @@ def test_the_second_ends_in_one_line(shell: Shell, inputs: dict[str, str], comma
             f"bertsmith: {out}: is in use by process {process.pid} on {platform.node()} since 20"
         )
         assert line.endswith("; wait for it, stop it, or choose another --out")
+
+
+def test_every_verb_that_writes_is_tried() -> None:
+    """The others own a folder that they go on with (test_owners, store/test_unfinished)."""
+    writing = {
+        name
+        for name, command in VERBS.items()
+        if any(option.name == "out" for option in fields(command.config))
+    }
+    commands = tuple(COMMANDS.values())
+    tried = {name for name in writing if any(each.startswith(f"{name} ") for each in commands)}
+    assert writing - tried == {"prepare", "pretrain", "finetune"}
 
 
 def test_a_writer_that_was_killed_is_swept(shell: Shell, inputs: dict[str, str]) -> None:

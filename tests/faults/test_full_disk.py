@@ -253,3 +253,34 @@ def test_answers_that_nobody_can_keep(shared: dict[str, str]) -> None:
         "bertsmith: standard output: cannot be written: No space left on device; "
         "make room, then give the same command again\n"
     )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "prepare a.txt --vocab {vocab} --out it --workers 2",
+        "pretrain {store} --out it --steps 1 --workers 1 --model tiny",
+        "embed {model} a.txt --out it.npy",
+    ],
+)
+def test_few_files_may_be_open(shared: dict[str, str], tmp_path: Path, command: str) -> None:
+    """It works, or a line says what to allow; imports and pipes take files as well."""
+    (tmp_path / "a.txt").write_text("gabo dela kuri.\n\nmoti.\n" * 9, encoding="utf-8")
+    words = [word.format(**shared) for word in command.split()]
+    done = subprocess.run(
+        [
+            "bash",
+            "-c",
+            'ulimit -n 12; exec "$0" -m bertsmith.cli.main "$@"',
+            sys.executable,
+            *words,
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    if done.returncode:
+        assert done.returncode == 2
+        assert done.stderr.splitlines()[-1].endswith("allow more open files (ulimit -n)")

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
 import shutil
 from collections.abc import Callable, Generator
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 from unicodedata import normalize
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 from bertsmith.core.errors import ConfigError, CorpusError, StoreError, VocabularyError
-from bertsmith.core.log import short_number
+from bertsmith.core.log import Bar, LogBar, short_number, shown_on
 from bertsmith.recipes.config import VocabularySettings
 from bertsmith.recipes.prepare import describe as describe_store
 from bertsmith.recipes.vocabulary import describe, in_pieces, learn_from
@@ -72,6 +74,61 @@ def test_a_vocabulary_of_the_size_asked_for(
     assert first.startswith("vocabulary: 150 pieces, uncased; ")
     assert first.endswith(" pieces per word, 0.00 % of the pieces [UNK]")
     assert last == f"next: bertsmith prepare CORPUS --vocab '{out}' --out store"
+
+
+class Watched(LogBar):
+    """A bar that keeps how far it came."""
+
+    def __init__(self, description: str, total: float | None, unit: str) -> None:
+        super().__init__(description, total, unit)
+        self.name, self.total, self.moves = description, total, [0.0]
+
+    def move_to(self, done: float) -> None:
+        super().move_to(done)
+        self.moves.append(done)
+
+
+class Watch:
+    """Keeps every bar that is shown."""
+
+    def __init__(self) -> None:
+        self.bars: list[Watched] = []
+
+    def say(self, line: str) -> None:
+        pass
+
+    def bar(self, description: str, total: float | None, unit: str) -> Bar:
+        self.bars.append(Watched(description, total, unit))
+        return self.bars[-1]
+
+
+PHASES = {
+    "wordpiece": [
+        "splitting words", "counting pairs", "joining pairs", "weighing pieces", "finding pieces",
+        "exchanging pieces",
+    ],
+    "byte-bpe": ["counting pairs", "joining pairs"],
+    "unigram": ["splitting words", "estimating pieces"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PHASES)
+def test_every_phase_of_learning_has_a_bar_that_is_true(tmp_path: Path, kind: str) -> None:
+    """It rises from nothing to its total, whether what is read is compressed or not."""
+    letters = ("abdefg", "aeiou", "lmn", "aeiou", "prstvwxyzbcdf")
+    words = list(map("".join, product(*letters)))
+    text = "\n\n".join(" ".join(words[n % 7 :: 2]) for n in range(60))
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(text.encode()))
+    watch = Watch()
+    with shown_on(watch):
+        learn_vocabulary([str(tmp_path)], out=tmp_path / "out", size=900, kind=kind)
+    assert [bar.name for bar in watch.bars] == ["reading", *PHASES[kind]]
+    assert watch.bars[0].total == (tmp_path / "a.txt.gz").stat().st_size
+    for bar in watch.bars:
+        assert bar.moves == sorted(bar.moves), bar.name
+        if bar.total is not None:
+            # items are counted by the thousand, rounds may be fewer than were planned
+            assert 0.5 * bar.total <= bar.moves[-1] <= bar.total, (bar.name, bar.total)
 
 
 def test_a_text_with_few_pieces_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -198,6 +198,16 @@ def temporary_path(out: Path, purpose: Purpose = "partial") -> Path:
 
 
 @contextmanager
+def claimed_output(out: Path) -> Iterator[None]:
+    """Hold the right to write an output while it is worked for, not only while it is written.
+
+    Its folder is made, and removed again if it stays empty. Raises `OutputTaken`, `DiskError`.
+    """
+    with created_folder(out.parent), claimed(out):
+        yield
+
+
+@contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """Yield a name to write a file under, which replaces `path` at the end.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -16,6 +17,7 @@ from bertsmith.analysis.attributions.subjects import Subject, subjects_of, text_
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.log import Bar, progress, say, table_of
 from bertsmith.core.output import print_json, print_line, print_table
+from bertsmith.core.ownership import claimed_output
 from bertsmith.core.printable import counted, model_name, printable, to_millionths
 from bertsmith.engine.devices import device_named
 from bertsmith.evaluation.metrics import percent
@@ -57,6 +59,12 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
     """
     if config.out is not None:
         require_matplotlib()
+    with nullcontext() if config.out is None else claimed_output(config.out):
+        return _explain(config)
+
+
+def _explain(config: ExplainConfig) -> dict[str, Any]:
+    """Explain, print and write the page."""
     device, explaining = device_named(config.device), config.explaining
     model, tokenizer = open_network(model_folder(config.model), device)
     answering = explaining_answering(model, tokenizer, explaining, where=config.model)

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from bertsmith.core import VERSION
 from bertsmith.core.errors import ModelFolderError, VocabularyError
-from bertsmith.core.files import created_folder, name_is_taken
+from bertsmith.core.files import name_is_taken
 from bertsmith.core.log import progress, say
-from bertsmith.core.ownership import claimed
+from bertsmith.core.ownership import claimed_output
 from bertsmith.core.printable import counted, shell_word
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.config import ModelConfig
@@ -90,7 +90,7 @@ def extend(config: ExtendConfig) -> ExtendOutcome:
     as the mean of those it replaces. Raises `UserError` children.
     """
     out = config.out
-    with created_folder(out.parent), claimed(out):
+    with claimed_output(out):
         if name_is_taken(out):
             raise ModelFolderError("exists already", where=out, remedy="choose another --out")
         outcome = _extended(config.model, open_corpus(config.text), config.add, out)

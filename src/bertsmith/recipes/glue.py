@@ -26,7 +26,7 @@ import numpy as np
 from bertsmith.core.errors import ConfigError, ExampleError, RunFolderError
 from bertsmith.core.files import created_folder, read_json, replaced_file, write_json
 from bertsmith.core.log import Table, console, say
-from bertsmith.core.ownership import claimed
+from bertsmith.core.ownership import claimed_output
 from bertsmith.core.printable import markdown as shown
 from bertsmith.engine.config import FULL_PRECISION
 from bertsmith.engine.devices import device_named
@@ -115,7 +115,7 @@ def glue(config: GlueConfig) -> dict[str, Any]:
     out, tasks = config.out, config.tasks
     _check_tasks(config.data, tasks, available)
     chosen = {name: files for name, files in available.items() if not tasks or name in tasks}
-    with created_folder(out.parent), claimed(out):
+    with claimed_output(out):
         scores: dict[str, dict[str, Score]] = {}
         answers: dict[str, Predictions] = {}
         for name, files in chosen.items():

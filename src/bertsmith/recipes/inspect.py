@@ -29,10 +29,9 @@ from bertsmith.analysis.layers.context import (
 from bertsmith.analysis.layers.similarity import compare_layers
 from bertsmith.batches.examples import encode_examples
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.core.files import created_folder
 from bertsmith.core.log import progress, say, table_of
 from bertsmith.core.output import print_table
-from bertsmith.core.ownership import new_file
+from bertsmith.core.ownership import claimed_output, new_file
 from bertsmith.core.printable import counted, json_text, model_name, printable
 from bertsmith.engine.devices import device_named
 from bertsmith.engine.features import word_spans
@@ -78,6 +77,12 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
     if config.probes and not is_treebank(config.file):
         remedy = "give a .conllu, or leave it out"
         raise ConfigError("--probes needs a treebank", remedy=remedy)
+    with claimed_output(config.out):
+        return _inspected(config)
+
+
+def _inspected(config: InspectConfig) -> Mapping[str, Any]:
+    """Inspect, and write the page."""
     model, tokenizer = _opened(config.model, config.device)
     other_model = None if config.against is None else _opened(config.against, config.device)
     corpus = Corpus(config, tokenizer, model.config.encoder)
@@ -209,14 +214,13 @@ def _notes(inspection: Inspection, corpus: Corpus) -> list[str]:
 
 def _write(out: Path, page: InspectionPage, content: Mapping[str, Any]) -> None:
     """Write the page last: where it is, the rest is too."""
-    with created_folder(out.parent):
-        for name, drawing in page.drawings.items():
-            with new_file(out.with_name(f"{out.stem}-{name}.png")) as part:
-                part.write_bytes(drawing.png)
-        with new_file(out.with_suffix(".json")) as part:
-            part.write_text(json_text(content), encoding="utf-8")
-        with new_file(out) as part:
-            part.write_text(page.html(), encoding="utf-8", errors="xmlcharrefreplace")
+    for name, drawing in page.drawings.items():
+        with new_file(out.with_name(f"{out.stem}-{name}.png")) as part:
+            part.write_bytes(drawing.png)
+    with new_file(out.with_suffix(".json")) as part:
+        part.write_text(json_text(content), encoding="utf-8")
+    with new_file(out) as part:
+        part.write_text(page.html(), encoding="utf-8", errors="xmlcharrefreplace")
 
 
 def _show(inspection: Inspection) -> None:

@@ -27,8 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.core.files import name_is_taken
 from bertsmith.core.log import console, say, table_of
-from bertsmith.core.ownership import new_folder
+from bertsmith.core.ownership import claimed_output, new_folder
 from bertsmith.core.printable import counted
 from bertsmith.engine.config import EngineConfig, FeatureConfig, Number
 from bertsmith.engine.features import Features
@@ -71,6 +72,14 @@ def quantize(config: QuantizeConfig) -> dict[str, Any]:
     of this processor or not as good as the gate asks; `ModelFolderError` for a model that cannot be
     computed in int8, `ExampleError` for its examples.
     """
+    with claimed_output(config.out):
+        if name_is_taken(config.out):
+            raise ConfigError(f"--out is {config.out}, which exists", remedy="choose another name")
+        return _quantize(config)
+
+
+def _quantize(config: QuantizeConfig) -> dict[str, Any]:
+    """Measure, judge and write."""
     folder = model_folder(config.model)
     sentence = read_sentence_folder(folder)
     network = folder if sentence is None else sentence.network

@@ -33,12 +33,13 @@ from bertsmith.tokens.bpe import BLANK, ByteRules, ByteText, read
 from bertsmith.tokens.folder.files import (
     BPE_FILE,
     COMPILED_FILE,
-    GENERIC_CLASS,
     SETTINGS_FILE,
     UNIGRAM_FILE,
     WORDPIECE_FILE,
     XLM_FILE,
+    is_generic,
     read_json,
+    tokenizer_class,
     write_files,
 )
 from bertsmith.tokens.modern import ModernRules, ModernText
@@ -444,17 +445,17 @@ def read_folder(place: Path) -> Read:
 
 
 def _reader_by_class(folder: Path) -> Reader | None:
-    """Return the reader for tokenizer_config.json's class, None if that does not determine it."""
+    """Return the reader for the class that a folder states, None if that does not determine it."""
     path = folder / SETTINGS_FILE
-    name = read_json(path).get("tokenizer_class") if path.is_file() else None
-    if name is None or (isinstance(name, str) and GENERIC_CLASS.fullmatch(name)):
+    name, where = tokenizer_class(folder, read_json(path) if path.is_file() else {})
+    if name is None or is_generic(name):
         return None
     for classes, reader in _BY_CLASS.items():
         if isinstance(name, str) and re.fullmatch(f"(?:{classes})Tokenizer(?:Fast)?", name):
             return reader
     raise ModelFolderError(
         f"the tokenizer's class is {str(name)[:50]!r}",
-        where=path,
+        where=where,
         remedy=f"tokenizers of {', '.join(_BY_CLASS).replace('|', ', ')} can be read",
     )
 

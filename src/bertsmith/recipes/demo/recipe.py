@@ -23,9 +23,9 @@ import torch
 
 from bertsmith.batches.config import MaskingConfig, SampleConfig
 from bertsmith.core.errors import RunFolderError
-from bertsmith.core.files import created_folder, name_is_taken, write_json
+from bertsmith.core.files import name_is_taken, write_json
 from bertsmith.core.log import console, progress, say, short_number, table_of
-from bertsmith.core.ownership import claimed
+from bertsmith.core.ownership import claimed_output
 from bertsmith.core.pool import process_pool
 from bertsmith.core.printable import counted, shell_word
 from bertsmith.engine.devices import threads_of_torch
@@ -101,7 +101,7 @@ def demo(config: DemoConfig) -> dict[str, Any]:
     anything but an earlier demo.
     """
     require_matplotlib()
-    with created_folder(config.out.parent), claimed(config.out):
+    with claimed_output(config.out):
         return _run(config.minutes, config.out, config.seed)
 
 

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.batches.examples import EncodedExamples
-from bertsmith.core.errors import ConfigError
+from bertsmith.core.errors import ConfigError, ModelFolderError
+from bertsmith.core.files import name_is_taken
 from bertsmith.core.log import progress, say
+from bertsmith.core.ownership import claimed_output
 from bertsmith.core.printable import shell_word
 from bertsmith.engine.config import EngineConfig
 from bertsmith.engine.prepared import Prepared, prepare_model
@@ -59,6 +61,16 @@ def distil_static(config: DistilConfig) -> StaticOutcome:
     for name, value in (("--minutes", config.minutes), ("--steps", config.steps)):
         if value is not None:
             raise ConfigError(f"{name} is not for static, which trains nothing")
+    with claimed_output(config.out):
+        if name_is_taken(config.out):
+            raise ModelFolderError(
+                "exists already", where=config.out, remedy="choose another --out"
+            )
+        return _distilled(config, width)
+
+
+def _distilled(config: DistilConfig, width: int) -> StaticOutcome:
+    """Make the vectors and save them."""
     sentences = read_sentence_folder(config.teacher)
     folder = config.teacher if sentences is None else sentences.network
     model, tokenizer = load_model(folder)

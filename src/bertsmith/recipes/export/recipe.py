@@ -11,7 +11,7 @@ from typing import Any
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.files import name_is_taken, write_json
 from bertsmith.core.log import say, short_number
-from bertsmith.core.ownership import new_folder
+from bertsmith.core.ownership import claimed_output, new_folder
 from bertsmith.engine.config import FULL_PRECISION
 from bertsmith.engine.prepared import prepare_model
 from bertsmith.hub.models import model_folder
@@ -74,8 +74,14 @@ def export(config: ExportConfig) -> dict[str, Any]:
     `load_model` raises.
     """
     require_packages(config.to)
-    if name_is_taken(config.out):
-        raise ConfigError(f"--out is {config.out}, which exists", remedy="choose another name")
+    with claimed_output(config.out):
+        if name_is_taken(config.out):
+            raise ConfigError(f"--out is {config.out}, which exists", remedy="choose another name")
+        return _export(config)
+
+
+def _export(config: ExportConfig) -> dict[str, Any]:
+    """Write and compare."""
     source = Source.read(config.model)
     if reason := _no_class(source.model.config, config.to):
         raise ConfigError(f"not for transformers.js: {reason}", remedy="use --to onnx")

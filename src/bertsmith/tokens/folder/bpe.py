@@ -25,6 +25,7 @@ from bertsmith.tokens.folder.files import (
     added_tokens,
     by_id,
     check_added,
+    check_added_ids,
     check_same,
     check_settings,
     check_template,
@@ -74,6 +75,7 @@ def read_compiled_bytes(
     vocabulary = dense(model.get("vocab"), where)
     check_vocabulary(vocabulary, where, specials=BYTE_SPECIALS, lines=False)
     ids = {piece: number for number, piece in enumerate(vocabulary)}
+    check_added_ids(added, ids, where)
     ends = (BYTE_SPECIALS[2], BYTE_SPECIALS[3])
     check_template(data.get("post_processor"), ends, ids, where, separators=2)
     return vocabulary, merges_in(model.get("merges"), where), stated
@@ -157,19 +159,20 @@ def read_folder(folder: Path) -> tuple[tuple[str, ...], ByteRules]:
         check_merges(merges, vocabulary, where)
     if compiled.is_file():
         pieces, joins, stated = read_compiled_bytes(read_json(compiled), compiled)
+        settings.check_listed(stated["added"], BYTE_SPECIALS)
         if not fast:
             check_same(vocabulary, pieces, BPE_FILE, compiled)
             check_same(merges, joins, MERGES_FILE, compiled)
         vocabulary, merges = pieces, joins
     check_merges(merges, vocabulary, where)
+    settings.check_ids(vocabulary)
     prefix = _prefix(settings, stated)
-    takes_blank = settings.takes_blank("mask_token", BYTE_SPECIALS[4], stated.get("added"))
+    added = stated.get("added") or {}
     return vocabulary, ByteRules(
         merges=merges,
         prefix_blank=prefix,
         prefix_parts=prefix and (fast or settings.followed == "fast"),
-        # RobertaTokenizer's default
-        mask_takes_blank=True if takes_blank is None else takes_blank,
+        mask_takes_blank=settings.takes_blank("mask_token", BYTE_SPECIALS[4], added),
     )
 
 
@@ -179,7 +182,7 @@ def _prefix(settings: Settings, stated: Mapping[str, Any]) -> bool:
     RobertaTokenizer reads it from tokenizer_config.json, false by default; a generic class reads it
     from tokenizer.json, in version 5 regardless of the other file.
     """
-    prefix = settings.switch("add_prefix_space")
+    prefix = settings.switch("add_prefix_space", null=True)
     if not settings.generic or not stated:
         return prefix is True
     if prefix not in (None, stated["add_prefix_space"]):

@@ -153,47 +153,89 @@ class Settings:
         names = names_of(specials, ends=blanks)
         self.where = folder / SETTINGS_FILE
         self.config = read_json(self.where) if self.where.is_file() else {}
-        self.generic = is_generic(self.config)
+        self.generic = is_generic(tokenizer_class(folder, self.config)[0])
         self.followed = followed(folder, self.config, self.where)
+        self.of_version_5 = _of_version_5(folder, self.config)
         for key in ("split_special_tokens", "init_inputs"):
             if self.config.get(key):
                 raise self.refuse(f"{key} is set", _CHANGES_IDS)
         beside = folder / SPECIALS_FILE
         self._beside = read_json(beside) if beside.is_file() else {}
-        _check_specials(self.config, names, self.where)
-        _check_specials(self._beside, names, beside)
+        self._has_table = "added_tokens_decoder" in self.config
+        loose = self.followed == "fast" and not (folder / COMPILED_FILE).is_file()
+        for source, place in ((self.config, self.where), (self._beside, beside)):
+            _check_specials(source, names, place)
+            # with a table of added tokens their flags beside it are not read
+            if source is self.config or not self._has_table:
+                stated = _flagged(source, names)
+                check_added(stated, specials, place, blanks=blanks, normalizes=normalizes and loose)
         extra = folder / ADDED_FILE
-        added: dict[str, Any] = dict.fromkeys(read_json(extra)) if extra.is_file() else {}
+        self._numbers: dict[str, object] = dict(read_json(extra)) if extra.is_file() else {}
+        added: dict[str, Any] = dict.fromkeys(self._numbers)
         table = self.config.get("added_tokens_decoder") or {}
-        for entry in table.values() if isinstance(table, dict) else [table]:
+        for number, entry in table.items() if isinstance(table, dict) else [("", table)]:
             known = isinstance(entry, dict)
-            added[str(entry.get("content") if known else entry)] = entry if known else None
-        file = extra if extra.is_file() else self.where
-        check_added(added, (*specials, *more), file, blanks=blanks, normalizes=normalizes)
+            token = str(entry.get("content") if known else entry)
+            added[token], self._numbers[token] = entry if known else None, number
+        self._table = extra if extra.is_file() else self.where
+        check_added(added, (*specials, *more), self._table, blanks=blanks, normalizes=normalizes)
         self._added = added
 
-    def switch(self, key: str) -> bool | None:
-        """Return a boolean setting, None if it is not set. Raises `ModelFolderError`."""
+    def switch(self, key: str, *, null: bool = False) -> bool | None:
+        """Return a boolean setting, None if it is not set; with `null` it may be null too.
+
+        A null is no default: versions of `transformers` take it for false, or for unset. Raises
+        `ModelFolderError`.
+        """
         value = self.config.get(key)
-        if value is not None and not isinstance(value, bool):
+        if key in self.config and not isinstance(value, bool) and not (null and value is None):
             raise ModelFolderError(
                 f"{key} is {value!r}", where=self.where, remedy="it must be true or false"
             )
         return value
 
-    def takes_blank(
-        self, name: str, token: str, compiled: Mapping[str, Any] | None = None
-    ) -> bool | None:
-        """Return whether blanks before a special token belong to it, None if nothing states it.
+    def takes_blank(self, name: str, token: str, compiled: Mapping[str, Any]) -> bool:
+        """Return whether blanks before a special token belong to it.
 
-        `compiled` are the added tokens of tokenizer.json, used if the table of
-        tokenizer_config.json does not state it.
+        The first that states it is followed, as in `transformers`: the table of
+        tokenizer_config.json; or, where there is none, tokenizer.json, whose added tokens are
+        `compiled`, added_tokens.json, which has no flags and which version 5 alone asks, and
+        special_tokens_map.json; and the token's name in tokenizer_config.json. The default is that
+        of the class.
         """
-        beside = (self.config.get(name), self._beside.get(name))
-        for entry in (self._added.get(token), (compiled or {}).get(token), *beside):
+        beside: list[object] = []
+        if self.generic or not self._has_table:
+            beside.append(compiled.get(token))
+        if not self._has_table:
+            unflagged = self.of_version_5 and token in self._numbers
+            beside += [{"lstrip": False} if unflagged else None]
+            beside += [self._beside.get(name)]
+        for entry in (self._added.get(token), *beside, self.config.get(name)):
             if isinstance(entry, dict) and isinstance(entry.get("lstrip"), bool):
                 return bool(entry["lstrip"])
-        return None
+        return not (self.generic or self.of_version_5)
+
+    def check_listed(self, compiled: Mapping[str, Any], specials: Sequence[str]) -> None:
+        """Raise `ModelFolderError` unless a generic class knows of all special tokens.
+
+        It has no names of its own: what no file names is text like any other.
+        """
+        if not self.generic:
+            return
+        for name, token in names_of(specials, ends=False).items():
+            named = self.config.get(name) or (not self._has_table and self._beside.get(name))
+            if not (named or token in compiled or token in self._added):
+                raise self.refuse(f"{name} is not set", f"it must be {token!r}")
+
+    def check_ids(self, vocabulary: Sequence[str]) -> None:
+        """Raise `ModelFolderError` unless added tokens have the ids of the vocabulary.
+
+        The slow tokenizers of `transformers` go by the tables, the fast ones by the vocabulary.
+        """
+        ids = {piece: number for number, piece in enumerate(vocabulary)} if self._numbers else {}
+        for token, number in self._numbers.items():
+            if str(number) != str(ids[token]):
+                raise _other_id(token, number, ids[token], self._table)
 
     def follows_compiled(self, name: str) -> bool:
         """Return whether tokenizer.json is followed, and not the vocabulary's own file of a name.
@@ -212,6 +254,22 @@ class Settings:
     def refuse(self, problem: str, remedy: str) -> ModelFolderError:
         """Return an error about these settings."""
         return ModelFolderError(problem, where=self.where, remedy=remedy)
+
+
+def _other_id(token: str, number: object, expected: int, where: Path) -> ModelFolderError:
+    return ModelFolderError(
+        f"the token {token[:50]!r} has the id {str(number)[:20]}, in the vocabulary {expected}",
+        where=where,
+        remedy="both must be of one tokenizer: save or download the folder again",
+    )
+
+
+def check_added_ids(added: Mapping[str, Any], ids: Mapping[str, int], where: Path) -> None:
+    """Raise `ModelFolderError` unless added tokens of tokenizer.json have their ids as pieces."""
+    for token, entry in added.items():
+        number = entry.get("id") if isinstance(entry, dict) else None
+        if number not in (None, ids[token]):
+            raise _other_id(token, number, ids[token], where)
 
 
 def check_added(
@@ -242,15 +300,28 @@ def check_added(
                 raise ModelFolderError(f"{token} is {flag}", where=where, remedy=_NOT_ADDED)
 
 
+def _flagged(config: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the special tokens that settings name with flags, by their text."""
+    entries = [config.get(name) for name in names]
+    return {str(each.get("content")): each for each in entries if isinstance(each, dict)}
+
+
 def _check_specials(config: dict[str, Any], names: Mapping[str, str], where: Path) -> None:
     for key, expected in names.items():
         value = config.get(key)
+        if key in NAMES and key in config and value is None:
+            raise ModelFolderError(f"{key} is null", where=where, remedy=f"it must be {expected!r}")
         name = value.get("content") if isinstance(value, dict) else value
         if name not in (None, expected):
             raise ModelFolderError(
                 f"{key} is {str(name)[:50]!r}", where=where, remedy=f"it must be {expected!r}"
             )
     known = set(names.values())
+    for key, value in config.items():
+        # a named token that is no piece is added behind the vocabulary, and found in every text
+        more = value.get("content") if isinstance(value, dict) else value
+        if key.endswith("_token") and isinstance(more, str) and more not in known:
+            raise ModelFolderError(f"{key} is {more[:50]!r}", where=where, remedy=_NOT_ADDED)
     for key in ("additional_special_tokens", "extra_special_tokens"):
         value = config.get(key)
         more = value if isinstance(value, list) else [value] if value else []
@@ -264,7 +335,7 @@ Followed = Literal["slow", "fast"]
 
 FOLLOWS = "bertsmith_follows"
 """The key of tokenizer_config.json that states the tokenizer to follow."""
-GENERIC_CLASS = re.compile("PreTrainedTokenizerFast|TokenizersBackend")
+_GENERIC_CLASS = re.compile("PreTrainedTokenizerFast|TokenizersBackend")
 """Classes that read everything from tokenizer.json, and are fast."""
 
 _FOLLOWED: tuple[Followed, ...] = ("slow", "fast")
@@ -272,10 +343,20 @@ _MODEL_FILE = "config.json"
 _VERSION = re.compile(r"(\d{1,3})\.")
 
 
-def is_generic(settings: Mapping[str, Any]) -> bool:
-    """Return whether tokenizer_config.json names no class of a family."""
-    name = settings.get("tokenizer_class")
-    return isinstance(name, str) and GENERIC_CLASS.fullmatch(name) is not None
+def tokenizer_class(folder: Path, settings: Mapping[str, Any]) -> tuple[object, Path]:
+    """Return the class that a folder states for its tokenizer, None for none, and the file of it.
+
+    tokenizer_config.json, whose content are `settings`, states it, or else config.json.
+    """
+    path, key = folder / _MODEL_FILE, "tokenizer_class"
+    if settings.get(key) is None and path.is_file():
+        return read_json(path).get(key), path
+    return settings.get(key), folder / SETTINGS_FILE
+
+
+def is_generic(name: object) -> bool:
+    """Return whether a tokenizer's class is that of no family."""
+    return isinstance(name, str) and _GENERIC_CLASS.fullmatch(name) is not None
 
 
 def followed(folder: Path, settings: Mapping[str, Any], where: Path) -> Followed:
@@ -293,10 +374,14 @@ def followed(folder: Path, settings: Mapping[str, Any], where: Path) -> Followed
         raise ModelFolderError(
             f"{FOLLOWS} is {str(stated)[:50]!r}", where=where, remedy="it can be slow or fast"
         )
-    # only version 5 writes the backend
-    if is_generic(settings) or settings.get("backend") == "tokenizers":
-        return "fast"
-    return "fast" if (_major_version(folder) or 0) >= 5 else "slow"
+    generic = is_generic(tokenizer_class(folder, settings)[0])
+    return "fast" if generic or _of_version_5(folder, settings) else "slow"
+
+
+def _of_version_5(folder: Path, settings: Mapping[str, Any]) -> bool:
+    """Return whether version 5 of `transformers` wrote a folder."""
+    # no other writes the backend
+    return settings.get("backend") == "tokenizers" or (_major_version(folder) or 0) >= 5
 
 
 def _major_version(folder: Path) -> int | None:

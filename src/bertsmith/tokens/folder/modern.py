@@ -153,7 +153,7 @@ def read_folder(folder: Path) -> tuple[tuple[str, ...], ModernRules]:
     check_merges(merges, learned, where)
     _check_template(data.get("post_processor"), vocabulary, where)
     mask = next(entry for entry in entries if entry["content"] == SPECIALS[4])
-    _check_settings(folder, entries, bool(mask["lstrip"]))
+    _check_settings(folder, entries, vocabulary, bool(mask["lstrip"]))
     return vocabulary, ModernRules(
         merges=merges, learned=len(learned), added=added, mask_takes_blank=mask["lstrip"]
     )
@@ -168,7 +168,12 @@ def _check_template(result: object, vocabulary: Sequence[str], where: Path) -> N
         )
 
 
-def _check_settings(folder: Path, entries: Sequence[Mapping[str, Any]], takes_blank: bool) -> None:
+def _check_settings(
+    folder: Path,
+    entries: Sequence[Mapping[str, Any]],
+    vocabulary: Sequence[str],
+    takes_blank: bool,
+) -> None:
     """Raise `ModelFolderError` unless the files next to tokenizer.json agree with it."""
     settings = Settings(
         folder,
@@ -179,7 +184,9 @@ def _check_settings(folder: Path, entries: Sequence[Mapping[str, Any]], takes_bl
     )
     if settings.switch("add_prefix_space"):
         raise settings.refuse("add_prefix_space is set", "ModernBERT's own rules have none")
-    if settings.takes_blank("mask_token", SPECIALS[4]) not in (None, takes_blank):
+    settings.check_ids(vocabulary)
+    named = settings.config.get("mask_token")
+    if isinstance(named, dict) and named.get("lstrip") not in (None, takes_blank):
         raise settings.refuse(
             f"the mask's lstrip is not {takes_blank}", f"it is in {COMPILED_FILE}"
         )

@@ -35,6 +35,7 @@ from bertsmith.tokens.folder.files import (
     added_tokens,
     by_id,
     check_added,
+    check_added_ids,
     check_same,
     check_settings,
     check_template,
@@ -214,6 +215,7 @@ def read_compiled_unigram(
     check_added(added, specials, where, blanks=True, normalizes=True)
     check_vocabulary(vocabulary, where, specials=specials, lines=False)
     ids = {piece: number for number, piece in enumerate(vocabulary)}
+    check_added_ids(added, ids, where)
     ends, template = (specials[2], specials[3]), data.get("post_processor")
     check_template(template, ends, ids, where, separators=style.separators)
     words = isinstance(splits, dict) and splits.get("type") == "Sequence"
@@ -383,9 +385,13 @@ def read_folder(folder: Path) -> tuple[tuple[str, ...], UnigramRules]:
     if settings.config.get("sp_model_kwargs"):
         raise settings.refuse("sp_model_kwargs are set", "they change the ids: remove them")
     model, compiled = folder / UNIGRAM_FILE, folder / COMPILED_FILE
+    data = read_json(compiled) if compiled.is_file() else {}
+    added = added_in(data)
     if settings.follows_compiled(UNIGRAM_FILE):
-        vocabulary, rules = read_compiled_unigram(read_json(compiled), compiled)
+        vocabulary, rules = read_compiled_unigram(data, compiled)
         _check_agreement(settings, rules)
+        settings.check_listed(added, UNIGRAM_SPECIALS)
+        rules = as_its_class_reads(rules, settings)
     else:
         vocabulary, rules = read_file(model)
         rules = replace(
@@ -395,15 +401,24 @@ def read_folder(folder: Path) -> tuple[tuple[str, ...], UnigramRules]:
             remove_space=settings.switch(_SPACES) is not False,
             number_commas=settings.followed == "slow",
         )
-        if compiled.is_file():
-            pieces, others = read_compiled_unigram(read_json(compiled), compiled)
+        if data:
+            pieces, others = read_compiled_unigram(data, compiled)
             check_same(vocabulary, pieces, UNIGRAM_FILE, compiled)
-            _check_scores(vocabulary, rules, others, compiled)
+            check_scores(vocabulary, rules, others, compiled, UNIGRAM_FILE)
             _check_agreement(settings, others)
-    takes_blank = settings.takes_blank("mask_token", UNIGRAM_SPECIALS[4])
-    if takes_blank is not None:
-        rules = replace(rules, mask_takes_blank=takes_blank)
-    return vocabulary, rules
+    settings.check_ids(vocabulary)
+    takes_blank = settings.takes_blank("mask_token", UNIGRAM_SPECIALS[4], added)
+    return vocabulary, replace(rules, mask_takes_blank=takes_blank)
+
+
+def as_its_class_reads(rules: UnigramRules, settings: Settings) -> UnigramRules:
+    """Return the rules of a tokenizer.json as its class reads them.
+
+    The classes of a family in version 5 part words at white space, whatever the file says.
+    """
+    if settings.generic or not settings.of_version_5:
+        return rules
+    return replace(rules, remove_space=True)
 
 
 def _check_agreement(settings: Settings, compiled: UnigramRules) -> None:
@@ -427,20 +442,20 @@ def _check_agreement(settings: Settings, compiled: UnigramRules) -> None:
             )
 
 
-def _check_scores(
-    vocabulary: Sequence[str], rules: UnigramRules, compiled: UnigramRules, where: Path
+def check_scores(
+    vocabulary: Sequence[str], rules: UnigramRules, compiled: UnigramRules, where: Path, name: str
 ) -> None:
-    """Raise `ModelFolderError` unless tokenizer.json has the model's scores and replacements."""
+    """Raise `ModelFolderError` unless tokenizer.json has a model's scores and replacements."""
     if rules.charsmap != compiled.charsmap:
-        raise refused(f"replaces other characters than {UNIGRAM_FILE}", where, "save both again")
+        raise refused(f"replaces other characters than {name}", where, "save both again")
     for piece, one, other in zip(vocabulary, rules.scores, compiled.scores, strict=True):
         # pieces with a comma after a digit have a penalty there
         difference = min(abs(one - other), abs(one - other - NUMBER_COMMA_PENALTY))
         if difference > _ROUNDING * max(1, abs(one), abs(other)):
             raise refused(
-                f"the score of {piece[:50]!r} is not that of {UNIGRAM_FILE}",
+                f"the score of {piece[:50]!r} is not that of {name}",
                 where,
-                f"remove the one that the model was not trained with, this file or {UNIGRAM_FILE}",
+                f"remove the one that the model was not trained with, this file or {name}",
             )
 
 

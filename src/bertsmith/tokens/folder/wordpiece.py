@@ -25,6 +25,7 @@ from bertsmith.tokens.folder.files import (
     added_in,
     added_tokens,
     check_added,
+    check_added_ids,
     check_same,
     check_settings,
     check_template,
@@ -60,8 +61,10 @@ def read_compiled(data: dict[str, Any], where: Path) -> tuple[tuple[str, ...], d
     check_settings(normaliser, {"clean_text": True}, where)
     vocabulary = dense(model.get("vocab"), where)
     check_vocabulary(vocabulary, where, lines=False)
-    check_added(added_in(data), SPECIALS, where, blanks=False, normalizes=True)
+    added = added_in(data)
+    check_added(added, SPECIALS, where, blanks=False, normalizes=True)
     ids = {piece: number for number, piece in enumerate(vocabulary)}
+    check_added_ids(added, ids, where)
     ends = (SPECIALS[2], SPECIALS[3])
     check_template(data.get("post_processor"), ends, ids, where, separators=1)
     return vocabulary, normaliser
@@ -105,9 +108,8 @@ def read_file(path: Path) -> tuple[tuple[str, ...], BasicRules]:
 def read_folder(folder: Path) -> tuple[tuple[str, ...], BasicRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
     settings = Settings(folder, SPECIALS, blanks=False, normalizes=True)
-    if settings.config.get("do_basic_tokenize") not in (None, True) or settings.config.get(
-        "never_split"
-    ):
+    basic = settings.config.get("do_basic_tokenize", True)
+    if basic is not True or settings.config.get("never_split"):
         raise settings.refuse(
             "do_basic_tokenize or never_split is set",
             "they change the ids and are not supported: remove them and train again",
@@ -126,10 +128,13 @@ def read_folder(folder: Path) -> tuple[tuple[str, ...], BasicRules]:
     vocabulary = () if fast else _read_vocabulary(words)
     normalizer: dict[str, Any] | None = None
     if compiled.is_file():
-        pieces, normalizer = read_compiled(read_json(compiled), compiled)
+        data = read_json(compiled)
+        pieces, normalizer = read_compiled(data, compiled)
+        settings.check_listed(added_in(data), SPECIALS)
         if not fast:
             check_same(vocabulary, pieces, WORDPIECE_FILE, compiled)
         vocabulary = pieces
+    settings.check_ids(vocabulary)
     rules = _rules(settings, normalizer, vocabulary, compiled)
     # if accents are stripped and text is lower-cased, composition has no effect
     composes = (not fast and settings.followed == "slow") or (rules.lowercase and rules.strips)
@@ -145,7 +150,7 @@ def _rules(
     ones; a generic one reads them from tokenizer.json. If tokenizer_config.json does not state
     whether to lower-case, the default is not used, and `_with_notice` prints a line.
     """
-    stated = {key: settings.switch(key) for key in _CASING}
+    stated = {key: settings.switch(key, null=key == "strip_accents") for key in _CASING}
     fast = {key: _switch(normalizer or {}, name, compiled) for key, name in _CASING.items()}
     if settings.generic and normalizer is not None:
         stated = fast

@@ -17,13 +17,17 @@ from bertsmith.tokens.folder.files import (
     SETTINGS_FILE,
     XLM_FILE,
     Settings,
+    added_in,
     by_id,
+    check_same,
     names_of,
     read_json,
     refused,
     standard_files,
 )
 from bertsmith.tokens.folder.unigram import (
+    as_its_class_reads,
+    check_scores,
     read_compiled_unigram,
     read_spiece,
     spiece_model,
@@ -70,14 +74,43 @@ def read_folder(folder: Path) -> tuple[tuple[str, ...], UnigramRules]:
     if settings.config.get("sp_model_kwargs"):
         raise settings.refuse("sp_model_kwargs are set", "they change the ids: remove them")
     model, compiled = folder / XLM_FILE, folder / COMPILED_FILE
-    if compiled.is_file() and (settings.followed == "fast" or not model.is_file()):
-        vocabulary, rules = read_compiled_unigram(read_json(compiled), compiled, PlainRules)
+    data = read_json(compiled) if compiled.is_file() else {}
+    added = added_in(data)
+    if settings.follows_compiled(XLM_FILE):
+        vocabulary, rules = read_compiled_unigram(data, compiled, PlainRules)
+        settings.check_listed(added, PlainRules.specials)
+        _check_agreement(settings, rules)
+        rules = as_its_class_reads(rules, settings)
     else:
         vocabulary, rules = read_file(model)
-    takes_blank = settings.takes_blank("mask_token", _MASK)
-    if takes_blank is not None:
-        rules = replace(rules, mask_takes_blank=takes_blank)
-    return vocabulary, rules
+        if data:
+            pieces, others = read_compiled_unigram(data, compiled, PlainRules)
+            check_same(vocabulary, pieces, XLM_FILE, compiled)
+            check_scores(vocabulary, rules, others, compiled, XLM_FILE)
+    settings.check_ids(vocabulary)
+    takes_blank = settings.takes_blank("mask_token", _MASK, added)
+    return vocabulary, replace(rules, mask_takes_blank=takes_blank)
+
+
+def _check_agreement(settings: Settings, rules: UnigramRules) -> None:
+    """Raise `ModelFolderError` if version 5 would not read what tokenizer.json says.
+
+    Its class takes from there the pieces and the exchanged characters, and has no other rules.
+    """
+    if settings.generic or not settings.of_version_5:
+        return
+    if rules.lowercase or not rules.keep_accents:
+        raise refused(
+            "has a normalizer that XLMRobertaTokenizer of version 5 does not read",
+            settings.where.with_name(COMPILED_FILE),
+            "remove it; a model that was trained with it has the class PreTrainedTokenizerFast",
+        )
+    stated = settings.switch("add_prefix_space")
+    if (stated is not False) != rules.prefix_space:
+        raise settings.refuse(
+            f"add_prefix_space is {'not set' if stated is None else stated}",
+            f"{COMPILED_FILE} has {rules.prefix_space}: both must be the same",
+        )
 
 
 def files_of(
