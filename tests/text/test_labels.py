@@ -34,6 +34,21 @@ def test_several_labels(tmp_path: Path) -> None:
     assert [each.labels for each in found] == [("a", "1"), (), ("a", "b"), ("3",), ("true",)]
 
 
+def test_labels_as_stack_exchange_writes_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    for cells in (["<c#><.net>", "<a-b>", "<c#>"], ["|c#|.net|", "|a-b|", "|c#|"]):
+        path.write_text("text\tlabel\n" + "".join(f"x\t{cell}\n" for cell in cells))
+        assert recognise(path).task == "multi-label"
+        found = read(path, "classes")
+        assert [each.labels for each in found] == [("c#", ".net"), ("a-b",), ("c#",)]
+    # a class between brackets, or a mark of mathematics, is as it is written
+    path.write_text("text\tlabel\nx\t<a>\ny\t<b>\n")
+    assert recognise(path).task == "classify"
+    path.write_text("text\tlabel\nx\t<a><\ny\t|\n")
+    with pytest.raises(ExampleError, match="an empty label among several"):
+        read(path, "classes")
+
+
 def test_a_column_a_label(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id,comment,rude,loud\n1,x,0,1\n2,y,0,0\n3,z,1.0,TRUE\n")
