@@ -195,7 +195,7 @@ def test_a_class_without_texts_is_named(tmp_path: Path) -> None:
         (
             ["pos/1", "neg/1", "a.feat", "b.feat", "c.txt"],
             "may hold a folder per class, 'neg', 'pos', or a file, 'a.feat', 'b.feat', 'c.txt'; "
-            "name the folders: --classes neg,pos; or move",
+            "name the folders: --classes neg,pos; or move the rest",
         ),
         (
             ["train/1", "test/1", "readme.txt", "words.vocab", "more.txt"],

@@ -8,6 +8,7 @@ from contextlib import suppress
 from itertools import islice
 from os.path import commonprefix
 from pathlib import Path
+from shlex import quote
 
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.core.files import parse_json, reading_remedy
@@ -209,7 +210,7 @@ def classes_of_folder(folder: Path, wanted: Sequence[str] = ()) -> list[tuple[st
         raise ExampleError(
             f"may hold a folder per class, {_few(folders)}, or a file, {_few(files)}",
             where=folder,
-            remedy=f"name the folders: --classes {','.join(folders[:2])}; or move them elsewhere",
+            remedy=f"name the folders: --classes {quote(','.join(folders[:2]))}; or move the rest",
         )
     if folders and files:
         several = len(folders) >= len(files)
