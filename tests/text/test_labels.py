@@ -198,6 +198,10 @@ def test_a_class_without_texts_is_named(tmp_path: Path) -> None:
             "name the folders: --classes neg,pos; or move the rest",
         ),
         (
+            ["config.json", "model.safetensors", "vocab.txt"],
+            "is a model folder, not one of classes; the model comes first",
+        ),
+        (
             ["train/1", "test/1", "readme.txt", "words.vocab", "more.txt"],
             "the splits of a data set, not classes: 'test', 'train'; give one of them",
         ),

@@ -240,7 +240,11 @@ def _check_no_splits(folder: Path, names: Sequence[str]) -> None:
 
 
 def _check_classes(folder: Path, paths: Sequence[Path]) -> None:
-    """Raise `ExampleError` for tables, and for what programs for annotation write."""
+    """Raise `ExampleError` for tables, for a model, and for what brat writes."""
+    names = {path.name for path in paths}
+    if "config.json" in names and any(name.endswith(".safetensors") for name in names):
+        remedy = "the model comes first, then the file or folder of examples"
+        raise ExampleError("is a model folder, not one of classes", where=folder, remedy=remedy)
     if marked := [path.name for path in paths if kind_of(path) == ".ann"]:
         what = f"holds annotations of brat, not classes: {_few(marked)}"
         remedy = (
