@@ -529,6 +529,15 @@ def test_an_empty_path_is_refused(line: list[str]) -> None:
         read_arguments(line[0], COMMANDS[line[0]], line[1:])
 
 
+@pytest.mark.parametrize("verb", ["predict", "embed", "explain", "inspect", "score"])
+def test_an_empty_name_of_a_file_is_not_the_working_folder(verb: str) -> None:
+    out = {"embed": ["--out", "x.npy"], "inspect": ["--out", "x.html"]}.get(verb, [])
+    for name in ("", " "):
+        with pytest.raises(ConfigError, match="FILE is empty; name it; a variable of the shell"):
+            read_arguments(verb, COMMANDS[verb], ["model", name, *out])
+    read_arguments(verb, COMMANDS[verb], ["model", "-", *out])
+
+
 @pytest.mark.parametrize("given", ["", " ", ",", " , "])
 def test_an_empty_list_is_refused_and_not_taken_for_none(given: str) -> None:
     for line in (["--salts", given], ["--salts", "0.5", f"--salts={given}"]):

@@ -154,6 +154,19 @@ def test_a_list_of_one_label_may_be_a_class(tmp_path: Path) -> None:
         list(read_examples(path, need_label=True))
 
 
+def test_options_of_prodigy_are_classes(tmp_path: Path) -> None:
+    options = [{"id": "POS", "text": "positive"}, {"id": "NEG", "text": "negative"}]
+    rows: list[dict[str, Any]] = [
+        {"text": text, **PRODIGY, "options": options, "accept": [label], "answer": "accept"}
+        for text, label in (("good", "POS"), ("bad", "NEG"))
+    ]
+    path = write(tmp_path / "a.jsonl", rows)
+    columns = Columns(label="accept")
+    assert recognise(path, columns).task == "multi-label"
+    found = read_examples(path, columns, need_label=True)
+    assert [each.label for each in found] == ["POS", "NEG"]
+
+
 def test_a_folder_of_brat_holds_no_classes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.txt").write_text(TEXT + "\n")

@@ -34,6 +34,21 @@ def test_several_labels(tmp_path: Path) -> None:
     assert [result.labels for result in found] == [("a", "1"), (), ("a", "b"), ("3",), ("true",)]
 
 
+def test_labels_as_stack_exchange_writes_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    for cells in (["<c#><.net>", "<a-b>", "<c#>"], ["|c#|.net|", "|a-b|", "|c#|"]):
+        path.write_text("text\tlabel\n" + "".join(f"x\t{cell}\n" for cell in cells))
+        assert recognise(path).task == "multi-label"
+        found = read(path, "classes")
+        assert [each.labels for each in found] == [("c#", ".net"), ("a-b",), ("c#",)]
+    # a class between brackets, or a mark of mathematics, is as it is written
+    path.write_text("text\tlabel\nx\t<a>\ny\t<b>\n")
+    assert recognise(path).task == "classify"
+    path.write_text("text\tlabel\nx\t<a><\ny\t|\n")
+    with pytest.raises(ExampleError, match="an empty label among several"):
+        read(path, "classes")
+
+
 def test_a_column_a_label(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id,comment,rude,loud\n1,x,0,1\n2,y,0,0\n3,z,1.0,TRUE\n")
@@ -184,7 +199,11 @@ def test_a_class_without_texts_is_named(tmp_path: Path) -> None:
         (
             ["pos/1", "neg/1", "a.feat", "b.feat", "c.txt"],
             "may hold a folder per class, 'neg', 'pos', or a file, 'a.feat', 'b.feat', 'c.txt'; "
-            "name the folders: --classes neg,pos; or move",
+            "name the folders: --classes neg,pos; or move the rest",
+        ),
+        (
+            ["config.json", "model.safetensors", "vocab.txt"],
+            "is a model folder, not one of classes; the model comes first",
         ),
         (
             ["train/1", "test/1", "readme.txt", "words.vocab", "more.txt"],

@@ -245,6 +245,10 @@ def nested_values(
         texts = value if isinstance(value, list | tuple) else (value,)
         if any("\0" in str(text) for text in texts):
             raise ConfigError(f"{spelled(option)} holds a zero byte", remedy="leave it out")
+        if option.positional and option.hint is str and not str(value).strip():
+            # as a path it would be the working folder
+            remedy = "name it; a variable of the shell may be unset"
+            raise ConfigError(f"{spelled(option)} is empty", remedy=remedy)
         if any(isinstance(text, Real) and _is_nan(text) for text in texts):
             raise ConfigError(f"{spelled(option)} is not a number", remedy="give a number")
         level = data

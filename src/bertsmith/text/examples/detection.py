@@ -13,7 +13,14 @@ from bertsmith.core.errors import ConfigError, ExampleError, UserError
 from bertsmith.core.printable import counted
 from bertsmith.text.config import USUAL, USUAL_TAGS, Columns, TagColumns
 from bertsmith.text.examples.columns import GROUPS, ColumnIndices, first_of, locate_columns
-from bertsmith.text.examples.example import BadLabel, class_of, number_of, shared_parts
+from bertsmith.text.examples.example import (
+    ANGLED,
+    BadLabel,
+    class_of,
+    number_of,
+    shared_parts,
+    written_by_prodigy,
+)
 from bertsmith.text.examples.formats.choices import NEEDS_HEADER, find_options, looks_like_options
 from bertsmith.text.examples.formats.class_files import (
     classes_of_folder,
@@ -115,7 +122,8 @@ def _by_names(
     """Return task and reason by the names of the columns alone; `context` is the given column."""
     known = {name.strip().casefold() for name in head.names}
     answers = next((name for name in ("answers", "answer_start") if name in known), None)
-    options = find_options(head.names)
+    # Prodigy's options are classes
+    options = () if written_by_prodigy(head.names) else find_options(head.names)
     if options and head.names[options[0]].strip().casefold() == "answers":
         options = options if _chosen_by_number(head, rows, options[0]) else ()
         answers = None if options else answers
@@ -207,6 +215,9 @@ def _by_labels(
         return "multi-label", f"{name} holds lists of labels{more}"
     if any(isinstance(value, str) and "|" in value for value in values):
         return "multi-label", f"{name} holds labels with | between them"
+    angled = [isinstance(value, str) and ANGLED.fullmatch(value.strip()) for value in values]
+    if values and all(angled) and any("><" in str(value) for value in values):
+        return "multi-label", f"{name} holds labels between angle brackets"
     if not rows:
         raise file.fault("holds no examples", remedy="give a file with rows in it")
     if not values:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -179,9 +180,14 @@ def shared_parts(values: Iterable[object], separator: str) -> float | None:
     return sum(counts[part] > 1 for part in parts) / len(parts) if parts else None
 
 
+ANGLED = re.compile(r"(?:<[^<>]+>)+")
+"""Labels one after the other, each between angle brackets."""
+
+
 def classes_of(value: object, separator: str = "|") -> tuple[str, ...] | None:
     """Return the classes in a list, or in a string such as ``a|b`` or ``["a", "b"]``.
 
+    Stack Exchange writes them as ``<a><b>`` or ``|a|b|``.
     An empty string or list means that none applies; None that the label is unknown.
     """
     if value is None:
@@ -189,8 +195,12 @@ def classes_of(value: object, separator: str = "|") -> tuple[str, ...] | None:
     parts: Sequence[object]
     if isinstance(value, str) and value.lstrip().startswith("["):
         parts = _json_list(value)
+    elif isinstance(value, str) and ANGLED.fullmatch(value.strip()):
+        parts = value.strip()[1:-1].split("><")
     elif isinstance(value, str):
-        parts = value.split(separator) if value.strip() else ()
+        written = value.strip()
+        closed = len(written) > 1 and written[0] == written[-1] == separator == "|"
+        parts = (written[1:-1] if closed else written).split(separator) if written else ()
     elif isinstance(value, list | tuple):
         parts = value
     else:

@@ -101,7 +101,6 @@ def _rows(
     need_label: bool,
 ) -> Iterator[Example]:
     builders: list[_ExampleBuilder] = []
-    checks: list[Callable[[TextFile, int, Mapping[str, object] | None], None]] = []
 
     def rows(refuse: Refuse) -> Iterator[Example]:
         shape = table_kind(path, columns)
@@ -118,17 +117,18 @@ def _rows(
                 remedy = "name query and passage with --text-column and --text-pair-column"
                 raise table.file.fault("holds single texts, but ranking needs pairs", 1, remedy)
             roles = tuple(places.roles())
-            builders.append(_ExampleBuilder(table.file, columns, places, kind, need_label, roles))
             # which texts were accepted may be what is learned
-            if need_label and (places.label is None or head.names[places.label] != "answer"):
-                checks.append(check_accepted)
+            judged = need_label and (places.label is None or head.names[places.label] != "answer")
+            builder = _ExampleBuilder(
+                table.file, columns, places, kind, need_label, roles, judged=judged
+            )
+            builders.append(builder)
             return places.select_columns()
 
         for line, cells in table.rows(select_columns):
             try:
-                for check_record in checks:
-                    check_record(table.file, line, table.record())
-                example = checked(table.file, builders[0].example(line, cells), check)
+                found = builders[0].example(line, cells, table.record())
+                example = checked(table.file, found, check)
             except UserError as error:
                 refuse(error, table.row())
             else:
@@ -173,9 +173,14 @@ class _ExampleBuilder:
     kind: Kind
     need_label: bool
     roles: tuple[str, ...]
+    judged: bool
     ids: set[str] = field(default_factory=set)
 
-    def example(self, line: int, cells: tuple[object, ...]) -> Example:
+    def example(
+        self, line: int, cells: tuple[object, ...], record: Mapping[str, object] | None
+    ) -> Example:
+        if self.judged:
+            check_accepted(self.file, line, record)
         cell = dict(zip(self.roles, cells, strict=False))
         text = text_of(self.file, line, "text", cell["text"])
         pair = None

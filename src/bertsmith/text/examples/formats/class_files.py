@@ -8,6 +8,7 @@ from contextlib import suppress
 from itertools import islice
 from os.path import commonprefix
 from pathlib import Path
+from shlex import quote
 
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.core.files import parse_json, reading_remedy
@@ -209,7 +210,7 @@ def classes_of_folder(folder: Path, wanted: Sequence[str] = ()) -> list[tuple[st
         raise ExampleError(
             f"may hold a folder per class, {_preview(folders)}, or a file, {_preview(files)}",
             where=folder,
-            remedy=f"name the folders: --classes {','.join(folders[:2])}; or move them elsewhere",
+            remedy=f"name the folders: --classes {quote(','.join(folders[:2]))}; or move the rest",
         )
     if folders and files:
         several = len(folders) >= len(files)
@@ -239,7 +240,11 @@ def _check_no_splits(folder: Path, names: Sequence[str]) -> None:
 
 
 def _check_classes(folder: Path, paths: Sequence[Path]) -> None:
-    """Raise `ExampleError` for tables, and for what programs for annotation write."""
+    """Raise `ExampleError` for tables, for a model, and for what brat writes."""
+    names = {path.name for path in paths}
+    if "config.json" in names and any(name.endswith(".safetensors") for name in names):
+        remedy = "the model comes first, then the file or folder of examples"
+        raise ExampleError("is a model folder, not one of classes", where=folder, remedy=remedy)
     if marked := [path.name for path in paths if kind_of(path) == ".ann"]:
         what = f"holds annotations of brat, not classes: {_preview(marked)}"
         remedy = (
