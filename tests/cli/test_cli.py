@@ -85,7 +85,7 @@ def test_a_verb_of_two_words_runs(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "status", "line"),
     [
         ("do it mistake", 2, "bertsmith: a.txt:3: no text in it; add some\n"),
-        ("do it", 2, "bertsmith: missing: WHAT; see: bertsmith do it --help\n"),
+        ("do it", 2, "bertsmith: missing: PROBLEM; see: bertsmith do it --help\n"),
         ("do", 2, "bertsmith: there is no verb 'do'; the verbs are: do it\n"),
         ("paint", 2, "bertsmith: there is no verb 'paint'; the verbs are: do it\n"),
         ("doit print", 2, "bertsmith: there is no verb 'doit'; did you mean do it?\n"),
