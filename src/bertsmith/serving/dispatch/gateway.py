@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from bertsmith.core.errors import UserError, WorkerDied
@@ -33,7 +33,7 @@ from bertsmith.serving.messages import (
     Batch,
     Cancel,
     Done,
-    Input,
+    Inputs,
     Kind,
     Lane,
     ModelFacts,
@@ -54,6 +54,8 @@ from bertsmith.serving.refusals import (
 _DEPTH = 2
 # tokens that are encoded in the time in which one is computed, about
 _ENCODED_FOR_ONE = 16
+# of the texts that wait as one, in a request of many: less than any batch, so that it stays full
+_PART_TOKENS, _PART_TEXTS = 128, 32
 # of the deadline, that may be spent waiting
 _WAITING = 0.5
 _LONGEST_PAUSE = 5.0
@@ -97,6 +99,7 @@ class Gateway:
         self._pace = ServerPace()
         self._body_tokens = BodyTokens()
         self._jobs: set[Job] = set()
+        self._texts = 0
         self._idle = asyncio.Event()
         self._number = 0
         self._failures = 0
@@ -132,6 +135,11 @@ class Gateway:
         return len(self._jobs)
 
     @property
+    def waiting_texts(self) -> int:
+        """The number of texts in the queue."""
+        return self._texts
+
+    @property
     def _able(self) -> bool:
         return any(worker.opened for worker in self._workers)
 
@@ -158,9 +166,7 @@ class Gateway:
 
     # requests
 
-    async def ask(
-        self, model: int, task: Kind, inputs: Sequence[Input], *, body: int = 0
-    ) -> list[Outcome]:
+    async def ask(self, model: int, task: Kind, inputs: Inputs, *, body: int = 0) -> list[Outcome]:
         """Return the outcomes of some inputs, in their order.
 
         They came in a body of so many bytes, by which others like it are refused unread. Where it
@@ -193,21 +199,19 @@ class Gateway:
             for number, outcome in enumerate(job.outcomes)
         ]
 
-    def _add(self, job: Job, model: int, task: Kind, inputs: Sequence[Input], body: int) -> None:
-        speed, facts = self._speeds[model], self.models[model]
-        most = facts.max_input_length
-        contents = []
-        for index, asked in enumerate(inputs):
-            guess = 2 + int(speed.tokens_per_byte * _size(asked))
-            # what is not read of a text has to be encoded all the same
-            tokens = max(min(guess, most * _sequences(asked)), guess // _ENCODED_FOR_ONE, 2)
-            contents.append((Part(job, index, asked), tokens))
-        total = sum(tokens for _, tokens in contents)
+    def _add(self, job: Job, model: int, task: Kind, inputs: Inputs, body: int) -> None:
+        speed = self._speeds[model]
+        guesses = self._guesses(model, inputs)
+        total = sum(guesses)
         if body:
             self._body_tokens.learn(body, total)
         large = total > speed.budget
         if self._waits_too_long(large):
             raise self._overloaded(large)
+        contents = [
+            (Part(job, begin, inputs.part(begin, end)), tokens)
+            for begin, end, tokens in _parts(guesses)
+        ]
         deadline = time.monotonic() + self.limits.deadline
         try:
             job.entries = self.queue.add((model, task), contents, deadline=deadline, large=large)
@@ -216,6 +220,20 @@ class Gateway:
         except TooLarge as error:
             message = f"the request has about {error.tokens:,} tokens, and {error.most:,} may wait"
             raise PayloadTooLarge(message) from None
+        self._texts += len(inputs)
+
+    def _guesses(self, model: int, inputs: Inputs) -> list[int]:
+        """Return about how many tokens each of some inputs has for a model."""
+        ratio, most = self._speeds[model].tokens_per_byte, self.models[model].max_input_length
+        guesses = [2 + int(ratio * size) for size in inputs.sizes()]
+        if max(guesses) <= most:
+            return guesses
+        sequences = [len(each) or 1 for each in inputs.choices or [(None,)] * len(inputs)]
+        # what is not read of a text has to be encoded all the same
+        return [
+            max(min(guess, most * several), guess // _ENCODED_FOR_ONE)
+            for guess, several in zip(guesses, sequences, strict=True)
+        ]
 
     def check_room(self, size: int) -> None:
         """Raise `Overloaded` for a body of so many bytes for whose least tokens there is no room.
@@ -248,7 +266,9 @@ class Gateway:
         sent: dict[int, tuple[Worker, list[int]]] = {}
         for entry in job.entries:
             part = entry.content
-            if not self.queue.cancel(entry) and job.outcomes[part.index] is None and part.worker:
+            if self.queue.cancel(entry):
+                self._texts -= len(part.asked)
+            elif job.outcomes[part.begin] is None and part.worker:
                 sent.setdefault(id(part.worker), (part.worker, []))[1].append(part.number)
         for worker, numbers in sent.values():
             if worker in self._workers:
@@ -270,7 +290,8 @@ class Gateway:
                 large=large is not None,
             )
             for entry in taken.expired:
-                self.counts.expired += 1
+                self.counts.expired += len(entry.content.asked)
+                self._texts -= len(entry.content.asked)
                 entry.content.job.fail(
                     DeadlineExceeded("the deadline passed before it was its turn")
                 )
@@ -312,6 +333,7 @@ class Gateway:
             self._number += 1
             entry.content.number, entry.content.worker = self._number, worker
             found.append((self._number, entry.content.asked, entry.deadline))
+            self._texts -= len(entry.content.asked)
         longest = max(entry.tokens for entry in taken.batch)
         if not worker.batches:
             worker.since = time.monotonic()
@@ -357,13 +379,17 @@ class Gateway:
     def _done(self, worker: Worker, message: Done) -> None:
         sent = worker.batches.pop(message.number)
         worker.since = time.monotonic()
-        size = tokens = computed = 0
-        for part, outcome in zip(sent.parts, message.outcomes, strict=True):
-            part.job.end(part.index, outcome)
-            computed += outcome.tokens if outcome.problem is None else 0
-            if outcome.problem is None and not outcome.truncated:
-                size += _size(part.asked)
-                tokens += outcome.tokens
+        size = tokens = computed = begin = 0
+        for part in sent.parts:
+            outcomes = message.outcomes[begin : begin + len(part.asked)]
+            begin += len(outcomes)
+            part.job.end(part.begin, outcomes)
+            for outcome, own in zip(outcomes, part.asked.sizes(), strict=True):
+                if outcome.problem is None:
+                    computed += outcome.tokens
+                    if not outcome.truncated:
+                        size += own
+                        tokens += outcome.tokens
         # where both lanes compute, each of them has a part of the cores
         busy = sum(bool(each.batches) for each in self._workers) + (not worker.batches)
         seconds = message.seconds * min(1.0, self._count / busy)
@@ -381,7 +407,7 @@ class Gateway:
         self._workers.remove(own)
         for batch in own.batches.values():
             for part in batch.parts:
-                self.counts.lost += 1
+                self.counts.lost += len(part.asked)
                 part.job.fail(Unavailable("the process that computed the answer has died"))
         if not self.opened.done():
             self.opened.set_exception(
@@ -420,16 +446,16 @@ class Gateway:
             self._tick = asyncio.get_running_loop().call_later(_TICK, self._watch)
 
 
-def _size(asked: Input) -> int:
-    """Return the bytes of the texts of an input, as the model reads them."""
-    first, *others = (len(text.encode("utf-8", "replace")) for text in asked.texts)
-    if asked.choices is None:
-        return first + sum(others)
-    return first * len(asked.choices) + sum(others)
-
-
-def _sequences(asked: Input) -> int:
-    return len(asked.choices or (None,))
+def _parts(guesses: list[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield where each part of a request begins and ends, and its tokens, by those of the texts."""
+    begin = tokens = 0
+    for number, own in enumerate(guesses):
+        if number > begin and (tokens + own > _PART_TOKENS or number == begin + _PART_TEXTS):
+            yield begin, number, tokens
+            begin = number
+            tokens = 0
+        tokens += own
+    yield begin, len(guesses), tokens
 
 
 def _checked(outcome: Outcome | None, which: str) -> Outcome:

@@ -46,6 +46,7 @@ _NICENESS = 5
 _NICENESS_OF_LARGE = 10
 
 Encoded = tuple[int, Input, float, tuple[Request[Any], bool] | Outcome]
+"""A text: the number of its part, itself, its deadline, and what became of it."""
 Turn = tuple[bool, int]
 """False for an urgent batch, and the number of the batch, which no other has."""
 
@@ -96,29 +97,31 @@ class Computing:
     def _encode(self, batch: Batch) -> list[Encoded]:
         model = self._models[batch.model]
         found: list[Encoded] = []
-        for number, asked, deadline in batch.entries:
-            entry: tuple[Request[Any], bool] | Outcome
-            if (gone := self._gone(number, deadline)) is not None:
-                entry = gone
-            else:
-                entry = _guarded(lambda: _encoded(model, batch, asked, number), number)  # noqa: B023
-            found.append((number, asked, deadline, entry))
+        for part, inputs, deadline in batch.entries:
+            for asked in inputs:
+                entry: tuple[Request[Any], bool] | Outcome
+                number = len(found)
+                if self._gone(part, deadline):
+                    entry = _expired(number)
+                else:
+                    entry = _guarded(lambda: _encoded(model, batch, asked, number), number)  # noqa: B023
+                found.append((part, asked, deadline, entry))
         return found
 
     def _outcomes(self, batch: Batch, encoded: Sequence[Encoded]) -> list[Outcome]:
         found: dict[int, Outcome] = {}
         asked: list[tuple[int, Input, Request[Any], bool]] = []
-        for number, own, deadline, entry in encoded:
+        for number, (part, own, deadline, entry) in enumerate(encoded):
             if isinstance(entry, Outcome):
                 found[number] = entry
-            elif (gone := self._gone(number, deadline)) is not None:
-                found[number] = gone
+            elif self._gone(part, deadline):
+                found[number] = _expired(number)
             else:
                 asked.append((number, own, *entry))
         for each in self._answers(batch, asked):
             found[each.number] = each
-        self._cancelled.difference_update(found)
-        return [found[number] for number, _, _, _ in encoded]
+        self._cancelled.difference_update(part for part, _, _ in batch.entries)
+        return [found[number] for number in range(len(encoded))]
 
     def _answers(
         self, batch: Batch, asked: list[tuple[int, Input, Request[Any], bool]]
@@ -134,11 +137,13 @@ class Computing:
                 _tell(error)
         return [_guarded(lambda: handler.answers([each])[0], each[0]) for each in asked]  # noqa: B023
 
-    def _gone(self, number: int, deadline: float) -> Outcome | None:
-        """Return the outcome of a text that nobody waits for any more."""
-        if number in self._cancelled or time.monotonic() >= deadline:
-            return Outcome(number, problem="expired", message="nobody waits for it any more")
-        return None
+    def _gone(self, part: int, deadline: float) -> bool:
+        """Return whether nobody waits for a part of a request any more."""
+        return part in self._cancelled or time.monotonic() >= deadline
+
+
+def _expired(number: int) -> Outcome:
+    return Outcome(number, problem="expired", message="nobody waits for it any more")
 
 
 def _encoded(

@@ -29,7 +29,7 @@ from bertsmith.serving.http.schema import (
     SimilarityRequest,
     TokenizeRequest,
 )
-from bertsmith.serving.messages import Input, ModelFacts, Outcome
+from bertsmith.serving.messages import Inputs, ModelFacts, Outcome
 from bertsmith.serving.refusals import InvalidRequest
 
 
@@ -46,7 +46,7 @@ async def embed_all(service: Service, asked: EmbedRequest) -> Response:
     chosen = service.choose(asked.model, "token-vectors")
     width, longest = chosen.facts.token_width, chosen.facts.max_input_length
     texts = _texts(asked, width)
-    most = sum(min(len(each.text.encode()) + 2, longest) for each in texts)
+    most = sum(min(size + 2, longest) for size in texts.sizes())
     service.check_size(most, width)
     outcomes = await service.ask(chosen, texts)
     # the width of a model's last layer, which the vectors of texts may not have
@@ -54,7 +54,7 @@ async def embed_all(service: Service, asked: EmbedRequest) -> Response:
     return await service.reply_in_pieces(rows, outcomes)
 
 
-def _texts(asked: EmbedRequest, width: int) -> list[Input]:
+def _texts(asked: EmbedRequest, width: int) -> Inputs:
     """Return the texts of a request for vectors of a width; raises `InvalidRequest`."""
     if asked.dimensions not in (None, width):
         raise InvalidRequest(f"dimensions is {asked.dimensions}, not {width}")
@@ -63,7 +63,7 @@ def _texts(asked: EmbedRequest, width: int) -> list[Input]:
     if asked.truncate and asked.truncation_direction.lower() == "left":
         raise InvalidRequest("texts are truncated at their end", parameter="truncation_direction")
     texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
-    return [Input(text, truncate=bool(asked.truncate)) for text in texts]
+    return Inputs(texts, truncate=bool(asked.truncate))
 
 
 async def predict(service: Service, asked: PredictRequest) -> Response:
@@ -74,20 +74,18 @@ async def predict(service: Service, asked: PredictRequest) -> Response:
     alone = isinstance(given, str) or (len(given) <= 2 and all(isinstance(x, str) for x in given))
     rows = [given] if alone else given
     service.check_size(len(rows) * max(len(chosen.facts.labels), 1), OBJECT)
-    inputs = [_pair(row, bool(asked.truncate)) for row in rows]
-    outcomes = await service.ask(_asked_for(chosen, asked), inputs)
+    outcomes = await service.ask(_asked_for(chosen, asked), _pairs(rows, bool(asked.truncate)))
     found = [_scored(chosen.facts, outcome) for outcome in outcomes]
     if not asked.raw_scores:
         found = [[{**each, "score": shown(each["score"])} for each in own] for own in found]
     return await service.reply_in_pieces(found[0] if alone else found, outcomes)
 
 
-def _pair(row: object, truncate: bool) -> Input:
-    if isinstance(row, str):
-        return Input(row, truncate=truncate)
-    assert isinstance(row, list)
-    first, *second = row
-    return Input(first, second[0] if second else None, truncate=truncate)
+def _pairs(rows: Sequence[str | list[str]], truncate: bool) -> Inputs:
+    """Return texts and pairs, which are lists."""
+    firsts = [row if isinstance(row, str) else row[0] for row in rows]
+    seconds = [row[1] if isinstance(row, list) and len(row) > 1 else None for row in rows]
+    return Inputs(firsts, seconds, truncate=truncate)
 
 
 def _asked_for(chosen: Chosen, asked: PredictRequest | RerankRequest) -> Chosen:
@@ -110,7 +108,7 @@ def _scored(facts: ModelFacts, outcome: Outcome) -> list[dict[str, Any]]:
 async def rerank(service: Service, asked: RerankRequest) -> Response:
     """Return the texts by their relevance to a query, the most relevant first."""
     chosen = service.choose(asked.model, "ranking", "regression")
-    inputs = [Input(asked.query, text, truncate=bool(asked.truncate)) for text in asked.texts]
+    inputs = Inputs([asked.query] * len(asked.texts), asked.texts, truncate=bool(asked.truncate))
     outcomes = await service.ask(_asked_for(chosen, asked), inputs)
     scores = [_scored(chosen.facts, outcome)[0]["score"] for outcome in outcomes]
     order = sorted(range(len(scores)), key=lambda place: -_number(scores[place]))
@@ -131,7 +129,7 @@ async def similarity(service: Service, asked: SimilarityRequest) -> Response:
     chosen = service.choose(asked.model, "vectors")
     truncate = bool(asked.parameters and asked.parameters.truncate)
     texts = [asked.inputs.source_sentence, *asked.inputs.sentences]
-    outcomes = await service.ask(chosen, [Input(text, truncate=truncate) for text in texts])
+    outcomes = await service.ask(chosen, Inputs(texts, truncate=truncate))
     source, *others = unit(np.stack([vector(outcome) for outcome in outcomes]))
     # rounding takes that of equal texts beyond 1
     cosines = np.clip(np.stack(others) @ source, -1, 1)
@@ -143,7 +141,7 @@ async def tokenize(service: Service, asked: TokenizeRequest) -> Response:
     chosen = service.choose(asked.model, "tokens")
     texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
     service.check_size(sum(map(len, texts)), OBJECT)
-    outcomes = await service.ask(chosen, [Input(text) for text in texts])
+    outcomes = await service.ask(chosen, Inputs(texts))
     return await service.reply_in_pieces(
         [_tokens(outcome.answer, asked.add_special_tokens) for outcome in outcomes]
     )

@@ -15,7 +15,7 @@ from bertsmith.serving.http.dialects.service import (
     vector,
 )
 from bertsmith.serving.http.schema import EmbeddingsRequest
-from bertsmith.serving.messages import Input, ModelFacts
+from bertsmith.serving.messages import Inputs, ModelFacts
 from bertsmith.serving.refusals import InvalidRequest
 
 
@@ -28,7 +28,7 @@ async def embeddings(service: Service, asked: EmbeddingsRequest) -> Response:
             parameter="dimensions",
         )
     texts = [asked.input] if isinstance(asked.input, str) else asked.input
-    outcomes = await service.ask(chosen, [Input(text, truncate=asked.truncate) for text in texts])
+    outcomes = await service.ask(chosen, Inputs(texts, truncate=asked.truncate))
     data: list[dict[str, Any]] = []
     for index, outcome in enumerate(outcomes):
         numbers = unit(vector(outcome))

@@ -16,7 +16,7 @@ from bertsmith.core.printable import printable, rounded
 from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.dispatch.gateway import Gateway
 from bertsmith.serving.http.schema import Asked
-from bertsmith.serving.messages import Input, Kind, ModelFacts, Outcome
+from bertsmith.serving.messages import Inputs, Kind, ModelFacts, Outcome
 from bertsmith.serving.refusals import InvalidRequest, ModelNotFound, PayloadTooLarge, Unavailable
 
 _MOST_MARKS = 1000
@@ -87,20 +87,19 @@ class Service:
                 "are given at once; ask for fewer"
             )
 
-    async def ask(self, chosen: Chosen, inputs: Sequence[Input]) -> list[Outcome]:
+    async def ask(self, chosen: Chosen, inputs: Inputs) -> list[Outcome]:
         """Return the outcomes for inputs, in their order; raises `Refusal`."""
         most = self.limits.max_inputs
         if len(inputs) > most:
             raise PayloadTooLarge(
                 f"the request has {len(inputs):,} inputs, and {most:,} are allowed"
             )
-        for number, asked in enumerate(inputs):
-            longest = max(map(len, asked.texts))
-            if longest > self.limits.max_characters:
-                raise PayloadTooLarge(
-                    f"input {number} has {longest:,} characters, and "
-                    f"{self.limits.max_characters:,} are read"
-                )
+        sizes, bound = inputs.longest(), self.limits.max_characters
+        if max(sizes) > bound:
+            number = next(number for number, size in enumerate(sizes) if size > bound)
+            raise PayloadTooLarge(
+                f"input {number} has {sizes[number]:,} characters, and {bound:,} are read"
+            )
         outcomes = await self.gateway.ask(chosen.index, chosen.kind, inputs, body=self.body)
         if len(outcomes) > _PIECE:
             async with self.turn:
