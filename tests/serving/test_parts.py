@@ -57,7 +57,7 @@ def test_a_thousand_short_texts_wait_and_are_sent_as_a_few_parts() -> None:
 
 def test_answers_of_many_texts_of_any_length_come_in_their_order() -> None:
     draw = random.Random(7)
-    texts = [str(number) + "x" * int(draw.paretovariate(0.5)) for number in range(1000)]
+    texts = [str(number) + "x" * int(draw.paretovariate(0.5)) for number in range(300)]
     texts = [text[:2500] for text in texts]
     assert {len(text) > 1000 for text in texts} == {True, False}
 

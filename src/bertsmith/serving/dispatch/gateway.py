@@ -195,7 +195,7 @@ class Gateway:
                 self._idle.set()
         several = len(inputs) > 1
         return [
-            _checked(outcome, f"input {number}: " if several else "")
+            _checked(outcome, number if several else None)
             for number, outcome in enumerate(job.outcomes)
         ]
 
@@ -390,6 +390,7 @@ class Gateway:
                     if not outcome.truncated:
                         size += own
                         tokens += outcome.tokens
+        assert begin == len(message.outcomes), "a worker has answered for other texts"
         # where both lanes compute, each of them has a part of the cores
         busy = sum(bool(each.batches) for each in self._workers) + (not worker.batches)
         seconds = message.seconds * min(1.0, self._count / busy)
@@ -458,9 +459,10 @@ def _parts(guesses: list[int]) -> Iterator[tuple[int, int, int]]:
     yield begin, len(guesses), tokens
 
 
-def _checked(outcome: Outcome | None, which: str) -> Outcome:
-    """Return an outcome that is an answer; raises `Refusal` for others, beginning with `which`."""
+def _checked(outcome: Outcome | None, number: int | None) -> Outcome:
+    """Return an outcome that is an answer; raises `Refusal` for others, with the input's number."""
     assert outcome is not None
+    which = "" if outcome.problem is None or number is None else f"input {number}: "
     match outcome.problem:
         case None:
             return outcome
