@@ -16,7 +16,16 @@ from bertsmith.serving.dispatch.gateway import Gateway
 from bertsmith.serving.dispatch.workers import Link, Listener
 from bertsmith.serving.http.app import make_app
 from bertsmith.serving.http.limits import App, Keys
-from bertsmith.serving.messages import Batch, Cancel, Done, Lane, ModelFacts, Opened, Outcome
+from bertsmith.serving.messages import (
+    Batch,
+    Cancel,
+    Done,
+    Input,
+    Lane,
+    ModelFacts,
+    Opened,
+    Outcome,
+)
 from bertsmith.serving.models.served import open_models
 from bertsmith.serving.models.worker import Computing
 
@@ -33,6 +42,11 @@ def facts(name: str = "one", **changes: object) -> ModelFacts:
     return ModelFacts(**(known | changes))
 
 
+def texts_of(batch: Batch) -> list[Input]:
+    """The texts of a batch."""
+    return [each for _, inputs, _ in batch.entries for each in inputs]
+
+
 def lengths(batch: Batch) -> tuple[Outcome, ...]:
     """Answer each text with its length, as a label."""
     return tuple(
@@ -41,7 +55,7 @@ def lengths(batch: Batch) -> tuple[Outcome, ...]:
             answer={"label": asked.text, "score": len(asked.text), "scores": []},
             tokens=len(asked.text),
         )
-        for number, asked, _ in batch.entries
+        for number, asked in enumerate(texts_of(batch))
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 import re
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -115,3 +118,16 @@ def started(
         process.wait()
         assert process.stderr is not None
         process.stderr.close()
+
+
+def slice_of(thread: int = 0) -> float | None:
+    """The milliseconds of a thread's slices; None before Linux 6.12, which knows none."""
+    number = {"x86_64": 315, "aarch64": 275}.get(platform.machine())
+    if sys.platform != "linux" or number is None:
+        return None
+    found = ctypes.create_string_buffer(48)
+    if ctypes.CDLL(None).syscall(number, thread, found, 48, 0):
+        return None
+    # behind size, policy, flags, niceness and priority
+    (nanoseconds,) = struct.unpack_from("<Q", found, 24)
+    return nanoseconds / 1e6 or None

@@ -28,7 +28,7 @@ from bertsmith.serving.http.limits import Keys
 from bertsmith.serving.messages import Batch, Cancel, Done, Lane, Outcome, Refused
 from bertsmith.serving.models.served import ServedModel
 from bertsmith.serving.models.worker import Computing
-from serving_inline import Rig, facts, running
+from serving_inline import Rig, facts, running, texts_of
 
 ASKED = {"inputs": ["abc"]}
 SECRET = "a text that nobody else may read"
@@ -205,7 +205,7 @@ def test_texts_are_quoted_in_no_error_and_no_log(capfd: pytest.CaptureFixture[st
     def broken(batch: Batch) -> tuple[Outcome, ...]:
         return tuple(
             Outcome(number, problem="failed", message="the answer cannot be computed")
-            for number, _, _ in batch.entries
+            for number, _ in enumerate(texts_of(batch))
         )
 
     async def test() -> None:
@@ -691,7 +691,7 @@ def test_a_worker_is_kept_for_short_texts() -> None:
             await until(lambda: len(rig.gateway.queue) == 4)
             short = asyncio.create_task(rig.post("/answer", ASKED))
             await until(lambda: all(link.batches for link in rig.links))
-            busy, free = sorted(rig.links, key=lambda link: len(link.batches[0].entries[0][1].text),
+            busy, free = sorted(rig.links, key=lambda link: len(texts_of(link.batches[0])[0].text),
                                 reverse=True)  # fmt: skip
             free.release()
             assert (await short).status_code == 200

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import resource
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,11 +28,12 @@ from bertsmith.network.model import build_model
 from bertsmith.serving.config import LimitsConfig, ServeConfig
 from bertsmith.serving.http.http_server import BACKLOG, HttpServer
 from bertsmith.serving.http.limits import Receive, Scope, Send
+from bertsmith.serving.processes import LONG_SLICE, SHORT_SLICE
 from bertsmith.serving.server import listening, with_room
 from bertsmith.weights.folder import save_model
 from bounds import close_unit_vectors
 from families import MODELS, TOKENIZERS
-from serving_process import Started, started
+from serving_process import Started, slice_of, started
 
 # seconds after which an answer never comes, on a busy machine too
 PATIENCE = 300
@@ -224,3 +227,30 @@ def test_without_the_extra_one_line_names_it(
     monkeypatch.setattr("bertsmith.serving.server._PACKAGES", ("starlette", "no_such_package"))
     assert main(["serve", str(folder)]) == 2
     assert "pip install 'bertsmith[serve]'" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(slice_of() is None, reason="this system knows no slices of threads")
+def test_who_answers_small_requests_has_short_slices(running: Callable[[], Started]) -> None:
+    """So that the system interrupts the others for it at once: each of its threads."""
+    server = running()
+
+    def slices(number: int) -> Counter[float | None]:
+        threads = Path(f"/proc/{number}/task").iterdir()
+        return Counter(slice_of(int(each.name)) for each in threads)
+
+    assert set(slices(server.process.pid)) == {SHORT_SLICE}
+    forks = server.fork_server()
+    assert forks is not None
+    assert set(slices(forks)) == {LONG_SLICE}
+    workers = server.workers()
+    niceness = {number: os.getpriority(os.PRIO_PROCESS, number) for number in workers}
+    least = min(niceness.values())
+    assert {least} < set(niceness.values())
+    for number in workers:
+        own = slices(number)
+        if niceness[number] > least:
+            assert set(own) == {LONG_SLICE}
+        else:
+            # who receives, encodes and computes; not who writes the log
+            assert own[SHORT_SLICE] >= 3
+            assert own[LONG_SLICE] <= 1

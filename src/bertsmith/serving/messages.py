@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, Literal, NamedTuple, Protocol
 
 Kind = Literal[
@@ -34,8 +36,8 @@ Problem = Literal["too_long", "invalid", "failed", "expired"]
 _LENGTH = 4
 
 
-# named tuples, of which there may be a thousand in a request, are made and sent several times as
-# fast as dataclasses
+# named tuples, of which there may be a thousand in a request, are made several times as fast as
+# dataclasses
 class Input(NamedTuple):
     """A text to answer for, with what belongs to it.
 
@@ -51,11 +53,70 @@ class Input(NamedTuple):
     conformal: float | None = None
     """The share of texts whose prediction set shall hold the right answer; None for no sets."""
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """All texts."""
-        more = () if self.second is None else (self.second,)
-        return (self.text, *more, *(self.choices or ()))
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Texts to answer for, as columns; what belongs to all of them is said once.
+
+    So nothing is made for each of a thousand texts by the process that takes requests.
+    """
+
+    texts: Sequence[str]
+    seconds: Sequence[str | None] | None = None
+    """The second text of each; None where none has one."""
+    choices: Sequence[tuple[str, ...]] | None = None
+    truncate: bool = False
+    top: int | None = None
+    conformal: float | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __iter__(self) -> Iterator[Input]:
+        columns = (self.texts, self.seconds or repeat(None), self.choices or repeat(None))
+        for text, second, choices in zip(*columns, strict=False):
+            yield Input(text, second, choices, self.truncate, self.top, self.conformal)
+
+    def part(self, begin: int, end: int) -> Inputs:
+        """Return those from one number up to another."""
+        return replace(
+            self,
+            texts=self.texts[begin:end],
+            seconds=self.seconds and self.seconds[begin:end],
+            choices=self.choices and self.choices[begin:end],
+        )
+
+    def longest(self) -> list[int]:
+        """Return the characters of the longest text of each."""
+        found = list(map(len, self.texts))
+        if self.seconds is not None:
+            found = [
+                max(one, len(more or "")) for one, more in zip(found, self.seconds, strict=True)
+            ]
+        if self.choices is not None:
+            found = [
+                max([one, *map(len, more)]) for one, more in zip(found, self.choices, strict=True)
+            ]
+        return found
+
+    def sizes(self) -> list[int]:
+        """Return the bytes of the texts of each, as a model reads them."""
+        found = list(map(_bytes, self.texts))
+        if self.choices is not None:
+            # each option is read with the text
+            found = [
+                one * len(more) + sum(map(_bytes, more))
+                for one, more in zip(found, self.choices, strict=True)
+            ]
+        if self.seconds is not None:
+            found = [
+                one + _bytes(more or "") for one, more in zip(found, self.seconds, strict=True)
+            ]
+        return found
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,21 +175,21 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Texts to be answered for together; each is (number, input, deadline).
+    """Texts to be answered for together: parts of requests, each (number, inputs, deadline).
 
     An urgent batch overtakes those that are not.
     """
 
     model: int
     task: Kind
-    entries: tuple[tuple[int, Input, float], ...]
+    entries: tuple[tuple[int, Inputs, float], ...]
     number: int = 0
     urgent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Numbers of abandoned texts, which need not be computed."""
+    """Numbers of parts of requests that nobody wants to be computed any more."""
 
     numbers: tuple[int, ...]
 
@@ -140,6 +201,7 @@ class Outcome(NamedTuple):
     """
 
     number: int
+    """That of the text in its batch."""
     answer: Any = None
     problem: Problem | None = None
     message: str = ""
@@ -150,7 +212,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The outcomes of a batch, in its order, and the seconds that it was computed."""
+    """The outcomes of the texts of a batch, in its order; the seconds that it was computed."""
 
     outcomes: tuple[Outcome, ...]
     seconds: float

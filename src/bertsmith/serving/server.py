@@ -23,6 +23,7 @@ from bertsmith.core.signals import STOPPING
 from bertsmith.serving.config import ServeConfig
 from bertsmith.serving.log import buffered_log
 from bertsmith.serving.messages import Lane, ModelFacts
+from bertsmith.serving.processes import SHORT_SLICE, set_slice
 
 if TYPE_CHECKING:
     from bertsmith.serving.dispatch.gateway import Gateway
@@ -49,8 +50,11 @@ def serve(config: ServeConfig) -> None:
 
     keys = Keys.load(config.api_keys)
     config = with_room(config)
-    with listening(config) as listener, buffered_log():
-        asyncio.run(_serve(config, keys, listener))
+    with listening(config) as listener:
+        # before any thread is started, which has the same
+        set_slice(SHORT_SLICE)
+        with buffered_log():
+            asyncio.run(_serve(config, keys, listener))
     # granian's threads may call Python for a moment yet, and abort where it is being torn down
     os._exit(0)
 

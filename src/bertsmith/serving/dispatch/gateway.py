@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from bertsmith.core.errors import UserError, WorkerDied
@@ -33,7 +33,7 @@ from bertsmith.serving.messages import (
     Batch,
     Cancel,
     Done,
-    Input,
+    Inputs,
     Kind,
     Lane,
     ModelFacts,
@@ -54,6 +54,8 @@ from bertsmith.serving.refusals import (
 _DEPTH = 2
 # tokens that are encoded in the time in which one is computed, about
 _ENCODED_FOR_ONE = 16
+# of the texts that wait as one, in a request of many: less than any batch, so that it stays full
+_PART_TOKENS, _PART_TEXTS = 128, 32
 # of the deadline, that may be spent waiting
 _WAITING = 0.5
 _MAX_PAUSE = 5.0
@@ -97,6 +99,7 @@ class Gateway:
         self._pace = ServerPace()
         self._body_tokens = BodyTokens()
         self._jobs: set[Job] = set()
+        self._texts = 0
         self._idle = asyncio.Event()
         self._number = 0
         self._failures = 0
@@ -132,6 +135,11 @@ class Gateway:
         return len(self._jobs)
 
     @property
+    def waiting_texts(self) -> int:
+        """The number of texts in the queue."""
+        return self._texts
+
+    @property
     def _is_able(self) -> bool:
         return any(worker.opened for worker in self._workers)
 
@@ -158,9 +166,7 @@ class Gateway:
 
     # requests
 
-    async def ask(
-        self, model: int, task: Kind, inputs: Sequence[Input], *, body: int = 0
-    ) -> list[Outcome]:
+    async def ask(self, model: int, task: Kind, inputs: Inputs, *, body: int = 0) -> list[Outcome]:
         """Return the outcomes of some inputs, in their order.
 
         They came in a body of so many bytes, by which others like it are refused unread. Where it
@@ -189,27 +195,23 @@ class Gateway:
                 self._idle.set()
         several = len(inputs) > 1
         return [
-            _checked(outcome, f"input {number}: " if several else "")
+            _checked(outcome, number if several else None)
             for number, outcome in enumerate(job.outcomes)
         ]
 
-    def _add(self, job: Job, model: int, task: Kind, inputs: Sequence[Input], body: int) -> None:
-        speed, facts = self._speeds[model], self.models[model]
-        max_length = facts.max_input_length
-        contents = []
-        for index, request_input in enumerate(inputs):
-            guess = 2 + int(speed.tokens_per_byte * _size(request_input))
-            # what is not read of a text has to be encoded all the same
-            tokens = max(
-                min(guess, max_length * _sequences(request_input)), guess // _ENCODED_FOR_ONE, 2
-            )
-            contents.append((Part(job, index, request_input), tokens))
-        total = sum(tokens for _, tokens in contents)
+    def _add(self, job: Job, model: int, task: Kind, inputs: Inputs, body: int) -> None:
+        speed = self._speeds[model]
+        guesses = self._guesses(model, inputs)
+        total = sum(guesses)
         if body:
             self._body_tokens.learn(body, total)
         large = total > speed.budget
         if self._waits_too_long(large):
             raise self._overloaded(large)
+        contents = [
+            (Part(job, begin, inputs.part(begin, end)), tokens)
+            for begin, end, tokens in _parts(guesses)
+        ]
         deadline = time.monotonic() + self.limits.deadline
         try:
             job.entries = self.queue.add((model, task), contents, deadline=deadline, large=large)
@@ -220,6 +222,20 @@ class Gateway:
                 f"the request has about {error.tokens:,} tokens, and at most "
                 f"{error.max_tokens:,} may wait"
             ) from None
+        self._texts += len(inputs)
+
+    def _guesses(self, model: int, inputs: Inputs) -> list[int]:
+        """Return about how many tokens each of some inputs has for a model."""
+        ratio, max_length = self._speeds[model].tokens_per_byte, self.models[model].max_input_length
+        guesses = [2 + int(ratio * size) for size in inputs.sizes()]
+        if max(guesses) <= max_length:
+            return guesses
+        sequences = list(map(len, inputs.choices)) if inputs.choices else [1] * len(inputs)
+        # what is not read of a text has to be encoded all the same
+        return [
+            max(min(guess, max_length * count), guess // _ENCODED_FOR_ONE)
+            for guess, count in zip(guesses, sequences, strict=True)
+        ]
 
     def check_room(self, size: int) -> None:
         """Raise `Overloaded` for a body whose estimated least tokens do not fit.
@@ -252,7 +268,9 @@ class Gateway:
         sent: dict[int, tuple[Worker, list[int]]] = {}
         for entry in job.entries:
             part = entry.content
-            if not self.queue.cancel(entry) and job.outcomes[part.index] is None and part.worker:
+            if self.queue.cancel(entry):
+                self._texts -= len(part.inputs)
+            elif job.outcomes[part.start] is None and part.worker:
                 sent.setdefault(id(part.worker), (part.worker, []))[1].append(part.number)
         for worker, numbers in sent.values():
             if worker in self._workers:
@@ -274,7 +292,8 @@ class Gateway:
                 large=large is not None,
             )
             for entry in batch.expired:
-                self.counts.expired += 1
+                self.counts.expired += len(entry.content.inputs)
+                self._texts -= len(entry.content.inputs)
                 entry.content.job.fail(DeadlineExceeded("the deadline passed before its turn"))
             worker = large if batch.large else small
             if not batch.batch or worker is None:
@@ -313,7 +332,8 @@ class Gateway:
         for entry in batch.batch:
             self._number += 1
             entry.content.number, entry.content.worker = self._number, worker
-            results.append((self._number, entry.content.request_input, entry.deadline))
+            results.append((self._number, entry.content.inputs, entry.deadline))
+            self._texts -= len(entry.content.inputs)
         longest = max(entry.tokens for entry in batch.batch)
         if not worker.batches:
             worker.since = time.monotonic()
@@ -359,13 +379,18 @@ class Gateway:
     def _done(self, worker: Worker, message: Done) -> None:
         sent = worker.batches.pop(message.number)
         worker.since = time.monotonic()
-        size = tokens = computed = 0
-        for part, outcome in zip(sent.parts, message.outcomes, strict=True):
-            part.job.end(part.index, outcome)
-            computed += outcome.tokens if outcome.problem is None else 0
-            if outcome.problem is None and not outcome.truncated:
-                size += _size(part.request_input)
-                tokens += outcome.tokens
+        size = tokens = computed = start = 0
+        for part in sent.parts:
+            outcomes = message.outcomes[start : start + len(part.inputs)]
+            start += len(outcomes)
+            part.job.end(part.start, outcomes)
+            for outcome, size_of_input in zip(outcomes, part.inputs.sizes(), strict=True):
+                if outcome.problem is None:
+                    computed += outcome.tokens
+                    if not outcome.truncated:
+                        size += size_of_input
+                        tokens += outcome.tokens
+        assert start == len(message.outcomes), "a worker has answered for other texts"
         # where both lanes compute, each of them has a part of the cores
         busy = sum(bool(other.batches) for other in self._workers) + (not worker.batches)
         seconds = message.seconds * min(1.0, self._count / busy)
@@ -383,7 +408,7 @@ class Gateway:
         self._workers.remove(worker_state)
         for batch in worker_state.batches.values():
             for part in batch.parts:
-                self.counts.lost += 1
+                self.counts.lost += len(part.inputs)
                 part.job.fail(Unavailable("the process that computed the answer has died"))
         if not self.opened.done():
             self.opened.set_exception(
@@ -422,21 +447,22 @@ class Gateway:
             self._tick = asyncio.get_running_loop().call_later(_TICK, self._watch)
 
 
-def _size(request_input: Input) -> int:
-    """Return the bytes of the texts of an input, as the model reads them."""
-    first, *others = (len(text.encode("utf-8", "replace")) for text in request_input.texts)
-    if request_input.choices is None:
-        return first + sum(others)
-    return first * len(request_input.choices) + sum(others)
+def _parts(guesses: list[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield start, end and tokens of each part of a request, given the tokens of its texts."""
+    start = tokens = 0
+    for number, guess in enumerate(guesses):
+        if number > start and (tokens + guess > _PART_TOKENS or number == start + _PART_TEXTS):
+            yield start, number, tokens
+            start = number
+            tokens = 0
+        tokens += guess
+    yield start, len(guesses), tokens
 
 
-def _sequences(request_input: Input) -> int:
-    return len(request_input.choices or (None,))
-
-
-def _checked(outcome: Outcome | None, description: str) -> Outcome:
-    """Return an outcome that is an answer; raises `Refusal`, after `description`, for others."""
+def _checked(outcome: Outcome | None, number: int | None) -> Outcome:
+    """Return an outcome that is an answer; raises `Refusal`, with the number of its input."""
     assert outcome is not None
+    description = "" if outcome.problem is None or number is None else f"input {number}: "
     match outcome.problem:
         case None:
             return outcome

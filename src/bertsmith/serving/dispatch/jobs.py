@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bertsmith.serving.dispatch.queue import Entry
 from bertsmith.serving.dispatch.workers import Link
-from bertsmith.serving.messages import Input, Kind, Lane, Outcome
+from bertsmith.serving.messages import Inputs, Kind, Lane, Outcome
 from bertsmith.serving.refusals import Refusal
 
 Group = tuple[int, Kind]
@@ -22,10 +23,10 @@ class Job:
     done: asyncio.Future[None]
     entries: list[Entry[Group, Part]] = field(default_factory=list)
 
-    def end(self, index: int, outcome: Outcome) -> None:
-        """Take the outcome of a text."""
-        self.outcomes[index] = outcome
-        self.remaining -= 1
+    def end(self, start: int, outcomes: Sequence[Outcome]) -> None:
+        """Take the outcomes of texts from one number on."""
+        self.outcomes[start : start + len(outcomes)] = outcomes
+        self.remaining -= len(outcomes)
         if not self.remaining and not self.done.done():
             self.done.set_result(None)
 
@@ -37,11 +38,11 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """A text of a request."""
+    """Some texts of a request, from the number `start` on, which are computed together."""
 
     job: Job
-    index: int
-    request_input: Input
+    start: int
+    inputs: Inputs
     number: int = 0
     worker: Worker | None = None
 

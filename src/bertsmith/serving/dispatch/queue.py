@@ -1,5 +1,7 @@
 """The queue of texts that wait to be computed: bounded in tokens, fair to small requests.
 
+An entry is a text, or a few short ones of a request.
+
 Requests are of two flows, small ones and large ones, as whoever adds them says; those that a batch
 holds are small. Where both wait, each flow gets half of the tokens that are taken, and where one
 waits, all of them: start-time fair queueing (Goyal, Vin and Cheng 1996), whose packets are batches.
@@ -69,13 +71,13 @@ class _Flow(Generic[G, T]):
     """The virtual time of its entries."""
     tokens: int = 0
     of_several: int = 0
-    """Requests of which several texts wait."""
+    """Requests of which several entries wait."""
     groups: dict[G, list[Entry[G, T]]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class _Request(Generic[G, T]):
-    """The number of texts of one request that wait."""
+    """The number of entries of one request that wait."""
 
     flow: _Flow[G, T]
     waiting: int
@@ -83,7 +85,7 @@ class _Request(Generic[G, T]):
 
 @dataclass(slots=True, eq=False)
 class Entry(Generic[G, T]):
-    """A text that waits: its content, its tokens, and its deadline."""
+    """A content that waits, its tokens, and its deadline."""
 
     content: T
     group: G
@@ -142,7 +144,7 @@ class TokenQueue(Generic[G, T]):
     def add(
         self, group: G, contents: Sequence[tuple[T, int]], *, deadline: float, large: bool = False
     ) -> list[Entry[G, T]]:
-        """Add the texts of one request with their tokens, all of them or none.
+        """Add the contents of one request with their tokens, all of them or none.
 
         Raises `QueueFull`, and `TooLarge` for a request that would not fit into an empty queue.
         """

@@ -52,7 +52,7 @@ class _Computing(Collector):
         gateway, counts = self._gateway, self._gateway.counts
         gauges: dict[str, tuple[str, float]] = {
             "queue_tokens": ("Tokens that wait", gateway.queue.tokens),
-            "queue_texts": ("Texts that wait", len(gateway.queue)),
+            "queue_texts": ("Texts that wait", gateway.waiting_texts),
             "ready": ("1 if requests are answered", int(gateway.ready)),
         }
         for name, (about, value) in gauges.items():

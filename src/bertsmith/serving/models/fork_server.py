@@ -35,7 +35,7 @@ from bertsmith.serving.models.worker import (
     lower_priority,
     run_worker,
 )
-from bertsmith.serving.processes import name_process, start_process
+from bertsmith.serving.processes import LONG_SLICE, name_process, set_slice, start_process
 
 _WORKER = "bertsmith.serving.models.worker"
 
@@ -44,6 +44,7 @@ def main(connection: socket.socket) -> None:
     """Make a worker for each connection that comes through a connection, until that ends."""
     name_process("bs-models")
     ignore_signals()
+    set_slice(LONG_SLICE)
     with suppress(EOFError, OSError):
         # unbuffered: what comes next are descriptors
         with connection.makefile("rb", buffering=0) as stream:

@@ -14,7 +14,7 @@ from bertsmith.engine.devices import device_named
 from bertsmith.engine.prepared import Prepared
 from bertsmith.hub.models import model_folder
 from bertsmith.serving.config import ServeConfig
-from bertsmith.serving.messages import Input, Kind, ModelFacts, Outcome
+from bertsmith.serving.messages import Input, Inputs, Kind, ModelFacts, Outcome
 from bertsmith.serving.models.handlers import (
     EXAMPLES,
     KINDS,
@@ -202,20 +202,20 @@ def _vector_handlers(
     return handlers, widths["vectors"], widths.get("token-vectors", 0)
 
 
-def sample(facts: ModelFacts) -> Input:
+def sample(facts: ModelFacts) -> Inputs:
     """Return an example to try a model with."""
     text = "The train to the coast leaves at nine."
     second = "It arrives in the evening."
     match facts.kind:
         case "classes" | "multi-label" | "regression" if not facts.pairs:
-            return Input(text)
+            return Inputs([text])
         case "classes" | "multi-label" | "regression" | "ranking" | "next-sentence":
-            return Input(text, second=second)
+            return Inputs([text], [second])
         case "spans":
-            return Input("When does the train leave?", second=text)
+            return Inputs(["When does the train leave?"], [text])
         case "choices":
-            return Input(text, choices=(second, "Fish have no feet."))
+            return Inputs([text], choices=[(second, "Fish have no feet.")])
         case "fill-mask":
-            return Input(f"The train leaves at {facts.mask}.", top=5)
+            return Inputs([f"The train leaves at {facts.mask}."], top=5)
         case _:
-            return Input(text)
+            return Inputs([text])

@@ -37,7 +37,7 @@ from bertsmith.serving.messages import (
     read_frame,
 )
 from bertsmith.serving.models.served import ServedModel, open_models
-from bertsmith.serving.processes import name_process
+from bertsmith.serving.processes import LONG_SLICE, SHORT_SLICE, name_process, set_slice
 
 # seconds after which a thread that computes in Python lets another one run
 _SWITCH = 0.001
@@ -46,6 +46,7 @@ _NICENESS = 5
 _NICENESS_OF_LARGE = 10
 
 Encoded = tuple[int, Input, float, tuple[Request[Any], bool] | Outcome]
+"""A text: the number of its part, itself, its deadline, and what became of it."""
 Turn = tuple[bool, int]
 """False for an urgent batch, and the number of the batch, which no other has."""
 
@@ -96,29 +97,31 @@ class Computing:
     def _encode(self, batch: Batch) -> list[Encoded]:
         model = self._models[batch.model]
         results: list[Encoded] = []
-        for number, request_input, deadline in batch.entries:
-            entry: tuple[Request[Any], bool] | Outcome
-            if (expired := self._expired_outcome(number, deadline)) is not None:
-                entry = expired
-            else:
-                entry = _guarded(lambda: _encoded(model, batch, request_input, number), number)  # noqa: B023
-            results.append((number, request_input, deadline, entry))
+        for part, inputs, deadline in batch.entries:
+            for request_input in inputs:
+                entry: tuple[Request[Any], bool] | Outcome
+                number = len(results)
+                if self._is_abandoned(part, deadline):
+                    entry = _expired(number)
+                else:
+                    entry = _guarded(lambda: _encoded(model, batch, request_input, number), number)  # noqa: B023
+                results.append((part, request_input, deadline, entry))
         return results
 
     def _outcomes(self, batch: Batch, encoded: Sequence[Encoded]) -> list[Outcome]:
         results: dict[int, Outcome] = {}
         computable: list[tuple[int, Input, Request[Any], bool]] = []
-        for number, text_input, deadline, entry in encoded:
+        for number, (part, text_input, deadline, entry) in enumerate(encoded):
             if isinstance(entry, Outcome):
                 results[number] = entry
-            elif (expired := self._expired_outcome(number, deadline)) is not None:
-                results[number] = expired
+            elif self._is_abandoned(part, deadline):
+                results[number] = _expired(number)
             else:
                 computable.append((number, text_input, *entry))
         for answer in self._answers(batch, computable):
             results[answer.number] = answer
-        self._cancelled.difference_update(results)
-        return [results[number] for number, _, _, _ in encoded]
+        self._cancelled.difference_update(part for part, _, _ in batch.entries)
+        return [results[number] for number in range(len(encoded))]
 
     def _answers(
         self, batch: Batch, entries: list[tuple[int, Input, Request[Any], bool]]
@@ -134,11 +137,13 @@ class Computing:
                 _log_error(error)
         return [_guarded(lambda: handler.answers([entry])[0], entry[0]) for entry in entries]  # noqa: B023
 
-    def _expired_outcome(self, number: int, deadline: float) -> Outcome | None:
-        """Return the outcome of an abandoned text."""
-        if number in self._cancelled or time.monotonic() >= deadline:
-            return Outcome(number, problem="expired", message="nobody waits for it any more")
-        return None
+    def _is_abandoned(self, part: int, deadline: float) -> bool:
+        """Return whether nobody waits for a part of a request any more."""
+        return part in self._cancelled or time.monotonic() >= deadline
+
+
+def _expired(number: int) -> Outcome:
+    return Outcome(number, problem="expired", message="nobody waits for it any more")
 
 
 def _encoded(
@@ -223,6 +228,7 @@ def _serve(connection: socket.socket, models: Sequence[ServedModel] | None) -> N
     assert isinstance(config, ServeConfig)
     if lane == "large":
         lower_priority(_NICENESS_OF_LARGE - _NICENESS)
+    set_slice(SHORT_SLICE if lane == "small" else LONG_SLICE)
     torch.set_num_threads(threads)
     if models is None:
         try:

@@ -29,7 +29,7 @@ from bertsmith.serving.http.schema import (
     SimilarityRequest,
     TokenizeRequest,
 )
-from bertsmith.serving.messages import Input, ModelFacts, Outcome
+from bertsmith.serving.messages import Inputs, ModelFacts, Outcome
 from bertsmith.serving.refusals import InvalidRequest
 
 
@@ -46,15 +46,15 @@ async def embed_all(service: Service, body: EmbedRequest) -> Response:
     chosen = service.choose(body.model, "token-vectors")
     width, longest = chosen.facts.token_width, chosen.facts.max_input_length
     texts = _texts(body, width)
-    max_tokens = sum(min(len(text.text.encode()) + 2, longest) for text in texts)
-    service.check_size(max_tokens, width)
+    most = sum(min(size + 2, longest) for size in texts.sizes())
+    service.check_size(most, width)
     outcomes = await service.ask(chosen, texts)
     # the width of a model's last layer, which the vectors of texts may not have
     rows = [vector(outcome).reshape(outcome.tokens, -1) for outcome in outcomes]
     return await service.reply_in_pieces(rows, outcomes)
 
 
-def _texts(body: EmbedRequest, width: int) -> list[Input]:
+def _texts(body: EmbedRequest, width: int) -> Inputs:
     """Return the texts of a request for vectors of a width; raises `InvalidRequest`."""
     if body.dimensions not in (None, width):
         raise InvalidRequest(f"dimensions is {body.dimensions}, not {width}")
@@ -65,7 +65,7 @@ def _texts(body: EmbedRequest, width: int) -> list[Input]:
             "texts can only be truncated at their end", parameter="truncation_direction"
         )
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
-    return [Input(text, truncate=bool(body.truncate)) for text in texts]
+    return Inputs(texts, truncate=bool(body.truncate))
 
 
 async def predict(service: Service, body: PredictRequest) -> Response:
@@ -74,10 +74,9 @@ async def predict(service: Service, body: PredictRequest) -> Response:
     given = body.inputs
     # as there: a list of texts is one input, of a text or a pair, only where it is the whole
     alone = isinstance(given, str) or (len(given) <= 2 and all(isinstance(x, str) for x in given))
-    rows = [given] if alone else given
+    rows: Sequence[Any] = [given] if alone else given
     service.check_size(len(rows) * max(len(chosen.facts.labels), 1), OBJECT)
-    inputs = [_pair(row, bool(body.truncate)) for row in rows]
-    outcomes = await service.ask(_choose_output(chosen, body), inputs)
+    outcomes = await service.ask(_choose_output(chosen, body), _pairs(rows, bool(body.truncate)))
     results = [_scored(chosen.facts, outcome) for outcome in outcomes]
     if not body.raw_scores:
         results = [
@@ -86,12 +85,11 @@ async def predict(service: Service, body: PredictRequest) -> Response:
     return await service.reply_in_pieces(results[0] if alone else results, outcomes)
 
 
-def _pair(row: object, truncate: bool) -> Input:
-    if isinstance(row, str):
-        return Input(row, truncate=truncate)
-    assert isinstance(row, list)
-    first, *second = row
-    return Input(first, second[0] if second else None, truncate=truncate)
+def _pairs(rows: Sequence[str | list[str]], truncate: bool) -> Inputs:
+    """Return texts and pairs, which are lists."""
+    firsts = [row if isinstance(row, str) else row[0] for row in rows]
+    seconds = [row[1] if isinstance(row, list) and len(row) > 1 else None for row in rows]
+    return Inputs(firsts, seconds, truncate=truncate)
 
 
 def _choose_output(chosen: Chosen, body: PredictRequest | RerankRequest) -> Chosen:
@@ -114,7 +112,7 @@ def _scored(facts: ModelFacts, outcome: Outcome) -> list[dict[str, Any]]:
 async def rerank(service: Service, body: RerankRequest) -> Response:
     """Return the texts by their relevance to a query, the most relevant first."""
     chosen = service.choose(body.model, "ranking", "regression")
-    inputs = [Input(body.query, text, truncate=bool(body.truncate)) for text in body.texts]
+    inputs = Inputs([body.query] * len(body.texts), body.texts, truncate=bool(body.truncate))
     outcomes = await service.ask(_choose_output(chosen, body), inputs)
     scores = [_scored(chosen.facts, outcome)[0]["score"] for outcome in outcomes]
     order = sorted(range(len(scores)), key=lambda index: -_number(scores[index]))
@@ -135,7 +133,7 @@ async def similarity(service: Service, body: SimilarityRequest) -> Response:
     chosen = service.choose(body.model, "vectors")
     truncate = bool(body.parameters and body.parameters.truncate)
     texts = [body.inputs.source_sentence, *body.inputs.sentences]
-    outcomes = await service.ask(chosen, [Input(text, truncate=truncate) for text in texts])
+    outcomes = await service.ask(chosen, Inputs(texts, truncate=truncate))
     source, *others = unit(np.stack([vector(outcome) for outcome in outcomes]))
     # rounding takes that of equal texts beyond 1
     cosines = np.clip(np.stack(others) @ source, -1, 1)
@@ -147,7 +145,7 @@ async def tokenize(service: Service, body: TokenizeRequest) -> Response:
     chosen = service.choose(body.model, "tokens")
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     service.check_size(sum(map(len, texts)), OBJECT)
-    outcomes = await service.ask(chosen, [Input(text) for text in texts])
+    outcomes = await service.ask(chosen, Inputs(texts))
     return await service.reply_in_pieces(
         [_tokens(outcome.answer, body.add_special_tokens) for outcome in outcomes]
     )

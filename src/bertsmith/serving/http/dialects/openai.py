@@ -15,7 +15,7 @@ from bertsmith.serving.http.dialects.service import (
     vector,
 )
 from bertsmith.serving.http.schema import EmbeddingsRequest
-from bertsmith.serving.messages import Input, ModelFacts
+from bertsmith.serving.messages import Inputs, ModelFacts
 from bertsmith.serving.refusals import InvalidRequest
 
 
@@ -28,7 +28,7 @@ async def embeddings(service: Service, body: EmbeddingsRequest) -> Response:
             parameter="dimensions",
         )
     texts = [body.input] if isinstance(body.input, str) else body.input
-    outcomes = await service.ask(chosen, [Input(text, truncate=body.truncate) for text in texts])
+    outcomes = await service.ask(chosen, Inputs(texts, truncate=body.truncate))
     data: list[dict[str, Any]] = []
     for index, outcome in enumerate(outcomes):
         numbers = unit(vector(outcome))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from starlette.responses import Response
@@ -18,7 +17,7 @@ from bertsmith.serving.http.dialects.service import (
     vector,
 )
 from bertsmith.serving.http.schema import AnswerRequest, QuestionInput, RankingInput, TextInput
-from bertsmith.serving.messages import MASK, Input, Kind, Outcome
+from bertsmith.serving.messages import MASK, Inputs, Kind, Outcome
 from bertsmith.serving.refusals import InvalidRequest
 
 Item = str | TextInput | QuestionInput | RankingInput
@@ -32,28 +31,28 @@ async def answer(service: Service, body: AnswerRequest) -> Response:
     if body.conformal is not None and chosen.kind not in ("classes", "choices"):
         message = f"conformal is for classes and choices, and the task is {chosen.kind}"
         raise InvalidRequest(message, parameter="conformal")
-    inputs: list[Input] = []
-    sizes: list[int] = []
-    make = partial(Input, truncate=body.truncate, top=body.top, conformal=body.conformal)
-    for number, item in enumerate(body.inputs):
-        item_inputs = _inputs(item, chosen.kind, number, make)
-        inputs += item_inputs
-        sizes.append(len(item_inputs))
+    texts, seconds, choices = _columns(body.inputs, chosen.kind)
+    inputs = Inputs(
+        texts, seconds, choices, truncate=body.truncate, top=body.top, conformal=body.conformal
+    )
     if chosen.kind == "fill-mask":
         mask = chosen.facts.mask or MASK
-        masks = sum(entry.text.count(MASK) + entry.text.count(mask) for entry in inputs)
+        masks = sum(text.count(MASK) + text.count(mask) for text in texts)
         service.check_size(masks * body.top, OBJECT)
     outcomes = await service.ask(chosen, inputs)
-    grouped: list[list[Outcome]] = []
-    begin = 0
-    for size in sizes:
-        grouped.append(outcomes[begin : begin + size])
-        begin += size
+    if chosen.kind == "ranking":
+        sizes = [len(item.texts) for item in body.inputs if isinstance(item, RankingInput)]
+        answers = [
+            {"scores": [shown(item.answer["score"]) for item in group], "truncated": _cut(group)}
+            for group in _grouped(outcomes, sizes)
+        ]
+    else:
+        answers = [_answer(chosen.kind, outcome) for outcome in outcomes]
     return await service.reply_in_pieces(
         {
             "model": chosen.facts.name,
             "task": chosen.kind,
-            "answers": [_answer(chosen.kind, item_inputs) for item_inputs in grouped],
+            "answers": answers,
             "milliseconds": round(1000 * (time.perf_counter() - started), 3),
             "tokens": tokens(outcomes),
         },
@@ -61,20 +60,42 @@ async def answer(service: Service, body: AnswerRequest) -> Response:
     )
 
 
-def _inputs(item: Item, kind: Kind, number: int, make: Callable[..., Input]) -> list[Input]:
-    """Return what one input asks: several texts of a ranking."""
-    match item:
-        case RankingInput() if kind == "ranking":
-            return [make(item.query, text) for text in item.texts]
-        case QuestionInput() if kind == "spans":
-            return [make(item.question, item.context)]
-        case TextInput(choices=list() as choices) if kind == "choices":
-            return [make(item.text, None, tuple(choices))]
-        case TextInput(choices=None) if kind not in ("ranking", "spans", "choices"):
-            return [make(item.text, item.text_pair)]
-        case str() if kind not in ("ranking", "spans", "choices"):
-            return [make(item)]
-    raise InvalidRequest(f"input {number} is not of the form {_FORMS[kind]}", parameter="inputs")
+Columns = tuple[list[str], list[str | None] | None, list[tuple[str, ...]] | None]
+
+
+def _columns(items: Sequence[Item], kind: Kind) -> Columns:
+    """Return the texts of a request, their second texts, and their choices, if they have any.
+
+    An item of a ranking has several texts. Raises `InvalidRequest`.
+    """
+    alone = kind not in ("ranking", "spans", "choices")
+    texts = [item for item in items if isinstance(item, str)]
+    if alone and len(texts) == len(items):
+        return texts, None, None
+    texts = []
+    seconds: list[str | None] = []
+    choices: list[tuple[str, ...]] = []
+    for number, item in enumerate(items):
+        match item:
+            case RankingInput() if kind == "ranking":
+                texts += [item.query] * len(item.texts)
+                seconds += item.texts
+            case QuestionInput() if kind == "spans":
+                texts.append(item.question)
+                seconds.append(item.context)
+            case TextInput(choices=list() as options) if kind == "choices":
+                texts.append(item.text)
+                choices.append(tuple(options))
+            case TextInput(choices=None) if alone:
+                texts.append(item.text)
+                seconds.append(item.text_pair)
+            case str() if alone:
+                texts.append(item)
+                seconds.append(None)
+            case _:
+                message = f"input {number} is not of the form {_FORMS[kind]}"
+                raise InvalidRequest(message, parameter="inputs")
+    return texts, seconds or None, choices or None
 
 
 _PAIR = 'a text, or {"text": ..., "text_pair": ...}'
@@ -92,18 +113,25 @@ _FORMS: dict[Kind, str] = {
 }
 
 
-def _answer(kind: Kind, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _grouped(outcomes: Sequence[Outcome], sizes: Sequence[int]) -> Iterator[Sequence[Outcome]]:
+    """Yield so many outcomes at a time."""
+    begin = 0
+    for size in sizes:
+        yield outcomes[begin : begin + size]
+        begin += size
+
+
+def _cut(outcomes: Sequence[Outcome]) -> bool:
+    return any(outcome.truncated for outcome in outcomes)
+
+
+def _answer(kind: Kind, outcome: Outcome) -> dict[str, Any]:
     """Return the answer to one input."""
-    truncated = any(outcome.truncated for outcome in outcomes)
-    if kind == "ranking":
-        scores = [shown(outcome.answer["score"]) for outcome in outcomes]
-        return {"scores": scores, "truncated": truncated}
-    (outcome,) = outcomes
-    if kind == "regression":
-        return {"value": shown(outcome.answer["value"]), "truncated": truncated}
     if kind == "vectors":
-        return {"vector": vector(outcome), "truncated": truncated}
-    return {**outcome.answer, "truncated": truncated}
+        return {"vector": vector(outcome), "truncated": outcome.truncated}
+    if kind == "regression":
+        return {"value": shown(outcome.answer["value"]), "truncated": outcome.truncated}
+    return {**outcome.answer, "truncated": outcome.truncated}
 
 
 ENDPOINTS = (

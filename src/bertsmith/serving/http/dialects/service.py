@@ -16,7 +16,7 @@ from bertsmith.core.printable import printable, rounded
 from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.dispatch.gateway import Gateway
 from bertsmith.serving.http.schema import RequestBody
-from bertsmith.serving.messages import Input, Kind, ModelFacts, Outcome
+from bertsmith.serving.messages import Inputs, Kind, ModelFacts, Outcome
 from bertsmith.serving.refusals import InvalidRequest, ModelNotFound, PayloadTooLarge, Unavailable
 
 _MAX_MARKS = 1000
@@ -89,20 +89,19 @@ class Service:
                 f"{_MAX_NUMBERS // numbers:,} are allowed; ask for fewer"
             )
 
-    async def ask(self, chosen: Chosen, inputs: Sequence[Input]) -> list[Outcome]:
+    async def ask(self, chosen: Chosen, inputs: Inputs) -> list[Outcome]:
         """Return the outcomes for inputs, in their order; raises `Refusal`."""
         max_inputs = self.limits.max_inputs
         if len(inputs) > max_inputs:
             raise PayloadTooLarge(
                 f"the request has {len(inputs):,} inputs, and at most {max_inputs:,} are allowed"
             )
-        for number, body in enumerate(inputs):
-            longest = max(map(len, body.texts))
-            if longest > self.limits.max_characters:
-                raise PayloadTooLarge(
-                    f"input {number} has {longest:,} characters, and "
-                    f"{self.limits.max_characters:,} are read"
-                )
+        sizes, bound = inputs.longest(), self.limits.max_characters
+        if max(sizes) > bound:
+            number = next(number for number, size in enumerate(sizes) if size > bound)
+            raise PayloadTooLarge(
+                f"input {number} has {sizes[number]:,} characters, and {bound:,} are read"
+            )
         outcomes = await self.gateway.ask(chosen.index, chosen.kind, inputs, body=self.body)
         if len(outcomes) > _PIECE:
             async with self.lock:
