@@ -62,7 +62,7 @@ def check_whole(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     for newest in range(len(run.checkpoints)):
         identity = RunFolder(run.folder).identity
         checkpoints = Checkpoints(run.folder / "checkpoints", run=identity)
-        checkpoints._found = lambda n=newest: run.checkpoints[: n + 1]  # type: ignore[method-assign,misc]
+        checkpoints._step_folders = lambda n=newest: run.checkpoints[: n + 1]  # type: ignore[method-assign,misc]
         checkpoints.load()
     assert "passed over" not in capsys.readouterr().err
 

@@ -73,7 +73,7 @@ class Run:
         """Weights and moments after a step."""
         checkpoints = Checkpoints(self.folder.checkpoints)
         path = self.folder.checkpoints / f"step-{step:08}"
-        checkpoints._found = lambda: [path]  # type: ignore[method-assign]
+        checkpoints._step_folders = lambda: [path]  # type: ignore[method-assign]
         found = checkpoints.load()
         assert found is not None
         return {**found.weights, **{f"moments/{k}": v for k, v in found.optimiser.items()}}

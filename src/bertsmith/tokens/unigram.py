@@ -277,7 +277,7 @@ class UnigramText:
             apart = "".join(parts) == piece
             for part in parts:
                 size = len(part) if apart else len(piece)
-                start, end = made.place(done, done + size)
+                start, end = made.original_span(done, done + size)
                 starts.append(whole.starts[start])
                 ends.append(whole.ends[end - 1] if start < end else starts[-1])
                 done += size if apart else 0
