@@ -461,7 +461,7 @@ def test_errors_name_keywords(folders: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^conformal is for classes and choices, "):
         bertsmith.load(folders["number"]).predict(PAIRS, conformal=0.5)
     for name in ("no_answer", "min_confidence", "conformal"):
-        with pytest.raises(ConfigError, match=rf"^{name} is for .* for no task"):
+        with pytest.raises(ConfigError, match=rf"^{name} is for .* not fine-tuned for a task"):
             bertsmith.load(folders["pretrained"]).predict(["word1 [MASK]"], **{name: 0.5})
     with pytest.raises(ConfigError, match=r"^conformal needs a model that was calibrated on dev"):
         bertsmith.load(folders["class"]).predict(["word1"], conformal=0.5)

@@ -22,15 +22,15 @@ from faults.shell import Shell, everything
 HOLD = """
 import os, sys
 from pathlib import Path
-from bertsmith.core.ownership import claimed, unfinished
+from bertsmith.core.ownership import claimed, temporary_path
 out = Path(sys.argv[1])
 with claimed(out):
-    unfinished(out).write_text("half")
-    unfinished(out, "staging").mkdir()
+    temporary_path(out).write_text("half")
+    temporary_path(out, "staging").mkdir()
     print("mine", flush=True)
     sys.stdin.read()
-    unfinished(out).unlink()
-    unfinished(out, "staging").rmdir()
+    temporary_path(out).unlink()
+    temporary_path(out, "staging").rmdir()
 """
 
 

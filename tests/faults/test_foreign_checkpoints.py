@@ -1,4 +1,4 @@
-"""Checkpoints and results of another run, copied in, are named and passed over."""
+"""Checkpoints and results of another run, copied in, are named and skipped."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_newer_checkpoint_of_another_run(
     assert loaded(tmp_path / "own", "own") == 5
     told = "".join(capsys.readouterr().err.split())
     for step in (8, 9):
-        assert f"own/step-0000000{step}:belongstoanotherrun;passedover" in told
+        assert f"own/step-0000000{step}:belongstoanotherrun;skipped" in told
     # they are the user's: neither counted among the newest nor deleted
     checkpoints = Checkpoints(tmp_path / "own", keep=1, run="own")
     assert checkpoints.load() is not None

@@ -80,7 +80,7 @@ def test_pretraining_says_how_to_go_on_and_does(
         status, told = interrupted(process, signal.SIGINT)
     assert status == 130
     line = told.splitlines()[-1]
-    said, _, command = line.partition("; go on with: bertsmith ")
+    said, _, command = line.partition("; to resume: bertsmith ")
     # the step that was begun is finished
     assert said == "bertsmith: stopped after step 12, saved"
     monkeypatch.chdir(tmp_path)

@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 
-from bertsmith.core.errors import ConfigError, HubError, ModelFolderError
+from bertsmith.core.errors import ConfigError, HubError, ModelFolderError, UserError
 from bertsmith.hub.models import model_folder
 from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.tasks.opening import open_embedder, vectors
@@ -225,7 +225,7 @@ def test_trouble_of_the_hub_is_told(writer: FakeHub, model: Path, path: str) -> 
 
 @pytest.mark.parametrize("name", ["name", "a/b/c", "../x", "a/b@main", "http://x/y", ""])
 def test_names_that_are_no_place_are_refused(hub: FakeHub, model: Path, name: str) -> None:
-    with pytest.raises(HubError, match=r"is not a (repository|valid name)"):
+    with pytest.raises(UserError, match=r"is not a (repository|valid name)|^repository is empty; "):
         push(model, name)
     assert hub.asked == []
 

@@ -39,7 +39,7 @@ def batch(lengths: tuple[int, ...] = LENGTHS, positions: tuple[int, ...] = MASKE
 class Everywhere(MaskedLM):
     """Reads the last layer at all tokens."""
 
-    def places(self, model: Model, batch: Batch, target: Target) -> None:
+    def selected_tokens(self, model: Model, batch: Batch, target: Target) -> None:
         return None
 
 

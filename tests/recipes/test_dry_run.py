@@ -216,7 +216,7 @@ def test_what_finetune_refuses_its_dry_run_refuses(
         experiment=ExperimentConfig(seeds=4, side_by_side=1),
     )
     if "other settings" in message:
-        after = "bertsmith.recipes.finetune.recipe._carry_out"
+        after = "bertsmith.recipes.finetune.recipe._run_experiment"
         _begin(finetuning.finetune, plain, monkeypatch, after)
     config = plain.override(**change(plain.out))
     said = _both_refuse(config, finetuning.finetune, finetuning.dry_run, tmp_path)

@@ -154,5 +154,5 @@ def test_a_named_task_without_a_training_file_is_refused(base_folder: Path, tmp_
     told = refusal("CoLA", "QNLI")
     assert "'QNLI'" in told
     assert "has no training file" in told
-    assert "there is CoLA" in told
+    assert "the tasks are CoLA" in told
     assert "the model of MNLI answers it" in refusal("AX")

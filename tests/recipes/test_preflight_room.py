@@ -41,7 +41,7 @@ ids = [random.integers(5, 20_000, 64) for _ in range(64)]
 batch = pack(ids, [np.zeros(64, np.int64)] * 64)
 at = torch.arange(0, 4096, 7)
 from dataclasses import replace
-batch = replace(batch, targets={"masked_lm": Target(at=at, labels=batch.ids[at])})
+batch = replace(batch, targets={"masked_lm": Target(positions=at, labels=batch.ids[at])})
 def size(field):
     # what getrusage calls the largest size can be that of the process that started this one
     lines = open("/proc/self/status").read().splitlines()

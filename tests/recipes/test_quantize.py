@@ -210,7 +210,7 @@ def test_texts_are_read_with_the_columns_of_the_user_or_of_training(
     asked: list[str] = []
 
     def measured(*values: Any) -> list[Measurement]:  # noqa: ANN401
-        asked.extend(request.example.text for request in values[1].asked)
+        asked.extend(request.example.text for request in values[1].timed)
         return [of("fp32", 1.0, 0.9), of("int8", 2.0, 0.9)]
 
     monkeypatch.setattr(quantizing, "measure_precisions", measured)

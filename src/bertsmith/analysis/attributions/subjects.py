@@ -377,7 +377,7 @@ def _span_subjects(
     """Yield the best span of the first window of a question's context, if it has a token."""
     encoded = encode_questions(tokenizer, [row], limits)
     windows, ids, segments = encoded.sidecar[0], encoded.ids[0], encoded.segments[0]
-    context, offset, tokens = windows.context, windows.offset, len(windows.in_answer[0])
+    context, offset, tokens = windows.context, windows.offset, len(windows.own[0])
     if not tokens:
         return
     question = tokenizer.encode_spans(row.question)

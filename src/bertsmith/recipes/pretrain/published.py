@@ -213,7 +213,7 @@ def modern(model: str, budget: Budget) -> PretrainSettings:
 
 
 def quick(model: str, budget: Budget) -> PretrainSettings:
-    """Ours, for minutes and hours: the most learned in a small budget.
+    """Our own, which learns most in minutes or hours.
 
         bertsmith pretrain store --out run --model mini --minutes 30
 

@@ -245,9 +245,10 @@ class Corpus:
         return named or _matches(path, self.markup_files)
 
     def _is_misnamed(self, path: Path) -> bool:
-        """Return whether a .txt is HTML or XML. Raises `CorpusError` if it is no text at all.
+        """Return whether a .txt is HTML or XML.
 
-        Pipes are not examined, since they cannot be read twice.
+        Pipes are not examined, since they cannot be read twice. Raises `CorpusError` for what is
+        no text at all.
         """
         if kind_of(path) not in TEXTS or self._is_stated(path) or not path.is_file():
             return False
