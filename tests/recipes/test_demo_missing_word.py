@@ -208,7 +208,7 @@ def outcome(task: GapTask, model: list[int], near: list[int]) -> GapOutcome:
 
 
 @pytest.mark.parametrize(
-    ("model", "near", "verdict", "moral"),
+    ("model", "near", "verdict", "conclusion"),
     [
         ([1] * 30 + [0] * 10, [0] * 28 + [1] * 12, "beats the two neighbours (+45.0", "is right"),
         ([0] * 30 + [1] * 10, [1] * 40, "loses to the two neighbours (-75.0", "no better"),
