@@ -215,14 +215,25 @@ def test_a_second_demo_takes_the_place_of_the_first(
     shutil.copytree(done.folder, folder)
     (folder / "notes.txt").write_text("mine", encoding="utf-8")
     small.setattr(package_task, "SEEDS", 1)
-    figures = demo(minutes=0.01, out=folder, seed=3)
+    small.setattr(demo_module, "fitting_minutes", lambda seconds: 0.01 if seconds > 0.1 else 9.9)
+    figures = demo(out=folder, seed=3)
     small.setattr(package_task, "SEEDS", SEEDS)
     settings = RunFolder(folder / "pretraining").settings("pretrain")
     assert settings is not None
     assert settings["settings"]["seed"] == 3
+    assert settings["budget"]["minutes"] == 0.01
     assert figures["finetune"][PRETRAINED]["spread"] is None
     assert json.loads((folder / "demo.json").read_text(encoding="utf-8")) == figures
     assert (folder / "notes.txt").read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "minutes"), [(0.1, 3.0), (46, 3.0), (81, 2.0), (101, 1.0), (10_000, 1.0)]
+)
+def test_a_slow_machine_pre_trains_for_fewer_minutes(seconds: float, minutes: float) -> None:
+    """With the tasks, which take 1.8 times as long as what came before, six minutes are enough."""
+    assert demo_module.fitting_minutes(seconds) == minutes
+    assert seconds > 101 or 2.8 * seconds + 60 * minutes < 360
 
 
 def test_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:

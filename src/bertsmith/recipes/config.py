@@ -279,8 +279,9 @@ class QuantizeConfig(Config):
 class DemoConfig(Config):
     """The options of the demo."""
 
-    minutes: float = 3.0
-    """Minutes of pre-training; the other steps take two or three more."""
+    minutes: float | None = None
+    """Minutes of pre-training; by default 3, or fewer where the machine is slow, so that all steps
+    together take less than six."""
     out: Path = Path("demo")
     """Folder for all results."""
     seed: int = 0
@@ -291,7 +292,7 @@ class DemoConfig(Config):
     def __post_init__(self) -> None:
         # before an earlier demo is cleared away
         check_least(self, {"seed": 0})
-        if not 0 < self.minutes < math.inf:
+        if self.minutes is not None and not 0 < self.minutes < math.inf:
             raise ConfigError(f"--minutes is {self.minutes}", remedy="it must be above 0")
 
 
