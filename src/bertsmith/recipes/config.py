@@ -55,7 +55,8 @@ class CorpusConfig(Config):
     text_column: str = "text"
     """Column of the text in tables: a name or, in a CSV or TSV, a position from 0."""
     header: HeaderOption = "auto"
-    """Whether the first line of a CSV or TSV names its columns; auto decides from the lines."""
+    """First line of a CSV or TSV: yes if it names the columns, no if it is a row; auto decides from
+    the lines."""
     layout: Layout = "auto"
     """Layout of plain text: documents, separated by blank lines; prose, one paragraph a line;
     wrapped, paragraphs wrapped into lines; auto detects it for each file."""

@@ -146,7 +146,7 @@ def alike_labels(labels: Labels) -> str:
 
 
 _PLACEHOLDERS = frozenset(("-", "--", "?", "n/a", "#n/a", "<na>", "null"))
-"""What stands for no label in files of many publishers, in lower case."""
+"""Placeholders for a missing label in files of many publishers, in lower case."""
 
 
 def placeholder_labels(labels: Labels) -> list[str]:

@@ -59,8 +59,8 @@ class TextColumns(Config):
     text_pair: str | None = field(default=None, metadata=named("text-pair-column"))
     """Column of the second text of a pair."""
     header: HeaderOption = "auto"
-    """Whether the first line of a CSV or TSV names its columns: yes, no, or auto, which decides
-    from the first lines and reports its decision."""
+    """First line of a CSV or TSV: yes if it names the columns, no if it is a row, or auto, which
+    decides from the first lines and reports its decision."""
     encoding: str = AUTO
     """Encoding of the file, such as latin-1, cp1252, utf-16 or gb18030; auto is UTF-8, what a byte
     order mark says, or a detected encoding, which is reported."""

@@ -79,7 +79,7 @@ class ScoringConfig(Config):
     """The computation of the scores of texts."""
 
     masking: Masking = "token"
-    """What is masked when a token is scored: token, the token alone (Salazar et al. 2020);
+    """Masked part of a text when a token is scored: token, the token alone (Salazar et al. 2020);
     word-l2r, also the later pieces of its word, which would reveal it (Kauf & Ivanova 2023)."""
 
 
