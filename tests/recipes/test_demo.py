@@ -215,8 +215,9 @@ def test_a_second_demo_takes_the_place_of_the_first(
     shutil.copytree(done.folder, folder)
     (folder / "notes.txt").write_text("mine", encoding="utf-8")
     small.setattr(package_task, "SEEDS", 1)
-    small.setattr(demo_module, "fitting_minutes", lambda seconds: 0.01 if seconds > 0.1 else 9.9)
-    figures = demo(out=folder, seed=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo_module, "fitting_minutes", lambda seconds: 0.01 if seconds > 0.1 else 9)
+        figures = demo(out=folder, seed=3)
     small.setattr(package_task, "SEEDS", SEEDS)
     settings = RunFolder(folder / "pretraining").settings("pretrain")
     assert settings is not None
