@@ -14,7 +14,8 @@ VENV := .venv
 # where transformers 5 goes, which cannot be installed beside 4.57: tests ask it in processes of their own
 TRANSFORMERS5 ?= $(VENV)/transformers5
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install -c constraints.txt
+# Python compiles what is imported, which is a small part of what is installed: pip would take a minute for all of it.
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --no-compile -c constraints.txt
 # The stamps are named for what decides the installation, the folder for where the environment was
 # made, as its scripts hold that path: nothing depends on file times, and a moved copy is made anew. An environment that was
 # not made here is somebody's own: it is used, never cleared. Nothing is ever cleared through a link.
@@ -34,6 +35,8 @@ help: ## this list
 demo: $(FOR_DEMO) ## train a small BERT on the documentation of this machine's Python (ARGS="--minutes 2")
 	@$(BIN)/bertsmith demo $(ARGS)
 
+# without compiled files every process that is started would compile all it imports anew
+export PYTHONDONTWRITEBYTECODE =
 pytest faults: export BERTSMITH_TRANSFORMERS5 = $(abspath $(TRANSFORMERS5))
 
 faults: $(FOR_TEST) $(FOR_TRANSFORMERS5) ## what takes minutes each: kills, flipped bits, mutated files; an hour or two
@@ -60,10 +63,9 @@ types: $(FOR_TEST) ## mypy --strict
 layers: $(FOR_TEST) ## import-linter: imports run one way
 	$(BIN)/lint-imports
 
-# Without compiled files every process that a test starts would compile the package anew; neighbours
-# stay in one process (worksteal), so that what they share is made once.
+# Neighbours stay in one process (worksteal), so that what they share is made once.
 pytest: $(FOR_TEST) $(FOR_TRANSFORMERS5) ## the tests (TESTS="tests/text -x")
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 
 format: $(FOR_TEST) ## put the code into ruff's format
 	$(BIN)/python -m ruff check --fix .

@@ -246,8 +246,8 @@ class LogBar:
         speed = (self._done - first) / max(self._told - start, 1e-9)
         shown = [f"{timedelta(seconds=round(self._told - self._began))} elapsed"]
         if self._unit and speed > 0:
-            progress_ = f"{short_number(self._done)} {self._unit}"
-            shown.insert(0, f"{progress_}, {_rate(speed, self._unit)}")
+            amount = f"{short_number(self._done)} {self._unit}"
+            shown.insert(0, f"{amount}, {_rate(speed, self._unit)}")
         if self._total and speed > 0:
             seconds_left = max(self._total - self._done, 0.0) / speed
             shown.insert(0, f"{100 * min(self._done / self._total, 1):.0f} %")

@@ -213,11 +213,11 @@ def read_text(
     """
     if example.text_pair is not None:
         return _read_pair(tokenizer, example, longest=longest, alone=spans or long == "windows")
-    spans_ = None
+    offsets = None
     if spans:
         encoding = tokenizer.encode_spans(example.text)
         result = encoding.ids
-        spans_ = np.stack([encoding.starts, encoding.ends], axis=1).astype(np.int64)
+        offsets = np.stack([encoding.starts, encoding.ends], axis=1).astype(np.int64)
     else:
         (result,) = tokenizer.encode([example.text])
     parts = [result[: longest - 2]]
@@ -229,7 +229,7 @@ def read_text(
     return ReadText(
         ids=[ids for ids, _ in sequences],
         segments=[segments for _, segments in sequences],
-        spans=None if spans_ is None else spans_[:read],
+        spans=None if offsets is None else offsets[:read],
         left_out=len(result) - read,
     )
 

@@ -81,9 +81,9 @@ class Batch:
         """Cut the batch between sequences into at most `count` parts of about as many tokens."""
         assert not self.given, "what terms are given cannot be cut"
         ends = np.cumsum(self.lengths)
-        targets_ = np.arange(1, count) * (self.tokens / count)
+        ideal_ends = np.arange(1, count) * (self.tokens / count)
         # the first sequence that ends behind the place where a part should
-        inner = np.searchsorted(ends, targets_) + 1
+        inner = np.searchsorted(ends, ideal_ends) + 1
         edges = np.unique(np.clip([0, *inner.tolist(), self.sequences], 0, self.sequences))
         return [self._part(int(a), int(b)) for a, b in pairwise(edges.tolist())]
 

@@ -168,8 +168,8 @@ def _in_slices(logits: Tensor, labels: Tensor, gradient: Tensor | None) -> tuple
     for begin in range(0, len(logits), rows):
         part = slice(begin, begin + rows)
         at = labels[part, None]
-        label_logits, best_others, losses_ = _slice(wide[: len(at)].copy_(logits[part]), at)
-        losses[part], correct[part] = losses_, label_logits > best_others
+        label_logits, best_others, slice_losses = _slice(wide[: len(at)].copy_(logits[part]), at)
+        losses[part], correct[part] = slice_losses, label_logits > best_others
         if gradient is not None:
             gradient[part] = wide[: len(at)]
     return losses.sum(), correct.sum()

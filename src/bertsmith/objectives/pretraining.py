@@ -85,8 +85,8 @@ def build_generator(encoder: EncoderConfig, *, seed: int) -> Generator:
     with torch.device("meta"):
         generator = Generator(encoder)
     generator.to_empty(device="cpu")
-    generator_ = torch.Generator().manual_seed(int(stream(Purpose.GENERATOR_WEIGHTS, seed)))
-    initialise(generator, generator_, encoder.initial_std)
+    random = torch.Generator().manual_seed(int(stream(Purpose.GENERATOR_WEIGHTS, seed)))
+    initialise(generator, random, encoder.initial_std)
     return generator
 
 

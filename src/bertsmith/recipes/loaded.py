@@ -177,13 +177,13 @@ class LoadedModel:
                 "cannot fill masks", where=self.name, remedy="load a model pre-trained to do so"
             )
         config = AnsweringConfig(top=top)
-        options_ = configured(FillingConfig, options, spelled=in_python)
-        answering = PretrainedAnswering(self.model, self.tokenizer, config.top, options_)
+        filling = configured(FillingConfig, options, spelled=in_python)
+        answering = PretrainedAnswering(self.model, self.tokenizer, config.top, filling)
         rows = value_rows([text], None)
         ((_, record),) = answer_rows(self.engine.predictor(answering), answering, rows)
         if record is None:
             raise ConfigError("text is blank", remedy="give a text with a mask")
-        fillings: list[Any] = record["joint"]["fillings"] if options_.joint else record["masks"]
+        fillings: list[Any] = record["joint"]["fillings"] if filling.joint else record["masks"]
         return fillings
 
     @checked

@@ -199,9 +199,9 @@ class VectorGate:
                 scores["spearman"] = spearman(numbers_of(self.pairs), similarities)
             vectors = _vectors(predictor, self.compared)
             exact = vectors if exact is None else exact
-            cosines_ = cosines(exact, vectors)
+            agreement = cosines(exact, vectors)
             result.append(
-                scores | {"cosine": float(cosines_.mean()), "worst_cosine": float(cosines_.min())}
+                scores | {"cosine": float(agreement.mean()), "worst_cosine": float(agreement.min())}
             )
         return result
 

@@ -281,9 +281,9 @@ def _free_group_memory(
         group = base / path.lstrip("/")
         for folder in (group, *group.parents):
             if folder.is_relative_to(base):
-                limit_, usage = _number(folder / limit), _number(folder / used)
-                if limit_ is not None and usage is not None:
-                    free.append(max(0, limit_ - usage + _reclaimable(folder / "memory.stat")))
+                allowed, usage = _number(folder / limit), _number(folder / used)
+                if allowed is not None and usage is not None:
+                    free.append(max(0, allowed - usage + _reclaimable(folder / "memory.stat")))
     return free
 
 

@@ -76,8 +76,8 @@ def annotation_sections(inspection: Inspection, placed: Placed) -> Iterator[tupl
     if tags.pairs:
         yield "From tag to tag", _pairs(tags.pairs, control.pairs, placed)
     if inspection.annotated.coreference:
-        sections_, random = inspection.annotated.coreference, inspection.control.coreference
-        yield "Coreference", _coreference(sections_, random, placed)
+        measured, random = inspection.annotated.coreference, inspection.control.coreference
+        yield "Coreference", _coreference(measured, random, placed)
 
 
 def _entities(

@@ -152,14 +152,14 @@ class InspectionPage:
     def _data(self) -> dict[str, Any]:
         """Return what the page's script reads."""
         result = self._found
-        data_ = as_json(result)
+        record = as_json(result)
         shown = [name for name, values in result.statistics.items() if not np.isnan(values).all()]
         sample = [
             {
                 **text,
                 "weights": None if of.weights is None else b64encode(of.weights.tobytes()).decode(),
             }
-            for text, of in zip(data_["sample"], result.sample, strict=True)
+            for text, of in zip(record["sample"], result.sample, strict=True)
         ]
         for text in sample:
             text["statistics"] = {name: text["statistics"].get(name) or _nothing(result)
@@ -180,13 +180,13 @@ class InspectionPage:
         return {
             "layers": result.layers,
             "heads": result.heads,
-            "statistics": {name: data_["statistics"][name] for name in shown},
+            "statistics": {name: record["statistics"][name] for name in shown},
             "titles": {name: STATISTICS[name] for name in shown},
             "shares": sorted(SHARES),
             "sample": sample,
             "relations": [
                 {key: value for key, value in item.items() if key != "heads"}
-                for item in data_["relations"]
+                for item in record["relations"]
             ],
             "examples": examples,
         }

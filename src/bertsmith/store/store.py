@@ -135,11 +135,11 @@ class TokenStore:
 
     def counts(self, vocabulary: int) -> NDArray[np.int64]:
         """Return how often each token occurs, (vocabulary,): about a second for each 500 M."""
-        counts_ = np.zeros(vocabulary, np.int64)
+        counts = np.zeros(vocabulary, np.int64)
         for shard in self._shards:
             for begin in range(0, len(shard), _COUNTED):
-                counts_ += np.bincount(shard[begin : begin + _COUNTED], minlength=vocabulary)
-        return counts_
+                counts += np.bincount(shard[begin : begin + _COUNTED], minlength=vocabulary)
+        return counts
 
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer the store was made with; `StoreError` if it was exchanged since."""

@@ -371,11 +371,11 @@ def _check_thresholds(
 def _thresholds(task: Task[Any], config: ModelConfig, options: AnsweringConfig) -> Tuned:
     """Return the model's thresholds, or the given ones; `ConfigError` if the task has none."""
     _check_thresholds(options, task.answers.thresholds, f"this is {task.title.lower()}")
-    thresholds_, coverage = Tuned.of_model(config), options.conformal
+    tuned, coverage = Tuned.of_model(config), options.conformal
     return Tuned(
         set_threshold=None if coverage is None else set_threshold(config.conformal, coverage),
-        no_answer=thresholds_.no_answer if options.no_answer is None else options.no_answer,
-        min_confidence=thresholds_.min_confidence
+        no_answer=tuned.no_answer if options.no_answer is None else options.no_answer,
+        min_confidence=tuned.min_confidence
         if options.min_confidence is None
         else options.min_confidence,
     )

@@ -112,7 +112,7 @@ def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> di
         keys["classifier_dropout"]: config.classifier_dropout,
     }
     if name == "bertsmith":
-        names = {format_.keys["activation"] for format_ in FORMATS.values() if format_.keys}
+        names = {candidate.keys["activation"] for candidate in FORMATS.values() if candidate.keys}
         data |= dict.fromkeys(names, OWN_ACTIVATION + activation)
         data[ENCODER] = encoder.to_dict()
     else:

@@ -276,10 +276,10 @@ def _class_subjects(
     counts = fitting_lengths(tokenizer, len(encoded[0]), second, longest=limits.longest)
     offsets = (len(tokenizer.begin), second_begins(tokenizer, counts[0]))
     words: list[Word] = []
-    for side, (text, encoding_) in enumerate(zip(texts, encoded, strict=True)):
+    for side, (text, encoding) in enumerate(zip(texts, encoded, strict=True)):
         begin = offsets[side]
         read = numbers[begin : begin + counts[side]].astype(np.int64)
-        words += _words(text, encoding_, begin, read, second=side == 1)
+        words += _words(text, encoding, begin, read, second=side == 1)
     positions, several = _pooled(model, len(ids)), task.name == "multi-label"
     hidden, batch = _read(model, pack([ids], [segments]))
     with forward_only(model, "fp32"):

@@ -192,7 +192,7 @@ def coreference_figures(
 def _answer(
     model: Model,
     window: Sequence[Passage],
-    anaphors_: Sequence[Sequence[Anaphor]],
+    anaphors: Sequence[Sequence[Anaphor]],
     counts: _Counts,
 ) -> None:
     """Count what the heads find in some passages."""
@@ -206,6 +206,6 @@ def _answer(
         for layer in scanned.layers:
             words = word_attention(layer.weights, sums).cpu().numpy()
             for row, unit in enumerate(units):
-                for item in anaphors_[unit]:
+                for item in anaphors[unit]:
                     attended = words[row, :, item.word][:, item.candidates].argmax(-1)
                     counts.add_answer(window[unit], item, layer.layer, item.right[attended])

@@ -265,15 +265,15 @@ def group_blocks(
     of_keys, spare_keys = pad_rows(keys.starts, keys.counts, wide)
     query_tokens = of_queries if positions is None else positions[of_queries]
     groups, first_query, first_key = [], 0, 0
-    for (begin, end), queries_ in zip(parts, max_queries, strict=True):
+    for (begin, end), longest in zip(parts, max_queries, strict=True):
         count, seen = end - begin, int(wide[begin])
-        a = slice(first_query, first_query + count * queries_)
+        a = slice(first_query, first_query + count * longest)
         b = slice(first_key, first_key + count * seen)
-        distance = query_tokens[a].reshape(count, queries_, 1) - of_keys[b].reshape(count, 1, seen)
+        distance = query_tokens[a].reshape(count, longest, 1) - of_keys[b].reshape(count, 1, seen)
         unseen = (np.abs(distance) > window) | spare_keys[b].reshape(count, 1, seen)
         # the output of a spare query is unused, but it must see something
-        unseen &= ~spare_queries[a].reshape(count, queries_, 1)
-        groups.append(Group(count, queries_, seen, first_query, first_key, _hidden(unseen)))
+        unseen &= ~spare_queries[a].reshape(count, longest, 1)
+        groups.append(Group(count, longest, seen, first_query, first_key, _hidden(unseen)))
         first_query, first_key = a.stop, b.stop
     total = sum(lengths)
     return Grouping(

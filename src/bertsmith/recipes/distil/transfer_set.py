@@ -236,9 +236,9 @@ def _replaced(text: Text, choices: Sequence[Sequence[str]], key: int) -> Text:
     draws, picked = uniform(seed, 2 * word_indices), uniform(seed, 2 * word_indices + 1)
     parts, words, end, length = list[str](), list[tuple[int, int]](), 0, 0
     for word_index, (start, stop) in enumerate(spans):
-        word, choices_ = written[start:stop], choices[word_index]
-        if choices_ and draws[word_index] < REPLACED:
-            word = choices_[int(picked[word_index] * len(choices_))]
+        word, replacements = written[start:stop], choices[word_index]
+        if replacements and draws[word_index] < REPLACED:
+            word = replacements[int(picked[word_index] * len(replacements))]
         begin = length + start - end
         parts += [written[end:start], word]
         words.append((begin, begin + len(word)))

@@ -185,7 +185,7 @@ def int8_section(rows: Sequence[Sequence[str]], judged: str, target: Target) -> 
         if target == "transformers.js"
         else "`model_quantized.onnx`, opened in the same way,"
     )
-    head, *rows_ = (f"| {' | '.join(row)} |" for row in rows)
+    head, *body = (f"| {' | '.join(row)} |" for row in rows)
     lines = [
         "",
         "## int8",
@@ -196,7 +196,7 @@ def int8_section(rows: Sequence[Sequence[str]], judged: str, target: Target) -> 
         "",
         head,
         f"|{'---|' * len(rows[0])}",
-        *rows_,
+        *body,
         "",
     ]
     return "\n".join(lines)

@@ -96,9 +96,9 @@ def _sequences(
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     ids, segments = [], []
     for length in lengths:
-        ids_ = random.integers(0, tokenizer.size, length)
-        ids_[-1], ids_[0] = tokenizer.sep_id, tokenizer.cls_id
-        ids.append(ids_)
+        sequence = random.integers(0, tokenizer.size, length)
+        sequence[-1], sequence[0] = tokenizer.sep_id, tokenizer.cls_id
+        ids.append(sequence)
         segments.append((np.arange(length) > length // 2).astype(np.int64))
     return ids, segments
 

@@ -169,7 +169,7 @@ Predict = Callable[[Any], NDArray[np.float64]]
 def _classes(features: Any, truths: Truths, strength: float, outputs: int) -> Predict:  # noqa: ANN401
     kinds = np.unique(truths)
     if len(kinds) == 1:
-        return lambda features_: np.tile(np.eye(outputs)[kinds], (features_.shape[0], 1))
+        return lambda matrix: np.tile(np.eye(outputs)[kinds], (matrix.shape[0], 1))
     model = _logistic(features, truths, strength)
 
     def probabilities(features: Any) -> NDArray[np.float64]:  # noqa: ANN401

@@ -239,8 +239,8 @@ def _reading_speed(
     limit: float,
 ) -> float:
     """Return tokens of held-out text per second, measured in about `limit` seconds."""
-    batch_, _ = batches.next_batch(DataPosition())
-    sequences = min(2, batch_.sequences)
+    whole, _ = batches.next_batch(DataPosition())
+    sequences = min(2, whole.sequences)
     started = time.perf_counter()
     while True:
         batch = batches.samples(np.arange(sequences), 0)
@@ -249,9 +249,9 @@ def _reading_speed(
         )
         spent = time.perf_counter() - started
         # the next one takes up to four times as long
-        if sequences == batch_.sequences or spent + 4 * seconds > limit:
+        if sequences == whole.sequences or spent + 4 * seconds > limit:
             return batch.tokens / seconds
-        sequences = min(4 * sequences, batch_.sequences)
+        sequences = min(4 * sequences, whole.sequences)
 
 
 def _drawing_seconds() -> float:
