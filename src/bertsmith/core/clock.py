@@ -13,8 +13,8 @@ from pathlib import Path
 class Clock:
     """The seconds that a run has taken.
 
-    A run that is resumed goes on from the seconds of its earlier sittings; the time between two
-    sittings does not count.
+    A resumed run starts at the seconds of its earlier sittings; the time between two sittings does
+    not count.
     """
 
     def __init__(

@@ -173,7 +173,7 @@ def claimed(out: Path, *, shown: Path | None = None) -> Iterator[None]:
     """Hold the right to write a file or folder, whose parent must be there.
 
     What processes that were killed have left of it is deleted first. A process that holds it
-    already goes on holding it. Raises `OutputTaken`, which names `shown` where that is given, when
+    already keeps it. Raises `OutputTaken`, which names `shown` where that is given, when
     another one holds it; `DiskError`.
     """
     final = _final(out)

@@ -28,7 +28,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class _Received:
-    """True once a request to terminate has arrived, whoever handled it."""
+    """True once a request to terminate has arrived, whichever handler received it."""
 
     terminate = False
 

@@ -68,7 +68,7 @@ def _shaded(answer: Subject, method: str, shares: Sequence[float]) -> str:
 
 
 def _all_shares(number: int, answer: Subject, found: Attributions) -> str:
-    """Return every share of an answer as a table, to be opened: for those who see no colours."""
+    """Return every share of an answer as a foldable table, for readers who see no colours."""
     header = "".join(f'<th scope="col">{safe(method)}</th>' for method in found)
     rows = ""
     columns = (result.shares.tolist() for result in found.values())

@@ -28,7 +28,7 @@ _SET_NAME, _SET_CHILD_SUBREAPER = 15, 36
 _ATTRIBUTE_CALLS = {"x86_64": (314, 315), "aarch64": (274, 275), "riscv64": (274, 275)}
 _SCHED_OTHER = 0
 SHORT_SLICE, LONG_SLICE = 0.1, 20.0
-"""Milliseconds: of who should have a core at once, and of who may be interrupted for them."""
+"""Milliseconds: of threads that should get a core at once, and of those they may interrupt."""
 
 
 def start_process(module: str, connection: socket.socket, threads: int) -> subprocess.Popen[bytes]:
@@ -83,10 +83,10 @@ class _Attributes(ctypes.Structure):
 def set_slice(milliseconds: float) -> None:
     """Set the slices in which this thread, and all that it starts from now on, has a core.
 
-    Its share of the cores remains the same. Since Linux 6.12, who has short slices and wakes up
-    interrupts who has longer ones at once; else that may go on until the next tick, 4 ms at 250
-    ticks a second. Older systems take no notice, and a thread of another policy than the usual one
-    is left alone: whoever started it has chosen that.
+    Its share of the cores remains the same. Since Linux 6.12, a thread with short slices that wakes
+    up interrupts one with longer slices at once; else the latter may keep the core until the next
+    tick, 4 ms at 250 ticks a second. Older systems ignore the setting. A thread whose policy is not
+    the default one is left alone, since somebody has chosen that policy.
     """
     calls = _ATTRIBUTE_CALLS.get(platform.machine())
     if sys.platform != "linux" or calls is None:

@@ -254,10 +254,10 @@ def prepare_corpus(
 ) -> StoreIndex:
     """Encode a corpus as `prepare_store` does, or resume where that was interrupted.
 
-    What is done stays in a folder beside `out`, named `out`.partial, from which the same call goes
-    on; `fresh` begins anew. An `encoder` has so many `workers` of its own. Of a corpus of pipes
-    nothing is kept. Raises `StoreError` when that folder is another corpus's, vocabulary's or was
-    begun with other settings.
+    What is done stays in a folder beside `out`, named `out`.partial, from which the same call
+    resumes; `fresh` begins anew. `workers` is the number of processes of an `encoder`. Of a corpus
+    of pipes nothing is kept. Raises `StoreError` when that folder belongs to another corpus or
+    vocabulary or was begun with other settings.
     """
     source = _source(corpus, tokenizer, held_out) if corpus.lasting else None
     with unfinished_store(out, source, total=corpus.total_bytes, fresh=fresh) as work:

@@ -243,8 +243,8 @@ def verify_store(
     """Hash every file of a store and of the held-out one in it: half a second a GB in memory.
 
     Files whose size and time of change are `known` have been hashed before and are passed over.
-    After so many `seconds` the other files are taken as they are, which is said: their sizes alone
-    are right then. Returns what is known now. Raises `StoreError` that names the file that was
+    After `seconds` the other files are taken as they are, with a message: only their sizes have
+    been compared then. Returns what is known now. Raises `StoreError` that names the file that was
     altered.
     """
     seen: Seen = {}

@@ -162,7 +162,7 @@ class Journal:
 
     def _matching_size(self, before: Source, source: Source) -> int:
         """Return how many lines are still valid for a changed source."""
-        for name, told in (
+        for name, title in (
             ("version", "version of bertsmith"),
             ("vocabulary", "vocabulary"),
             ("held_out", "--held-out"),
@@ -174,7 +174,7 @@ class Journal:
             ("markup_files", "--markup-files"),
         ):
             if getattr(before, name) != getattr(source, name):
-                raise self.refusal(f"was begun with another {told}")
+                raise self.refusal(f"was begun with another {title}")
         pairs = zip(before.files, source.files, strict=False)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         good = 0

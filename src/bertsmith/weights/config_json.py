@@ -35,7 +35,7 @@ OWN_MODEL_TYPE = "bertsmith"
 """`model_type` of models that `transformers` would compute otherwise, so that it refuses them."""
 OWN_ACTIVATION = "bertsmith_"
 """The beginning of the name of their activation: a class of `transformers` that is named outright,
-as in BertModel.from_pretrained, warns of the type and goes on, and refuses an activation."""
+as in BertModel.from_pretrained, only warns of the type, but refuses an activation."""
 ENCODER = "bertsmith_encoder"
 """In their config.json: all settings of the encoder."""
 

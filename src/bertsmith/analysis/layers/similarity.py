@@ -33,7 +33,7 @@ Matrix = NDArray[np.float64]
 class Similarity:
     """CKA and RSA of each layer of a model (rows) with each of another (columns).
 
-    Both (layers + 1, layers + 1), the embeddings first; over so many `words`.
+    Both are (layers + 1, layers + 1), the embeddings first, computed over `words` words.
     """
 
     words: int

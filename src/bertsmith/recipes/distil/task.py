@@ -231,7 +231,7 @@ def _student(
     folder: RunFolder,
     device: torch.device,
 ) -> NewStudent:
-    """Return the student, whose size is that of a run that goes on where it was chosen."""
+    """Return the student; its size, once chosen, is that of the run that is resumed."""
     teacher, options = inputs.base.config, config.student
     earlier = (folder.settings("distil") or {}).get("student")
     named = None

@@ -121,7 +121,7 @@ class TeacherRows:
     def keep(self, cache: Path, max_gigabytes: float) -> TeacherRows:
         """Return the same with arrays on the disk, made now unless they are there.
 
-        Where they would take more than `max_gigabytes` gigabytes, the teacher goes on computing.
+        Where they would take more than `max_gigabytes` gigabytes, the teacher computes every batch.
         """
         counts = rows_of_units(self.rows, self.outputs.answer)
         need = 4 * sum(

@@ -169,8 +169,8 @@ class Gateway:
     async def ask(self, model: int, task: Kind, inputs: Inputs, *, body: int = 0) -> list[Outcome]:
         """Return the outcomes of some inputs, in their order.
 
-        They came in a body of so many bytes, by which others like it are refused unread. Where it
-        is cancelled, what was not computed yet will not be. Raises `Refusal`.
+        `body` is the size of the request in bytes, from which others like it are refused unread. On
+        cancellation, inputs that were not computed yet are dropped. Raises `Refusal`.
         """
         if self._refusing or not self._is_able:
             reason = "is shutting down" if self._refusing else "has no model open at the moment"
@@ -240,9 +240,9 @@ class Gateway:
     def check_room(self, size: int) -> None:
         """Raise `Overloaded` for a body whose estimated least tokens do not fit.
 
-        Under load most requests are refused, and this costs a fraction of reading them. One that
-        may be a small one is taken for that, which is refused less; one that is too large for an
-        empty queue is told so when it was read.
+        Under load most requests are refused, and this costs a fraction of reading them. A body
+        that may be a small request counts as one, which is refused less often; one that is too
+        large even for an empty queue is refused after it was read, with its number of tokens.
         """
         tokens = self._body_tokens.least(size)
         if tokens is None or tokens > self.queue.max_tokens or self._refusing:

@@ -2,25 +2,25 @@
 
 An entry is a text, or a few short ones of a request.
 
-Requests are of two flows, small ones and large ones, as whoever adds them says; those that a batch
-holds are small. Where both wait, each flow gets half of the tokens that are taken, and where one
-waits, all of them: start-time fair queueing (Goyal, Vin and Cheng 1996), whose packets are batches.
-A batch of a flow starts, in virtual time, where the flow's last one finished, or where the batch
-that was taken last started if the flow had nothing to take then; the flow whose batch starts first
-has its turn. So a small request waits for no large one, unless small ones have just had more than
-their half; and as long as both wait, what one flow gets is never more than a batch of each ahead of
-what the other gets.
+Requests are of two flows, small ones and large ones, as the caller of `add` states; those that a
+batch holds are small. Where both wait, each flow gets half of the tokens that are taken, and where
+one waits, all of them: start-time fair queueing (Goyal, Vin and Cheng 1996), whose packets are
+batches. A batch of a flow starts, in virtual time, where the flow's last one finished, or where the
+batch that was taken last started if the flow had nothing to take then; the flow whose batch starts
+first has its turn. So a small request waits for no large one, unless small ones have just had more
+than their half; and as long as both wait, what one flow gets is never more than a batch of each
+ahead of what the other gets.
 
 Within a flow entries are ordered by a virtual time of its own. That of an entry is the time when it
 came, and `PATIENCE` times its own tokens; the entries of one request add up. So a short text
 overtakes a long one that came a little earlier, and the first texts of a request overtake the last
 ones of a larger one; among equals the first comes first.
 
-That time goes on by the tokens that are taken of the flow. Nobody starves: whatever comes after
+That time advances by the tokens that are taken of the flow. Nobody starves: whatever comes after
 `PATIENCE` times its tokens have been taken stands behind it. But requests of several texts that
-wait cannot have a share of 1 / `PATIENCE` each when they are more than that: time goes on more
+wait cannot have a share of 1 / `PATIENCE` each when they are more than that: time advances more
 slowly then, by as much as each of them gets (as in weighted fair queueing; Demers et al. 1989).
-Else they would all be late, and who comes would stand behind all that they are late by.
+Else they would all be late, and a new request would stand behind all that they are late by.
 
 Where large requests fill the queue, small ones may fill a quarter more, or they would be refused.
 

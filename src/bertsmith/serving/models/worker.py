@@ -194,7 +194,7 @@ def ignore_signals() -> None:
 
 
 def lower_priority(more: int = _NICENESS) -> None:
-    """Let others have a core at once while all cores compute: by default, who takes requests."""
+    """Lower the priority of this process, so that the one that takes requests goes first."""
     if hasattr(os, "nice"):
         os.nice(more)
 

@@ -114,7 +114,7 @@ _FORMS: dict[Kind, str] = {
 
 
 def _grouped(outcomes: Sequence[Outcome], sizes: Sequence[int]) -> Iterator[Sequence[Outcome]]:
-    """Yield so many outcomes at a time."""
+    """Yield the outcomes in consecutive groups of these sizes."""
     begin = 0
     for size in sizes:
         yield outcomes[begin : begin + size]
