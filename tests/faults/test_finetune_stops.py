@@ -50,7 +50,7 @@ def told(run: Path) -> dict[str, Any]:
     for item in (*results["seeds"], *results["grid"]):
         for time in {"seconds", "elapsed"} & item.keys():
             del item[time]
-    for rival in results["rivals"]:
+    for rival in results["baselines"]:
         del rival["seconds"]
     return results
 

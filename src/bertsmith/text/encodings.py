@@ -159,13 +159,13 @@ def guess_codec(sample: bytes) -> Guess:
         return Guess(codec=None, language="", plausible=(), latin=True)
     best = readings[0]
     margin = 1 if best.unexplained == 0 else 3
-    rivals = [
+    indistinct = [
         other
         for other in readings
         if other.text != best.text and other.unexplained < best.unexplained + margin
     ]
     return Guess(
-        codec=None if rivals else best.codec,
+        codec=None if indistinct else best.codec,
         language=best.language.name,
         plausible=plausible,
         latin=best.language.by_words and not best.language.frequent,

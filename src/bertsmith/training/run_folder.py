@@ -78,7 +78,7 @@ PREFLIGHT = "preflight.json"
 _PREPARATIONS = frozenset((_LOCK, "run.json", "verified.json", HELD_OUT_PLAN, PREFLIGHT))
 """Files that are written before anything is trained."""
 _RECORDS = frozenset(
-    (*_PREPARATIONS - {_LOCK}, "result.json", "results.json", "dev.json", "rivals.json")
+    (*_PREPARATIONS - {_LOCK}, "result.json", "results.json", "dev.json", "baselines.json")
 )
 _MAX_RECORD_BYTES = 64 * 2**20
 _MAX_LINE_LENGTH = 2**20

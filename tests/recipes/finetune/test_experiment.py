@@ -74,7 +74,7 @@ def test_the_model_comes_first_and_the_others_are_compared_with_it(
     experiment: tuple[Path, FinetuneOutcome],
 ) -> None:
     _, found = experiment
-    written = (found.folder / "rivals.json").stat().st_mtime_ns
+    written = (found.folder / "baselines.json").stat().st_mtime_ns
     results = list((found.folder / "seeds").glob("seed-*/result.json"))
     assert len(results) == 2
     assert max(path.stat().st_mtime_ns for path in results) < written
@@ -84,7 +84,7 @@ def test_the_model_comes_first_and_the_others_are_compared_with_it(
     assert found.difference.points == pytest.approx(mean - found.best_baseline[1])
     told = json.loads((found.folder / "results.json").read_text(encoding="utf-8"))
     assert told["difference"]["p"] == found.difference.p
-    assert all("evidence" not in rival for rival in told["rivals"])
+    assert all("evidence" not in rival for rival in told["baselines"])
 
 
 def test_cells_are_shuffled_and_the_same_each_time() -> None:

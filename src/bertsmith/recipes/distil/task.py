@@ -5,7 +5,7 @@
       METHOD/seed-N/        log and result of each seed, its checkpoints while it trains
       plain/seed-N/         the same for the student that learns from labels alone
       teacher-outputs/      what the teacher gives for the rows, until the run has ended
-      rivals.json           scores of the teacher, of the teacher with layers dropped, of TF-IDF
+      baselines.json        scores of the teacher, of the teacher with layers dropped, of TF-IDF
       speeds.json           speed of teacher and student in the engine
       model/                the student that was best on dev
       results.json          the table
@@ -94,7 +94,7 @@ from bertsmith.weights.tensors import weights_hash
 
 PLAIN = "plain"
 _OUTPUTS, _RIVALS, _SPEEDS, _RESULTS = (
-    "teacher-outputs", "rivals.json", "speeds.json", "results.json",
+    "teacher-outputs", "baselines.json", "speeds.json", "results.json",
 )  # fmt: skip
 
 
@@ -333,11 +333,11 @@ class _Distillation:
         best = max(taught, key=lambda name: max(item.rank for item in taught[name]))
         seed = max(taught[best], key=lambda training: training.rank).seed
         subfolder = f"{best}/seed-{seed}"
-        rivals = self._baseline_scores()
+        baselines = self._baseline_scores()
         scored = {name: tuple(one.scores for one in result) for name, result in results.items()}
-        card = write_card(self.run, best, seed, scored, rivals["teacher"])
+        card = write_card(self.run, best, seed, scored, baselines["teacher"])
         self.trials.move_model(subfolder, card)
-        contenders = self._contenders(scored, rivals)
+        contenders = self._contenders(scored, baselines)
         outcome = DistilOutcome(
             folder=self.folder.path,
             model=self.folder.model,
@@ -480,13 +480,13 @@ class _Distillation:
         return {name: Speed(**value) for name, value in read_record(path).items()}
 
     def _contenders(
-        self, scored: dict[str, tuple[dict[str, float], ...]], rivals: dict[str, Any]
+        self, scored: dict[str, tuple[dict[str, float], ...]], baselines: dict[str, Any]
     ) -> tuple[Contender, ...]:
         speeds, encoder = self._speeds(), self.teacher.encoder
         contenders = [
             Contender(
                 name="teacher",
-                scores=(rivals["teacher"],),
+                scores=(baselines["teacher"],),
                 shape=f"{encoder.layers}/{encoder.hidden}",
                 parameters=parameters(self.teacher),
                 bytes=folder_bytes(self.config.teacher),
@@ -507,12 +507,12 @@ class _Distillation:
             replace(student, name=names.get(name, name), scores=scores)
             for name, scores in scored.items()
         ]
-        if "dropped" in rivals:
+        if "dropped" in baselines:
             name = "layers dropped, untrained"
-            contenders.append(replace(student, name=name, scores=(rivals["dropped"],)))
-        if "tfidf" in rivals:
-            rival = rivals["tfidf"]
-            contenders.append(Contender(name=rival["name"], scores=tuple(rival["scores"])))
+            contenders.append(replace(student, name=name, scores=(baselines["dropped"],)))
+        if "tfidf" in baselines:
+            tfidf = baselines["tfidf"]
+            contenders.append(Contender(name=tfidf["name"], scores=tuple(tfidf["scores"])))
         return tuple(contenders)
 
     def _differences(self, results: dict[str, list[TrialResult]]) -> dict[str, Difference]:

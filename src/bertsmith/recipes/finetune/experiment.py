@@ -197,11 +197,11 @@ class Experiment:
         `spent` is the training time of the seeds in seconds; `seeds` are those of the baselines on
         frozen layers, empty if these are not wanted.
         """
-        path = self.folder.path / "rivals.json"
+        path = self.folder.path / "baselines.json"
         record = read_record(path) if path.exists() else {}
         # those of a run that has more seeds now are trained with these
         if record.get("seeds") == list(seeds):
-            return [BaselineScores.from_dict(baseline) for baseline in record["rivals"]], record[
+            return [BaselineScores.from_dict(baseline) for baseline in record["baselines"]], record[
                 "left_out"
             ]
         tried: list[BaselineScores | SkippedBaseline | None] = []
@@ -218,7 +218,7 @@ class Experiment:
         baselines = [baseline for baseline in tried if isinstance(baseline, BaselineScores)]
         left_out = [str(baseline) for baseline in tried if isinstance(baseline, SkippedBaseline)]
         trained = [baseline.to_file() for baseline in baselines]
-        stored = {"seeds": list(seeds), "rivals": trained, "left_out": left_out}
+        stored = {"seeds": list(seeds), "baselines": trained, "left_out": left_out}
         write_record(path, stored)
         return baselines, left_out
 

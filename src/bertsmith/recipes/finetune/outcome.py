@@ -248,7 +248,7 @@ class FinetuneOutcome:
             "majority_baseline": None
             if self.majority_baseline is None
             else dict([self.majority_baseline]),
-            "rivals": [baseline.to_dict() for baseline in self.baselines],
+            "baselines": [baseline.to_dict() for baseline in self.baselines],
             "difference": None if self.difference is None else self.difference.__dict__,
             "grid": None if self.grid is None else [cell.to_dict() for cell in self.grid.cells],
             "curve": [{"rows": point.rows, "scores": point.values} for point in self.curve],
