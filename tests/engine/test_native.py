@@ -18,6 +18,7 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
+import forking
 from bertsmith.core import kernels
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.kernels import instruction_set, instruction_sets
@@ -250,7 +251,7 @@ assert torch.equal(computed(batch).last, before)
 
 
 def test_a_forked_process_makes_threads_of_its_own() -> None:
-    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=300)
+    forking.run([sys.executable, "-c", FORKED], check=True)
 
 
 PACKED = """
