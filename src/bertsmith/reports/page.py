@@ -76,7 +76,7 @@ def curves_svg(
     require_matplotlib()
     import matplotlib as mpl
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, PercentFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
     with mpl.rc_context(STYLE):
         rows = math.ceil(len(series) / LEGEND_COLUMNS) if len(series) > 1 else 0
@@ -102,6 +102,8 @@ def curves_svg(
         axes.set_ylabel(y_label)
         axes.margins(x=0.02)
         for axis in (axes.xaxis, axes.yaxis):
+            # each tick takes time to draw
+            axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
             axis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
         if percent:
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
