@@ -36,7 +36,7 @@ from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
 from bertsmith.network.encoded import Encoded, Taps
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.families.family import FamilyName
-from bertsmith.network.model import Model, build_model
+from bertsmith.network.model import Model, build_model, forward_only
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bounds import check
@@ -206,7 +206,8 @@ def test_every_wiring_gives_the_states_of_the_network(
     model, expected = wired(wiring)
     precision, engine = way[1], prepared(model, way)
     for batch, at, tapped, other in expected:
-        mine = engine.model.encoder(batch, selected=at, taps=tapped)
+        with forward_only(engine.model, engine.forward.precision):
+            mine = engine.model.encoder(batch, selected=at, taps=tapped)
         assert mine.states.keys() == other.states.keys()
         for layer, state in mine.states.items():
             # narrow tables are widened by a product
