@@ -34,7 +34,7 @@ from invented import invented_documents, tokenizer
 
 __all__ = ["tokenizer"]
 
-TOKENS = 60_000
+TOKENS = 30_000
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import csv
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -33,14 +34,17 @@ PAGES = tuple(
 )
 ENVIRONMENT = "source .venv/bin/activate"
 END = "end of the snippet"
+SMALL_BATCHES = "--tokens-per-batch 512"
 
 
 def shortened(text: str) -> str:
     """The same with less training: all that differs from the page."""
     for long, short in (
         # the size is chosen by the clock, and may be one that all that follows waits for
-        (r"(bertsmith pretrain store --out run) --minutes \d+", r"\1 --model tiny --steps 2"),
-        (r"--minutes \d+", "--steps 2"), (r"\bminutes=\d+", "steps=2"),
+        (r"(bertsmith pretrain store --out run) --minutes", r"\1 --model tiny --minutes"),
+        (r"--tokens-per-batch \d+", ""),
+        (r"(?<=bertsmith pretrain )(.*)--(minutes|steps) \d+", rf"\1--steps 2 {SMALL_BATCHES}"),
+        (r"\bminutes=\d+", "steps=2, tokens_per_batch=512"),
         (r"--model mini\b", "--model tiny"), (r'\bmodel="mini"', 'model="tiny"'),
         (r"--epochs \d+", "--epochs 1"), (r"\bepochs=\d+", "epochs=1"),
         (r"--seeds \d+", "--seeds 1"), (r"\bseeds=\d+", "seeds=1"),
@@ -134,22 +138,30 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return forking.programs(tmp_path_factory.mktemp("programs"))
 
 
-@pytest.fixture
-def follower(tmp_path: Path, programs: Path) -> Iterator[Follower]:
-    """Somebody with text and labels of their own, under the names of the README."""
-    (tmp_path / "books").mkdir()
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Text and labels under the names of the README."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "books").mkdir()
     for number in range(2):
         documents = invented_documents(20, seed=number)
         text = "\n\n".join("\n".join(document.paragraphs) for document in documents)
-        (tmp_path / "books" / f"{number}.txt").write_text(text, encoding="utf-8")
+        (folder / "books" / f"{number}.txt").write_text(text, encoding="utf-8")
     random = np.random.default_rng(3)
-    with (tmp_path / "train.csv").open("w", encoding="utf-8", newline="") as file:
+    with (folder / "train.csv").open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
         table.writerow(["text", "label"])
         for number in range(24):
             text = documents[number % 20].paragraphs[0].split(".")[0]
             table.writerow([f"{text}, {random.integers(9)} dogs", ("cats", "dogs")[number % 2]])
-    (tmp_path / "messages.txt").write_text("Bada gu, dogs.\n\nZe mila!\n", encoding="utf-8")
+    (folder / "messages.txt").write_text("Bada gu, dogs.\n\nZe mila!\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def follower(tmp_path: Path, programs: Path, data: Path) -> Iterator[Follower]:
+    """Somebody with text and labels of their own."""
+    shutil.copytree(data, tmp_path, dirs_exist_ok=True)
     follower = Follower(tmp_path, programs)
     yield follower
     follower.close()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from bertsmith.cli.main import main
 from bertsmith.network.config import EncoderConfig, ModelConfig
@@ -18,7 +17,7 @@ COMMANDS = {
     "vocab learn": "vocab learn TEXT --size 120 --out OUT",
     "vocab extend": "vocab extend MODEL TEXT --add 2 --out OUT",
     "prepare": "prepare TEXT --vocab MODEL --workers 1 --out OUT",
-    "convert": "convert PICKLED OUT",
+    "convert": "convert ROUNDED OUT",
     "pretrain": "pretrain STORE --model tiny --steps 1 --tokens-per-batch 64 --force "
     "--max-length 16 --out OUT",
     "finetune": "finetune MODEL TABLE --epochs 1 --seeds 1 --no-baseline --out OUT",
@@ -28,7 +27,7 @@ COMMANDS = {
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("places")
-    made = {name: folder / name.lower() for name in ("MODEL", "PICKLED", "STORE")}
+    made = {name: folder / name.lower() for name in ("MODEL", "ROUNDED", "STORE")}
     made |= {"TEXT": folder / "text.txt", "TABLE": folder / "table.tsv"}
     documents = invented_documents(30)
     texts = ["\n".join(document.paragraphs) for document in documents]
@@ -40,10 +39,11 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         vocabulary=tokenizer.size, hidden=16, layers=1, heads=2, feed_forward=16, longest=24
     )
     model = build_model(ModelConfig(encoder=encoder, masked_lm=True), seed=1)
-    for name in ("MODEL", "PICKLED"):
+    for name in ("MODEL", "ROUNDED"):
         save_model(made[name], model, tokenizer)
-    weights = made["PICKLED"] / "model.safetensors"
-    torch.save(load_file(weights), made["PICKLED"] / "pytorch_model.bin")
+    weights = made["ROUNDED"] / "model.safetensors"
+    halves = {key: value.half() for key, value in load_file(weights).items()}
+    save_file(halves, made["ROUNDED"] / "model.fp16.safetensors")
     weights.unlink()
     arguments = [str(made["TEXT"]), "--vocab", str(made["MODEL"]), "--out", str(made["STORE"])]
     assert main(["prepare", *arguments, "--workers", "1"]) == 0

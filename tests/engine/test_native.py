@@ -18,6 +18,7 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
+import forking
 from bertsmith.core import kernels
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.kernels import instruction_set, instruction_sets
@@ -250,7 +251,7 @@ assert torch.equal(computed(batch).last, before)
 
 
 def test_a_forked_process_makes_threads_of_its_own() -> None:
-    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=300)
+    forking.run([sys.executable, "-c", FORKED], check=True)
 
 
 PACKED = """
@@ -294,10 +295,9 @@ def test_the_environment_chooses_lower_instructions(asked: str, found: str) -> N
     assert shown.strip() == found
 
 
-@pytest.mark.parametrize(("instructions", "precision"), KERNELS)
-def test_vectors_of_real_weights(
-    minilm_folder: Path, instructions: str, precision: KernelPrecision
-) -> None:
+@pytest.fixture(scope="module")
+def minilm(minilm_folder: Path) -> tuple[Encoder, Batch, torch.Tensor]:
+    """The encoder of MiniLM, some texts, and the vectors that the network gives them."""
     model, tokenizer = load_model(minilm_folder)
     texts = [
         "The kernel of a matrix is the set of vectors that it maps to zero.",
@@ -308,8 +308,15 @@ def test_vectors_of_real_weights(
     ids = [np.array([tokenizer.cls_id, *own, tokenizer.sep_id]) for own in tokenizer.encode(texts)]
     batch = pack(ids, [np.zeros_like(own) for own in ids])
     with torch.no_grad():
-        expected = means(model.encoder(batch), batch)
-    found = means(native(model.encoder, precision, 2, instructions)(batch), batch)
+        return model.encoder, batch, means(model.encoder(batch), batch)
+
+
+@pytest.mark.parametrize(("instructions", "precision"), KERNELS)
+def test_vectors_of_real_weights(
+    minilm: tuple[Encoder, Batch, torch.Tensor], instructions: str, precision: KernelPrecision
+) -> None:
+    encoder, batch, expected = minilm
+    found = means(native(encoder, precision, 2, instructions)(batch), batch)
     assert cosine_similarity(found, expected).min() >= COSINES[precision]
 
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertsmith.engine.config import FeatureConfig, Merging, Words
@@ -51,6 +51,7 @@ def test_words_are_parted_by_blanks_or_by_marks_too() -> None:
     assert words_of(" \t", "marks") == []
 
 
+@settings(max_examples=50)
 @given(st.text())
 def test_words_cover_all_that_is_not_blank(text: str) -> None:
     for kind in ("blanks", "marks"):

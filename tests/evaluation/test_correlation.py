@@ -11,7 +11,7 @@ from bounds import metric
 
 scipy = pytest.importorskip("scipy.stats")
 
-CASES = 1000
+many = pytest.mark.parametrize("count", [300, pytest.param(3000, marks=pytest.mark.faults)])
 
 
 def case(number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -28,10 +28,11 @@ def case(number: int) -> tuple[np.ndarray, np.ndarray]:
     return true, predicted
 
 
+@many
 @pytest.mark.parametrize(("ours", "name"), [(pearson, "pearsonr"), (spearman, "spearmanr")])
-def test_a_thousand_correlations_equal_those_of_scipy(ours: object, name: str) -> None:
+def test_random_correlations_equal_those_of_scipy(ours: object, name: str, count: int) -> None:
     constant = 0
-    for number in range(CASES):
+    for number in range(count):
         true, predicted = case(number)
         with warnings.catch_warnings():
             # it warns of constants; its value is asked for all the same
@@ -40,7 +41,7 @@ def test_a_thousand_correlations_equal_those_of_scipy(ours: object, name: str) -
         found = ours(true, predicted)  # type: ignore[operator]
         constant += math.isnan(expected)
         assert found == metric(expected, nan_ok=True), number
-    assert 10 < constant < CASES / 2
+    assert 10 < constant < count / 2
 
 
 def test_ranks_share_the_mean_of_their_places() -> None:

@@ -13,7 +13,8 @@ from bertsmith.evaluation.spans import EntityScores, macro_f1, score_entities, s
 from bertsmith.text.examples.tagged import entity_spans, names_entities
 from bounds import metric
 
-CASES = 400
+# in `make faults` ten times as many
+many = pytest.mark.parametrize("count", [150, pytest.param(1500, marks=pytest.mark.faults)])
 Columns = tuple[Any, Any, Any, Any]
 
 
@@ -72,17 +73,19 @@ def shares(scores: EntityScores) -> tuple[float, float, float]:
     return scores.precision, scores.recall, scores.f1
 
 
+@many
 @pytest.mark.parametrize("prefixes", ["BIO", "BIOES"])
-def test_entities_of_random_tags_are_those_of_the_definition(prefixes: str) -> None:
-    for number in range(CASES):
+def test_entities_of_random_tags_are_those_of_the_definition(prefixes: str, count: int) -> None:
+    for number in range(count):
         for tags in sentences(number, prefixes)[0]:
             assert set(entity_spans(tags)) == by_definition(tags), tags
 
 
+@many
 @pytest.mark.parametrize("prefixes", ["BIO", "BIOES", "IOE"])
-def test_scores_of_random_tags_equal_those_of_seqeval(prefixes: str) -> None:
+def test_scores_of_random_tags_equal_those_of_seqeval(prefixes: str, count: int) -> None:
     lenient = pytest.importorskip("seqeval.metrics.sequence_labeling")
-    for number in range(CASES):
+    for number in range(count):
         true, predicted = sentences(number, prefixes)
         given = {"y_true": true, "y_pred": predicted, "zero_division": 0}
         _equal(

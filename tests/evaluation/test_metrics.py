@@ -9,10 +9,11 @@ from sklearn import metrics as sklearn
 from bertsmith.evaluation import metrics
 from bounds import metric
 
-CASES = 150
+# in `make faults` ten times as many
+many = pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.faults)])
 
 
-def cases(classes: int, count: int = CASES) -> list[tuple[np.ndarray, np.ndarray]]:
+def cases(classes: int, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Random truths and predictions, from a single example to agreement and to nonsense."""
     random = np.random.default_rng(classes)
     found = []
@@ -28,12 +29,13 @@ def cases(classes: int, count: int = CASES) -> list[tuple[np.ndarray, np.ndarray
     return found
 
 
+@many
 @pytest.mark.parametrize("classes", [2, 3, 7])
-def test_scores_equal_those_of_scikit_learn(classes: int) -> None:
+def test_scores_equal_those_of_scikit_learn(classes: int, times: int) -> None:
     with warnings.catch_warnings():
         # it warns of a single class; its value is asked for all the same
         warnings.simplefilter("ignore")
-        for true, predicted in cases(classes):
+        for true, predicted in cases(classes, 50 * times):
             expected = sklearn.accuracy_score(true, predicted)
             assert metrics.accuracy(true, predicted) == metric(expected)
             expected = sklearn.f1_score(true, predicted, average="macro", zero_division=0)
@@ -44,8 +46,9 @@ def test_scores_equal_those_of_scikit_learn(classes: int) -> None:
             assert np.array_equal(metrics.confusion_matrix(true, predicted, classes), matrix)
 
 
-def test_binary_f1_equals_that_of_scikit_learn() -> None:
-    for true, predicted in cases(2, 500):
+@many
+def test_binary_f1_equals_that_of_scikit_learn(times: int) -> None:
+    for true, predicted in cases(2, 120 * times):
         for positive in (0, 1):
             expected = sklearn.f1_score(
                 true == positive, predicted == positive, average="binary", zero_division=0
@@ -69,11 +72,12 @@ def test_mean_and_spread() -> None:
     assert metrics.mean_and_spread([0.9]) == (0.9, None)
 
 
-def test_micro_f1_equals_that_of_scikit_learn() -> None:
+@many
+def test_micro_f1_equals_that_of_scikit_learn(times: int) -> None:
     with warnings.catch_warnings():
         # it warns of classes that never occur; its value is asked for all the same
         warnings.simplefilter("ignore")
-        for number, (true, predicted) in enumerate(cases(5, 1000)):
+        for number, (true, predicted) in enumerate(cases(5, 250 * times)):
             classes = [1, 2, 4] if number % 2 else None
             expected = sklearn.f1_score(
                 true, predicted, average="micro", labels=classes, zero_division=0

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from itertools import pairwise, permutations
 
 import numpy as np
+import pytest
 import sklearn.metrics as sklearn
 
 from bertsmith.evaluation.metrics import mean_average_precision, mean_reciprocal_rank, ndcg
@@ -55,8 +56,9 @@ def test_a_thousand_cases_equal_the_mean_over_all_orders() -> None:
             assert found == metric(expected), number
 
 
-def test_a_thousand_ndcgs_equal_those_of_scikit_learn() -> None:
-    for number in range(1000):
+@pytest.mark.parametrize("count", [300, pytest.param(3000, marks=pytest.mark.faults)])
+def test_random_ndcgs_equal_those_of_scikit_learn(count: int) -> None:
+    for number in range(count):
         relevance, scores = queries(number, 30)
         k = None if number % 3 == 0 else 1 + number % 10
         expected = [

@@ -28,7 +28,9 @@ def check(found: Grouping, sizes: list[int], asked: list[int]) -> None:
     keys = tokens_of(found.keys, sum(sizes))
     for tokens, counts in ((queries, asked), (keys, sizes)):
         assert sorted(tokens[tokens >= 0].tolist()) == list(range(sum(counts)))
-    asking, owner = owners(asked), owners(sizes)
+    # the last is that of a spare row, whose token is -1
+    asking = torch.cat([owners(asked), torch.tensor([-2])])
+    owner = torch.cat([owners(sizes), torch.tensor([-1])])
     first_query = first_key = 0
     for item in found.groups:
         assert (item.first_query, item.first_key) == (first_query, first_key)
@@ -36,16 +38,17 @@ def check(found: Grouping, sizes: list[int], asked: list[int]) -> None:
         first_key += item.count * item.keys
         hidden = torch.zeros(1) if item.hidden is None else item.hidden
         shape = (item.count, 1, item.queries, item.keys)
-        for number, sees in enumerate(hidden.expand(shape)[:, 0] == 0):
-            row = item.first_query + number * item.queries
-            column = item.first_key + number * item.keys
-            seen_by_all = keys[column : column + item.keys]
-            for query, seen in zip(queries[row : row + item.queries], sees, strict=True):
-                # what softmax makes of nothing is no number
-                assert seen.any()
-                if query >= 0:
-                    whose = owner == asking[query]
-                    assert torch.equal(seen_by_all[seen].sort().values, whose.nonzero()[:, 0])
+        sees = hidden.expand(shape)[:, 0] == 0
+        # what softmax makes of nothing is no number
+        assert sees.any(-1).all()
+        own_queries = queries[item.first_query : first_query].view(item.count, item.queries)
+        own_keys = keys[item.first_key : first_key].view(item.count, item.keys)
+        sequence = asking[own_queries]
+        expected = sequence[:, :, None] == owner[own_keys][:, None]
+        real = own_queries >= 0
+        assert torch.equal(sees[real], expected[real])
+        # every key is there once, so these are all of the sequence
+        assert torch.equal(sees[real].sum(-1), torch.tensor(sizes)[sequence[real]])
     assert (first_query, first_key) == (len(queries), len(keys))
 
 

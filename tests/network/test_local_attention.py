@@ -111,7 +111,7 @@ def test_the_backward_pass_is_the_derivative_of_the_forward_pass(
     lengths = (9, 1, 5)
     generator = torch.Generator().manual_seed(2)
     query, key, value = (
-        torch.randn(15, 2, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+        torch.randn(15, 2, 2, generator=generator, dtype=torch.float64, requires_grad=True)
         for _ in range(3)
     )
 

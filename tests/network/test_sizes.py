@@ -117,7 +117,13 @@ def test_the_miniatures_are_published_with_their_head() -> None:
     assert f"{count(base) / 1e6:.1f}" == "110.1"
 
 
-@pytest.mark.parametrize("size", FAMILIES["bert"].sizes)
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(size, marks=pytest.mark.faults if size == "xlarge" else ())
+        for size in FAMILIES["bert"].sizes
+    ],
+)
 def test_heads_have_the_counts_of_transformers(size: str) -> None:
     encoder = encoder_of("bert", size, UNCASED)
     pretraining = ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True)

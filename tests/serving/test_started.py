@@ -105,6 +105,41 @@ def test_workers_are_forks_of_one_process_with_one_thread(server: Started) -> No
         assert f"\nPPid:\t{before}\n" in Path(f"/proc/{worker}/status").read_text()
 
 
+@pytest.mark.skipif(slice_of() is None, reason="this system knows no slices of threads")
+def test_who_answers_small_requests_has_short_slices(running: Callable[[], Started]) -> None:
+    """So that the system interrupts the others for it at once: each of its threads."""
+    server = running()
+
+    def slices(number: int) -> Counter[float | None]:
+        threads = Path(f"/proc/{number}/task").iterdir()
+        return Counter(slice_of(int(each.name)) for each in threads)
+
+    assert set(slices(server.process.pid)) == {SHORT_SLICE}
+    forks = server.fork_server()
+    assert forks is not None
+    assert set(slices(forks)) == {LONG_SLICE}
+
+    def wrong() -> list[tuple[int, Counter[float | None]]]:
+        """Return niceness and slices of workers whose slices do not fit their niceness."""
+        found = [(os.getpriority(os.PRIO_PROCESS, n), slices(n)) for n in server.workers()]
+        least = min((niceness for niceness, _ in found), default=0)
+        return [
+            (niceness, own)
+            for niceness, own in found
+            # of small ones: who receives, encodes and computes; not who writes the log
+            if (niceness > least and set(own) != {LONG_SLICE})
+            or (niceness == least and (own[SHORT_SLICE] < 3 or own[LONG_SLICE] > 1))
+        ]
+
+    # who is ready has one worker, and the others are about to start
+    for _ in range(2000):
+        if server.workers() and not wrong():
+            break
+        time.sleep(0.01)
+    assert server.workers()
+    assert wrong() == []
+
+
 @pytest.fixture
 def open_files(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], list[int]]:
     """A system that allows some open files, and at most others; returns where limits go."""
@@ -228,38 +263,3 @@ def test_without_the_extra_one_line_names_it(
     monkeypatch.setattr("bertsmith.serving.server._PACKAGES", ("starlette", "no_such_package"))
     assert main(["serve", str(folder)]) == 2
     assert "pip install 'bertsmith[serve]'" in capsys.readouterr().err
-
-
-@pytest.mark.skipif(slice_of() is None, reason="this system knows no slices of threads")
-def test_who_answers_small_requests_has_short_slices(running: Callable[[], Started]) -> None:
-    """So that the system interrupts the others for it at once: each of its threads."""
-    server = running()
-
-    def slices(number: int) -> Counter[float | None]:
-        threads = Path(f"/proc/{number}/task").iterdir()
-        return Counter(slice_of(int(each.name)) for each in threads)
-
-    assert set(slices(server.process.pid)) == {SHORT_SLICE}
-    forks = server.fork_server()
-    assert forks is not None
-    assert set(slices(forks)) == {LONG_SLICE}
-
-    def wrong() -> list[tuple[int, Counter[float | None]]]:
-        """Return niceness and slices of workers whose slices do not fit their niceness."""
-        found = [(os.getpriority(os.PRIO_PROCESS, n), slices(n)) for n in server.workers()]
-        least = min((niceness for niceness, _ in found), default=0)
-        return [
-            (niceness, own)
-            for niceness, own in found
-            # of small ones: who receives, encodes and computes; not who writes the log
-            if (niceness > least and set(own) != {LONG_SLICE})
-            or (niceness == least and (own[SHORT_SLICE] < 3 or own[LONG_SLICE] > 1))
-        ]
-
-    # who is ready has one worker, and the others are about to start
-    for _ in range(2000):
-        if server.workers() and not wrong():
-            break
-        time.sleep(0.01)
-    assert server.workers()
-    assert wrong() == []

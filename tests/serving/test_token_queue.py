@@ -269,6 +269,11 @@ def test_a_long_text_is_reached_however_many_short_ones_come(tokens: int, short:
     assert computed <= PATIENCE * tokens + short
 
 
+floods = pytest.mark.parametrize(
+    "large", [1, 10, 100, pytest.param(1000, marks=pytest.mark.faults)]
+)
+
+
 def flooded(large: int, texts: int = 100) -> TokenQueue[str, str]:
     """A queue where so many large requests wait, each of texts of 4 tokens."""
     queue: TokenQueue[str, str] = TokenQueue(10_000_000)
@@ -285,7 +290,7 @@ def ahead_of(queue: TokenQueue[str, str], name: str, budget: int) -> int:
     return computed + 4 * names.index(name)
 
 
-@pytest.mark.parametrize("large", [1, 10, 100, 1000])
+@floods
 @pytest.mark.parametrize("batches_before", [0, 1, 2])
 def test_a_small_request_waits_for_no_large_one(large: int, batches_before: int) -> None:
     queue = flooded(large)
@@ -295,7 +300,7 @@ def test_a_small_request_waits_for_no_large_one(large: int, batches_before: int)
     assert ahead_of(queue, "small", 128) == 0
 
 
-@pytest.mark.parametrize("large", [1, 10, 100, 1000])
+@floods
 def test_who_asks_again_and_again_waits_for_a_batch_at_most(large: int) -> None:
     queue = flooded(large, texts=20_000 // large)
     waits = []
@@ -307,7 +312,7 @@ def test_who_asks_again_and_again_waits_for_a_batch_at_most(large: int) -> None:
     assert sum(waits) <= 300 * 4 + 128
 
 
-@pytest.mark.parametrize("large", [1, 10, 100, 1000])
+@floods
 def test_a_small_request_waits_for_the_small_ones_and_as_many_tokens(large: int) -> None:
     queue = flooded(large)
     for number in range(200):

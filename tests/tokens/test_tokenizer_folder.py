@@ -110,6 +110,12 @@ def test_casing_is_guessed_from_a_vocabulary_alone(
     assert Tokenizer.load(tmp_path).lowercase is lowercase
 
 
+def ten_million_pieces() -> bytes:
+    """10^7 lines, each another piece."""
+    some = b"".join(b"@%x\n" % number for number in range(10_000))
+    return b"".join(some.replace(b"@", b"%x-" % number) for number in range(1000))
+
+
 HOSTILE_VOCABULARIES: dict[str, tuple[bytes | Callable[[], bytes], int | None, str]] = {
     "empty": (b"", None, "holds no pieces"),
     "not UTF-8": (b"[PAD]\n[UNK]\n\xff\xfe\n", 3, "not UTF-8"),
@@ -120,9 +126,7 @@ HOSTILE_VOCABULARIES: dict[str, tuple[bytes | Callable[[], bytes], int | None, s
     "nothing else": ("\n".join(SPECIALS).encode(), None, "nothing but special"),
     "a BOM": (b"\xef\xbb\xbf" + "\n".join(LOWER).encode(), None, r"lacks .*\[PAD\]"),
     # made when it is asked for: whoever collects the tests need not
-    "10^7 pieces": (
-        lambda: b"".join(b"%x\n" % n for n in range(10**7)), None, "MiB|1,000,000 pieces",
-    ),
+    "10^7 pieces": (ten_million_pieces, None, "MiB|1,000,000 pieces"),
     "10^7 short lines": (b"\n" * 10**7, None, "1,000,000 pieces"),
 }  # fmt: skip
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from bertsmith.core.shapes import (
     AtTargets,
@@ -112,12 +114,40 @@ class Model(nn.Module):
         return self.heads["choose"](pooled)[:, 0]  # type: ignore[no-any-return]
 
 
+class _NotDrawn(TorchFunctionMode):
+    """Leaves the tensors of new modules as they are."""
+
+    _FILLING = frozenset(("kaiming_uniform_", "uniform_", "normal_", "fill_", "zero_"))
+
+    def __torch_function__(
+        self,
+        func: Any,  # noqa: ANN401
+        types: Any,  # noqa: ANN401
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        """Call a function of torch, unless it fills a tensor."""
+        if getattr(func, "__name__", "") in self._FILLING:
+            return args[0] if args else (kwargs or {})["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def empty_modules() -> Iterator[None]:
+    """Make modules whose tensors have shapes alone, on the meta device, and draw no weights.
+
+    On that device torch draws in Python, which takes longer than all else.
+    """
+    with torch.device("meta"), _NotDrawn():
+        yield
+
+
 def build_model(config: ModelConfig, *, seed: int) -> Model:
     """Return a model with BERT's initial weights: truncated normal (two deviations), biases zero.
 
     The weights are a pure function of the config and the seed.
     """
-    with torch.device("meta"):
+    with empty_modules():
         model = Model(config)
     model.to_empty(device="cpu")
     generator = torch.Generator().manual_seed(int(stream(Purpose.WEIGHTS, seed)))

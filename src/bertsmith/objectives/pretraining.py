@@ -25,7 +25,7 @@ from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
 from bertsmith.network.encoder import Embeddings, Encoder
 from bertsmith.network.heads import MaskedLMHead
-from bertsmith.network.model import Model, initialise
+from bertsmith.network.model import Model, empty_modules, initialise
 from bertsmith.network.shape_buckets import pad_targets
 from bertsmith.objectives.cross_entropy import cross_entropy, linear_cross_entropy
 from bertsmith.objectives.objective import Loss, Objective, SequenceTerm, Term, TokenTerm
@@ -82,7 +82,7 @@ class Generator(nn.Module):
 
 def build_generator(encoder: EncoderConfig, *, seed: int) -> Generator:
     """Return a new generator, whose weights are a pure function of the config and the seed."""
-    with torch.device("meta"):
+    with empty_modules():
         generator = Generator(encoder)
     generator.to_empty(device="cpu")
     random = torch.Generator().manual_seed(int(stream(Purpose.GENERATOR_WEIGHTS, seed)))

@@ -20,6 +20,7 @@ import dataclasses
 import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +34,7 @@ from bertsmith.core.log import Table, say
 from bertsmith.core.output import print_table
 from bertsmith.network.config import EncoderConfig, ModelConfig, Precision, preset_config
 from bertsmith.network.families.catalog import presets
-from bertsmith.network.model import Model
+from bertsmith.network.model import Model, empty_modules
 from bertsmith.objectives.pretraining import Generator, generator_config
 from bertsmith.training.config import OptimiserConfig
 
@@ -148,7 +149,7 @@ def memory_need(
 
     The generator of an ELECTRA is trained beside it.
     """
-    with torch.device("meta"):
+    with empty_modules():
         model = Model(config)
         generator = Generator(config.encoder) if config.replaced_tokens else nn.Module()
     total = sum(p.numel() for module in (model, generator) for p in module.parameters())
@@ -383,9 +384,10 @@ def inference_memory(config: ModelConfig, *, tokens: int, width: int) -> int:
     return width * values + _IMPORTED + _LOADED
 
 
+@cache
 def parameters(config: ModelConfig) -> int:
     """Return the number of parameters, counted without allocating any."""
-    with torch.device("meta"):
+    with empty_modules():
         model = Model(config)
     return sum(parameter.numel() for parameter in model.parameters())
 

@@ -32,6 +32,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#56B4E9", INK)
 DASHES = ("-", "--", "-.", ":")
 LONG_SERIES = 150
 DRAWN_POINTS = 1000
+LEGEND_COLUMNS = 3
 STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "bertsmith",
@@ -75,28 +76,39 @@ def curves_svg(
     require_matplotlib()
     import matplotlib as mpl
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, PercentFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(9, 3.8), layout="constrained")
-        axes = figure.add_subplot()
+        rows = math.ceil(len(series) / LEGEND_COLUMNS) if len(series) > 1 else 0
+        top = 0.15 + 0.24 * rows
+        width, height = 9, 3.65 + top
+        figure = Figure(figsize=(width, height))
+        # a layout of matplotlib's own would take longer than all the drawing
+        axes = figure.add_axes(
+            (1.05 / width, 0.55 / height, 1 - 1.15 / width, 1 - (0.55 + top) / height)
+        )
         for number, (label, points) in enumerate(series.items()):
             _draw(axes, label, list(points), number)
         for words, x in (marks or {}).items():
             axes.axvline(x, color=SOFT, linewidth=1, linestyle=":")
+            left, right = axes.get_xlim()
+            beyond = x > (left + right) / 2
             axes.annotate(
                 words, xy=(x, 1), xycoords=("data", "axes fraction"), fontsize=9,
-                xytext=(3, -2), textcoords="offset points", va="top",
+                xytext=(-3 if beyond else 3, -2), textcoords="offset points",
+                ha="right" if beyond else "left", va="top",
             )  # fmt: skip
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         axes.margins(x=0.02)
         for axis in (axes.xaxis, axes.yaxis):
+            # each tick takes time to draw
+            axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
             axis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
         if percent:
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
         if len(series) > 1:
-            figure.legend(loc="outside upper left", ncols=3)
+            figure.legend(loc="upper left", ncols=LEGEND_COLUMNS)
         return svg_of_page(figure, name)
 
 

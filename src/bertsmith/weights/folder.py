@@ -19,7 +19,7 @@ from bertsmith.core.ownership import aside_path, new_folder
 from bertsmith.core.printable import shell_word
 from bertsmith.network.config import HEADS, ModelConfig, Predicts
 from bertsmith.network.encoder import FixedTable, sinusoidal_table
-from bertsmith.network.model import Model, build_model
+from bertsmith.network.model import Model, build_model, empty_modules
 from bertsmith.tokens.folder.files import TOKENIZER_FILES
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights import names
@@ -290,7 +290,7 @@ def _check_finite(tensors: Mapping[str, Tensor], folder: Path) -> None:
 
 
 def _assemble(config: ModelConfig, state: Mapping[str, Tensor]) -> Model:
-    with torch.device("meta"):
+    with empty_modules():
         model = Model(config)
     model.load_state_dict(state, assign=True)
     for part in model.modules():

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import cache
 
-import torch
 from torch import nn
 
 from bertsmith.network.config import HEADS, EncoderConfig, ModelConfig
 from bertsmith.network.encoder import Encoder
 from bertsmith.network.heads import PRETRAINING_HEADS, Pooler
+from bertsmith.network.model import empty_modules
 from bertsmith.weights.formats.catalog import FORMATS, FormatName, format_of
 from bertsmith.weights.formats.format import POSITIONS, WIDEN, E, H, Part, Row, linear
 
@@ -62,7 +62,7 @@ def rows_of(encoder: EncoderConfig, wanted: Collection[Part], form: FormatName) 
 @cache
 def _own_rows(encoder: EncoderConfig) -> list[Row]:
     """Return the tensors of our own format, by the names that they have in the model."""
-    with torch.device("meta"):
+    with empty_modules():
         modules: dict[Part, tuple[str, nn.Module]] = {
             "encoder": ("encoder", Encoder(encoder)),
             "pooler": ("pooler", Pooler(encoder)),

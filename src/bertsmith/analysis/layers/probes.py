@@ -23,8 +23,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
-from scipy.stats import spearmanr
 from torch import Tensor, nn
 
 from bertsmith.analysis.heads.attention import attention, blocks
@@ -34,6 +32,7 @@ from bertsmith.batches.examples import EncodedExamples, evaluation_batches
 from bertsmith.core.log import progress
 from bertsmith.core.streams import Purpose, permuted, random_integers, stream
 from bertsmith.engine.devices import threads_of_torch
+from bertsmith.evaluation.metrics import spearman
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, forward_only
 
@@ -434,12 +433,14 @@ def _structure_score(
             upper = np.triu_indices(len(sentence.words), 1)
             true = tree_distances(sentence.heads)[upper]
             if len(set(true.tolist())) > 1:
-                ranks.append(spearmanr(apart[upper], true).statistic)
+                ranks.append(spearman(true, apart[upper]))
     return right / max(total, 1), float(np.mean(ranks)) if ranks else float("nan")
 
 
 def tree_distances(heads: Numbers) -> NDArray[np.float64]:
     """Return the number of edges between each two words of a tree, (words, words)."""
+    from scipy.sparse.csgraph import shortest_path
+
     edges = np.zeros((len(heads), len(heads)))
     places = np.flatnonzero(heads >= 0)
     edges[places, heads[places]] = 1
@@ -449,6 +450,8 @@ def tree_distances(heads: Numbers) -> NDArray[np.float64]:
 
 def _edges_found(sentence: ProbedSentence, distances: NDArray[np.float64]) -> tuple[int, int]:
     """Return the edges of a tree in the minimum spanning tree of distances, and all its edges."""
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
     words = np.flatnonzero(~sentence.punctuation)
     number = {int(index): n for n, index in enumerate(words)}
     true = {

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from bertsmith.analysis.layers.states import word_states
 from bertsmith.core.log import progress
 from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.evaluation.metrics import ranks
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -88,5 +88,5 @@ def _pair_ranks(vectors: Matrix) -> Matrix:
     """Return the centred ranks of the cosines of all pairs of words, (pairs,)."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = (vectors / np.maximum(length, 1e-12)) @ (vectors / np.maximum(length, 1e-12)).T
-    ranks: Matrix = rankdata(cosines[np.triu_indices(len(vectors), 1)])
-    return np.asarray(ranks - ranks.mean())
+    ranked = ranks(cosines[np.triu_indices(len(vectors), 1)])
+    return np.asarray(ranked - ranked.mean())

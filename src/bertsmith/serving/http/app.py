@@ -148,9 +148,13 @@ def _handler_of(
         else:
             async with lock:
                 started, work = time.perf_counter(), begin(body)
-                await asyncio.sleep(0)
-                # its texts are queued; meanwhile others had to wait
-                await asyncio.sleep(time.perf_counter() - started)
+                try:
+                    await asyncio.sleep(0)
+                    # its texts are queued; meanwhile others had to wait
+                    await asyncio.sleep(time.perf_counter() - started)
+                except asyncio.CancelledError:
+                    work.cancel()
+                    raise
             result = await _while_connected(request.receive, work)
         return Response(status_code=_CLIENT_CLOSED) if result is None else result
 
