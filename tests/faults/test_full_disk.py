@@ -21,6 +21,7 @@ from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
 from bertsmith.training.config import Budget
 from bertsmith.training.run_folder import RunFolder
 from faults.shell import Shell, everything
+from forking import run
 
 Limited = Callable[[int], AbstractContextManager[None]]
 
@@ -238,15 +239,9 @@ def test_finetuning_goes_on_with_the_same_command(
 
 
 def test_answers_that_nobody_can_keep(shared: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "bertsmith.cli.main", "predict", shared["classifier"]]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "bertsmith.cli.main", "predict", shared["classifier"]],
-            input="gabo\n" * 3,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
+        done = run(command, stdin="gabo\n" * 3, stdout=full)
     assert done.returncode == 2
     assert done.stderr == (
         "reading standard input: each line is a text\n"
@@ -255,31 +250,34 @@ def test_answers_that_nobody_can_keep(shared: dict[str, str]) -> None:
     )
 
 
+# imports and pipes take files as well
+IN_SHELL = ("bash", "-c", 'ulimit -n 12; exec "$0" -m bertsmith.cli.main "$@"', sys.executable)
+FORKED = (
+    *(sys.executable, "-c"),
+    "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12)); "
+    "from bertsmith.cli.main import main; sys.exit(main())",
+)
+EMBED = "embed {model} a.txt --out it.npy"
+PRETRAIN_A_STEP = "pretrain {store} --out it --steps 1 --workers 1 --model tiny"
+
+
 @pytest.mark.parametrize(
-    "command",
+    ("program", "command"),
     [
-        "prepare a.txt --vocab {vocab} --out it --workers 2",
-        "pretrain {store} --out it --steps 1 --workers 1 --model tiny",
-        "embed {model} a.txt --out it.npy",
+        (IN_SHELL, "prepare a.txt --vocab {vocab} --out it --workers 2"),
+        pytest.param(IN_SHELL, PRETRAIN_A_STEP, marks=pytest.mark.faults),
+        pytest.param(IN_SHELL, EMBED, marks=pytest.mark.faults),
+        (FORKED, PRETRAIN_A_STEP),
+        (FORKED, EMBED),
     ],
 )
-def test_few_files_may_be_open(shared: dict[str, str], tmp_path: Path, command: str) -> None:
-    """It works, or a line says what to allow; imports and pipes take files as well."""
+def test_few_files_may_be_open(
+    shared: dict[str, str], tmp_path: Path, program: tuple[str, ...], command: str
+) -> None:
+    """It works, or a line says what to allow."""
     (tmp_path / "a.txt").write_text("gabo dela kuri.\n\nmoti.\n" * 9, encoding="utf-8")
     words = [word.format(**shared) for word in command.split()]
-    done = subprocess.run(
-        [
-            "bash",
-            "-c",
-            'ulimit -n 12; exec "$0" -m bertsmith.cli.main "$@"',
-            sys.executable,
-            *words,
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run([*program, *words], cwd=tmp_path)
     assert "Traceback" not in done.stderr
     if done.returncode:
         assert done.returncode == 2
