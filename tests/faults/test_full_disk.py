@@ -239,7 +239,7 @@ def test_finetuning_goes_on_with_the_same_command(
 
 
 def test_answers_that_nobody_can_keep(shared: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "bertsmith.cli.main", "predict", shared["classifier"]]
+    command = [sys.executable, "-m", "bertsmith", "predict", shared["classifier"]]
     with Path("/dev/full").open("w") as full:
         done = run(command, stdin="gabo\n" * 3, stdout=full)
     assert done.returncode == 2

@@ -17,7 +17,7 @@ import pytest
 from bertsmith.cli.main import main
 from forking import Forked
 
-COMMAND = (sys.executable, "-m", "bertsmith.cli.main")
+COMMAND = (sys.executable, "-m", "bertsmith")
 STARTING = (sys.executable, str(Path(__file__).with_name("starting.py")))
 HELD = (sys.executable, str(Path(__file__).with_name("holding.py")))
 # seconds after which something that has to happen never will, on a busy machine too
