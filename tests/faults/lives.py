@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.training.checkpoints import read_manifest
+from forking import Forked
 
 TRAINEE = Path(__file__).with_name("trainee.py")
 INTERVAL = 5
@@ -49,8 +51,13 @@ class Trainee:
 @contextmanager
 def trainee(store: Path) -> Iterator[Trainee]:
     """A process that has everything imported; it ends when nobody tells it anything any more."""
-    process = subprocess.Popen(
-        [sys.executable, str(TRAINEE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    paths = [str(TRAINEE.parents[1]), os.environ.get("PYTHONPATH", "")]
+    process = Forked[str](
+        [sys.executable, str(TRAINEE)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
     )
     try:
         yield Trainee(process, store)

@@ -68,12 +68,11 @@ def test_own_ones_that_are_all_damaged_are_no_new_beginning(tmp_path: Path) -> N
 
 
 def test_a_longer_run_does_not_go_on_in_a_shorter_one(shell: Shell) -> None:
-    command = "pretrain {store} --out %s --model tiny --steps %d --tokens-per-batch 320"
-    for name, steps in (("long", 5), ("short", 2)):
-        assert shell.run(command % (name, steps))[0] == 0
+    command = "pretrain {store} --out short --model tiny --steps 2 --tokens-per-batch 320"
+    assert shell.run(command)[0] == 0
     Path("short/result.json").unlink()
-    shutil.copytree("long/checkpoints/step-00000005", "short/checkpoints/step-00000005")
-    status, told = shell.run(command % ("short", 2))
+    save(Path("short/checkpoints"), "long", 5)
+    status, told = shell.run(command)
     assert status == 0
     assert "step-00000005: belongs to another run; skipped" in " ".join(told.split())
     assert json.loads(Path("short/result.json").read_text())["state"]["step"] == 2

@@ -21,6 +21,7 @@ from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
 from bertsmith.training.config import Budget
 from bertsmith.training.run_folder import RunFolder
 from faults.shell import Shell, everything
+from forking import run
 
 Limited = Callable[[int], AbstractContextManager[None]]
 
@@ -220,33 +221,25 @@ def test_a_disk_that_fills_while_training_goes_on(shell: Shell, disk: Disk) -> N
     assert steps == [*range(1, 7)]
 
 
-@pytest.mark.parametrize("size", [10, 4000, 30_000])
-def test_finetuning_goes_on_with_the_same_command(
-    shell: Shell, limited: Limited, size: int
-) -> None:
+def test_finetuning_goes_on_with_the_same_command(shell: Shell, limited: Limited) -> None:
     rows = (f"{'ab'[n % 2]}\tgabo {n}\n" for n in range(20))
     Path("a.tsv").write_text("label\ttext\n" + "".join(rows), encoding="utf-8")
     command = "finetune {model} a.tsv --out run --seeds 1 --epochs 1"
-    with limited(size):
-        line = shell.failed(command)
-    assert REFUSED in line
-    assert "then give the same command again" in line
-    assert not [name for name in everything() if "partial" in name or "saving" in name]
-    assert Path("run/run.json").exists() == (size > 10)
+    for size in (10, 4000, 30_000):
+        with limited(size):
+            line = shell.failed(command)
+        assert REFUSED in line
+        assert "then give the same command again" in line
+        assert not [name for name in everything() if "partial" in name or "saving" in name]
+        assert Path("run/run.json").exists() == (size > 10)
     assert shell.run(command)[0] == 0
     assert Path("run/model/model.safetensors").exists()
 
 
 def test_answers_that_nobody_can_keep(shared: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "bertsmith", "predict", shared["classifier"]]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "bertsmith.cli.main", "predict", shared["classifier"]],
-            input="gabo\n" * 3,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
+        done = run(command, stdin="gabo\n" * 3, stdout=full)
     assert done.returncode == 2
     assert done.stderr == (
         "reading standard input: each line is a text\n"
@@ -255,31 +248,34 @@ def test_answers_that_nobody_can_keep(shared: dict[str, str]) -> None:
     )
 
 
+# imports and pipes take files as well
+IN_SHELL = ("bash", "-c", 'ulimit -n 12; exec "$0" -m bertsmith.cli.main "$@"', sys.executable)
+FORKED = (
+    *(sys.executable, "-c"),
+    "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12)); "
+    "from bertsmith.cli.main import main; sys.exit(main())",
+)
+EMBED = "embed {model} a.txt --out it.npy"
+PRETRAIN_A_STEP = "pretrain {store} --out it --steps 1 --workers 1 --model tiny"
+
+
 @pytest.mark.parametrize(
-    "command",
+    ("program", "command"),
     [
-        "prepare a.txt --vocab {vocab} --out it --workers 2",
-        "pretrain {store} --out it --steps 1 --workers 1 --model tiny",
-        "embed {model} a.txt --out it.npy",
+        (IN_SHELL, "prepare a.txt --vocab {vocab} --out it --workers 2"),
+        pytest.param(IN_SHELL, PRETRAIN_A_STEP, marks=pytest.mark.faults),
+        pytest.param(IN_SHELL, EMBED, marks=pytest.mark.faults),
+        (FORKED, PRETRAIN_A_STEP),
+        (FORKED, EMBED),
     ],
 )
-def test_few_files_may_be_open(shared: dict[str, str], tmp_path: Path, command: str) -> None:
-    """It works, or a line says what to allow; imports and pipes take files as well."""
+def test_few_files_may_be_open(
+    shared: dict[str, str], tmp_path: Path, program: tuple[str, ...], command: str
+) -> None:
+    """It works, or a line says what to allow."""
     (tmp_path / "a.txt").write_text("gabo dela kuri.\n\nmoti.\n" * 9, encoding="utf-8")
     words = [word.format(**shared) for word in command.split()]
-    done = subprocess.run(
-        [
-            "bash",
-            "-c",
-            'ulimit -n 12; exec "$0" -m bertsmith.cli.main "$@"',
-            sys.executable,
-            *words,
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run([*program, *words], cwd=tmp_path)
     assert "Traceback" not in done.stderr
     if done.returncode:
         assert done.returncode == 2

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from bertsmith.cli.main import main
+from forking import Forked
 
-COMMAND = (sys.executable, "-m", "bertsmith.cli.main")
+COMMAND = (sys.executable, "-m", "bertsmith")
 STARTING = (sys.executable, str(Path(__file__).with_name("starting.py")))
 HELD = (sys.executable, str(Path(__file__).with_name("holding.py")))
 # seconds after which something that has to happen never will, on a busy machine too
@@ -31,7 +32,7 @@ def started(
     """A command in a session of its own, as a terminal would start it."""
     # tests that run in the background are deaf to Ctrl-C, and so would be what they start
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = subprocess.Popen(
+    process = Forked[str](
         [*program, *arguments],
         cwd=place,
         stdout=subprocess.PIPE,

@@ -12,7 +12,7 @@ from bertsmith.training.checkpoints import Checkpoints
 from bertsmith.training.run_folder import RunFolder
 from faults.lives import Run, Trainee, trainee
 
-STEPS = 60
+STEPS = 36
 KILLED = -9
 # what can be met, and how often it is in the time of two checkpoints or so
 MOMENTS = {

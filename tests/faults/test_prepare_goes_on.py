@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import forking
 from faults.test_interruptions import started
 from invented import invented_documents
 
@@ -41,9 +42,7 @@ def _command(folder: Path, vocabulary: str, out: Path, workers: int) -> list[str
 
 
 def run(moment: int, command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*DYING, str(moment), *command], capture_output=True, text=True, check=False
-    )
+    return forking.run([*DYING, str(moment), *command])
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -9,6 +9,8 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ from bertsmith.network.batch import Batch
 from bertsmith.training.loading import Feed
 from bertsmith.training.run_folder import PREFLIGHT, read_record
 from bounds import close_losses
+from faults.forked_torchrun import forked_torchrun
 from launching import Launched, ours, torchrun
 
 SETTINGS = (
@@ -30,6 +33,7 @@ SETTINGS = (
 )
 # the second where the launcher, whose child it is, was the first to ask for its status
 DEATHS = ("was killed by signal 9 (SIGKILL)", "was killed or has crashed")
+Launch = Callable[..., AbstractContextManager[Launched]]
 LOST = "give the same command again: it resumes from what is saved"
 
 
@@ -46,8 +50,11 @@ def wait_for_step(launched: Launched, run: Path, step: int) -> None:
         time.sleep(0.02)
 
 
-def ranks_of(launched: Launched) -> dict[int, int]:
+def ranks_of(launched: Launched, folder: Path) -> dict[int, int]:
     """The processes of a command by rank."""
+    forked = sorted(folder.glob("launched-*"))
+    if forked:
+        return {rank: int(path.read_text()) for rank, path in enumerate(forked)}
     children = Path(f"/proc/{launched.process.pid}/task").glob("*/children")
     ranks = {}
     for pid in " ".join(item.read_text() for item in children).split():
@@ -87,9 +94,16 @@ def stopped_alone(command: str, step: int, monkeypatch: pytest.MonkeyPatch) -> N
         assert main(["pretrain", *command.split()]) == 143
 
 
-@pytest.mark.parametrize("steps", [24, pytest.param(200, marks=pytest.mark.faults)])
+@pytest.mark.parametrize(
+    ("steps", "launch"),
+    [(12, forked_torchrun), pytest.param(200, torchrun, marks=pytest.mark.faults)],
+)
 def test_two_are_as_one_and_come_and_go(
-    steps: int, shared: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    steps: int,
+    launch: Launch,
+    shared: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One process, then two, then one, against one from the beginning to the end."""
     monkeypatch.chdir(tmp_path)
@@ -99,7 +113,7 @@ def test_two_are_as_one_and_come_and_go(
     before = len(lines_of(tmp_path / "run"))
     assert 0 < before <= 4
     held = ("-m", "faults.holding", str(steps // 2))
-    with torchrun(*held, "pretrain", "--out", "run", folder=tmp_path) as launched:
+    with launch(*held, "pretrain", "--out", "run", folder=tmp_path) as launched:
         while not all((tmp_path / f"held-{rank}").exists() for rank in (0, 1)):
             assert launched.process.poll() is None, launched.output
             time.sleep(0.02)
@@ -112,11 +126,14 @@ def test_two_are_as_one_and_come_and_go(
     compare(tmp_path / "run", tmp_path / "whole", steps)
 
 
-def test_a_killed_rank_is_named(shared: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "launch", [forked_torchrun, pytest.param(torchrun, marks=pytest.mark.faults)]
+)
+def test_a_killed_rank_is_named(launch: Launch, shared: dict[str, str], tmp_path: Path) -> None:
     command = f"{shared['store']} --out run {SETTINGS} --steps 100000"
-    with torchrun("-m", "bertsmith", "pretrain", *command.split(), folder=tmp_path) as launched:
+    with launch("-m", "bertsmith", "pretrain", *command.split(), folder=tmp_path) as launched:
         wait_for_step(launched, tmp_path / "run", 2)
-        pid = ranks_of(launched)[1]
+        pid = ranks_of(launched, tmp_path)[1]
         os.kill(pid, signal.SIGKILL)
         told = launched.ended()
     assert launched.process.returncode
@@ -141,7 +158,7 @@ def test_a_stopped_rank_is_told_and_goes_on(shared: dict[str, str], tmp_path: Pa
     command = f"pretrain {shared['store']} --out run {SETTINGS} --steps 300"
     with torchrun("-m", "bertsmith", *command.split(), folder=tmp_path) as launched:
         wait_for_step(launched, tmp_path / "run", 3)
-        pid = ranks_of(launched)[1]
+        pid = ranks_of(launched, tmp_path)[1]
         os.kill(pid, signal.SIGSTOP)
         silent = (
             f"rank 1 (pid {pid} on {socket.gethostname()}) has sent no heartbeat for 10 seconds"
@@ -171,7 +188,7 @@ def test_two_machines(shared: dict[str, str], tmp_path: Path) -> None:
         torchrun(*command, "--steps", "100000", folder=tmp_path, options=options) as two,
     ):
         wait_for_step(one, tmp_path / "run", 2)
-        (pid,) = ranks_of(two).values()
+        (pid,) = ranks_of(two, tmp_path).values()
         os.kill(pid, signal.SIGKILL)
         told = ours(one.ended()) + ours(two.ended())
     (line,) = told

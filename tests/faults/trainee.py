@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -41,6 +42,7 @@ from bertsmith.training.config import Budget, FitConfig, OptimiserConfig
 from bertsmith.training.peak import Peak
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Timing
+from faults.own_server import fork_own_server
 
 INTERVAL = 5
 """Steps between two checkpoints."""
@@ -204,7 +206,15 @@ def end_of(life: dict[str, Any]) -> int:
     """Lead a life; returns the status that the process has to end with."""
     os.setpgid(0, 0)
     try:
-        live(life)
+        if life.get("workers"):
+            with tempfile.TemporaryDirectory() as folder:
+                end = fork_own_server(Path(folder))
+                try:
+                    live(life)
+                finally:
+                    end()
+        else:
+            live(life)
     except Interrupted as stopped:
         print(stopped, file=sys.stderr)
         return 130

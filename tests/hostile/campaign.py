@@ -1,6 +1,6 @@
-"""Many mutated folders, one after the other in one process with little memory: what came of them.
+"""Many mutated folders, one after the other in processes with little memory: what came of them.
 
-    python -m hostile.campaign 100000        over all kinds, several processes one after the other
+    python -m hostile.campaign 100000        over all kinds
     python -m hostile.campaign 1 --first 4711 --kind config    one case again
 
 A case is named by its kind and its number. Anything but a `UserError` is a crash; so is a process
@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import io
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -31,6 +32,7 @@ from bertsmith.core.errors import UserError
 from bertsmith.tasks.opening import open_embedder, vectors
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
+from forking import Forked
 from hostile.mutations import mutated_bytes, mutated_json, mutated_lines, mutated_tensors
 from hostile.specimens import specimens
 from hostile.worker import limit_memory, peak, use
@@ -197,48 +199,102 @@ def _keys(data: object) -> Iterator[str]:
             yield from _keys(value)
 
 
-def in_processes(kind: str, first: int, count: int) -> Iterator[Tally]:
-    """The same, in a process after the other, each with a gigabyte of memory to itself."""
-    while count > 0:
-        part = min(count, CASES_A_PROCESS)
-        program = [sys.executable, "-m", "hostile.campaign", "--within", str(part)]
-        program += ["--kind", kind, "--first", str(first)]
-        done = subprocess.run(program, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            told = json.loads(done.stdout.splitlines()[-1])
-            yield Tally(**told | {"refused": Counter(told["refused"])})
-        else:
-            end = done.stderr[-500:]
-            yield Tally(crashes=[f"{kind} {first}-{first + part}: died {done.returncode}: {end}"])
-        first, count = first + part, count - part
+class Asked:
+    """A process with the specimens, which runs cases in forks of itself."""
+
+    def __init__(self) -> None:
+        self._process = Forked[str](
+            [sys.executable, "-m", "hostile.campaign", "--asked"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Asked:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def run(self, kind: str, first: int, count: int, *, before: str = "") -> Tally:
+        """Run cases in a fork after the other, each with a gigabyte of memory to itself.
+
+        `before` is a program that each of them runs first.
+        """
+        total = Tally()
+        while count > 0:
+            part = min(count, CASES_A_PROCESS)
+            total.add(self._run(kind, first, part, before))
+            first, count = first + part, count - part
+        return total
+
+    def _run(self, kind: str, first: int, count: int, before: str) -> Tally:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        asked = {"kind": kind, "first": first, "count": count, "before": before}
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+        told = json.loads(self._process.stdout.readline())
+        return Tally(**told | {"refused": Counter(told.get("refused", {}))})
+
+
+def _answer() -> None:
+    """Be the process that is asked."""
+    with tempfile.TemporaryDirectory() as place:
+        campaign = Campaign(Path(place))
+        for line in sys.stdin:
+            print(_in_fork(campaign, **json.loads(line)), flush=True)
+
+
+def _in_fork(campaign: Campaign, kind: str, first: int, count: int, before: str) -> str:
+    """Run some cases in a fork of this process; returns the tally as JSON."""
+    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:
+        child = os.fork()
+        if child == 0:
+            os.dup2(errors.fileno(), 2)
+            try:
+                exec(before, {})
+                limit_memory()
+                tally = campaign.run(kind, first, count)
+                os.write(answer.fileno(), json.dumps(tally.__dict__).encode())
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        answer.seek(0)
+        if status == 0:
+            return answer.read().decode()
+        errors.seek(0)
+        end = errors.read()[-500:].decode(errors="replace")
+        ended = os.waitstatus_to_exitcode(status)
+        crash = f"{kind} {first}-{first + count}: died {ended}: {end}"
+        return json.dumps(Tally(crashes=[crash]).__dict__)
 
 
 def main() -> None:
     """Run the cases that the command line asks for, and tell what came of them."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("count", type=int)
+    parser.add_argument("count", type=int, nargs="?", default=1)
     parser.add_argument("--kind", choices=KINDS)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--within", action="store_true", help="in this process")
     parser.add_argument("--show", action="store_true", help="print the files that were changed")
+    parser.add_argument("--asked", action="store_true", help="answer lines of JSON")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    if given.within or given.show:
+    if given.asked:
+        _answer()
+        return
+    if given.show:
         with tempfile.TemporaryDirectory() as place:
-            campaign = Campaign(Path(place))
-            if given.show:
-                for name, content in campaign.case(given.kind, given.first)[1].items():
-                    print(name, content)
-            limit_memory()
-            print(json.dumps(campaign.run(given.kind, given.first, given.count).__dict__))
+            for name, content in Campaign(Path(place)).case(given.kind, given.first)[1].items():
+                print(name, content)
         return
     kinds = [given.kind] if given.kind else list(KINDS)
-    for kind in kinds:
-        total = Tally()
-        for tally in in_processes(kind, given.first, given.count // len(kinds)):
-            total.add(tally)
-            print(f"{kind}: {total.cases} cases, {len(total.crashes)} crashes", file=sys.stderr)
-        print(json.dumps({"kind": kind} | total.__dict__), flush=True)
+    with Asked() as asked:
+        for kind in kinds:
+            total = asked.run(kind, given.first, given.count // len(kinds))
+            print(json.dumps({"kind": kind} | total.__dict__), flush=True)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hostile.campaign import KINDS, Tally, in_processes
+from hostile.campaign import KINDS, Asked, Tally
 from hostile.mutations import mutated_bytes, mutated_json, mutated_lines
 
 MAX_MEMORY = 2**30
@@ -29,30 +29,31 @@ def check(tally: Tally, cases: int) -> None:
     assert sum(tally.refused.values()) > 0.1 * cases
 
 
-@pytest.fixture(autouse=True)
-def _paths(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def campaign() -> Iterator[Asked]:
+    """The process that runs the cases."""
     here = Path(__file__).parents[1]
     paths = [str(here.parent / "src"), str(here), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(paths))
+        with Asked() as process:
+            yield process
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_few_mutated_folders(kind: str) -> None:
-    total = Tally()
-    for tally in in_processes(kind, 0, FEW):
-        total.add(tally)
-    check(total, FEW)
+def test_a_few_mutated_folders(campaign: Asked, kind: str) -> None:
+    check(campaign.run(kind, 0, FEW), FEW)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("kind", KINDS)
-def test_very_many_mutated_folders(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    total, cases = Tally(), MANY[kind]
-    for tally in in_processes(kind, 0, cases):
-        total.add(tally)
+def test_very_many_mutated_folders(
+    campaign: Asked, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    total = campaign.run(kind, 0, MANY[kind])
     with capsys.disabled():
         sys.stderr.write(f"{kind}: {json.dumps(total.__dict__)}\n")
-    check(total, cases)
+    check(total, MANY[kind])
 
 
 def test_a_case_is_a_function_of_its_number() -> None:
@@ -69,26 +70,25 @@ def test_a_case_is_a_function_of_its_number() -> None:
         assert len({change(random.Random(number), lines) for number in range(200)}) > 100
 
 
-def test_what_crashes_is_counted(tmp_path: Path) -> None:
+SPOILT = """
+import bertsmith.weights.config_json as hub_config
+honest = hub_config.HubConfig.__init__
+def init(self, path):
+    honest(self, path)
+    if path.stat().st_size % 3 == 0:
+        raise KeyError('crash')
+    if path.stat().st_size % 31 == 0:
+        bytearray(2**31)
+hub_config.HubConfig.__init__ = init
+"""
+
+
+def test_what_crashes_is_counted(campaign: Asked) -> None:
     """A reader that lets anything out, or runs out of memory, must not pass for a good one."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import bertsmith.weights.config_json as hub_config\n"
-        "honest = hub_config.HubConfig.__init__\n"
-        "def init(self, path):\n"
-        "    honest(self, path)\n"
-        "    if path.stat().st_size % 3 == 0:\n"
-        "        raise KeyError('crash')\n"
-        "    if path.stat().st_size % 31 == 0:\n"
-        "        bytearray(2**31)\n"
-        "hub_config.HubConfig.__init__ = init\n"
-    )
-    paths = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
-    done = subprocess.run(
-        [sys.executable, "-m", "hostile.campaign", "60", "--within", "--kind", "tokenizer"],
-        env=os.environ | {"PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    crashes = json.loads(done.stdout.splitlines()[-1])["crashes"]
+    crashes = campaign.run("tokenizer", 0, 40, before=SPOILT).crashes
     assert len([crash for crash in crashes if "KeyError: 'crash'" in crash]) > 3
+
+
+def test_a_process_that_dies_is_counted(campaign: Asked) -> None:
+    (crash,) = campaign.run("tokenizer", 0, 1, before="import os; os.kill(os.getpid(), 9)").crashes
+    assert "died -9" in crash

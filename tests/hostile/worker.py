@@ -7,6 +7,7 @@ with: sockets, other programs, pickles, code, files outside the folder.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pickle
@@ -150,6 +151,9 @@ def main() -> None:
         HOW[how](Path(sys.argv[1]))
     # nor is it that a family, imported when a folder is of it, may be compiled for the first time
     sys.dont_write_bytecode = True
+    # else each child would look through it for garbage, and copy it by that
+    gc.collect()
+    gc.freeze()
     for line in sys.stdin:
         case = json.loads(line)
         reading, writing = os.pipe()

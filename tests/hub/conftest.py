@@ -14,7 +14,7 @@ from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import build_model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model
-from hub.fake_hub import FakeHub, Files, serving
+from hub.fake_hub import FakeHub, Files, Host, serving
 from invented import tokenizer
 
 __all__ = ["tokenizer"]
@@ -54,29 +54,37 @@ class Clock:
         del seconds
 
 
+@pytest.fixture(scope="session")
+def host() -> Iterator[Host]:
+    """Where hubs answer; the client stays connected from test to test."""
+    sessions = pytest.importorskip("huggingface_hub.utils._http")
+    with serving() as host:
+        yield host
+        # since 1.0 there is one session, which is closed; to make one takes long
+        (getattr(sessions, "close_session", None) or sessions.reset_sessions)()
+
+
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: Host) -> Iterator[FakeHub]:
     """A hub that the client talks to; its cache is empty, and nobody is signed in."""
-    constants = pytest.importorskip("huggingface_hub.constants")
+    constants = importlib.import_module("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     # what is lost when a connection breaks off; the client's own is 10 MiB
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 100)
     # what the client waits between attempts of its own
-    sessions = importlib.import_module("huggingface_hub.utils._http")
-    monkeypatch.setattr(sessions, "time", Clock())
+    monkeypatch.setattr(importlib.import_module("huggingface_hub.utils._http"), "time", Clock())
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    with serving(FakeHub()) as served:
-        monkeypatch.setattr(constants, "ENDPOINT", served.address)
-        template = served.address + "/{repo_id}/resolve/{revision}/{filename}"
-        # before 2.0 the client keeps a copy where it downloads
-        for module in (constants, importlib.import_module("huggingface_hub.file_download")):
-            if hasattr(module, "HUGGINGFACE_CO_URL_TEMPLATE"):
-                monkeypatch.setattr(module, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        names._from_hub.cache_clear()
-        yield served
-        names._from_hub.cache_clear()
-        # since 1.0 there is one session, which is closed
-        (getattr(sessions, "close_session", None) or sessions.reset_sessions)()
+    hub = FakeHub()
+    host.serve(hub)
+    monkeypatch.setattr(constants, "ENDPOINT", hub.address)
+    template = hub.address + "/{repo_id}/resolve/{revision}/{filename}"
+    # before 2.0 the client keeps a copy where it downloads
+    for module in (constants, importlib.import_module("huggingface_hub.file_download")):
+        if hasattr(module, "HUGGINGFACE_CO_URL_TEMPLATE"):
+            monkeypatch.setattr(module, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    names._from_hub.cache_clear()
+    yield hub
+    names._from_hub.cache_clear()

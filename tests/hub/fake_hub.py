@@ -98,19 +98,26 @@ class FakeHub:
         return self.address.replace("127.0.0.1", "localhost")
 
 
+class Host:
+    """A port of this machine where one hub after the other answers."""
+
+    def __init__(self, server: QuietServer) -> None:
+        self._server = server
+
+    def serve(self, hub: FakeHub) -> None:
+        """Let this hub answer from now on, to clients that are connected already too."""
+        hub.address = f"http://127.0.0.1:{self._server.server_address[1]}"
+        _Answers.state = hub
+
+
 @contextmanager
-def serving(hub: FakeHub) -> Iterator[FakeHub]:
-    """Let the hub answer on a port of this machine."""
-
-    class Answers(_Answers):
-        state = hub
-
-    server = QuietServer(("127.0.0.1", 0), Answers)
-    hub.address = f"http://127.0.0.1:{server.server_address[1]}"
+def serving() -> Iterator[Host]:
+    """A port where hubs answer."""
+    server = QuietServer(("127.0.0.1", 0), _Answers)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield hub
+        yield Host(server)
     finally:
         server.shutdown()
         server.server_close()
