@@ -25,7 +25,7 @@ from bertsmith.network.config import ModelConfig, encoder_of, preset_config
 from bertsmith.network.families.catalog import FAMILIES, presets
 from bertsmith.network.families.family import FamilyName
 from bertsmith.network.model import Model
-from parity.modern import ModernBertConfig, ModernBertModel
+from parity import modern
 
 UNCASED = 30_522
 
@@ -192,13 +192,13 @@ def test_an_unknown_size_is_told(family: FamilyName) -> None:
 @pytest.mark.parametrize("size", FAMILIES["modernbert"].sizes)
 def test_modernberts_have_the_counts_of_transformers(size: str) -> None:
     encoder = encoder_of("modernbert", size, 50_368)
-    there = ModernBertConfig(
+    there = modern.ModernBertConfig(
         hidden_size=encoder.hidden, num_hidden_layers=encoder.layers,
         num_attention_heads=encoder.heads, intermediate_size=encoder.feed_forward,
     )  # fmt: skip
     with torch.device("meta"):
         bare = count(ModelConfig(encoder=encoder, pooler=False))
-        assert bare == ModernBertModel(there).num_parameters()
+        assert bare == modern.ModernBertModel(there).num_parameters()
 
 
 @pytest.mark.parametrize("family", get_args(FamilyName))

@@ -12,6 +12,8 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from forking import Forked
+
 WORKER = Path(__file__).with_name("transformers_worker.py")
 
 
@@ -34,7 +36,7 @@ class Transformers:
         offline = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
         self._log = log
         with log.open("w") as errors:
-            self._process = subprocess.Popen(
+            self._process = Forked[str](
                 [sys.executable, str(WORKER)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -44,6 +46,9 @@ class Transformers:
                 env=os.environ | offline | {"PYTHONPATH": os.pathsep.join(path)},
             )
         self.version = str(self.ask("version"))
+        # forked from a process that had imported them, it would have those of another version
+        for place in self.ask("places").values():
+            assert folder is None or Path(place).is_relative_to(folder), place
 
     def ask(self, question: str, **given: Any) -> Any:  # noqa: ANN401
         """Return the answer of a function of the worker; raises `TheirError`."""

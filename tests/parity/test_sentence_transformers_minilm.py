@@ -46,7 +46,7 @@ def embedder(minilm_folder: Path) -> Embedder:
     return open_embedder(minilm_folder)
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("count", [24, pytest.param(1000, marks=pytest.mark.faults)])
 def test_vectors_are_those_of_sentence_transformers(
     embedder: Embedder, minilm_folder: Path, data_folder: Path, count: int
 ) -> None:
@@ -81,7 +81,7 @@ def test_every_layer_is_that_of_transformers(
             close_to_transformers(result.vectors, states[layer][0])
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(1000, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("count", [18, pytest.param(1000, marks=pytest.mark.faults)])
 def test_vectors_do_not_depend_on_the_batch(
     embedder: Embedder, data_folder: Path, count: int
 ) -> None:

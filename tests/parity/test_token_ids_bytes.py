@@ -39,6 +39,8 @@ def known(text: str) -> str:
 
 
 LINES = tuple(map(known, (*HOSTILE_LINES, *MARKED)))
+# the reference takes long for the others
+SHORT_LINES = tuple(line for line in LINES if len(line) < 1000)
 
 
 def test_a_blank_is_written_as_a_letter() -> None:
@@ -184,9 +186,15 @@ def published(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder
 
 
-@pytest.mark.parametrize("number", [150, pytest.param(20_000, marks=pytest.mark.faults)])
+@pytest.mark.parametrize(
+    ("number", "hostile"),
+    [(150, SHORT_LINES), pytest.param(20_000, LINES, marks=pytest.mark.faults)],
+    ids=["150", "20000"],
+)
 @pytest.mark.parametrize("prefix", [False, True])
-def test_real_lines(published: Path, data_folder: Path, prefix: bool, number: int) -> None:
+def test_real_lines(
+    published: Path, data_folder: Path, prefix: bool, number: int, hostile: Sequence[str]
+) -> None:
     ours = Tokenizer.load(published)
     assert (ours.size, ours.kind, ours.pad_id, ours.mask_id) == (50_265, "byte-bpe", 1, 50_264)
     assert isinstance(ours.rules, ByteRules)
@@ -196,4 +204,4 @@ def test_real_lines(published: Path, data_folder: Path, prefix: bool, number: in
     fast = RobertaTokenizerFast(*files, add_prefix_space=prefix)
     lines = real_lines(data_folder, number)
     assert len(lines) == number
-    assert assert_equal(ours, slow, fast, [*lines, *LINES]) <= (5 if prefix else 1)
+    assert assert_equal(ours, slow, fast, [*lines, *hostile]) <= (5 if prefix else 1)

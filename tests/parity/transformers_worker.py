@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
+import tokenizers
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -24,6 +26,12 @@ from safetensors.torch import load_file, save_file
 def version() -> str:
     """The version that answers."""
     return str(transformers.__version__)
+
+
+def places() -> dict[str, str]:
+    """Where the packages that have to fit each other were imported from."""
+    packages = (transformers, tokenizers, huggingface_hub)
+    return {package.__name__: str(package.__file__) for package in packages}
 
 
 @cache
@@ -127,6 +135,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     item.__name__: item
     for item in (
         version,
+        places,
         encode,
         spans,
         save_tokenizer,
