@@ -28,7 +28,7 @@ from bertsmith.recipes.demo import search as demo_search
 from bertsmith.recipes.demo.missing_word import BAG, MODEL, NEIGHBOURS, PLACE, WORD
 from bertsmith.recipes.demo.package_task import BASELINE, PRETRAINED, RANDOM
 from bertsmith.recipes.demo.search import BM25, BOTH, VECTORS, bm25_scores
-from bertsmith.recipes.vocabulary import LearnedVocabulary
+from bertsmith.recipes.vocabulary import LearnedVocabulary, learn_from
 from bertsmith.text.corpus.documentation import TOPICS, ModuleFile, documentation_files
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model
@@ -91,10 +91,10 @@ def small() -> Iterator[pytest.MonkeyPatch]:
 @pytest.fixture(scope="module")
 def learned(small: pytest.MonkeyPatch) -> list[LearnedVocabulary]:
     """Vocabularies that demos have learned: the same text gives the same one."""
-    learn, kept = demo_module.learn_from, list[LearnedVocabulary]()
+    kept = list[LearnedVocabulary]()
 
     def noted(*given: Any, **named: Any) -> LearnedVocabulary:  # noqa: ANN401
-        kept.append(learn(*given, **named))
+        kept.append(learn_from(*given, **named))
         return kept[-1]
 
     small.setattr(demo_module, "learn_from", noted)

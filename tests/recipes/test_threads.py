@@ -28,6 +28,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training import loop
 from bertsmith.training import threads as of_threads
 from bertsmith.training.distribution import ALONE
+from bertsmith.training.local import local_replicas
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.threads import THREAD_SETTINGS, choose_threads, quick_choice
 from invented import invented_documents, tokenizer
@@ -310,11 +311,10 @@ def test_a_run_with_replicas_is_trained_by_them(
     out = tmp_path / "run"
     config = PretrainConfig(store=store, out=out, model="tiny", steps=2, settings=QUICK, force=True)
     used = list[int]()
-    replicas = loop.local_replicas
 
     def noted(*given: Any, **named: Any) -> Any:  # noqa: ANN401
         used.append(named["processes"])
-        return replicas(*given, **named)
+        return local_replicas(*given, **named)
 
     monkeypatch.setattr(loop, "local_replicas", noted)
     assert pretrain(config).state.step == 2
