@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +19,25 @@ SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
 
 def invented_documents(count: int, seed: int = 0) -> list[Document]:
     """Documents of 1 to 60 sentences of 3 to 12 words of 1 to 3 syllables."""
+    return list(_invented(count, seed))
+
+
+@functools.cache
+def _invented(count: int, seed: int) -> tuple[Document, ...]:
     random = np.random.default_rng(seed)
     documents = []
     for number in range(count):
         sentences = []
         for _ in range(random.integers(1, 61)):
             lengths = random.integers(1, 4, random.integers(3, 13))
-            words = ["".join(random.choice(SYLLABLES, length)) for length in lengths]
+            drawn = [random.integers(0, len(SYLLABLES), length) for length in lengths]
+            words = ["".join([SYLLABLES[n] for n in word]) for word in drawn]
             sentences.append(" ".join(words).capitalize() + ".")
         paragraphs = tuple(
             " ".join(sentences[start : start + 5]) for start in range(0, len(sentences), 5)
         )
         documents.append(Document(source="invented", line=number + 1, paragraphs=paragraphs))
-    return documents
+    return tuple(documents)
 
 
 @pytest.fixture(scope="session")

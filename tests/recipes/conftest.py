@@ -38,6 +38,15 @@ def quick_workers() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def brief_peak() -> Iterator[None]:
+    """Measure the peak of the machine in a moment: tests/training measures it as long as usual."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_FIRST_SECONDS", "_LATER_SECONDS"):
+            patch.setattr(f"bertsmith.training.peak.{name}", 0.04)
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny_tokenizer() -> Tokenizer:
     return Tokenizer((*SPECIALS, *WORDS, "good", "bad"), BasicRules(lowercase=True))

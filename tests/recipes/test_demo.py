@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -27,6 +28,7 @@ from bertsmith.recipes.demo import search as demo_search
 from bertsmith.recipes.demo.missing_word import BAG, MODEL, NEIGHBOURS, PLACE, WORD
 from bertsmith.recipes.demo.package_task import BASELINE, PRETRAINED, RANDOM
 from bertsmith.recipes.demo.search import BM25, BOTH, VECTORS, bm25_scores
+from bertsmith.recipes.vocabulary import LearnedVocabulary, learn_from
 from bertsmith.text.corpus.documentation import TOPICS, ModuleFile, documentation_files
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model
@@ -71,7 +73,9 @@ def small() -> Iterator[pytest.MonkeyPatch]:
     files = some_files()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo_corpus, "documentation_files", lambda: files)
-        patch.setattr(demo_module, "PIECES", 1024)
+        reading = functools.cache(demo_corpus.read_documentation)
+        patch.setattr(demo_corpus, "read_documentation", reading)
+        patch.setattr(demo_module, "PIECES", 512)
         patch.setattr(package_task, "CLASSES", CLASSES)
         patch.setattr(package_task, "LABELS_A_CLASS", LABELS_A_CLASS)
         patch.setattr(package_task, "DEV_A_CLASS", DEV_A_CLASS)
@@ -85,7 +89,24 @@ def small() -> Iterator[pytest.MonkeyPatch]:
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory, small: pytest.MonkeyPatch) -> Done:
+def learned(small: pytest.MonkeyPatch) -> list[LearnedVocabulary]:
+    """Vocabularies that demos have learned: the same text gives the same one."""
+    kept = list[LearnedVocabulary]()
+
+    def noted(*given: Any, **named: Any) -> LearnedVocabulary:  # noqa: ANN401
+        kept.append(learn_from(*given, **named))
+        return kept[-1]
+
+    small.setattr(demo_module, "learn_from", noted)
+    return kept
+
+
+@pytest.fixture(scope="module")
+def done(
+    tmp_path_factory: pytest.TempPathFactory,
+    small: pytest.MonkeyPatch,
+    learned: list[LearnedVocabulary],
+) -> Done:
     folder = tmp_path_factory.mktemp("demo") / "below" / "demo"
     with redirect_stderr(StringIO()) as said:
         figures = demo(minutes=0.03, out=folder)
@@ -158,7 +179,7 @@ def test_every_stage_says_a_line(done: Done) -> None:
     lines = done.said.splitlines()
     numbered = [line for line in lines if re.match(r"\d\. ", line)]
     stages = (
-        "corpus: ", "vocabulary: 1,024 pieces", "pre-training", "fill-mask",
+        "corpus: ", "vocabulary: 512 pieces", "pre-training", "fill-mask",
         "fine-tuning: which of", "the missing word: ", "search: which of",
     )  # fmt: skip
     for number, (line, stage) in enumerate(zip(numbered, stages, strict=True), 1):
@@ -209,7 +230,7 @@ def test_nothing_is_left_over(done: Done) -> None:
 
 
 def test_a_second_demo_takes_the_place_of_the_first(
-    done: Done, small: pytest.MonkeyPatch, tmp_path: Path
+    done: Done, small: pytest.MonkeyPatch, learned: list[LearnedVocabulary], tmp_path: Path
 ) -> None:
     folder = tmp_path / "demo"
     shutil.copytree(done.folder, folder)
@@ -217,6 +238,10 @@ def test_a_second_demo_takes_the_place_of_the_first(
     small.setattr(package_task, "SEEDS", 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo_module, "fitting_minutes", lambda seconds: 0.01 if seconds > 0.1 else 9)
+        # of the same documentation
+        patch.setattr(demo_module, "learn_from", lambda *_, **__: learned[0])
+        for module in ("reports.page", "recipes.pretrain.planning"):
+            patch.setattr(f"bertsmith.{module}.curves_svg", lambda *_, **__: "<svg></svg>")
         figures = demo(out=folder, seed=3)
     small.setattr(package_task, "SEEDS", SEEDS)
     settings = RunFolder(folder / "pretraining").settings("pretrain")

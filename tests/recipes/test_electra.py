@@ -24,6 +24,7 @@ from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.published import electra
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
 from bertsmith.recipes.pretrain.speed import TRIAL_STEPS
+from bertsmith.recipes.pretrain.starting import continued
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documents import Document
@@ -169,8 +170,11 @@ def test_draws_are_a_pure_function_of_epoch_and_index(store: Path, tokenizer: To
 def test_a_discriminator_goes_on_beside_a_new_generator(
     whole: PretrainOutcome, store: Path, tmp_path: Path
 ) -> None:
+    parent = whole.folder / "model"
+    own = continued(parent)
+    own = replace(own, samples=replace(own.samples, tokens_per_batch=600), measurements=1)
     again = pretrain(
-        PretrainConfig(store=store, out=tmp_path / "more", from_=whole.folder / "model", steps=2)
+        PretrainConfig(store=store, out=tmp_path / "more", from_=parent, steps=2, settings=own)
     )
     assert again.model.config == whole.model.config
     assert "replaced_tokens_loss" in again.held_out

@@ -55,7 +55,9 @@ def test_pretraining_goes_on_in_the_precision_that_it_began_in(
     prepare_store(invented_documents(50), tiny_tokenizer, tmp_path / "store", held_out=0.1)
     precision, entered = "bf16" if began else "fp32", machine(began)
     settings = PretrainSettings(
-        network=NetworkConfig(max_positions=64), samples=SampleConfig(max_length=32)
+        network=NetworkConfig(max_positions=64),
+        samples=SampleConfig(max_length=32, tokens_per_batch=256),
+        measurements=0,
     )
     config = PretrainConfig(
         store=tmp_path / "store", out=tmp_path / "run", model="1/64", steps=1, settings=settings,

@@ -19,6 +19,7 @@ from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.published import roberta
 from bertsmith.recipes.pretrain.recipe import pretrain
+from bertsmith.recipes.pretrain.starting import continued
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
@@ -43,7 +44,15 @@ def settings_of(kind: FamilyName) -> PretrainSettings:
         network=replace(settings.network, family=kind, max_positions=61),
         samples=replace(settings.samples, max_length=61, tokens_per_batch=500),
         gradient_accumulation=1,
+        measurements=0,
     )
+
+
+def continued_settings(parent: Path) -> PretrainSettings:
+    """What a run that goes on has by itself, but for the size of its batches."""
+    settings = continued(parent)
+    samples = replace(settings.samples, tokens_per_batch=500)
+    return replace(settings, samples=samples, measurements=0)
 
 
 @torch.no_grad()
@@ -87,7 +96,13 @@ def test_a_classifier_goes_on_as_a_language_model(
     config = ModelConfig(encoder=encoder, predicts="class", labels=("a", "b"))
     save_model(tmp_path / "classifier", build_model(config, seed=1), tokenizer)
     again = pretrain(
-        PretrainConfig(store=store, out=tmp_path / "run", from_=tmp_path / "classifier", steps=2)
+        PretrainConfig(
+            store=store,
+            out=tmp_path / "run",
+            from_=tmp_path / "classifier",
+            steps=2,
+            settings=continued_settings(tmp_path / "classifier"),
+        )
     )
     model, _ = load_model(again.folder / "model")
     assert model.config == ModelConfig(encoder=encoder, pooler=False, masked_lm=True)
@@ -149,7 +164,13 @@ def test_what_transformers_cannot_hold_is_said_and_saved_as_our_own(
     assert main(["predict", str(first.folder / "model"), str(tmp_path / "asked.txt")]) == 0
     assert "ba" in capsys.readouterr().out.lower()
     again = pretrain(
-        PretrainConfig(store=store, out=tmp_path / "more", from_=first.folder / "model", steps=2)
+        PretrainConfig(
+            store=store,
+            out=tmp_path / "more",
+            from_=first.folder / "model",
+            steps=2,
+            settings=continued_settings(first.folder / "model"),
+        )
     )
     assert again.model.config.encoder.family == kind
     assert again.model.config.encoder.positions == model.config.encoder.positions

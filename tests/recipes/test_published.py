@@ -26,6 +26,7 @@ from bertsmith.recipes.pretrain.published import (
     roberta,
 )
 from bertsmith.recipes.pretrain.recipe import pretrain
+from bertsmith.recipes.pretrain.starting import continued
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
@@ -163,7 +164,8 @@ def test_defaults_follow_recipe_size_and_budget() -> None:
     assert recipe_settings(given) == {"settings": roberta("large", Budget(steps=9)).to_dict()}
 
 
-SMALL = ["--gradient-accumulation", "2", "--tokens-per-batch", "190", "--max-length", "61"]
+SMALL = ["--gradient-accumulation", "2", "--tokens-per-batch", "190", "--max-length", "61",
+         "--measurements", "2"]  # fmt: skip
 
 
 def settings_of(folder: Path) -> PretrainSettings:
@@ -183,7 +185,9 @@ def test_each_runs_and_options_win(
     found = settings_of(Path("run"))
     recipe = RECIPES[name]("tiny", Budget(steps=4))
     samples = replace(recipe.samples, max_length=61, tokens_per_batch=190)
-    expected = replace(recipe, gradient_accumulation=2, samples=samples, phases=found.phases)
+    expected = replace(
+        recipe, gradient_accumulation=2, samples=samples, phases=found.phases, measurements=2
+    )
     assert found == expected
     assert [phase.max_length for phase in found.phases] == [31] * (name == "paper")
     result = json.loads(Path("run/result.json").read_text(encoding="utf-8"))
@@ -207,8 +211,8 @@ def test_an_albert_run_is_an_albert_folder_that_can_be_continued(
     store: Path, tmp_path: Path
 ) -> None:
     settings = albert("tiny", Budget(steps=3))
-    samples = replace(settings.samples, max_length=61, tokens_per_batch=500)
-    settings = replace(settings, samples=samples, gradient_accumulation=1)
+    samples = replace(settings.samples, max_length=61, tokens_per_batch=250)
+    settings = replace(settings, samples=samples, gradient_accumulation=1, measurements=0)
     first = pretrain(
         PretrainConfig(
             store=store, out=tmp_path / "first", model="mini", steps=3, settings=settings
@@ -223,10 +227,11 @@ def test_an_albert_run_is_an_albert_folder_that_can_be_continued(
     config = model.config.encoder
     assert (config.layers, config.embedding, config.groups) == (4, 128, 1)
     assert (config.dropout, config.attention_dropout) == (0.0, 0.0)
+    parent = tmp_path / "first" / "model"
+    own = continued(parent)
+    own = replace(own, samples=replace(own.samples, tokens_per_batch=250), measurements=0)
     again = pretrain(
-        PretrainConfig(
-            store=store, out=tmp_path / "second", from_=tmp_path / "first" / "model", steps=2
-        )
+        PretrainConfig(store=store, out=tmp_path / "second", from_=parent, steps=2, settings=own)
     )
     assert again.model.config.encoder == config
     assert "sentence_order_loss" in again.held_out

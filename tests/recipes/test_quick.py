@@ -41,7 +41,7 @@ BUDGET = Budget(steps=STEPS)
 def sizes() -> Iterator[None]:
     """A size that trains in no time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(BERT.sizes, "tiny", usual(2, 128))
+        patch.setitem(BERT.sizes, "tiny", usual(2, 64))
         yield
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,9 +22,14 @@ from bertsmith.recipes import resources
 from bertsmith.recipes.pretrain import speed
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings, Size
 from bertsmith.recipes.pretrain.recipe import dry_run, pretrain
+from bertsmith.recipes.pretrain.resolving import begin
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training import loop
 from bertsmith.training import threads as of_threads
+from bertsmith.training.distribution import ALONE
+from bertsmith.training.local import local_replicas
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.threads import THREAD_SETTINGS, choose_threads, quick_choice
 from invented import invented_documents, tokenizer
 
@@ -278,12 +285,43 @@ def test_a_run_keeps_its_replicas_where_a_trial_finds_them_faster(
     monkeypatch.setattr(speed, "free_memory", lambda device: free)
     out = tmp_path / "run"
     config = PretrainConfig(store=store, out=out, model="tiny", steps=2, settings=QUICK, force=True)
-    pretrain(config)
+    folder = RunFolder(out)
+    with folder.owned():
+        begin(folder, config, ALONE)
     record = json.loads((out / "run.json").read_text(encoding="utf-8"))["settings"]
     assert record["replicas"] == replicas
     assert record["threads"] == (1 if replicas > 1 else MAX_THREADS)
     # the same run, whatever a trial would find by now
     monkeypatch.setattr(speed, "_seconds_of_replicas", lambda *_: 1e4 if replicas > 1 else 1e-4)
+    with folder.owned():
+        assert begin(folder, config, ALONE).replicas == replicas
+    assert json.loads((out / "run.json").read_text(encoding="utf-8"))["settings"] == record
+
+
+def test_a_run_with_replicas_is_trained_by_them(
+    machine: Callable[[dict[int, float]], list[int]],
+    store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine({1: 25_000, 2: 33_000})
+    torch.set_num_threads(2)
+    monkeypatch.setattr(speed, "_MIN_SECONDS", 0.0)
+    monkeypatch.setattr(speed, "_seconds_of_replicas", lambda *_: 1e-4)
+    out = tmp_path / "run"
+    config = PretrainConfig(store=store, out=out, model="tiny", steps=2, settings=QUICK, force=True)
+    used = list[int]()
+
+    def noted(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+        used.append(named["processes"])
+        return local_replicas(*given, **named)
+
+    monkeypatch.setattr(loop, "local_replicas", noted)
+    assert pretrain(config).state.step == 2
+    assert used == [min(2, len(os.sched_getaffinity(0)))]
+    assert threads_of(out) == torch.get_num_threads() == 1
+    # the same run, whatever a trial would find by now
+    monkeypatch.setattr(speed, "_seconds_of_replicas", lambda *_: 1e4)
     pretrain(config)
 
 

@@ -123,7 +123,7 @@ def test_a_run_that_has_ended_gets_more_seeds(
     outcome: tuple[Path, FinetuneOutcome], base_folder: Path, tmp_path: Path
 ) -> None:
     train, _ = outcome
-    settings = replace(QUICK, epochs=1)
+    settings = replace(QUICK, epochs=1, baseline=False)
     ways = {"at once": (3,), "grown": (1, 3)}
     found = {}
     for way, counts in ways.items():
