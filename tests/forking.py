@@ -7,8 +7,9 @@ as `[sys.executable, "-c", code]`, with `-m module` or with a script. `programs`
 Both ask a server (`python forking.py ADDRESS ...`), which the first of them starts. It imports what
 commands need, and uses no thread of torch, so that forking is safe. A forked process becomes a
 child of the process that asked, and has its own arguments, folder, environment, streams, limits and
-mask of signals. It differs from one that Python starts in what is read before the first line of a program:
-a test of that, of what is imported, of hashes' seeds or of memory takes `subprocess` itself.
+mask of signals. It differs from one that Python starts in what is read before the first line of a
+program: a test of that, of what is imported, of hashes' seeds or of memory takes `subprocess`
+itself.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ _READ_EARLY = (
 )  # fmt: skip
 _PATH = "PYTHONPATH"
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+FORK_WORKERS = "FORK_WORKERS"
+"""A variable of the environment: a forked process that has it forks its own workers, too."""
 _PROGRAMS = ("bertsmith", "run-script")
 _LIMITS = [number for name, number in vars(resource).items() if name.startswith("RLIMIT_")]
 _SET_CHILD_SUBREAPER = 36
@@ -265,7 +268,7 @@ class _Opening:
     def run(
         command: Sequence[str],
         *,
-        input: bytes,  # noqa: A002
+        input: bytes,
         timeout: float,
         env: Mapping[str, str],
         stdout: int,
@@ -473,7 +476,7 @@ def _main() -> NoReturn:
     listening = _listening(before.address)
     os.write(1, b"1")
     asked, end = _serve(listening, int(sys.argv[2])), lambda: None
-    if Path(asked.argv[0]).name in _PROGRAMS:
+    if Path(asked.argv[0]).name in _PROGRAMS or FORK_WORKERS in asked.environment:
         asked, end = _with_server(asked, before)
     _end_after(asked, base, end)
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from forking import Forked
+from forking import FORK_WORKERS, Forked
 
 TESTS = Path(__file__).parent
 
@@ -79,6 +79,7 @@ def ran_in_forks(*command: str, folder: Path) -> str:
         "WORLD_SIZE": "2",
         "LOCAL_WORLD_SIZE": "2",
         "PYTHONPATH": _path(),
+        FORK_WORKERS: "1",
     }
     with tempfile.TemporaryFile() as output:
         ranks = [

@@ -281,7 +281,7 @@ def test_a_killed_run_goes_on_bit_for_bit_with_one_process(
     command = [sys.executable, "-c", _DYING, __file__, str(store), str(run)]
     tests = str(Path(__file__).parents[1])
     path = os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH", "")]))
-    died = forking.run(command, env=os.environ | {"PYTHONPATH": path})
+    died = forking.run(command, env=os.environ | {"PYTHONPATH": path, forking.FORK_WORKERS: "1"})
     assert died.returncode == -signal.SIGKILL, died.stderr
     cores(1)
     _, weights, after = trained(batches, SAVING, batches, run)
