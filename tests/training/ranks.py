@@ -30,7 +30,7 @@ from bertsmith.training.replicas import gather_model
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.tensors import write_tensors
 
-STEPS = 5
+STEPS = 4
 Method = Literal["adamw", "lamb", "muon"]
 
 
