@@ -89,7 +89,7 @@ def test_next_sentence_labels_over_a_million_tokens(million: list[Batch]) -> Non
 def test_next_sentence_labels_over_forty_thousand_pairs(
     store: TokenStore, tokenizer: Tokenizer
 ) -> None:
-    config = SampleConfig(max_length=16)
+    config = SampleConfig(max_length=32)
     batches = PretrainingBatches(store, tokenizer, config, seed=2)
     segments, index = batches._segments, np.arange(batches.sequences)
     labels: list[int] = []
