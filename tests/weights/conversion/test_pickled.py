@@ -248,6 +248,7 @@ def test_what_is_no_file_of_weights(tmp_path: Path, name: str) -> None:
 HUNGRY: dict[str, tuple[Callable[[], bytes], str, float]] = {
     "an enormous storage": (enormous_storage, "more memory than weights of its size", 9.0),
     "an enormous array of bytes": (lambda: bytearray_of(2**40), "more memory than weights", 9.0),
+    "two gigabytes": (lambda: bytearray_of(2**31), "more memory than weights of its size", 9.0),
     "a hash without an end": (lambda: tuples_in_a_key(60), "more memory or time", 0.5),
 }
 
