@@ -59,7 +59,7 @@ _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 FORK_WORKERS = "FORK_WORKERS"
 """A variable of the environment: a forked process that has it forks its own workers, too."""
 _PROGRAMS = ("bertsmith", "run-script")
-_LIMITS = [number for name, number in vars(resource).items() if name.startswith("RLIMIT_")]
+_LIMITS: list[int] = [getattr(resource, name) for name in dir(resource) if "RLIMIT_" in name]
 _SET_CHILD_SUBREAPER = 36
 _LENGTH_BYTES = 4
 
@@ -191,7 +191,7 @@ class Forked(subprocess.Popen[AnyStr]):
             blocked=sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
             session=asked["start_new_session"],
             group=asked["process_group"],
-            limits=[(number, *resource.getrlimit(number)) for number in _LIMITS],
+            limits=[(kind, *resource.getrlimit(kind)) for kind in _LIMITS],
             adopted=True,
         )
         try:

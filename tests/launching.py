@@ -69,7 +69,7 @@ def ran(*command: str, folder: Path) -> str:
 def ran_in_forks(*command: str, folder: Path) -> str:
     """As `ran`, with processes that need not import torch, and with their store in this one."""
     # imports torch
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     common = {
