@@ -191,7 +191,7 @@ class Forked(subprocess.Popen[AnyStr]):
             blocked=sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
             session=asked["start_new_session"],
             group=asked["process_group"],
-            limits=[(kind, *resource.getrlimit(kind)) for kind in _LIMITS],
+            limits=_limits(),
             adopted=True,
         )
         try:
@@ -200,6 +200,15 @@ class Forked(subprocess.Popen[AnyStr]):
         finally:
             ours = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
             self._close_pipe_fds(*(asked[name] for name in ours))  # type: ignore[attr-defined]
+
+
+def _limits() -> list[tuple[int, int, int]]:
+    """Return the limits of this process, by their numbers."""
+    found = []
+    for kind in _LIMITS:
+        soft, hard = resource.getrlimit(kind)
+        found.append((kind, soft, hard))
+    return found
 
 
 def forkable(argv: Sequence[str], environment: Mapping[str, str]) -> bool:
