@@ -6,9 +6,10 @@ as `[sys.executable, "-c", code]`, with `-m module` or with a script. `programs`
 
 Both ask a server (`python forking.py ADDRESS ...`), which the first of them starts. It imports what
 commands need, and uses no thread of torch, so that forking is safe. A forked process becomes a
-child of the process that asked, and has its own arguments, folder, environment, streams and mask of
-signals. It differs from one that Python starts in what is read before the first line of a program:
-a test of that, of what is imported, of hashes' seeds or of memory takes `subprocess` itself.
+child of the process that asked, and has its own arguments, folder, environment, streams, limits and
+mask of signals. It differs from one that Python starts in what is read before the first line of a
+program: a test of that, of what is imported, of hashes' seeds or of memory takes `subprocess`
+itself.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import runpy
 import select
 import shutil
@@ -53,7 +55,11 @@ _READ_EARLY = (
     "LD_", "GLIBC_", "MALLOC_", "PYTHON",
 )  # fmt: skip
 _PATH = "PYTHONPATH"
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+FORK_WORKERS = "FORK_WORKERS"
+"""A variable of the environment: a forked process that has it forks its own workers, too."""
 _PROGRAMS = ("bertsmith", "run-script")
+_LIMITS: list[int] = [getattr(resource, name) for name in dir(resource) if "RLIMIT_" in name]
 _SET_CHILD_SUBREAPER = 36
 _LENGTH_BYTES = 4
 
@@ -64,7 +70,7 @@ server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})
 asked = dict(
     argv=[sys.argv[0], *sys.argv[1:]], place=os.getcwd(), environment=dict(os.environ),
-    kept=[0, 1, 2], blocked=[], session=False, group=-1, adopted=False,
+    kept=[0, 1, 2], blocked=[], session=False, group=-1, limits=[], adopted=False,
 )
 text = json.dumps(asked).encode()
 socket.send_fds(server, [len(text).to_bytes({length}, "big")], [0, 1, 2])
@@ -89,6 +95,8 @@ class Request(NamedTuple):
     """True if it leads a session of its own."""
     group: int
     """The group of processes that it joins, 0 for one of its own, -1 for that of the server."""
+    limits: Sequence[tuple[int, int, int]]
+    """Limits of the system by their numbers: what it may use, and what it may ask for."""
     adopted: bool
     """True if it becomes a child of the process that asked, which is told its number; else that
     process is told its status."""
@@ -183,6 +191,7 @@ class Forked(subprocess.Popen[AnyStr]):
             blocked=sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
             session=asked["start_new_session"],
             group=asked["process_group"],
+            limits=_limits(),
             adopted=True,
         )
         try:
@@ -193,6 +202,15 @@ class Forked(subprocess.Popen[AnyStr]):
             self._close_pipe_fds(*(asked[name] for name in ours))  # type: ignore[attr-defined]
 
 
+def _limits() -> list[tuple[int, int, int]]:
+    """Return the limits of this process, by their numbers."""
+    found = []
+    for kind in _LIMITS:
+        soft, hard = resource.getrlimit(kind)
+        found.append((kind, soft, hard))
+    return found
+
+
 def forkable(argv: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Return whether a forked process does what one does that is started with this command."""
     own = argv[0] == sys.executable and (argv[1] in ("-c", "-m") or argv[1].endswith(".py"))
@@ -200,7 +218,8 @@ def forkable(argv: Sequence[str], environment: Mapping[str, str]) -> bool:
         return False
     before = server().environment
     names = [item for item in {*environment, *before} if item.startswith(_READ_EARLY)]
-    return all(environment.get(name) == before.get(name) for name in names if name != _PATH) and (
+    names = [name for name in names if name not in (_PATH, _NO_BYTECODE)]
+    return all(environment.get(name) == before.get(name) for name in names) and (
         not any(Path(path, "sitecustomize.py").exists() for path in _named(environment))
     )
 
@@ -245,6 +264,47 @@ def forked_workers() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bertsmith.training.processes.subprocess", _Workers)
+        yield
+
+
+class _Opening:
+    """What bertsmith.weights.conversion.pickled takes from `subprocess`."""
+
+    DEVNULL = subprocess.DEVNULL
+    TimeoutExpired = subprocess.TimeoutExpired
+
+    @staticmethod
+    def run(
+        command: Sequence[str],
+        *,
+        input: bytes,
+        timeout: float,
+        env: Mapping[str, str],
+        stdout: int,
+        stderr: int,
+        check: bool,
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run the module that a command ends with, without the options of Python before it."""
+        del env, check
+        with Forked[bytes](
+            [command[0], *command[-2:]], stdin=subprocess.PIPE, stdout=stdout, stderr=stderr
+        ) as process:
+            try:
+                process.communicate(input, timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(command, process.returncode)
+
+
+@contextmanager
+def forked_opening() -> Iterator[None]:
+    """Fork the processes that open pickled weights."""
+    # the server has no use for it
+    import pytest
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bertsmith.weights.conversion.pickled.subprocess", _Opening)
         yield
 
 
@@ -322,11 +382,14 @@ def _become(asked: Request, files: Sequence[int]) -> None:
     os.chdir(asked.place)
     os.environ.clear()
     os.environ.update(asked.environment)
+    sys.dont_write_bytecode = bool(asked.environment.get(_NO_BYTECODE))
     if asked.session:
         os.setsid()
     elif asked.group >= 0:
         os.setpgid(0, asked.group)
     signal.pthread_sigmask(signal.SIG_SETMASK, asked.blocked)
+    for number, *limit in asked.limits:
+        resource.setrlimit(number, (limit[0], limit[1]))
 
 
 def _perform(asked: Request, base: Sequence[str]) -> None:
@@ -422,7 +485,7 @@ def _main() -> NoReturn:
     listening = _listening(before.address)
     os.write(1, b"1")
     asked, end = _serve(listening, int(sys.argv[2])), lambda: None
-    if Path(asked.argv[0]).name in _PROGRAMS:
+    if Path(asked.argv[0]).name in _PROGRAMS or FORK_WORKERS in asked.environment:
         asked, end = _with_server(asked, before)
     _end_after(asked, base, end)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
@@ -17,27 +19,33 @@ from bertsmith.tokens.tokenizer import Tokenizer
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
 
 
-def invented_documents(count: int, seed: int = 0) -> list[Document]:
+def invented_documents(number: int, seed: int = 0) -> list[Document]:
     """Documents of 1 to 60 sentences of 3 to 12 words of 1 to 3 syllables."""
-    return list(_invented(count, seed))
+    made, inventing = _inventions(seed)
+    made += islice(inventing, max(0, number - len(made)))
+    return made[:number]
 
 
 @functools.cache
-def _invented(count: int, seed: int) -> tuple[Document, ...]:
-    random = np.random.default_rng(seed)
-    documents = []
-    for number in range(count):
+def _inventions(seed: int) -> tuple[list[Document], Iterator[Document]]:
+    """The documents of a seed that some test has asked for, and all that follow."""
+    return [], _invent(np.random.default_rng(seed))
+
+
+def _invent(random: np.random.Generator) -> Iterator[Document]:
+    for number in count(1):
         sentences = []
         for _ in range(random.integers(1, 61)):
-            lengths = random.integers(1, 4, random.integers(3, 13))
-            drawn = [random.integers(0, len(SYLLABLES), length) for length in lengths]
-            words = ["".join([SYLLABLES[n] for n in word]) for word in drawn]
+            lengths = random.integers(1, 4, random.integers(3, 13)).tolist()
+            syllables = iter(random.integers(0, len(SYLLABLES), sum(lengths)).tolist())
+            words = [
+                "".join([SYLLABLES[n] for n in islice(syllables, length)]) for length in lengths
+            ]
             sentences.append(" ".join(words).capitalize() + ".")
         paragraphs = tuple(
             " ".join(sentences[start : start + 5]) for start in range(0, len(sentences), 5)
         )
-        documents.append(Document(source="invented", line=number + 1, paragraphs=paragraphs))
-    return tuple(documents)
+        yield Document(source="invented", line=number, paragraphs=paragraphs)
 
 
 @pytest.fixture(scope="session")
@@ -54,10 +62,15 @@ def syllable_tokenizer() -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def store(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
-    """A store of 300 invented documents, about 110,000 tokens."""
-    folder = tmp_path_factory.mktemp("corpus") / "store"
-    prepare_store(invented_documents(300), tokenizer, folder, held_out=0.1)
-    return TokenStore(folder)
+    """A store of 300 invented documents, about 110,000 tokens, one for all folders of tests."""
+    if not _stores:
+        folder = tmp_path_factory.mktemp("corpus") / "store"
+        prepare_store(invented_documents(300), tokenizer, folder, held_out=0.1)
+        _stores.append(TokenStore(folder))
+    return _stores[0]
+
+
+_stores: list[TokenStore] = []
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Commands in several processes, as a user starts them with torchrun."""
+"""Commands in several processes, as a user starts them with torchrun, or in the same way."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+from forking import FORK_WORKERS, Forked
 
 TESTS = Path(__file__).parent
 
@@ -36,14 +38,13 @@ class Launched:
 @contextmanager
 def torchrun(*command: str, folder: Path, options: str = "") -> Iterator[Launched]:
     """A command in two processes, on a port that the system picks."""
-    paths = [str(TESTS.parent / "src"), str(TESTS), os.environ.get("PYTHONPATH", "")]
     start = options or "--standalone --nproc-per-node 2"
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "torch.distributed.run", *start.split(), *command],
             cwd=folder,
             env=os.environ
-            | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+            | {"PYTHONPATH": _path(), "OMP_NUM_THREADS": "1"}
             # asked to end, it would kill processes that a busy machine keeps for half a minute
             | {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "300"},
             stdout=subprocess.DEVNULL,
@@ -63,6 +64,48 @@ def ran(*command: str, folder: Path) -> str:
         told = launched.ended()
         assert launched.process.returncode == 0, told
     return told
+
+
+def ran_in_forks(*command: str, folder: Path) -> str:
+    """As `ran`, with processes that need not import torch, and with their store in this one."""
+    # imports torch
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    common = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "PYTHONPATH": _path(),
+        FORK_WORKERS: "1",
+    }
+    with tempfile.TemporaryFile() as output:
+        ranks = [
+            Forked[bytes](
+                [sys.executable, *command],
+                cwd=folder,
+                env=os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdout=subprocess.DEVNULL,
+                stderr=output,
+            )
+            for rank in range(2)
+        ]
+        try:
+            statuses = [rank.wait() for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+        output.seek(0)
+        told = output.read().decode()
+    assert statuses == [0, 0], told
+    return told
+
+
+def _path() -> str:
+    paths = [str(TESTS.parent / "src"), str(TESTS), os.environ.get("PYTHONPATH", "")]
+    return os.pathsep.join(paths)
 
 
 def ours(told: str) -> list[str]:

@@ -34,22 +34,33 @@ def shingles(ids: np.ndarray) -> set[tuple[int, ...]]:
     return {tuple(ids[i : i + 5].tolist()) for i in range(len(ids) - 4)}
 
 
-@pytest.mark.parametrize("shard", [writing.SHARD_BYTES, 40_000])
-@pytest.mark.parametrize("passage", [65_536, 3_000])
-def test_a_survey_counts_what_is_there(
-    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passage: int, shard: int
-) -> None:
-    monkeypatch.setattr(surveying, "_PASSAGE", passage)
-    limited = partial(writing.StoreWriter, shard_bytes=shard)
-    monkeypatch.setattr(preparing, "StoreWriter", limited)
+@pytest.fixture(scope="module", params=[writing.SHARD_BYTES, 40_000])
+def repeating(
+    request: pytest.FixtureRequest,
+    tokenizer: Tokenizer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> TokenStore:
+    """A store in which some sentences come again, of one shard or several."""
     documents = invented_documents(200)
     some = [paragraph.split(".")[0] + "." for d in documents[:40] for paragraph in d.paragraphs]
     documents += [
         Document(source="", line=1, paragraphs=(s, f"Bado {n % 9} kifo."))
         for n, s in enumerate(some)
     ]
-    store = stored(documents, tokenizer, tmp_path / "store")
-    assert (len(store.index.shards) > 1) == (shard == 40_000)
+    with pytest.MonkeyPatch.context() as patch:
+        limited = partial(writing.StoreWriter, shard_bytes=request.param)
+        patch.setattr(preparing, "StoreWriter", limited)
+        store = stored(documents, tokenizer, tmp_path_factory.mktemp("repeating") / "store")
+    assert (len(store.index.shards) > 1) == (request.param == 40_000)
+    return store
+
+
+@pytest.mark.parametrize("passage", [65_536, 3_000])
+def test_a_survey_counts_what_is_there(
+    repeating: TokenStore, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, passage: int
+) -> None:
+    store = repeating
+    monkeypatch.setattr(surveying, "_PASSAGE", passage)
     seen = survey(store, tokenizer.size)
     edges = list(pairwise(store.sentences.tolist()))
     sentences = [store.read(a, b).tobytes() for a, b in edges if b - a >= 8]

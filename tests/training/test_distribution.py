@@ -17,7 +17,7 @@ from bertsmith.training.checkpoints import Checkpoints
 from bertsmith.training.distribution import ALONE, World, join_world
 from bertsmith.training.run_folder import RunFolder
 from bounds import check, close_losses
-from launching import ours, ran, torchrun
+from launching import ours, ran_in_forks, torchrun
 from training.ranks import CASES, STEPS, Case, train
 
 # sums in another order, in float32; Muon makes matrices orthogonal in bfloat16, and magnifies that
@@ -32,7 +32,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory, store: TokenStore) -> Path
     """The folder in which two ranks have carried out all cases."""
     folder = tmp_path_factory.mktemp("learned")
     shutil.copytree(store.folder, folder / "store")
-    told = ran("-m", "training.ranks", "learn", str(folder), folder=folder)
+    told = ran_in_forks("-m", "training.ranks", str(folder), folder=folder)
     (folder / "told").write_text(told, encoding="utf-8")
     return folder
 
@@ -138,11 +138,10 @@ def test_ranks_talk(learned: Path) -> None:
 
 
 def test_what_one_rank_cannot_do_ends_all_and_is_told_once(tmp_path: Path) -> None:
-    with torchrun("-m", "training.ranks", "fail", str(tmp_path), folder=tmp_path) as launched:
+    with torchrun("-m", "training.failing_rank", folder=tmp_path) as launched:
         told = launched.ended()
         assert launched.process.returncode
     assert ours(told) == ["bertsmith: the dog ate it; feed the dog"]
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_one_process_is_a_world_too() -> None:

@@ -87,8 +87,17 @@ class Stopping:
         return self._batches.next_batch(place)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("method", ["adamw", "lamb", "muon"])
+@pytest.mark.parametrize(
+    ("method", "precision"),
+    [
+        ("adamw", "fp32"),
+        ("lamb", "bf16"),
+        ("muon", "fp32"),
+        ("muon", "bf16"),
+        pytest.param("adamw", "bf16", marks=pytest.mark.faults),
+        pytest.param("lamb", "fp32", marks=pytest.mark.faults),
+    ],
+)
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
     store: TokenStore,
     tokenizer: Tokenizer,
@@ -97,21 +106,21 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
     method: Method,
 ) -> None:
     batches = small_batches(store, tokenizer)
-    config = config_of(13, method, precision=precision)
+    config = config_of(8, method, precision=precision)
     whole, parts = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "parts")
     for folder in (whole, parts):
         folder.path.mkdir()
     straight = small_model(tokenizer.size)
     fit(config, straight, OBJECTIVE, batches, folder=whole)
-    for after, number in ((4, signal.SIGINT), (5, signal.SIGTERM)):
+    for after, number in ((4, signal.SIGINT), (3, signal.SIGTERM)):
         stopping = Stopping(batches, after, number)
         with pytest.raises(Interrupted, match="stopped after step"):
             fit(config, small_model(tokenizer.size), OBJECTIVE, stopping, folder=parts)
     torch.rand(7)  # whatever else the process drew must not matter
     resumed = small_model(tokenizer.size, seed=77)
-    assert fit(config, resumed, OBJECTIVE, batches, folder=parts).step == 13
+    assert fit(config, resumed, OBJECTIVE, batches, folder=parts).step == 8
     assert to_losses(parts) == to_losses(whole)
-    assert len(to_losses(parts)) == 13
+    assert len(to_losses(parts)) == 8
     for name, tensor in straight.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name
 
@@ -121,7 +130,7 @@ def test_training_learns_what_follows_what(tokenizer: Tokenizer, tmp_path: Path)
     texts = [" ".join(SYLLABLES[(n + i) % 10] for i in range(180 + n)) + "." for n in range(40)]
     documents = [Document(source="cycle", line=1, paragraphs=(text,)) for text in texts]
     prepare_store(documents, tokenizer, tmp_path / "store", held_out=0.0)
-    config = SampleConfig(max_length=41, tokens_per_batch=2000, text="within_documents")
+    config = SampleConfig(max_length=41, tokens_per_batch=1000, text="within_documents")
     batches = PretrainingBatches(TokenStore(tmp_path / "store"), tokenizer, config, seed=3)
     narrow = {"hidden": 64, "heads": 2, "feed_forward": 256, "dropout": 0.0}
     encoder = encoder_of("bert", "tiny", tokenizer.size, longest=41, **narrow)
@@ -129,9 +138,9 @@ def test_training_learns_what_follows_what(tokenizer: Tokenizer, tmp_path: Path)
     start_positions_as_sinusoids(model, 0.1)
     folder = RunFolder(tmp_path)
     optimiser = OptimiserConfig(
-        learning_rate=3e-3, beta_2=0.95, matrices="muon", muon_learning_rate=0.03
+        learning_rate=5e-3, beta_2=0.95, matrices="muon", muon_learning_rate=0.06
     )
-    fit(config_of(110, optimiser=optimiser), model, OBJECTIVE, batches, folder=folder)
+    fit(config_of(90, optimiser=optimiser), model, OBJECTIVE, batches, folder=folder)
     lines = folder.log()
     assert lines[0]["masked_lm_loss"] == pytest.approx(math.log(tokenizer.size), abs=0.2)
     assert lines[-1]["masked_lm_accuracy"] > 0.6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 KINDS = {"float32": 1, "float64": 2, "int32": 3, "int64": 9, "float16": 19}
 
 
+@functools.cache
 def bitwise_crc32c(data: bytes) -> int:
     """The definition: a division of polynomials, bit by bit."""
     state = 0xFFFFFFFF

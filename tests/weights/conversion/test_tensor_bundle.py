@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bertsmith.core.errors import ModelFolderError
+from bertsmith.weights.conversion import tensor_bundle
 from bertsmith.weights.conversion.tensor_bundle import (
     TensorBundle,
     crc32c,
@@ -74,11 +75,14 @@ def test_checksums_that_are_published(text: bytes, expected: int) -> None:
     assert crc32c(text) == expected == bundles.bitwise_crc32c(text)
 
 
-@given(st.integers(0, 3), st.integers(-2, 2), st.integers(0, 2**32))
+@given(st.integers(0, 3), st.integers(-2, 2), st.integers(0, 2**32), st.sampled_from([1, 32]))
+@example(33, 1, 0, 32)
 @settings(max_examples=20)
-def test_checksums_of_long_texts(lanes: int, more: int, seed: int) -> None:
+def test_checksums_of_long_texts(lanes: int, more: int, seed: int, least: int) -> None:
     text = np.random.default_rng(seed).bytes(max(lanes * 2048 + more, 0))
-    assert crc32c(memoryview(text)) == bundles.bitwise_crc32c(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tensor_bundle, "_MIN_LANES", least)
+        assert crc32c(memoryview(text)) == bundles.bitwise_crc32c(text)
     assert masked(crc32c(text)) == bundles.mask(bundles.bitwise_crc32c(text))
 
 

@@ -37,6 +37,8 @@ _MASK = 0xA282EAD8
 _LANE = 2048
 """Bytes of a lane."""
 _MAX_LANES = 4096
+_MIN_LANES = 32
+"""Fewer take longer than their bytes one by one."""
 
 _Words = NDArray[np.uint32]
 
@@ -44,7 +46,7 @@ _Words = NDArray[np.uint32]
 def crc32c(data: bytes | memoryview) -> int:
     """Return the checksum of some bytes."""
     state, begin = _ONES, 0
-    while lanes := min((len(data) - begin) // _LANE, _MAX_LANES):
+    while (lanes := min((len(data) - begin) // _LANE, _MAX_LANES)) >= _MIN_LANES:
         end = begin + lanes * _LANE
         state = _in_lanes(np.frombuffer(data[begin:end], dtype="<u2"), lanes, state)
         begin = end
