@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -30,9 +31,12 @@ def make(folder: Path) -> tuple[int, str, bool]:
     """Status and standard error of making the environment, and whether one was cleared."""
     own = subprocess.check_output(["sh", "-c", "pwd | cksum | tr ' ' '-'"], cwd=folder, text=True)
     shutil.copy(MAKEFILE, folder / "Makefile")
+    # as from a shell, not as from the make that runs the tests
+    from_shell = {name: value for name, value in os.environ.items() if "MAKE" not in name}
     done = subprocess.run(
         ["make", "PYTHON=./python", f".venv/.made-{own.strip()}"],
         cwd=folder,
+        env=from_shell,
         capture_output=True,
         text=True,
         check=False,
