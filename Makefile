@@ -4,12 +4,11 @@
 PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$name && break; done)
 # Options of bertsmith demo (make demo ARGS="--minutes 2") and of figures, of pytest (make test TESTS="tests/text -x"),
-# of the pip that fetches torch (an index with another build of it), and the number of test processes, 2 GB each:
-# as tests wait for processes, disks and clocks, three keep two cores busy.
+# of the pip that fetches torch (an index with another build of it), and the number of test processes, 2 GB each.
 ARGS ?=
 TESTS ?=
 TORCH_OPTIONS ?=
-WORKERS ?= 3
+WORKERS ?= 2
 
 VENV := .venv
 # where transformers 5 goes, which cannot be installed beside 4.57: tests ask it in processes of their own
