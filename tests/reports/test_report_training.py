@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from typing import Any
 
 import pytest
 
-from bertsmith.reports.page import Report
+from bertsmith.reports.page import Report, curves_svg
 from bertsmith.reports.training import add_training
 
 if importlib.util.find_spec("matplotlib") is None:
@@ -68,3 +69,14 @@ def test_an_empty_log_draws_nothing() -> None:
     report = Report("Nothing")
     add_training(report, {"": []})
     assert "<svg" not in report.html()
+
+
+def test_ticks_of_an_axis_can_be_told_apart() -> None:
+    svg = curves_svg(
+        {"speed": [(step, 12_345_600 + step) for step in range(50)]},
+        name="speed", x_label="step", y_label="tokens a second", percent=False,
+    )  # fmt: skip
+    labels = re.findall(r"<text[^>]*>(12[^<]*)</text>", svg)
+    assert len(labels) >= 4
+    assert len(set(labels)) == len(labels)
+    assert "12,345,620" in labels

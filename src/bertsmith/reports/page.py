@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -83,10 +83,7 @@ def curves_svg(
         top = 0.15 + 0.24 * rows
         width, height = 9, 3.65 + top
         figure = Figure(figsize=(width, height))
-        # a layout of matplotlib's own would take longer than all the drawing
-        axes = figure.add_axes(
-            (1.05 / width, 0.55 / height, 1 - 1.15 / width, 1 - (0.55 + top) / height)
-        )
+        axes = figure.add_axes((0, 0, 1, 1))
         for number, (label, points) in enumerate(series.items()):
             _draw(axes, label, list(points), number)
         for words, x in (marks or {}).items():
@@ -104,7 +101,14 @@ def curves_svg(
         for axis in (axes.xaxis, axes.yaxis):
             # each tick takes time to draw
             axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
-            axis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
+            ticks = axis.get_majorticklocs().tolist()
+            label = _labelling(ticks)
+            axis.set_major_formatter(FuncFormatter(lambda value, _, label=label: label(value)))
+        # a layout of matplotlib's own would take longer than all the drawing
+        left = max(1.05, 0.45 + 0.09 * max(map(len, map(label, ticks))))
+        axes.set_position(
+            (left / width, 0.55 / height, 1 - (left + 0.1) / width, 1 - (0.55 + top) / height)
+        )
         if percent:
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
         if len(series) > 1:
@@ -184,6 +188,12 @@ def _draw(axes: Any, name: str, points: Points, number: int) -> None:  # noqa: A
 def _tick(value: float) -> str:
     """Format a tick label: plain below a thousand, shortened above."""
     return short_number(value) if abs(value) >= 1000 else f"{value:z.3g}"
+
+
+def _labelling(ticks: Sequence[float]) -> Callable[[float], str]:
+    """Return how the ticks of an axis are labelled: in short, unless some would look the same."""
+    distinct = len(set(map(_tick, ticks))) == len(ticks)
+    return _tick if distinct else lambda value: f"{value:z,.10g}"
 
 
 def _value(value: float, *, percent: bool) -> str:

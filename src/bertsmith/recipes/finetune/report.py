@@ -215,7 +215,7 @@ def _add_errors(report: Report, outcome: FinetuneOutcome) -> None:
         report.curves(
             f"Calibration on dev, seed {seed}",
             {
-                "right": calibration_points(confidence, right),
+                "this model": calibration_points(confidence, right),
                 "perfect calibration": [(0.0, 0.0), (1.0, 1.0)],
             },
             x_label="confidence",
