@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -14,6 +14,7 @@ from typing import IO
 from forking import FORK_WORKERS, Forked
 
 TESTS = Path(__file__).parent
+STANDALONE = "--standalone --nproc-per-node 2"
 
 
 class Launched:
@@ -38,15 +39,30 @@ class Launched:
 @contextmanager
 def torchrun(*command: str, folder: Path, options: str = "") -> Iterator[Launched]:
     """A command in two processes, on a port that the system picks."""
-    start = options or "--standalone --nproc-per-node 2"
+    environment = {
+        "PYTHONPATH": _path(),
+        "OMP_NUM_THREADS": "1",
+        # asked to end, it would kill processes that a busy machine keeps for half a minute
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "300",
+    }
+    run = ["torch.distributed.run", *(options or STANDALONE).split(), *command]
+    with launched(subprocess.Popen, *run, folder=folder, environment=environment) as result:
+        yield result
+
+
+@contextmanager
+def launched(
+    started: type[subprocess.Popen[bytes]],
+    *module: str,
+    folder: Path,
+    environment: Mapping[str, str],
+) -> Iterator[Launched]:
+    """A module that runs others, with its arguments, as a process of the type `started`."""
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "torch.distributed.run", *start.split(), *command],
+        process = started(
+            [sys.executable, "-m", *module],
             cwd=folder,
-            env=os.environ
-            | {"PYTHONPATH": _path(), "OMP_NUM_THREADS": "1"}
-            # asked to end, it would kill processes that a busy machine keeps for half a minute
-            | {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "300"},
+            env=os.environ | environment,
             stdout=subprocess.DEVNULL,
             stderr=output,
         )

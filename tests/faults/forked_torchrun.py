@@ -8,7 +8,6 @@ The number of each process is in a file `launched-RANK` in the working folder.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,28 +17,17 @@ from typing import Any
 
 from faults.own_server import fork_own_server
 from forking import Forked
-from launching import TESTS, Launched
+from launching import STANDALONE, TESTS, Launched, launched
 
 
 @contextmanager
 def forked_torchrun(*command: str, folder: Path) -> Iterator[Launched]:
     """A command in two processes, on a port that the system picks."""
     paths = [str(TESTS.parent / "src"), str(TESTS), os.environ.get("PYTHONPATH", "")]
-    options = "--standalone --nproc-per-node 2"
-    with tempfile.TemporaryFile() as output:
-        process = Forked[bytes](
-            [sys.executable, "-m", "faults.forked_torchrun", *options.split(), *command],
-            cwd=folder,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-            stdout=subprocess.DEVNULL,
-            stderr=output,
-        )
-        try:
-            yield Launched(process, output)
-        finally:
-            # its processes have sessions of their own: only it can end them
-            process.terminate()
-            process.wait()
+    environment = {"PYTHONPATH": os.pathsep.join(paths)}
+    module = ["faults.forked_torchrun", *STANDALONE.split(), *command]
+    with launched(Forked, *module, folder=folder, environment=environment) as result:
+        yield result
 
 
 def _popen(args: Sequence[str], env: Mapping[str, str], **options: Any) -> Forked[bytes]:  # noqa: ANN401
