@@ -102,10 +102,10 @@ def curves_svg(
             # each tick takes time to draw
             axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
             ticks = axis.get_majorticklocs().tolist()
-            label = _labelling(ticks)
-            axis.set_major_formatter(FuncFormatter(lambda value, _, label=label: label(value)))
+            form = _labelling(ticks)
+            axis.set_major_formatter(FuncFormatter(lambda value, _, form=form: form(value)))
         # a layout of matplotlib's own would take longer than all the drawing
-        left = max(1.05, 0.45 + 0.09 * max(map(len, map(label, ticks))))
+        left = max(1.05, 0.45 + 0.09 * max(len(form(tick)) for tick in ticks))
         axes.set_position(
             (left / width, 0.55 / height, 1 - (left + 0.1) / width, 1 - (0.55 + top) / height)
         )
