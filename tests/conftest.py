@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 # before torch is imported: the processes of a parallel run would take each other's cores
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# scikit-learn sets them when it is imported: no process could be forked that has others than before
+# scikit-learn sets them when it is imported; a process is forked only if its variables are those of
+# the server that forks it
 os.environ.setdefault("KMP_DUPLICATE_LIB_OK", "True")
 os.environ.setdefault("KMP_INIT_AT_FORK", "FALSE")
 # one for all processes of a run, those that tests start too
