@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import cache
+from functools import cache, lru_cache
 
 from torch import nn
 
@@ -18,7 +18,7 @@ COUNTERS = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
 """Constants that old `transformers` wrote among the weights, below the family's name."""
 
 
-def rows(config: ModelConfig) -> list[Row]:
+def rows(config: ModelConfig) -> tuple[Row, ...]:
     """Return the tensors a file holds for a model, blocks numbered, in the order of the table.
 
     Positions always have a row, and segments where the family has any: a model without them writes
@@ -38,14 +38,20 @@ def parts(config: ModelConfig) -> set[Part]:
     return results
 
 
-def rows_of(encoder: EncoderConfig, wanted: Collection[Part], form: FormatName) -> list[Row]:
+def rows_of(encoder: EncoderConfig, wanted: Collection[Part], form: FormatName) -> tuple[Row, ...]:
     """Return the tensors of some parts of a model, blocks numbered, in the order of the table."""
+    return _rows(encoder, frozenset(wanted), form)
+
+
+# the same few are asked for again and again while a folder is opened
+@lru_cache(maxsize=64)
+def _rows(encoder: EncoderConfig, wanted: frozenset[Part], form: FormatName) -> tuple[Row, ...]:
     if form == "bertsmith":
-        return [row for row in _own_rows(encoder) if row.part in wanted]
+        return tuple(row for row in _own_rows(encoder) if row.part in wanted)
     table = [row for row in FORMATS[form].table if row.part in wanted]
     # a head may bring the layer that it reads the first token through
     brought = {row.ours for row in table if row.part != "pooler"}
-    results = []
+    results: list[Row] = []
     for row in table:
         if row.part == "pooler" and row.ours in brought:
             continue
@@ -56,7 +62,7 @@ def rows_of(encoder: EncoderConfig, wanted: Collection[Part], form: FormatName) 
             row._replace(ours=row.ours.format(block=i), hub=row.hub.format(block=i))
             for i in range(row.first, (encoder.groups or encoder.layers) if several else 1)
         ]
-    return results
+    return tuple(results)
 
 
 @cache

@@ -218,10 +218,10 @@ class ModelFiles:
             named = ", ".join(unknown)[:200]
             say(f"{self._weights.path}: left out, as nothing here uses it: {named}")
 
-    def _rows(self, part: Part) -> list[Row]:
+    def _rows(self, part: Part) -> tuple[Row, ...]:
         return names.rows_of(self._encoder, {part}, self._format)
 
-    def _rows_of(self, config: ModelConfig) -> list[Row]:
+    def _rows_of(self, config: ModelConfig) -> tuple[Row, ...]:
         """Return the rows of a model in this file, whatever format it would be saved in."""
         return names.rows_of(config.encoder, names.parts(config), self._format)
 

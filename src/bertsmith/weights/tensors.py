@@ -278,13 +278,10 @@ class Weights:
                     first = self._homes[name].path.name
                     _refuse(f"tensor {name[:80]!r} is in {first} and {file.path.name}", self.path)
                 self._homes[name] = file
+        self.entries = {name: file.entries[name] for name, file in self._homes.items()}
+        """The headers' entries by the tensors' names."""
         if names:
             self._check_index(_weight_map(folder))
-
-    @property
-    def entries(self) -> dict[str, Entry]:
-        """The headers' entries by the tensors' names."""
-        return {name: file.entries[name] for name, file in self._homes.items()}
 
     def read(self, name: str) -> Tensor:
         """Return one tensor as float32; raises what `TensorFile.read` raises."""
