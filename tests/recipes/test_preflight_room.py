@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +20,12 @@ from bertsmith.recipes.resources import MemoryNeed, check_memory_and_disk, free_
 from bertsmith.training.config import OptimiserConfig
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.replicas import TrainedParameters
-from forking import run
 from native_precision import NATIVE, OTHER
 
 CPU = torch.device("cpu")
 SAMPLES = SampleConfig(max_length=64, tokens_per_batch=4096)
 
-# a few steps in a process of its own, whose largest size from then on less that before is what
-# training took
+# a few steps in a process of its own, whose largest size less that before is what training took
 TRAIN = """
 import sys, torch
 from bertsmith.network.config import encoder_of
@@ -48,7 +47,6 @@ def size(field):
     lines = open("/proc/self/status").read().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(field))
 encoder = encoder_of("bert", "mini", 20_000, longest=64, dropout=0.0, attention_dropout=0.0)
-open("/proc/self/clear_refs", "w").write("5")
 before = size('VmRSS')
 model = build_model(ModelConfig(encoder=encoder, masked_lm=True), seed=0)
 optimiser = Optimiser(model, OptimiserConfig())
@@ -63,7 +61,9 @@ print(size('VmHWM') - before)
 
 @pytest.mark.parametrize("precision", [NATIVE, pytest.param(OTHER, marks=pytest.mark.faults)])
 def test_the_estimate_is_about_what_training_takes(precision: Precision) -> None:
-    done = run([sys.executable, "-c", TRAIN, precision], check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", TRAIN, precision], capture_output=True, text=True, check=True
+    )
     encoder = encoder_of("bert", "mini", 20_000, longest=64, dropout=0.0, attention_dropout=0.0)
     config = ModelConfig(encoder=encoder, masked_lm=True)
     wanted = memory_need(config, SAMPLES, OptimiserConfig(), precision)
