@@ -21,9 +21,9 @@ import sys
 from bertsmith.cli import main
 from bertsmith.recipes.finetune import recipe
 from recipes.signalling import Signalling, Step
-maker = recipe.model_maker
-recipe.model_maker = lambda *given: Signalling(
-    make=maker(*given), steps={1: Step(number=3, kill_parent=True)} if int(sys.argv[1]) else {}
+factory = recipe.model_factory
+recipe.model_factory = lambda *given: Signalling(
+    make=factory(*given), steps={1: Step(number=3, kill_parent=True)} if int(sys.argv[1]) else {}
 )
 sys.exit(main.main(sys.argv[2:]))
 """
