@@ -155,7 +155,8 @@ def _quantise(exact: Path, quantised: Path) -> None:
             exact,
             quantised,
             per_channel=True,
-            weight_type=QuantType.QInt8,
+            # with signed weights its products saturate on x86 chips that have no VNNI
+            weight_type=QuantType.QUInt8,
             extra_options={"MatMulConstBOnly": True},
         )
     finally:
