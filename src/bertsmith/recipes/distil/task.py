@@ -93,7 +93,7 @@ from bertsmith.weights.folder import load_model, read_config
 from bertsmith.weights.tensors import weights_hash
 
 PLAIN = "plain"
-_OUTPUTS, _RIVALS, _SPEEDS, _RESULTS = (
+_OUTPUTS, _BASELINES, _SPEEDS, _RESULTS = (
     "teacher-outputs", "baselines.json", "speeds.json", "results.json",
 )  # fmt: skip
 
@@ -443,19 +443,19 @@ class _Distillation:
 
     def _baseline_scores(self) -> dict[str, Any]:
         """Return the scores of what is not trained here, kept from an earlier part of the run."""
-        path = self.folder.path / _RIVALS
+        path = self.folder.path / _BASELINES
         if path.exists():
             return read_record(path)
-        dropped, rival = self.new.dropped(), None
+        dropped, baseline = self.new.dropped(), None
         scores: dict[str, Any] = {"teacher": self._measured(load_model(self.config.teacher)[0])}
         if dropped is not None:
             scores["dropped"] = self._measured(dropped)
         if self.run.settings.baseline:
-            rival = tfidf_baseline(self.prepared, self.run.settings.baseline_seconds)
-        if isinstance(rival, BaselineScores):
-            scores["tfidf"] = rival.to_dict()
-        elif rival is not None:
-            say(str(rival))
+            baseline = tfidf_baseline(self.prepared, self.run.settings.baseline_seconds)
+        if isinstance(baseline, BaselineScores):
+            scores["tfidf"] = baseline.to_dict()
+        elif baseline is not None:
+            say(str(baseline))
         write_record(path, scores)
         return scores
 

@@ -4,7 +4,7 @@
       run.json       the resolved run
       seeds/seed-N/  log and result of each seed, its checkpoints while it trains
       grid/, curve/, random/   the same for other trainings (trials.py)
-      baselines.json  results of the baselines that are not neural networks
+      baselines.json results of the baselines that are not neural networks
       model/         the model of the seed that was best on dev
       results.json   all scores
       report.html
