@@ -127,11 +127,11 @@ typedef struct {
 } bs_losses;
 
 typedef struct bs_encoder bs_encoder;
-typedef void (*bs_block_done)(int32_t block);
+typedef int32_t (*bs_block_next)(int32_t block);
 
 // To be raised with each change of what a function or structure means: a library compiled from other
 // sources than the Python that loads it is then refused.
-#define BS_INTERFACE 3
+#define BS_INTERFACE 4
 
 // The version above, and the sizes of bs_shape, bs_ends, bs_block, bs_call and bs_losses.
 BS_API void bs_interface(int64_t found[6]);
@@ -141,9 +141,10 @@ BS_API void bs_interface(int64_t found[6]);
 BS_API int32_t bs_instruction_set(void);
 
 // Null where there is no memory, or no such instruction set. `blocks` has as many entries as the shape says.
-// `done` is called with the number of each block whose weights are not read any more; it may be null.
+// `next` is called with the number of each block before its entry is read, when nothing of the block before
+// is read any more; 0 ends all.
 BS_API bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends, const bs_block* blocks,
-                                  bs_block_done done);
+                                  bs_block_next next);
 BS_API void bs_encoder_free(bs_encoder* encoder);
 
 // BS_OK, or what is wrong with the batch. May be called by several threads at once.

@@ -453,7 +453,7 @@ public:
     Packing(bs_encoder& encoder)
         : encoder_(encoder), shape_(encoder.shape), arena_(encoder.arena), w_(encoder.shape) {}
 
-    bool run(const bs_block* blocks, bs_block_done done) {
+    bool run(const bs_block* blocks, bs_block_next next) {
         const bs_ends& ends = encoder_.ends;
         const int width = shape_.embedding ? shape_.embedding : shape_.hidden;
         encoder_.embedding_norm = packed_norm(arena_, ends.norm, width);
@@ -470,8 +470,8 @@ public:
             encoder_.widen = packed(w_.hidden_panels, up_to(width, LANES));
         }
         for (int i = 0; i < shape_.blocks; i++) {
+            if (!next(i)) return false;
             encoder_.blocks[i] = block(blocks[i]);
-            if (done) done(i);
         }
         return !arena_.failed;
     }
@@ -563,9 +563,9 @@ auto by_precision(int32_t precision, Use&& use) {
     return use(float{});
 }
 
-static bool prepare(bs_encoder& encoder, const bs_block* blocks, bs_block_done done) {
+static bool prepare(bs_encoder& encoder, const bs_block* blocks, bs_block_next next) {
     return by_precision(encoder.shape.precision, [&](auto kind) {
-        return Packing<decltype(kind)>(encoder).run(blocks, done);
+        return Packing<decltype(kind)>(encoder).run(blocks, next);
     });
 }
 

@@ -82,7 +82,7 @@ struct Kernels {
     // whether its products are right on this processor
     bool (*self_test)();
     // packs the weights of an encoder; false where there is no memory
-    bool (*prepare)(bs_encoder& encoder, const bs_block* blocks, bs_block_done done);
+    bool (*prepare)(bs_encoder& encoder, const bs_block* blocks, bs_block_next next);
     // bytes that a chunk needs for a team of so many
     size_t (*memory)(const bs_encoder& encoder, const Chunk& chunk, int threads);
     // what one thread of a team does for a chunk

@@ -15,7 +15,8 @@ import pytest
 from sklearn.metrics import precision_score, recall_score
 
 from bertsmith.core.errors import DiskError, MissingExtra
-from bertsmith.reports.page import Report, confusion_html, in_words, smoothed, thinned
+from bertsmith.reports.curves import in_words, smoothed, thinned
+from bertsmith.reports.page import Report, confusion_html
 from browsing.chromium import Page as Tab
 from browsing.chromium import Pipes, browser
 

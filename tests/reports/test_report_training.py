@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from bertsmith.reports.page import Report, curves_svg
+from bertsmith.reports.curves import curves_svg
+from bertsmith.reports.page import Report
 from bertsmith.reports.training import add_training
 
 if importlib.util.find_spec("matplotlib") is None:

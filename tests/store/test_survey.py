@@ -116,7 +116,7 @@ def test_likeness_is_that_of_jaccard(tokenizer: Tokenizer, tmp_path: Path) -> No
     alike = [len(a & b) / len(a | b) for a, b in zip(texts[:50], texts[50:], strict=True)]
     likeness = Likeness(store)
     likeness.add(starts[:-1])
-    share, (begin, length) = likeness.found()
+    share, (begin, length) = likeness.near_duplicates()
     certain, possible = (sum(item > limit for item in alike) for limit in (0.75, 0.3))
     assert certain / 50 <= share <= possible / 50
     assert 5 < certain < possible < 45

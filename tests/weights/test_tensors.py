@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from bertsmith.core.errors import DiskError, ModelFolderError
-from bertsmith.weights.tensors import TensorFile, write_tensors
+from bertsmith.weights.tensors import ReusedMemory, TensorFile, write_tensors
 
 F32 = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 
@@ -124,13 +124,55 @@ def test_a_read_that_stops_early_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
 
 
-def test_a_file_that_becomes_shorter_is_told(tmp_path: Path) -> None:
+def test_a_file_that_becomes_shorter_as_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save_file({"a": torch.randn(7), "b": torch.randn(13)}, tmp_path / "x")
+    file = TensorFile(tmp_path / "x")
+    whole = os.preadv
+
+    def shortened(handle: int, buffers: list[memoryview], begin: int) -> int:
+        os.truncate(tmp_path / "x", (tmp_path / "x").stat().st_size - 4)
+        return whole(handle, buffers, begin)
+
+    monkeypatch.setattr(os, "preadv", shortened)
+    with pytest.raises(ModelFolderError, match="became shorter"):
+        dict(file.read_many(["a", "b"]))
+
+
+def test_a_file_that_is_written_or_replaced_before_it_is_read_is_refused(tmp_path: Path) -> None:
+    tensors = {"a": torch.randn(7), "b": torch.randn(13)}
+    save_file(tensors, tmp_path / "x")
+    file = TensorFile(tmp_path / "x")
+    assert torch.equal(file.read("a"), tensors["a"])
+    save_file(tensors, tmp_path / "new")
+    (tmp_path / "new").replace(tmp_path / "x")
+    with pytest.raises(ModelFolderError, match="was changed while it was read"):
+        file.read("a")
     file = TensorFile(tmp_path / "x")
     with (tmp_path / "x").open("r+b") as written:
         written.truncate(written.seek(0, 2) - 4)
-    with pytest.raises(ModelFolderError, match="became shorter"):
+    with pytest.raises(ModelFolderError, match="was changed while it was read"):
         dict(file.read_many(["a", "b"]))
+
+
+def test_memory_that_is_used_again_holds_the_last_tensors(tmp_path: Path) -> None:
+    tensors = {
+        "a": torch.randn(7, 3),
+        "b": torch.randn(5).half(),
+        "c": torch.randn(2, 11),
+        "d": torch.randn(400),
+        "e": torch.randn(0),
+        "f": torch.randn(3).double(),
+    }
+    save_file(tensors, tmp_path / "x")
+    file, memory = TensorFile(tmp_path / "x"), ReusedMemory()
+    for names in ("abcef", "a", "cb", "fab"):
+        memory.begin([file.entries[name].end - file.entries[name].begin for name in names])
+        found = dict(file.read_many(names, memory))
+        assert all(torch.equal(found[name], tensors[name].float()) for name in names)
+    memory.begin([4 * 400])
+    assert torch.equal(dict(file.read_many("d", memory))["d"], tensors["d"])
 
 
 def test_the_tensor_that_is_not_finite_is_named_and_the_largest_numbers_are_read(

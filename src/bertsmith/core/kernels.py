@@ -24,7 +24,7 @@ WITH_BF16 = ("avx512-bf16", "amx")
 """Those that have products of bf16."""
 _FAILED_TEST = -1
 # BS_INTERFACE of kernels/bertsmith_kernels.h
-_INTERFACE = 3
+_INTERFACE = 4
 _ERRORS: dict[int, Exception] = {
     1: MemoryError("no memory for the native kernels' workspace"),
     2: IndexError("a token id is not in the vocabulary"),
@@ -98,7 +98,7 @@ class LossCall(Structure):
 
 
 _STRUCTURES = (EncoderShape, EncoderEnds, BlockWeights, EncoderCall, LossCall)
-BLOCK_DONE = ctypes.CFUNCTYPE(None, c_int32)
+BLOCK_NEXT = ctypes.CFUNCTYPE(c_int32, c_int32)
 
 
 @cache
@@ -129,7 +129,7 @@ def library() -> ctypes.CDLL | None:
         return None
     library.bs_encoder_new.restype = c_void_p
     library.bs_encoder_new.argtypes = [
-        POINTER(EncoderShape), POINTER(EncoderEnds), POINTER(BlockWeights), BLOCK_DONE
+        POINTER(EncoderShape), POINTER(EncoderEnds), POINTER(BlockWeights), BLOCK_NEXT
     ]  # fmt: skip
     library.bs_encoder_free.restype = None
     library.bs_encoder_free.argtypes = [c_void_p]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import c_void_p
 from typing import Literal
 
@@ -61,18 +61,20 @@ class NativeEncoder(nn.Module):
         threads: int,
         instructions: str | None = None,
         release: bool = False,
+        read_block: Callable[[int], None] | None = None,
     ) -> None:
         """Pack an encoder's weights; `threads` are those of a forward pass, at most.
 
         `instructions` is a lower instruction set than that of the processor. With `release` each
         block of the encoder loses its weights when they are packed, so that no more than one is
-        held twice.
+        held twice. `read_block` gives a block its weights, before they are packed; what it raises
+        is raised here.
         """
         super().__init__()
         assert unsupported_reason(encoder.config, precision, instructions) is None
         self.config, self.embeddings = encoder.config, encoder.embeddings
         self.threads = threads
-        self._handle = _Handle(encoder, precision, instructions, release)
+        self._handle = _Handle(encoder, precision, instructions, release, read_block)
 
     def forward(
         self, batch: Batch, *, selected: SelectedTokens | None = None, taps: Taps = NO_TAPS
@@ -115,6 +117,7 @@ class _Handle:
         precision: KernelPrecision,
         instructions: str | None,
         release: bool,
+        read_block: Callable[[int], None] | None,
     ) -> None:
         self._address: int | None = None
         library = kernels.library()
@@ -128,20 +131,35 @@ class _Handle:
         turns = [_rotation_tables(encoder.config, theta) for theta in _thetas(encoder.config)]
         ends, self._kept = _ends(encoder, turns)
         blocks = (kernels.BlockWeights * len(encoder.blocks))()
-        read: list[list[Tensor]] = [[] for _ in blocks]
-        for to, block, tensors in zip(blocks, encoder.blocks, read, strict=True):
-            assert isinstance(block, Block)
-            _set_block_addresses(to, block, tensors)
+        tensors: list[Tensor] = []
+        errors: list[BaseException] = []
 
-        def done(number: int) -> None:
-            read[number].clear()
+        def release_block(number: int) -> None:
+            tensors.clear()
             if release:
                 for parameter in encoder.blocks[number].parameters():
                     parameter.data = parameter.new_empty(0)
 
-        self._address = library.bs_encoder_new(shape, ends, blocks, kernels.BLOCK_DONE(done))
+        def next_block(number: int) -> bool:
+            # errors do not pass through C
+            try:
+                if number:
+                    release_block(number - 1)
+                if read_block is not None:
+                    read_block(number)
+                block = encoder.blocks[number]
+                assert isinstance(block, Block)
+                _set_block_addresses(blocks[number], block, tensors)
+            except BaseException as error:
+                errors.append(error)
+            return not errors
+
+        self._address = library.bs_encoder_new(shape, ends, blocks, kernels.BLOCK_NEXT(next_block))
+        if errors:
+            raise errors[0]
         if not self._address:
             raise MemoryError("no memory for the packed weights")
+        release_block(len(blocks) - 1)
 
     def __del__(self) -> None:
         if self._address:

@@ -22,6 +22,7 @@ from bertsmith.engine.native import NativeEncoder, unsupported_reason
 from bertsmith.engine.predictor import Answering, Predictor
 from bertsmith.engine.prepacked import PackedEncoder, supports_packing
 from bertsmith.network.model import Model
+from bertsmith.weights.folder import StoredModel
 
 Backend = Literal["native", "torch", "network"]
 
@@ -70,7 +71,7 @@ class Prepared:
 
 
 def prepare_model(
-    model: Model,
+    model: Model | StoredModel,
     config: EngineConfig,
     *,
     automatic: Number | None = None,
@@ -79,10 +80,14 @@ def prepare_model(
     """Make a model ready to answer on the device where it is.
 
     The model is changed: on a processor its encoder is replaced by one with packed weights, which
-    only answers. `automatic` is the precision that auto stands for, where it can be computed; None
-    for the fastest that keeps answers within rounding. `backend` is None for the fastest there is.
+    only answers. A `StoredModel` is read as it is packed. `automatic` is the precision that auto
+    stands for, where it can be computed; None for the fastest that keeps answers within rounding.
+    `backend` is None for the fastest there is.
     Raises `ConfigError` for a precision that the device cannot compute.
     """
+    stored = model if isinstance(model, StoredModel) else None
+    if isinstance(model, StoredModel):
+        model = model.model
     on_processor = model.device.type == "cpu"
     precision = config.precision
     if precision == "auto":
@@ -92,11 +97,17 @@ def prepare_model(
     model.eval()
     threads = config.threads or torch.get_num_threads()
     backend = backend or _backend(model, precision)
+    if stored is not None and backend != "native":
+        stored.whole()
     encoder: nn.Module = model.encoder
     with torch.no_grad():
         if backend == "native":
             encoder = NativeEncoder(
-                model.encoder, precision=precision, threads=threads, release=True
+                model.encoder,
+                precision=precision,
+                threads=threads,
+                release=True,
+                read_block=None if stored is None else stored.read_block,
             )
         elif backend == "torch":
             assert precision != "int8"

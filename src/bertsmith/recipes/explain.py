@@ -27,8 +27,9 @@ from bertsmith.recipes.config import ExplainConfig, ExplainingConfig
 from bertsmith.recipes.predict.evaluate import task_answering
 from bertsmith.recipes.predict.recipe import open_rows, terminal_preview
 from bertsmith.recipes.predict.rows import InputRow
+from bertsmith.reports.curves import require_matplotlib
 from bertsmith.reports.explanations import add_explanations
-from bertsmith.reports.page import Report, require_matplotlib
+from bertsmith.reports.page import Report
 from bertsmith.tasks.answering import TaskAnswering, answering_of
 from bertsmith.tasks.config import AnsweringConfig
 from bertsmith.tokens.tokenizer import Tokenizer

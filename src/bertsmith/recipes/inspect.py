@@ -42,8 +42,8 @@ from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.config import InspectConfig
 from bertsmith.recipes.predict.rows import Texts
 from bertsmith.reports.annotations import pair_name
+from bertsmith.reports.curves import require_matplotlib
 from bertsmith.reports.inspection import InspectionPage, as_json
-from bertsmith.reports.page import require_matplotlib
 from bertsmith.text.config import USUAL_TAGS, Columns
 from bertsmith.text.coreference import (
     Layout,

@@ -131,7 +131,7 @@ def learn_from(
     shown = (watched.accents if not settings.cased or settings.strip_accents != "auto" else None,)
     unknown = tokenizer.vocabulary[tokenizer.unknown_id]
     notes = [figures.describe() for figures in shown if figures is not None]
-    notes += [line for each in shown if each is not None and (line := each.warning())]
+    notes += [line for figures in shown if figures is not None and (line := figures.warning())]
     if watched.alphabet is not None:
         # unigram segmentation loses a character alone
         words = " with the words they are in" if tokenizer.kind == "wordpiece" else ""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.printable import printable
-from bertsmith.reports.page import COLOURS, SOFT, STYLE, require_matplotlib, svg_of_page
+from bertsmith.reports.curves import COLOURS, SOFT, STYLE, require_matplotlib, svg_of_page
 
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 SEQUENTIAL = "viridis"

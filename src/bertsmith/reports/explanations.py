@@ -27,13 +27,13 @@ def add_explanations(report: Report, answers: Sequence[tuple[Subject, Attributio
     """Add the legend and the shaded texts to a page."""
     report.text("How to read this page", [LEGEND])
     body = ""
-    for number, (answer, found) in enumerate(answers, 1):
+    for number, (answer, attributions) in enumerate(answers, 1):
         body += f"<h3>{number}: {safe(answer.answer)}</h3>"
-        for method, result in found.items():
+        for method, result in attributions.items():
             body += _shaded(answer, method, result.shares.tolist())
-        note = _note(found)
+        note = _note(attributions)
         body += f'<p class="note">{safe(note)}</p>' if note else ""
-        body += _all_shares(number, answer, found)
+        body += _all_shares(number, answer, attributions)
     report.section("Answers", body)
 
 

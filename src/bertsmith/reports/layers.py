@@ -63,15 +63,15 @@ def plain(values: NDArray[np.float64], digits: int = 6) -> Any:  # noqa: ANN401
 
 
 def _probe_numbers(probes: ProbeFigures) -> dict[str, Any]:
-    def score(each: Score) -> dict[str, float]:
-        return {"task": round(each.task, 6), "control": round(each.control, 6)}
+    def accuracies(of: Score) -> dict[str, float]:
+        return {"task": round(of.task, 6), "control": round(of.control, 6)}
 
     return {
         "sentences_learned": probes.learned,
         "sentences_measured": probes.measured,
-        "edges": {name: score(edge) for name, edge in probes.edges.items()},
+        "edges": {name: accuracies(edge) for name, edge in probes.edges.items()},
         "fixed_offset": round(probes.fixed_offset, 6),
-        "tags_by_layer": [score(tag) for tag in probes.tags],
+        "tags_by_layer": [accuracies(tag) for tag in probes.tags],
         "commonest_tag": round(probes.commonest_tag, 6),
         "tag_of_word": round(probes.tag_of_word, 6),
         "structure_by_layer": [
@@ -80,13 +80,13 @@ def _probe_numbers(probes: ProbeFigures) -> dict[str, Any]:
     }
 
 
-def _use_numbers(each: WordFigures) -> dict[str, Any]:
+def _use_numbers(figures: WordFigures) -> dict[str, Any]:
     return {
-        "word": printable(each.word),
-        "layer": each.layer,
-        "silhouette": to_millionths(each.silhouette),
-        "self_similarity": plain(each.self_similarity),
-        "map_share": round(each.map_share, 6),
+        "word": printable(figures.word),
+        "layer": figures.layer,
+        "silhouette": to_millionths(figures.silhouette),
+        "self_similarity": plain(figures.self_similarity),
+        "map_share": round(figures.map_share, 6),
         "uses": [
             {
                 "line": use.line,
@@ -97,10 +97,10 @@ def _use_numbers(each: WordFigures) -> dict[str, Any]:
                 "point": point,
             }
             for use, cluster, neighbours, point in zip(
-                each.uses,
-                each.clusters,
-                each.neighbours.tolist(),
-                plain(each.points),
+                figures.uses,
+                figures.clusters,
+                figures.neighbours.tolist(),
+                plain(figures.points),
                 strict=True,
             )
         ],

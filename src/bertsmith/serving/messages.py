@@ -88,31 +88,31 @@ class Inputs:
 
     def longest(self) -> list[int]:
         """Return the characters of the longest text of each."""
-        found = list(map(len, self.texts))
+        lengths = list(map(len, self.texts))
         if self.seconds is not None:
-            found = [
-                max(one, len(more or "")) for one, more in zip(found, self.seconds, strict=True)
+            lengths = [
+                max(one, len(more or "")) for one, more in zip(lengths, self.seconds, strict=True)
             ]
         if self.choices is not None:
-            found = [
-                max([one, *map(len, more)]) for one, more in zip(found, self.choices, strict=True)
+            lengths = [
+                max([one, *map(len, more)]) for one, more in zip(lengths, self.choices, strict=True)
             ]
-        return found
+        return lengths
 
     def sizes(self) -> list[int]:
         """Return the bytes of the texts of each, as a model reads them."""
-        found = list(map(_bytes, self.texts))
+        sizes = list(map(_bytes, self.texts))
         if self.choices is not None:
             # each option is read with the text
-            found = [
+            sizes = [
                 one * len(more) + sum(map(_bytes, more))
-                for one, more in zip(found, self.choices, strict=True)
+                for one, more in zip(sizes, self.choices, strict=True)
             ]
         if self.seconds is not None:
-            found = [
-                one + _bytes(more or "") for one, more in zip(found, self.seconds, strict=True)
+            sizes = [
+                one + _bytes(more or "") for one, more in zip(sizes, self.seconds, strict=True)
             ]
-        return found
+        return sizes
 
 
 def _bytes(text: str) -> int:

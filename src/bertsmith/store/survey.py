@@ -52,7 +52,7 @@ class Likeness:
             self._signatures.append(self._signed(ids, begins - origin, ends - origin))
             self._begins.append(begins)
 
-    def found(self) -> tuple[float, tuple[int, int]]:
+    def near_duplicates(self) -> tuple[float, tuple[int, int]]:
         """Return the share of near duplicates, and (token, length) of the beginning of one."""
         if not self._begins:
             return 0.0, (0, 0)
@@ -156,7 +156,7 @@ def survey(store: TokenStore, vocabulary: int, max_tokens: int = MAX_TOKENS) -> 
             likeness.add(passage.begin + passage.documents)
             bar.advance(len(passage.ids))
     repeated, position, count = _repeats(np.concatenate(keys), np.concatenate(places, axis=1))
-    alike, example = likeness.found()
+    alike, example = likeness.near_duplicates()
     total = int(counts.sum())
     return Survey(
         tokens=total,

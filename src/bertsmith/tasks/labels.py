@@ -151,10 +151,12 @@ _PLACEHOLDERS = frozenset(("-", "--", "?", "n/a", "#n/a", "<na>", "null"))
 
 def placeholder_labels(labels: Labels) -> list[str]:
     """Return the labels that usually stand for none; of counted classes that is -1."""
-    found = [label for label in labels if label.casefold() in _PLACEHOLDERS]
+    placeholders = [label for label in labels if label.casefold() in _PLACEHOLDERS]
     others = [label for label in labels if label != "-1"]
     counted_ones = all(label.isascii() and label.isdecimal() for label in others)
-    return found + ["-1"] * (len(others) == len(labels) - 1 and len(others) > 1 and counted_ones)
+    return placeholders + ["-1"] * (
+        len(others) == len(labels) - 1 and len(others) > 1 and counted_ones
+    )
 
 
 def _types_of(tags: Iterable[str]) -> Labels:

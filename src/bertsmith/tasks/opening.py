@@ -23,7 +23,7 @@ from bertsmith.network.model import Model
 from bertsmith.network.pooling import AfterPooling, Dense
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights.folder import load_prepared, quantized_precision
+from bertsmith.weights.folder import StoredModel, load_prepared, quantized_precision
 from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder
 
 
@@ -36,10 +36,12 @@ def open_model(
     """
     sentences = read_sentence_folder(folder)
     quantized = quantized_precision(folder)
-    return load_prepared(
-        folder if sentences is None else sentences.network,
-        lambda model: prepare_model(model.to(device), config, automatic=quantized),
-    )
+
+    def prepare(stored: StoredModel) -> Prepared:
+        model = stored if device.type == "cpu" else stored.whole().to(device)
+        return prepare_model(model, config, automatic=quantized)
+
+    return load_prepared(folder if sentences is None else sentences.network, prepare)
 
 
 @dataclass(frozen=True, kw_only=True)

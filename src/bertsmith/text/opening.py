@@ -424,11 +424,11 @@ def refuse_foreign(path: Path) -> None:
             start = opened.read(16)
     except OSError:
         return  # reported when the file is read
-    found = foreign(path, start)
-    if found is None and kind in (".csv", ".tsv", ".jsonl") and _WEB_PAGE.match(start):
-        found = "a web page", "download the file itself"
-    if found is not None:
-        what, remedy = found
+    problem = foreign(path, start)
+    if problem is None and kind in (".csv", ".tsv", ".jsonl") and _WEB_PAGE.match(start):
+        problem = "a web page", "download the file itself"
+    if problem is not None:
+        what, remedy = problem
         raise ExampleError(f"is {what}, not text", where=path, remedy=remedy)
 
 

@@ -18,12 +18,14 @@ _NONE = -1
 def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, Sequence[str]]:
     """Return the names of classes by column, of columns that hold numbers in place of names."""
     try:
-        found: object = parse_json((metadata or {}).get(_FEATURES, b"{}").decode())
+        features: object = parse_json((metadata or {}).get(_FEATURES, b"{}").decode())
     except ValueError:
         return {}
     for key in ("info", "features"):
-        found = found.get(key) if isinstance(found, dict) else None
-    named = {} if not isinstance(found, dict) else {key: _names(found[key]) for key in found}
+        features = features.get(key) if isinstance(features, dict) else None
+    named = (
+        {} if not isinstance(features, dict) else {key: _names(features[key]) for key in features}
+    )
     return {key: names for key, names in named.items() if names}
 
 
@@ -45,13 +47,13 @@ def column_values(column: Any, names: Sequence[str] = ()) -> list[object]:  # no
 
     values: list[object] = column.to_pylist()
     if pa.types.is_decimal(column.type):
-        return [_plain_number(each) if isinstance(each, Decimal) else each for each in values]
-    return [_named(each, names) for each in values] if names else values
+        return [_plain_number(value) if isinstance(value, Decimal) else value for value in values]
+    return [_named(value, names) for value in values] if names else values
 
 
 def _named(value: object, names: Sequence[str]) -> object:
     if isinstance(value, list):
-        return [_named(each, names) for each in value]
+        return [_named(item, names) for item in value]
     if not isinstance(value, int) or not _NONE <= value < len(names):
         return value
     return None if value == _NONE else names[value]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from pathlib import Path
@@ -25,11 +25,12 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights import names
 from bertsmith.weights.config_json import architecture, heads_of, hub_config
 from bertsmith.weights.formats.catalog import FORMATS, format_of
-from bertsmith.weights.formats.format import POSITIONS, SEGMENTS
+from bertsmith.weights.formats.format import POSITIONS, SEGMENTS, Part, Row
 from bertsmith.weights.reading import ModelFiles
 from bertsmith.weights.tensors import (
     INDEX_FILE,
     WEIGHTS_FILE,
+    ReusedMemory,
     all_finite,
     shard_names,
     write_tensors,
@@ -105,11 +106,45 @@ def load_model(folder: Path) -> tuple[Model, Tokenizer]:
     The heads are those the file holds. Raises `ModelFolderError` for a folder that is no model, is
     damaged, is pickled or describes what we cannot compute; `VocabularyError` for its vocabulary.
     """
-    return load_prepared(folder, lambda model: model)
+    return load_prepared(folder, StoredModel.whole)
 
 
-def load_prepared(folder: Path, prepare: Callable[[Model], P]) -> tuple[P, Tokenizer]:
-    """Return what `prepare` makes of the model that `load_model` loads, and the tokenizer.
+class StoredModel:
+    """A model whose blocks are still in their file; its other weights are read.
+
+    Packing needs the weights of one block at a time: in the same memory again and again, since new
+    memory for all of them would take longer than reading them.
+    """
+
+    def __init__(self, files: ModelFiles, config: ModelConfig, heads: Collection[Part]) -> None:
+        self._files, self._memory = files, ReusedMemory()
+        self._blocks: dict[int, list[Row]] = {}
+        others: list[Row] = []
+        for row in files.rows(config, heads):
+            number = names.block_of(row.ours)
+            (others if number is None else self._blocks.setdefault(number, [])).append(row)
+        self.model = _assemble(config, files.read(others), blocks=False)
+
+    def read_block(self, number: int) -> None:
+        """Give a block its weights, in memory that those of the next block take."""
+        self._fill(number, self._memory)
+
+    def whole(self) -> Model:
+        """Return the model with the weights of all blocks, each in memory of its own."""
+        for number in self._blocks:
+            self._fill(number, None)
+        return self.model
+
+    def _fill(self, number: int, memory: ReusedMemory | None) -> None:
+        state = self._files.read(self._blocks[number], memory)
+        weights = {
+            name.removeprefix(f"encoder.blocks.{number}."): tensor for name, tensor in state.items()
+        }
+        self.model.encoder.blocks[number].load_state_dict(weights, assign=True)
+
+
+def load_prepared(folder: Path, prepare: Callable[[StoredModel], P]) -> tuple[P, Tokenizer]:
+    """Return what `prepare` makes of the model of a folder, and the tokenizer.
 
     The tokenizer is read beside that: reading and packing weights are waits for the disk and for
     native code. Raises what `load_model` and `prepare` raise.
@@ -118,7 +153,7 @@ def load_prepared(folder: Path, prepare: Callable[[Model], P]) -> tuple[P, Token
     config = files.config
     with ThreadPoolExecutor(max_workers=1) as beside:
         tokenizer = beside.submit(copy_context().run, _tokenizer, folder, config)
-        prepared = prepare(_assemble(config, files.state(config, names.parts(config))))
+        prepared = prepare(StoredModel(files, config, names.parts(config)))
     return prepared, tokenizer.result()
 
 
@@ -132,7 +167,7 @@ def start_from(
     """
     files, tokenizer = _open(folder, heads=False)
     wanted = files.config.with_head(predicts, labels)
-    state = _fresh_heads(wanted, seed) | files.state(wanted, ())
+    state = _fresh_heads(wanted, seed) | files.read(files.rows(wanted, ()))
     return _assemble(wanted, state), tokenizer
 
 
@@ -152,7 +187,8 @@ def load_as(folder: Path, config: ModelConfig, *, seed: int = 0) -> tuple[Model,
     common = set(names.parts(config) & names.parts(has))
     if (config.predicts, config.labels) != (has.predicts, has.labels):
         common -= set(HEADS.values())
-    return _assemble(config, _fresh_heads(config, seed) | files.state(config, common)), tokenizer
+    state = _fresh_heads(config, seed) | files.read(files.rows(config, common))
+    return _assemble(config, state), tokenizer
 
 
 def _open(folder: Path, *, heads: bool) -> tuple[ModelFiles, Tokenizer]:
@@ -289,10 +325,13 @@ def _check_finite(tensors: Mapping[str, Tensor], folder: Path) -> None:
             )
 
 
-def _assemble(config: ModelConfig, state: Mapping[str, Tensor]) -> Model:
+def _assemble(config: ModelConfig, state: Mapping[str, Tensor], *, blocks: bool = True) -> Model:
+    """Return a model of a state, in which those of the blocks may lack."""
     with empty_modules():
         model = Model(config)
-    model.load_state_dict(state, assign=True)
+    lacking, unknown = model.load_state_dict(state, strict=blocks, assign=True)
+    assert not unknown
+    assert all(names.block_of(name) is not None for name in lacking)
     for part in model.modules():
         if isinstance(part, FixedTable):
             part.weight = sinusoidal_table(*part.weight.shape)

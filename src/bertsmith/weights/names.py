@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from functools import cache, lru_cache
 
@@ -86,6 +87,15 @@ def _own_rows(encoder: EncoderConfig) -> list[Row]:
         name = f"heads.{head}"
         results += linear(head, name, name, outputs.get(head, "labels"), H)
     return results
+
+
+_IN_BLOCK = re.compile(r"encoder\.blocks\.(\d+)\.")
+
+
+def block_of(ours: str) -> int | None:
+    """Return the number of the encoder's block that a tensor of ours is in, None for the others."""
+    match = _IN_BLOCK.match(ours)
+    return None if match is None else int(match[1])
 
 
 def shape(row: Row, config: ModelConfig) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from bertsmith.weights import names
 from bertsmith.weights.config_json import HubConfig
 from bertsmith.weights.formats.catalog import FORMATS, FormatName
 from bertsmith.weights.formats.format import POSITIONS, SEGMENTS, Part, Row
-from bertsmith.weights.tensors import Weights
+from bertsmith.weights.tensors import ReusedMemory, Weights
 
 # how far a constant may have moved by being stored
 _ROUNDING = {"F32": 1e-6, "F64": 1e-6, "F16": 1e-3, "BF16": 4e-3}
@@ -63,8 +63,8 @@ class ModelFiles:
         self._check_constants()
         self._report_first_token()
 
-    def state(self, config: ModelConfig, heads: Collection[Part]) -> dict[str, Tensor]:
-        """Return those tensors of a model that the file holds, float32 and by our names.
+    def rows(self, config: ModelConfig, heads: Collection[Part]) -> list[Row]:
+        """Return the rows of those tensors of a model that the file holds, checked.
 
         The encoder's, the pooler's, and those of the heads named.
         """
@@ -81,11 +81,15 @@ class ModelFiles:
             self._check_shape(row, config)
         self._check_memory(sum(math.prod(names.shape(row, config)) for row in rows))
         self._report_rounded(rows)
+        return rows
+
+    def read(self, rows: Collection[Row], memory: ReusedMemory | None = None) -> dict[str, Tensor]:
+        """Return tensors in float32 by our names, as `Weights.read_many` reads them."""
         wanted: dict[str, list[Row]] = {}
         for row in rows:
             wanted.setdefault(self._stored[row.hub], []).append(row)
         state: dict[str, Tensor] = {}
-        for name, tensor in self._weights.read_many(wanted):
+        for name, tensor in self._weights.read_many(wanted, memory):
             state |= {row.ours: _part(row, tensor) for row in wanted[name]}
         return {row.ours: state[row.ours] for row in rows}
 

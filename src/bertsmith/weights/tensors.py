@@ -41,6 +41,9 @@ READABLE = {
 }
 """Types that weights can have."""
 
+# a cache line, a multiple of what any type needs
+_ALIGNMENT = 64
+
 # what is read by one call: the system takes 1,024 pieces of memory at once
 _MAX_NEIGHBOURS, _NEIGHBOURING_BYTES = 1000, 2**28
 
@@ -52,6 +55,38 @@ class Entry(NamedTuple):
     shape: tuple[int, ...]
     begin: int
     end: int
+
+
+class ReusedMemory:
+    """Memory for tensors that are read; those of the next reading take the place of the last.
+
+    New memory takes longer than reading: the system has to find and clear it page by page.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = torch.empty(0, dtype=torch.uint8)
+        self._used = 0
+
+    def begin(self, sizes: Collection[int]) -> None:
+        """Make room for tensors of so many bytes each, beginning anew."""
+        self._used = 0
+        if (needed := sum(map(_aligned, sizes))) > len(self._bytes):
+            self._bytes = torch.empty(needed, dtype=torch.uint8)
+
+    def take(self, size: int) -> Tensor:
+        """Return the next bytes."""
+        begin = self._used
+        self._used += _aligned(size)
+        return self._bytes[begin : begin + size]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _version(status: os.stat_result) -> tuple[int, ...]:
+    """Return what changes when a file is written or replaced."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class TensorFile:
@@ -66,7 +101,7 @@ class TensorFile:
         try:
             with open_regular(path) as file:
                 self._data, header = _read_header(file, path)
-                size = os.fstat(file.fileno()).st_size - self._data
+                status = os.fstat(file.fileno())
         except OSError as error:
             problem, remedy = f"cannot be read: {error.strerror}", reading_remedy(error)
             raise ModelFolderError(problem, where=path, remedy=remedy) from error
@@ -75,7 +110,8 @@ class TensorFile:
             for name, value in header.items()
             if name != "__metadata__"
         }
-        _check_cover(self.entries, size, path)
+        _check_cover(self.entries, status.st_size - self._data, path)
+        self._version = _version(status)
 
     def read(self, name: str) -> Tensor:
         """Return one tensor as float32, float64 rounded to the nearest.
@@ -84,14 +120,22 @@ class TensorFile:
         """
         return dict(self.read_many([name]))[name]
 
-    def read_many(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+    def read_many(
+        self, names: Collection[str], memory: ReusedMemory | None = None
+    ) -> Iterator[tuple[str, Tensor]]:
         """Yield tensors as `read` returns them, with their names, in the order of the file.
 
         Neighbours are read by one call: where other threads run Python, each call waits for them.
+        With `memory`, in which there is room for them, they lie there. `ModelFolderError` too if
+        the file is not the one whose header was read.
         """
         for group in self._neighbours(names):
-            raw = [self._empty(name) for name in group]
+            raw = [self._empty(name, memory) for name in group]
             with open_regular(self.path) as file:
+                if _version(os.fstat(file.fileno())) != self._version:
+                    raise ModelFolderError(
+                        "was changed while it was read", where=self.path, remedy="open it again"
+                    )
                 if not _fill(file, self._data + self.entries[group[0]].begin, raw):
                     raise ModelFolderError("became shorter while it was read", where=self.path)
             for name in group:
@@ -114,7 +158,7 @@ class TensorFile:
         if group:
             yield group
 
-    def _empty(self, name: str) -> Tensor:
+    def _empty(self, name: str, memory: ReusedMemory | None) -> Tensor:
         entry = self.entries[name]
         if entry.kind not in READABLE:
             raise ModelFolderError(
@@ -122,7 +166,8 @@ class TensorFile:
                 where=self.path,
                 remedy=f"weights can be {', '.join(READABLE)}",
             )
-        return torch.empty(entry.end - entry.begin, dtype=torch.uint8)
+        size = entry.end - entry.begin
+        return torch.empty(size, dtype=torch.uint8) if memory is None else memory.take(size)
 
     def _weights(self, name: str, raw: Tensor) -> Tensor:
         entry = self.entries[name]
@@ -287,10 +332,19 @@ class Weights:
         """Return one tensor as float32; raises what `TensorFile.read` raises."""
         return self._homes[name].read(name)
 
-    def read_many(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
-        """Yield tensors and their names, file by file; raises what `TensorFile.read` raises."""
+    def read_many(
+        self, names: Collection[str], memory: ReusedMemory | None = None
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Yield tensors and their names, file by file, as `TensorFile.read_many` does.
+
+        With `memory` they are there until it is used again.
+        """
+        if memory is not None:
+            entries = [self.entries[name] for name in names]
+            memory.begin([entry.end - entry.begin for entry in entries])
         for file in self._files:
-            yield from file.read_many([name for name in names if self._homes[name] is file])
+            in_file = [name for name in names if self._homes[name] is file]
+            yield from file.read_many(in_file, memory)
 
     def _check_index(self, index: dict[str, str]) -> None:
         for name, home in index.items():

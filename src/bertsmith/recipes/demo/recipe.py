@@ -56,7 +56,8 @@ from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, start
 from bertsmith.recipes.pretrain.report import add_held_out
 from bertsmith.recipes.pretrain.resolving import resolve
 from bertsmith.recipes.vocabulary import describe, in_pieces, learn_from
-from bertsmith.reports.page import Report, require_matplotlib
+from bertsmith.reports.curves import require_matplotlib
+from bertsmith.reports.page import Report
 from bertsmith.reports.training import add_training
 from bertsmith.store.preparing import held_out_documents, prepare_store
 from bertsmith.store.store import TokenStore

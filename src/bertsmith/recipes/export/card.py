@@ -48,11 +48,11 @@ _OPEN: dict[Target, tuple[str, ...]] = {
         "# without the hint processors with bf16 compute in it",
         'settings = {"INFERENCE_PRECISION_HINT": "f32"}',
         'model = openvino.Core().compile_model("openvino_model.xml", "CPU", settings)',
-        "found = model(inputs)",
+        "results = model(inputs)",
     ),
     "torch-export": (
         'model = torch.export.load("model.pt2").module()',
-        "tensors = {name: torch.from_numpy(each) for name, each in inputs.items()}",
+        "tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}",
         "with torch.no_grad():",
     ),
 }
@@ -281,7 +281,7 @@ def _python(described: Described) -> list[str]:
             f"{_unpacked(outputs_wanted)} = session.run({_string(outputs_wanted)}, inputs)"
         )
     elif target == "openvino":
-        lines += [f'{name} = found["{name}"]' for name in outputs_wanted]
+        lines += [f'{name} = results["{name}"]' for name in outputs_wanted]
     else:
         lines.append(f"    {_unpacked(outputs)} = model(**tensors)")
     return [
@@ -296,7 +296,7 @@ def _python(described: Described) -> list[str]:
         f"encoded = tokenizer.encode_batch({argument})",
         "inputs = {",
         *(
-            f'    "{name}": np.array([each.{_COLUMNS[name]} for each in encoded]),'
+            f'    "{name}": np.array([text.{_COLUMNS[name]} for text in encoded]),'
             for name in names
         ),
         "}",

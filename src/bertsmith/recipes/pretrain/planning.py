@@ -40,7 +40,7 @@ from bertsmith.recipes.pretrain.report import (
 )
 from bertsmith.recipes.pretrain.speed import MAX_SECONDS, measure
 from bertsmith.recipes.resources import layer_weights
-from bertsmith.reports.page import curves_svg
+from bertsmith.reports.curves import curves_svg
 from bertsmith.reports.training import CURVES
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer

@@ -253,8 +253,8 @@ class Corpus:
         if kind_of(path) not in TEXTS or self._is_stated(path) or not path.is_file():
             return False
         head = first_bytes(path)
-        if found := foreign(path, head):
-            what, remedy = found
+        if problem := foreign(path, head):
+            what, remedy = problem
             raise CorpusError(f"is {what}, not text", where=path, remedy=remedy)
         return kind_of(path) == ".txt" and is_markup(head)
 

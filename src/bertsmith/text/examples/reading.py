@@ -127,8 +127,8 @@ def _rows(
 
         for line, cells in table.rows(select_columns):
             try:
-                found = builders[0].example(line, cells, table.record())
-                example = checked(table.file, found, check)
+                built = builders[0].example(line, cells, table.record())
+                example = checked(table.file, built, check)
             except UserError as error:
                 refuse(error, table.row())
             else:
@@ -287,6 +287,6 @@ def reading_note(path: Path, columns: Columns) -> str | None:
         described = describe_examples(path, columns, "class", need_label=False)
     except UserError:
         return None  # reported when the file is read
-    found = columns.text is None and ": text is '" in described
-    chosen = found and not described.partition(": text is ")[2].casefold().startswith("'text'")
+    detected = columns.text is None and ": text is '" in described
+    chosen = detected and not described.partition(": text is ")[2].casefold().startswith("'text'")
     return f"{path.name}: {described}" if chosen or " without header " in described else None

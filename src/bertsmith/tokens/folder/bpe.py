@@ -15,29 +15,31 @@ from typing import Any
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.tokens.bpe import ByteRules
+from bertsmith.tokens.folder.compiled import (
+    added_in,
+    added_tokens,
+    by_id,
+    check_same,
+    check_settings,
+    check_template,
+    dense,
+    part,
+    tokenizer_json,
+)
 from bertsmith.tokens.folder.files import (
     BPE_FILE,
     COMPILED_FILE,
     FOLLOWS,
     MERGES_FILE,
     Settings,
-    added_in,
-    added_tokens,
-    by_id,
     check_added,
     check_added_ids,
-    check_same,
-    check_settings,
-    check_template,
-    dense,
     json_bytes,
     names_of,
-    part,
     read_json,
     read_lines,
     refused,
     standard_files,
-    tokenizer_json,
 )
 from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MAX_PIECES, check_vocabulary
 

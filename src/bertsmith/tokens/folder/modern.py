@@ -15,20 +15,22 @@ from typing import Any
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.tokens.bpe import byte_letters
 from bertsmith.tokens.folder.bpe import MODEL, check_merges, merges_in, model_of
+from bertsmith.tokens.folder.compiled import (
+    by_id,
+    check_settings,
+    dense,
+    part,
+    surrounded,
+    tokenizer_json,
+)
 from bertsmith.tokens.folder.files import (
     BPE_FILE,
     COMPILED_FILE,
     Settings,
-    by_id,
-    check_settings,
-    dense,
     names_of,
-    part,
     read_json,
     refused,
     standard_files,
-    surrounded,
-    tokenizer_json,
 )
 from bertsmith.tokens.modern import AddedPiece, ModernRules
 from bertsmith.tokens.vocabulary import SPECIALS, check_vocabulary

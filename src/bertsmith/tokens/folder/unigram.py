@@ -27,26 +27,28 @@ from bertsmith.core.protocol_buffers import (
     float_field,
     number_field,
 )
+from bertsmith.tokens.folder.compiled import (
+    added_in,
+    added_tokens,
+    by_id,
+    check_same,
+    check_settings,
+    check_template,
+    part,
+    surrounded,
+    tokenizer_json,
+)
 from bertsmith.tokens.folder.files import (
     COMPILED_FILE,
     UNIGRAM_FILE,
     Settings,
-    added_in,
-    added_tokens,
-    by_id,
     check_added,
     check_added_ids,
-    check_same,
-    check_settings,
-    check_template,
     names_of,
-    part,
     read_bytes,
     read_json,
     refused,
     standard_files,
-    surrounded,
-    tokenizer_json,
 )
 from bertsmith.tokens.normalisation import SPACE, CharsMap, UnigramRules
 from bertsmith.tokens.vocabulary import MAX_PIECES, UNIGRAM_SPECIALS, check_vocabulary

@@ -17,26 +17,28 @@ from typing import Any
 from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.log import say
 from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.folder.compiled import (
+    added_in,
+    added_tokens,
+    check_same,
+    check_settings,
+    check_template,
+    dense,
+    part,
+    surrounded,
+    tokenizer_json,
+)
 from bertsmith.tokens.folder.files import (
     COMPILED_FILE,
     FOLLOWS,
     WORDPIECE_FILE,
     Settings,
-    added_in,
-    added_tokens,
     check_added,
     check_added_ids,
-    check_same,
-    check_settings,
-    check_template,
-    dense,
     names_of,
-    part,
     read_json,
     read_lines,
     standard_files,
-    surrounded,
-    tokenizer_json,
 )
 from bertsmith.tokens.vocabulary import SPECIALS, check_vocabulary, is_placeholder
 from bertsmith.tokens.wordpiece import CONTINUES, MAX_WORD_LENGTH

@@ -12,14 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bertsmith.tokens.folder.compiled import (
+    added_in,
+    by_id,
+    check_same,
+)
 from bertsmith.tokens.folder.files import (
     COMPILED_FILE,
     SETTINGS_FILE,
     XLM_FILE,
     Settings,
-    added_in,
-    by_id,
-    check_same,
     names_of,
     read_json,
     refused,
