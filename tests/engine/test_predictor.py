@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bertsmith.engine.answers import Forward
-from bertsmith.engine.fill_mask import MaskFilling
+from bertsmith.engine.language_model.fill_mask import MaskFilling
 from bertsmith.engine.predictor import Predictor
 from bertsmith.network.model import Model
 from bertsmith.text.examples.example import Example

@@ -28,7 +28,7 @@ from bertsmith.engine.answers import (
 )
 from bertsmith.engine.config import EngineConfig, FeatureConfig, Number
 from bertsmith.engine.features import Features
-from bertsmith.engine.fill_mask import MaskFilling
+from bertsmith.engine.language_model.fill_mask import MaskFilling
 from bertsmith.engine.native import unsupported_reason
 from bertsmith.engine.prepared import Backend, Prepared, prepare_model
 from bertsmith.network.batch import Batch

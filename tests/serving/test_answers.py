@@ -18,8 +18,8 @@ pytest.importorskip("starlette")
 pytest.importorskip("orjson")
 
 from bertsmith import load
-from bertsmith.engine.fill_mask import Fillings
-from bertsmith.engine.words import Filling
+from bertsmith.engine.language_model.fill_mask import Fillings
+from bertsmith.engine.language_model.words import Filling
 from bertsmith.network.config import Conformal, ModelConfig
 from bertsmith.network.model import build_model
 from bertsmith.network.pooling import Truncation

@@ -17,8 +17,9 @@ from bertsmith.core.log import say
 from bertsmith.core.printable import counted, to_millionths
 from bertsmith.engine.answers import Forward, next_sentence_probabilities
 from bertsmith.engine.config import ContinuationConfig, FillingConfig
-from bertsmith.engine.continuation import Continuation, TextContinuation
-from bertsmith.engine.fill_mask import Fillings, MaskFilling
+from bertsmith.engine.language_model.continuation import Continuation, TextContinuation
+from bertsmith.engine.language_model.fill_mask import Fillings, MaskFilling
+from bertsmith.engine.language_model.words import Filling
 from bertsmith.engine.predictor import (
     Answering,
     Predictor,
@@ -28,7 +29,6 @@ from bertsmith.engine.predictor import (
     split_requests,
     text_length,
 )
-from bertsmith.engine.words import Filling
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model

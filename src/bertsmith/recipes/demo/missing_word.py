@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from bertsmith.core.log import Bar, console, progress, say, table_of
 from bertsmith.core.printable import printable
 from bertsmith.core.streams import Purpose, permuted, stream
-from bertsmith.engine.fill_mask import fill_masks
+from bertsmith.engine.language_model.fill_mask import fill_masks
 from bertsmith.evaluation.significance import Interval, mean_interval, mean_of, paired_bootstrap
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.baselines import StrengthSelection, linear_answers

@@ -18,7 +18,7 @@ from bertsmith.core.output import print_json
 from bertsmith.core.printable import counted, to_millionths
 from bertsmith.engine.config import Masking
 from bertsmith.engine.devices import device_named
-from bertsmith.engine.likelihood import TextScore, TextScoring
+from bertsmith.engine.language_model.likelihood import TextScore, TextScoring
 from bertsmith.engine.prepared import prepare_model
 from bertsmith.evaluation.metrics import percent
 from bertsmith.evaluation.significance import mean_interval, share_interval

@@ -13,7 +13,7 @@ from bertsmith.core.output import print_json, print_line
 from bertsmith.core.printable import counted, printable
 from bertsmith.engine.config import WritingConfig
 from bertsmith.engine.devices import device_named
-from bertsmith.engine.generation import TextWriting, Written
+from bertsmith.engine.language_model.generation import TextWriting, Written
 from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.predict.config import WriteConfig

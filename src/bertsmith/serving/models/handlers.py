@@ -19,7 +19,7 @@ from bertsmith.batches.examples import EncodedExamples, encode_examples
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import Forward, next_sentence_probabilities
 from bertsmith.engine.features import ReadText, TextFeatures
-from bertsmith.engine.fill_mask import Fillings, MaskFilling
+from bertsmith.engine.language_model.fill_mask import Fillings, MaskFilling
 from bertsmith.engine.predictor import Predictor, Request, join_requests, text_length
 from bertsmith.network.config import Conformal
 from bertsmith.network.model import Model

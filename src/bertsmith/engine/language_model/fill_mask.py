@@ -18,10 +18,9 @@ from bertsmith.batches.examples import (
 from bertsmith.batches.truncation import Ids, Segments
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import FORWARD, Forward
-from bertsmith.engine.cloze import ROWS_PROJECTED, Cloze
 from bertsmith.engine.config import FillingConfig
-from bertsmith.engine.predictor import ROWS, Predictor, Request, text_length
-from bertsmith.engine.words import (
+from bertsmith.engine.language_model.cloze import ROWS_PROJECTED, Cloze
+from bertsmith.engine.language_model.words import (
     Before,
     Filling,
     Pieces,
@@ -32,6 +31,7 @@ from bertsmith.engine.words import (
     score_words,
     with_pieces,
 )
+from bertsmith.engine.predictor import ROWS, Predictor, Request, text_length
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model
 from bertsmith.text.examples.example import Example

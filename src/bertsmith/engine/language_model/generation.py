@@ -22,9 +22,9 @@ from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.engine.answers import Forward
-from bertsmith.engine.cloze import predictions
 from bertsmith.engine.config import WritingConfig
-from bertsmith.engine.continuation import apply_temperature
+from bertsmith.engine.language_model.cloze import predictions
+from bertsmith.engine.language_model.continuation import apply_temperature
 from bertsmith.engine.predictor import Request, text_length
 from bertsmith.network.model import Model
 from bertsmith.text.examples.example import Example

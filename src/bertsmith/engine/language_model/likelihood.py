@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from bertsmith.batches.examples import EncodedExamples, encode_examples
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import Forward
-from bertsmith.engine.cloze import Cloze, log_probabilities, predictions
 from bertsmith.engine.config import Masking
+from bertsmith.engine.language_model.cloze import Cloze, log_probabilities, predictions
 from bertsmith.engine.predictor import Request, text_length
 from bertsmith.network.model import Model
 from bertsmith.text.examples.example import Example

@@ -18,7 +18,7 @@ import torch
 
 from bertsmith.batches.truncation import Ids
 from bertsmith.engine.answers import Forward
-from bertsmith.engine.cloze import Cloze, cloze_predictions, log_probabilities
+from bertsmith.engine.language_model.cloze import Cloze, cloze_predictions, log_probabilities
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 

@@ -10,9 +10,9 @@ from transformers import BertForMaskedLM
 
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.config import FillingConfig
-from bertsmith.engine.fill_mask import Fillings, MaskFilling
+from bertsmith.engine.language_model.fill_mask import Fillings, MaskFilling
+from bertsmith.engine.language_model.words import Filling, before, best_first, choice_pieces
 from bertsmith.engine.predictor import Predictor
-from bertsmith.engine.words import Filling, before, best_first, choice_pieces
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.text.examples.reading import Example

@@ -13,9 +13,9 @@ import transformers
 
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import Forward
-from bertsmith.engine.cloze import predictions
 from bertsmith.engine.config import WritingConfig
-from bertsmith.engine.generation import TextWriting, Written
+from bertsmith.engine.language_model.cloze import predictions
+from bertsmith.engine.language_model.generation import TextWriting, Written
 from bertsmith.engine.predictor import Predictor
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
@@ -171,7 +171,7 @@ def test_the_passes_that_are_told_are_those_made(
         made.append(values)
         return predictions(*values)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("bertsmith.engine.generation.predictions", counted)
+    monkeypatch.setattr("bertsmith.engine.language_model.generation.predictions", counted)
     (found,) = written(model_of(causal=False), how="mask-predict", length=length, passes=passes)
     assert found.passes == len(made)
 

@@ -11,7 +11,7 @@ import transformers
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.config import EngineConfig, Masking
-from bertsmith.engine.likelihood import TextScore, TextScoring
+from bertsmith.engine.language_model.likelihood import TextScore, TextScoring
 from bertsmith.engine.predictor import Predictor
 from bertsmith.engine.prepared import prepare_model
 from bertsmith.network.config import EncoderConfig, ModelConfig
@@ -125,8 +125,8 @@ def test_batches_of_any_size_give_the_same(
         return [result.total for (result,) in found]
 
     whole = totals(Forward())
-    monkeypatch.setattr("bertsmith.engine.likelihood._TOKENS", 60)
-    monkeypatch.setattr("bertsmith.engine.cloze.ROWS_PROJECTED", 3)
+    monkeypatch.setattr("bertsmith.engine.language_model.likelihood._TOKENS", 60)
+    monkeypatch.setattr("bertsmith.engine.language_model.cloze.ROWS_PROJECTED", 3)
     close_statistics(totals(Forward(tokens_per_batch=31)), whole)
 
 

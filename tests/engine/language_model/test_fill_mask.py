@@ -8,7 +8,7 @@ from transformers import BertForMaskedLM
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.engine.answers import Forward
-from bertsmith.engine.fill_mask import fill_mask, fill_masks
+from bertsmith.engine.language_model.fill_mask import fill_mask, fill_masks
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.text.examples.reading import Example

@@ -9,7 +9,7 @@ from transformers import BertLMHeadModel
 
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.config import ContinuationConfig
-from bertsmith.engine.continuation import Continuation, TextContinuation
+from bertsmith.engine.language_model.continuation import Continuation, TextContinuation
 from bertsmith.engine.predictor import Predictor
 from bertsmith.network.batch import pack
 from bertsmith.network.config import EncoderConfig, ModelConfig
