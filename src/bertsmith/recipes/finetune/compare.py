@@ -62,6 +62,10 @@ class _FinishedRun:
 
         return score
 
+    def score(self, name: str) -> float:
+        """Return a score of the best seed."""
+        return self.statistic(name)(np.arange(len(self.evidence)))
+
     def dev_identity(self) -> tuple[object, ...]:
         """Return what identifies the dev rows."""
         run, settings = self.run, self.run.settings
@@ -87,18 +91,19 @@ def compare(config: CompareConfig) -> dict[str, Any]:
             where=second,
             remedy="fine-tune both with the same --dev",
         )
-    names = list(one.results["scores"])
-    scores = {name: _difference(one, other, name) for name in names}
-    name, results = names[0], {name: _figures(one, other, name, scores[name]) for name in names}
-    figures: dict[str, Any] = {"rows": len(one.evidence), "scores": results}
+    scores = {name: _difference(one, other, name) for name in one.results["scores"]}
+    name, figures = next(iter(scores)), dict[str, Any](rows=len(one.evidence), scores={})
     for run in (one, other):
         values = [seed["scores"][name] for seed in run.results["seeds"]]
         best = run.results["best_seed"]
         say(f"{run.path}: {score_label(name)} {format_mean(values)} %, best seed {best}")
     for score, difference in scores.items():
+        first_score, second_score = one.score(score), other.score(score)
+        both = {"first": first_score, "second": second_score}
+        figures["scores"][score] = both | _plain(difference)
         say(
-            f"{score_label(score)} of the best seeds: {percent(results[score]['first'])} and "
-            f"{percent(results[score]['second'])}, difference {100 * difference.points:+z.2f} "
+            f"{score_label(score)} of the best seeds: {percent(first_score)} and "
+            f"{percent(second_score)}, difference {100 * difference.points:+z.2f} "
             f"(95 %: {difference.interval().removesuffix(' points')}; p = {difference.p:.3g})"
         )
     p = scores[name].p
@@ -176,15 +181,6 @@ def _difference(first: _FinishedRun, second: _FinishedRun, name: str) -> Differe
         high=interval.high,
         p=max(bootstrap.p, smallest_p(count if units is None else units)),
     )
-
-
-def _figures(
-    first: _FinishedRun, second: _FinishedRun, name: str, difference: Difference
-) -> dict[str, float | None]:
-    """Return the scores of the best seeds and their difference as plain JSON values."""
-    everything = np.arange(len(first.evidence))
-    scores = (run.statistic(name)(everything) for run in (first, second))
-    return dict(zip(("first", "second"), scores, strict=True)) | _plain(difference)
 
 
 def _read_run(folder: Path) -> _FinishedRun:

@@ -158,7 +158,7 @@ def _one_thread() -> AbstractContextManager[object]:
     """
     # limits only what is loaded
     import sklearn.linear_model  # noqa: F401
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     return threadpool_limits(1, user_api="blas")  # type: ignore[no-any-return]
 
