@@ -499,4 +499,7 @@ def _rows(
     for line, cells in table.rows(select_columns):
         parts = dict(zip(roles, cells, strict=True))
         options = [parts.pop(role) for role in roles if role.startswith("option ")]
+        # the columns are those of the row with the most options
+        while len(options) > 2 and (options[-1] is None or not str(options[-1]).strip()):
+            del options[-1]
         yield line, {"options": options, **parts} if options else parts, table.row()
