@@ -74,6 +74,39 @@ def test_names_of_options(tmp_path: Path, names: str, labels: str) -> None:
     assert (first.choices, first.label) == (("x", "y", "z"), 1 if "0" in names else 2)
 
 
+@pytest.mark.parametrize(
+    ("options", "labels", "expected"),
+    [
+        # the text of the first option of one row is the number of the third, or second
+        (("2\t4\t6", "1\t3\t5"), "23", None),
+        (("1\t2\t3", "5\t1\t9"), "31", None),
+        # the fourth option, if there were one
+        (("1\t2\t3", "2\t4\t6"), "24", [1, 1]),
+        # one by one, numbers from 0 or from 1 say what texts do
+        (("0\t1\t2", "7\t1\t6"), "21", [2, 1]),
+        (("1\t2\t3", "1\t2\t7"), "32", [2, 1]),
+        # some are no texts, so all are numbers
+        (("1\t2\t3", "7\t8\t9"), "20", [2, 0]),
+        # no number of an option is as high
+        (("4\t5\t6", "7\t8\t9"), "57", [1, 0]),
+    ],
+)
+def test_options_that_are_numbers_may_be_meant_by_their_text(
+    tmp_path: Path, options: tuple[str, str], labels: str, expected: list[int] | None
+) -> None:
+    path = tmp_path / "a.tsv"
+    rows = (f"q\t{texts}\t{label}\n" for texts, label in zip(options, labels, strict=True))
+    path.write_text(HEAD + "".join(rows), encoding="utf-8")
+    if expected is None:
+        with pytest.raises(ExampleError, match="the text of an option or the number of another"):
+            list(read_choices(path, need_label=True))
+        assert [row.label for row in read_choices(path, need_label=False)]
+        stated = Columns(label_start="0")
+        assert len(list(read_choices(path, stated, need_label=True))) == 2
+        return
+    assert [choice.label for choice in read_choices(path, need_label=True)] == expected
+
+
 def test_labels_that_are_not_needed_are_no_fault(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "1", "2", "3")
     found = read_choices(path, need_label=False)

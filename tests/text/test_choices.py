@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bertsmith.core.errors import BlankText
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.formats.choices import Choice, read_choices
@@ -138,3 +139,15 @@ def test_items_within_items(tmp_path: Path) -> None:
     item = '<item most-plausible-alternative="1"><p>x</p><a1>y</a1><a2>z</a2></item>'
     path.write_text(f"<copa>\n<item><p>It\n{item}rains.</p></item>\n{item}</copa>\n")
     assert [entry.line for entry in read(path)] == [3, 4]
+
+
+def test_a_table_may_have_rows_of_fewer_options(tmp_path: Path) -> None:
+    """Their last cells are empty; one that is empty before another is a mistake."""
+    path = tmp_path / "a.csv"
+    path.write_text("question,A,B,C,D,label\nq,w,x,y,z,4\nr,x,y,z,,3\ns,x,y,,,1\n", "utf-8")
+    found = [(choice.choices, choice.label) for choice in read_choices(path, need_label=True)]
+    assert found == [(("w", "x", "y", "z"), 3), (("x", "y", "z"), 2), (("x", "y"), 0)]
+    for cells in ("x,,z,", "x,,,"):
+        path.write_text(f"question,A,B,C,D,label\nq,{cells},A\n", encoding="utf-8")
+        with pytest.raises(BlankText, match="the option 1 is empty"):
+            list(read_choices(path, need_label=True))

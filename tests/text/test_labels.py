@@ -70,6 +70,15 @@ def test_numbers(tmp_path: Path) -> None:
     assert [result.label for result in found] == ["3", "-0.5", "1e-3"]
 
 
+@pytest.mark.parametrize("written", ["1_000", "1_0.5", "_1"])
+def test_a_number_with_an_underscore_is_none(tmp_path: Path, written: str) -> None:
+    """Python alone reads 1_000 as 1000; in a table it is a range, or an identifier."""
+    path = tmp_path / "a.csv"
+    path.write_text(f"text,label\nx y,2.5\nz,{written}\n", encoding="utf-8")
+    with pytest.raises(ExampleError, match=rf"a\.csv:3: the label is not a number: '{written}'"):
+        list(read_examples(path, need_label=True, kind="number"))
+
+
 def test_pairs_to_rank(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("qid\tquery\tpassage\trelevance\n1\tq\ta\t2\n1\tq\tb\t0\n2\tq\tc\t1\n")

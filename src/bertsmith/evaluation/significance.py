@@ -16,16 +16,25 @@ Statistic = Callable[[NDArray[np.int64]], float]
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
+NO_INTERVAL = "no interval, as all resamples of these rows score the same"
 _DRAWN_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """The interval that contains a score in a share `confidence` of the resamples."""
+    """The interval that contains a score in a share `confidence` of the resamples.
+
+    Its bounds are NaN where the examples give none.
+    """
 
     low: float
     high: float
     confidence: float
+
+    @property
+    def known(self) -> bool:
+        """Return whether the examples give an interval."""
+        return not math.isnan(self.low)
 
 
 def draws(count: int, resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
@@ -54,18 +63,22 @@ def bootstrap_interval(
     return percentile_interval(scores, confidence)
 
 
-def share_interval(interval: Interval, count: int) -> Interval:
-    """Return the interval of a share of `count` examples, given that of its bootstrap.
+def share_interval(interval: Interval, count: int | None, *, lowest: float = 0.0) -> Interval:
+    """Return the interval of a share or mean over `count` examples, given that of its bootstrap.
 
-    Where all examples are right, or none, resamples cannot differ and the bootstrap has no width:
-    then the exact binomial interval is returned (Clopper and Pearson 1934).
+    Where all resamples agree, as where all examples are right, the bootstrap has no width. All
+    examples have one value then; by the exact binomial interval (Clopper and Pearson 1934) a share
+    of up to 1 - (alpha / 2)^(1 / count) has others, which lie between `lowest` and 1 and may all
+    be at one end. For a share that is 0 or 1 this is the exact interval itself. A share of parts of
+    examples, such as the F1 of entities, counts its examples, as if the parts of one were all alike
+    (Korn and Graubard 1998). Without a `count` there is no interval.
     """
-    if interval.low != interval.high or interval.low not in (0.0, 1.0):
+    if interval.low != interval.high:
         return interval
-    bound = ((1 - interval.confidence) / 2) ** (1 / count)
-    if interval.low == 1.0:
-        return replace(interval, low=bound)
-    return replace(interval, high=1 - bound)
+    if not count:
+        return replace(interval, low=math.nan, high=math.nan)
+    value, same = interval.low, ((1 - interval.confidence) / 2) ** (1 / count)
+    return replace(interval, low=lowest + (value - lowest) * same, high=1 - (1 - value) * same)
 
 
 def mean_of(values: NDArray[np.float64]) -> Statistic:

@@ -138,6 +138,13 @@ def _scores(names: tuple[str, ...], evidence: Evidence, labels: Labels, tuned: T
     return {name: CLASS_SCORES[name](true, predicted) for name in names}
 
 
+def _units(evidence: Evidence, name: str) -> int | None:
+    """Return the rows of the accuracy, or of the F1 of class 1; other scores are no shares."""
+    if name in ("accuracy", "micro_f1"):
+        return len(evidence)
+    return int((evidence[:, :2] == 1).any(1).sum()) if name == "f1" else None
+
+
 def _constant(rows: Sequence[Example], answers: Sequence[Any]) -> bool:
     """Return whether one class is predicted throughout."""
     return len({int(answer.argmax()) for answer in answers}) == 1
@@ -161,6 +168,7 @@ def class_measuring(names: tuple[str, ...]) -> Measuring[Example]:
         constant=_constant,
         tune=tune_confidence,
         right=right_choices,
+        units=_units,
         notes=partial(confidence_notes, "examples"),
         calibrate=calibrate,
         majority_baseline=partial(_commonest_class, names),

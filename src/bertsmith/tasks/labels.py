@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.tasks.task import UNTUNED, Evidence, Labels, R, Right, Task, Tuned
-from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.example import Example, folded
 from bertsmith.text.examples.tagged import names_entities, parted
 
 Confidences = NDArray[np.float64]
@@ -110,9 +110,9 @@ def unknown_label(label: str, known: Sequence[str], subject: str) -> str:
     alternatives = [other for other in known if value_of(other) == value_of(label)]
     if alternatives:
         return f"{alternatives[0]!r} is the same number: write both alike"
-    folded = [other for other in known if other.casefold() == label.casefold()]
-    if folded:
-        return f"{folded[0]!r} is written otherwise: write both alike"
+    same = [other for other in known if folded(other) == folded(label)]
+    if same:
+        return f"{same[0]!r} is written otherwise: write both alike"
     return f"{subject} {', '.join(known[:10])}" + (", ..." if len(known) > 10 else "")
 
 
@@ -139,9 +139,12 @@ def absent_labels(task: Task[R], rows: Sequence[R], labels: Labels) -> str:
 
 
 def alike_labels(labels: Labels) -> str:
-    """Return the labels that differ from another in case alone, the first ten, "" if none do."""
-    counts = Counter(map(str.casefold, labels))
-    alike = sorted((label for label in labels if counts[label.casefold()] > 1), key=str.casefold)
+    """Return the labels that differ from another in case or in how characters are written alone.
+
+    The first ten, "" if there are none.
+    """
+    counts = Counter(map(folded, labels))
+    alike = sorted((label for label in labels if counts[folded(label)] > 1), key=folded)
     return ", ".join(map(repr, alike[:10])) + (", ..." if len(alike) > 10 else "")
 
 

@@ -167,6 +167,13 @@ def _right(evidence: Evidence, tuned: Tuned) -> Right:
     return (evidence[:, :half] == evidence[:, half:]).all(1)  # type: ignore[no-any-return]
 
 
+def _units(evidence: Evidence, name: str) -> int | None:
+    """Return the rows, those with a true or predicted label for F1 over all labels."""
+    if name == "macro_f1":
+        return None
+    return int(evidence.any(1).sum()) if name == "micro_f1" else len(evidence)
+
+
 def _constant(rows: Sequence[Example], answers: Sequence[Any]) -> bool:
     """Return whether the same labels are predicted for all rows."""
     return len({tuple((answer > _THRESHOLD).tolist()) for answer in answers}) == 1
@@ -204,7 +211,9 @@ MULTI_LABEL = Task(
     stratum=_stratum,
     answers=Answers(encode=encode_texts, outputs=label_probabilities, record=_record),
     learning=Learning(targets=_targets, objective=_objective, weighs=True),
-    measuring=Measuring(evidence=_evidence, scores=_scores, right=_right, constant=_constant),
+    measuring=Measuring(
+        evidence=_evidence, scores=_scores, right=_right, units=_units, constant=_constant
+    ),
     present=Presentation(
         lines=_lines,
         inputs=text_inputs,

@@ -33,6 +33,7 @@ from bertsmith.tasks.task import (
     Scores,
     Task,
     Tuned,
+    no_units,
 )
 from bertsmith.tasks.whole_texts import (
     check_rows,
@@ -185,7 +186,9 @@ REGRESSION = Task(
         encode=encode_texts, outputs=text_outputs, decode=decode_number, record=_record
     ),
     learning=Learning(targets=_targets, objective=_objective, finish=_finish),
-    measuring=Measuring(evidence=_evidence, scores=_scores, constant=_constant, notes=_notes),
+    measuring=Measuring(
+        evidence=_evidence, scores=_scores, constant=_constant, units=no_units, notes=_notes
+    ),
     present=Presentation(
         lines=_lines,
         inputs=text_inputs,

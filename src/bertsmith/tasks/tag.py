@@ -392,6 +392,15 @@ def _right(evidence: Evidence, tuned: Tuned) -> Right:
     return evidence[:, 3] == evidence[:, 4]  # type: ignore[no-any-return]
 
 
+# by score, the counts of a row's evidence of which it has a share
+_COUNTED = {"f1": (0, 1), "precision": (1,), "recall": (0,), "accuracy": (3,)}
+
+
+def _units(evidence: Evidence, name: str) -> int | None:
+    """Return the sentences with any of the entities, or words, of which a score is a share."""
+    return int(evidence[:, _COUNTED[name]].any(1).sum())
+
+
 def _constant(rows: Sequence[Tagged], answers: Sequence[Any]) -> bool:
     """Return whether one tag is predicted for all words."""
     return len({tag for answer in answers for tag in answer.tags}) <= 1
@@ -509,6 +518,7 @@ TAG = Task(
         scores=_scores,
         constant=_constant,
         right=_right,
+        units=_units,
         majority_baseline=_commonest_tags,
         by_type=_by_type,
     ),

@@ -184,6 +184,15 @@ def _no_notes(*values: object) -> list[str]:
     return []
 
 
+def _every_row(evidence: Evidence, name: str) -> int | None:
+    return len(evidence)
+
+
+def no_units(evidence: Evidence, name: str) -> int | None:
+    """Return that no score is a share or mean, as correlations are not."""
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reader(Generic[R]):
     """The rows of files; reading raises `ExampleError`, with file and line."""
@@ -303,6 +312,9 @@ class Measuring(Generic[R]):
     """The thresholds that are best for measured rows."""
     right: Callable[[Evidence, Tuned], Right] | None = None
     """The rows of evidence that are right; None where answers are right by degrees."""
+    units: Callable[[Evidence, str], int | None] = _every_row
+    """The number of rows of evidence over which a score, by its name, is a share or mean between 0
+    and 1; None for one that is neither, such as a correlation."""
     notes: Callable[[Evidence, Tuned], list[str]] = _no_notes
     """Further remarks on some rows of evidence, by the thresholds that were given."""
     calibrate: Callable[[Evidence, Sequence[Any]], Conformal | None] = _none
@@ -405,9 +417,6 @@ def right_rows(task: Task[Any], evidence: Evidence) -> Right | None:
     return None if measuring.right is None else measuring.right(evidence, measuring.tune(evidence))
 
 
-_SHARES = ("accuracy", "exact_match")  # scores that are shares of the examples, or of their words
-
-
 def interval_of(
     task: Task[Any],
     evidence: Evidence,
@@ -418,7 +427,8 @@ def interval_of(
     """Return the 95 % interval of a score, the one that counts most where none is named.
 
     Over rows drawn anew from these, with what was tuned on all of them: it is that model, not a
-    tuning for each draw, that will be asked on other rows.
+    tuning for each draw, that will be asked on other rows. Without bounds where these rows, which
+    all agree, tell nothing of others.
     """
     measuring = task.measuring
     thresholds = measuring.tune(evidence) if tuned is None else tuned
@@ -429,4 +439,4 @@ def interval_of(
 
     interval = bootstrap_interval(score, len(evidence), resamples=1000)
     first = next(iter(measuring.scores(evidence, labels, thresholds))) if name is None else name
-    return share_interval(interval, len(evidence)) if first in _SHARES else interval
+    return share_interval(interval, measuring.units(evidence, first))

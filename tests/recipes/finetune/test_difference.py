@@ -12,10 +12,18 @@ from scipy.stats import binomtest
 from bertsmith.evaluation.significance import Interval
 from bertsmith.recipes.finetune.compare import compare
 from bertsmith.recipes.finetune.config import CompareConfig, FinetuneSettings, SearchConfig
-from bertsmith.recipes.finetune.outcome import Difference, difference_of, difference_to_constant
+from bertsmith.recipes.finetune.outcome import (
+    Difference,
+    difference_of,
+    difference_to_constant,
+    interval_of_mean,
+)
 from bertsmith.recipes.finetune.recipe import FinetuneRun
 from bertsmith.tasks.classify import CLASSIFY
-from bertsmith.tasks.task import Evidence
+from bertsmith.tasks.glue import GLUE
+from bertsmith.tasks.multi_label import MULTI_LABEL
+from bertsmith.tasks.tag import TAG
+from bertsmith.tasks.task import Evidence, interval_of
 from bertsmith.training.run_folder import RUN_FORMAT, write_record
 
 LABELS = ("x", "y")
@@ -79,6 +87,59 @@ def test_a_handful_of_rows_is_certain_of_nothing(rows: int) -> None:
         assert found.p >= binomtest(rows, rows).pvalue - 1e-12
 
 
+TAGS = ("B-X", "I-X", "O")
+
+
+def tagged(entities: list[tuple[int, int, int]]) -> Evidence:
+    """Of sentences of seven words, by their true, predicted and right entities."""
+    return np.array([(*counts, 7, 7 - counts[0] + counts[2]) for counts in entities], float)
+
+
+def test_entities_that_are_all_right_leave_room_for_others() -> None:
+    """All resamples have an F1 of 1, which is a share of the entities' true and predicted sides.
+
+    The exact interval of as many shares as there are sentences with entities.
+    """
+    right = tagged([(2, 2, 2), (1, 1, 1), (0, 0, 0), (3, 3, 3)] * 4)
+    interval = interval_of(TAG, right, TAGS)
+    exact = binomtest(12, 12).proportion_ci(0.95, method="exact")
+    assert [interval.low, interval.high] == pytest.approx([exact.low, 1.0])
+    assert interval_of_mean(TAG, TAGS, [right, right]) == interval
+    found = difference_to_constant(1.0, interval, 0.75, count=12)
+    assert not found.certain
+    assert found.interval() == "-1.46 to +25.00 points"
+
+
+def test_entities_of_two_models_that_agree_may_yet_differ() -> None:
+    right, wrong = tagged([(2, 2, 2), (1, 1, 1)] * 5), tagged([(2, 2, 0), (1, 0, 0)] * 5)
+    others = 1 - binomtest(10, 10).proportion_ci(0.95, method="exact").low
+    same = difference_of(TAG, TAGS, [right], [right])
+    assert [same.low, same.high] == pytest.approx([-others, others])
+    found = difference_of(TAG, TAGS, [right], [wrong])
+    assert found.certain
+    assert [found.low, found.high] == pytest.approx([1 - 2 * others, 1.0])
+
+
+def test_a_correlation_that_is_whole_in_all_resamples_has_no_interval() -> None:
+    """Nothing bounds Matthews' correlation on other rows where all of these are right."""
+    right = np.array([(0, 0, 1), (1, 1, 1)] * 20, float)
+    wrong = right * (1, 0, 1)
+    assert not interval_of(GLUE["CoLA"], right, LABELS).known
+    found = difference_of(GLUE["CoLA"], LABELS, [right], [wrong])
+    assert found.certain
+    assert found.interval(of_other=True).startswith("no interval")
+    assert found.to_dict() == {"points": 1, "low": None, "high": None, "p": found.p}
+
+
+def test_the_interval_of_a_mean_is_that_of_all_seeds() -> None:
+    """Of the best seed alone, it would lie above the mean of two seeds that differ."""
+    random = np.random.default_rng(1)
+    seeds = [evidence(list(random.random(300) < share)) for share in (0.95, 0.6)]
+    interval = interval_of_mean(CLASSIFY, LABELS, seeds)
+    mean = float(np.mean([seed[:, 0] == seed[:, 1] for seed in seeds]))
+    assert interval.low < mean < interval.high < interval_of(CLASSIFY, seeds[0], LABELS).low
+
+
 def test_the_lead_of_the_other_is_told_with_its_own_interval() -> None:
     found = Difference(points=-0.1, low=-0.15, high=-0.02, p=0.01)
     assert found.interval(of_other=True) == "+2.00 to +15.00 points"
@@ -110,6 +171,15 @@ def ended_run(
         place.mkdir(parents=True)
         write_record(place / "dev.json", {"answers": [], "evidence": evidence.tolist()})
     return folder
+
+
+def test_runs_with_other_labels_are_compared_each_by_its_own() -> None:
+    """Both have seen the labels of dev, and the second one a further one in training."""
+    one, other = np.zeros((9, 4)), np.zeros((9, 6))
+    one[:, 0] = one[:, 2] = other[:, 0] = 1
+    other[:3, 3] = 1
+    found = difference_of(MULTI_LABEL, LABELS, [one], [other], their_labels=("x", "y", "z"))
+    assert found.points == pytest.approx(1 - 2 * 3 / (9 + 3))
 
 
 def test_seeds_are_compared_at_thresholds_of_their_own(tmp_path: Path) -> None:

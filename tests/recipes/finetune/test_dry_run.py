@@ -204,6 +204,9 @@ def test_labels_that_say_less_than_they_seem_are_named(
     texts = [f"word{n % 30} word{n % 7}" for n in range(60)]
     cased = told("text,label", [f"{text},{'Aab'[n % 3]}" for n, text in enumerate(texts)])
     assert "the labels 'A', 'a' differ only in case; they are separate labels" in cased
+    accents = ("caf\u00e9", "cafe\u0301", "tea")
+    written = told("text,label", [f"{text},{accents[n % 3]}" for n, text in enumerate(texts)])
+    assert "differ only in case or in how characters are written; they are separate" in written
     twice = [f"word{n % 20} up,{'ab'[n % 2]}" for n in range(60)] + ["word1 up,a", "word3 up,a"]
     assert "2 texts of train have copies with another label" in told("text,label", twice)
     late = [f"{text} {n},{n % 5 + (n > 1005) / 2}" for n, text in enumerate(texts * 20)]

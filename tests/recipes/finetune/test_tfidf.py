@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
+from bertsmith.recipes.finetune import baselines
 from bertsmith.recipes.finetune.baselines import (
     STRENGTHS,
     TFIDF,
@@ -14,6 +18,7 @@ from bertsmith.recipes.finetune.baselines import (
     BaselineScores,
     SkippedBaseline,
     StrengthSelection,
+    chosen_strength,
     linear_answers,
 )
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
@@ -125,6 +130,44 @@ def test_what_cannot_be_done_has_a_reason(classes: int, reason: str) -> None:
     found = plan(20_000_000, 100_000, classes, 20.0)
     assert isinstance(found, str)
     assert re.search(reason, found)
+
+
+def test_the_texts_of_dev_are_counted_too() -> None:
+    """A large dev set takes its time from the training rows, or leaves none."""
+    alone = plan(400_000, 5_000, 1, 20.0)
+    beside = plan(400_000, 5_000, 1, 20.0, dev_characters=1_200_000)
+    assert isinstance(alone, Plan)
+    assert isinstance(beside, Plan)
+    assert alone.characters
+    assert not beside.characters
+    assert isinstance(plan(400_000, 5_000, 1, 20.0, dev_characters=6_000_000), str)
+
+
+def test_no_strength_is_tried_after_the_time() -> None:
+    """On a busy machine counting alone may take all of it; the model is trained all the same."""
+    features, truths = np.eye(30)[:, :2], np.arange(30) % 2
+    late = StrengthSelection(until=time.perf_counter())
+    strength, tried = chosen_strength("class", features, truths, 2, STRENGTHS, late)
+    assert (strength, tried) == (STRENGTHS[2], 0)
+    answers, used = linear_answers("class", features, truths, features[:3], 2, selection=late)
+    assert (len(answers), used) == (3, strength)
+
+
+def test_the_products_of_the_solver_have_one_thread(
+    tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    fit = baselines._logistic
+
+    def counting(*arguments: Any) -> Any:  # noqa: ANN401
+        seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return fit(*arguments)
+
+    monkeypatch.setattr(baselines, "_logistic", counting)
+    rows = [row(f"and the {name} {n}", label=name) for n in range(60) for name in ("red", "blue")]
+    with threadpool_limits(2, user_api="blas"):
+        tfidf_baseline(prepared(tiny_tokenizer, CLASSIFY, rows, 100))
+    assert set(seen) == {1}
 
 
 def test_what_cannot_be_done_is_left_out(tiny_tokenizer: Tokenizer) -> None:

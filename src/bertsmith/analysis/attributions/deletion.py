@@ -22,7 +22,7 @@ from bertsmith.analysis.attributions.attribution import (
 )
 from bertsmith.analysis.attributions.subjects import Subject, run
 from bertsmith.core.streams import Purpose, stream
-from bertsmith.evaluation.significance import Interval, mean_interval
+from bertsmith.evaluation.significance import Interval, mean_interval, share_interval
 from bertsmith.network.model import forward_only
 
 COUNTS = (1, 2, 3)
@@ -97,13 +97,14 @@ class DeletionTest:
         results: dict[Method, list[DeletionFigures]] = {}
         for (method, words), flips in self._flips.items():
             values = np.array(flips)
+            difference = mean_interval(values[:, 0] - values[:, 1], resamples=2000)
             results.setdefault(method, []).append(
                 DeletionFigures(
                     words=words,
                     answers=len(values),
                     top=float(values[:, 0].mean()),
                     random=float(values[:, 1].mean()),
-                    difference=mean_interval(values[:, 0] - values[:, 1], resamples=2000),
+                    difference=share_interval(difference, len(values), lowest=-1.0),
                 )
             )
         return results

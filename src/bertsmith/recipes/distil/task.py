@@ -127,7 +127,7 @@ class DistilOutcome:
             "task": self.data.task.name,
             "entrants": [contender.to_dict() for contender in self.contenders],
             "differences": {
-                name: difference.__dict__ for name, difference in self.differences.items()
+                name: difference.to_dict() for name, difference in self.differences.items()
             },
             "best": self.best,
             "train": len(self.data.train),

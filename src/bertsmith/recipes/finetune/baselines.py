@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -125,6 +126,8 @@ class StrengthSelection:
     """Number of the three folds that are predicted from the other two."""
     rows: int | None = None
     """Number of rows used, None for all."""
+    until: float = math.inf
+    """Time of `perf_counter` at which it ends, with the strengths tried by then."""
 
 
 Truths = NDArray[Any]
@@ -147,7 +150,24 @@ def linear_answers(
     regression, the inverse of ridge regression's alpha) is chosen by cross-validation on `train`
     alone, threefold unless `selection` says otherwise.
     """
-    fit = {"class": _classes, "classes": _labels, "number": _numbers}[predicts]
+    strength, _ = chosen_strength(predicts, train, truths, outputs, strengths, selection)
+    return list(_FITS[predicts](train, truths, strength, outputs)(dev)), strength
+
+
+def chosen_strength(
+    predicts: str,
+    train: Any,  # noqa: ANN401
+    truths: Truths,
+    outputs: int,
+    strengths: Sequence[float] = STRENGTHS,
+    selection: StrengthSelection = StrengthSelection(),
+) -> tuple[float, int]:
+    """Return the best strength for `linear_answers`, and how many were tried.
+
+    It is the middle one where there was no time for any.
+    """
+    if len(strengths) == 1:
+        return strengths[0], 1
     kinds = truths if predicts == "class" else np.zeros(len(truths), np.int64)
     fold = _folds(kinds)
     rows = np.arange(len(truths))
@@ -156,11 +176,18 @@ def linear_answers(
         rows = np.sort(random.permutation(len(truths))[: selection.rows])
     features, targets, fold = train[rows], truths[rows], fold[rows]
     fold[fold >= selection.folds] = -1
-    scores = [
-        _cross_validated(fit, predicts, features, targets, fold, s, outputs) for s in strengths
-    ]
-    strength = strengths[int(np.argmax(scores))]
-    return list(fit(train, truths, strength, outputs)(dev)), strength
+    scores: list[float] = []
+    longest = 0.0
+    for strength in strengths:
+        started = time.perf_counter()
+        # the model is still to be trained after the next one
+        if started + 2 * longest > selection.until:
+            break
+        fit = _FITS[predicts]
+        scores.append(_cross_validated(fit, predicts, features, targets, fold, strength, outputs))
+        longest = max(longest, time.perf_counter() - started)
+    best = int(np.argmax(scores)) if scores else len(strengths) // 2
+    return strengths[best], len(scores)
 
 
 Predict = Callable[[Any], NDArray[np.float64]]
@@ -206,6 +233,9 @@ def _numbers(features: Any, truths: Truths, strength: float, outputs: int) -> Pr
 
     model = Ridge(alpha=1 / strength).fit(features, truths)
     return lambda dev_features: np.asarray(model.predict(dev_features), np.float64)
+
+
+_FITS = {"class": _classes, "classes": _labels, "number": _numbers}
 
 
 def _logistic(features: Any, classes: Truths, strength: float) -> Any:  # noqa: ANN401

@@ -13,9 +13,21 @@ from numpy.typing import NDArray
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import say
 from bertsmith.evaluation.metrics import format_mean, percent, score_label
-from bertsmith.evaluation.significance import Statistic, mcnemar, paired_bootstrap
+from bertsmith.evaluation.significance import (
+    Statistic,
+    mcnemar,
+    paired_bootstrap,
+    share_interval,
+)
 from bertsmith.recipes.finetune.config import CompareConfig
-from bertsmith.recipes.finetune.outcome import CERTAIN, RESAMPLES, difference_of, smallest_p
+from bertsmith.recipes.finetune.outcome import (
+    CERTAIN,
+    RESAMPLES,
+    Difference,
+    difference_of,
+    smallest_p,
+    units_of,
+)
 from bertsmith.recipes.finetune.recipe import FinetuneRun
 from bertsmith.recipes.finetune.trial import read_evidence
 from bertsmith.tasks.rows import task_named
@@ -50,6 +62,10 @@ class _FinishedRun:
 
         return score
 
+    def score(self, name: str) -> float:
+        """Return a score of the best seed."""
+        return self.statistic(name)(np.arange(len(self.evidence)))
+
     def dev_identity(self) -> tuple[object, ...]:
         """Return what identifies the dev rows."""
         run, settings = self.run, self.run.settings
@@ -76,19 +92,21 @@ def compare(config: CompareConfig) -> dict[str, Any]:
             remedy="fine-tune both with the same --dev",
         )
     scores = {name: _difference(one, other, name) for name in one.results["scores"]}
-    name = next(iter(scores))
-    figures: dict[str, Any] = {"rows": len(one.evidence), "scores": scores}
+    name, figures = next(iter(scores)), dict[str, Any](rows=len(one.evidence), scores={})
     for run in (one, other):
         values = [seed["scores"][name] for seed in run.results["seeds"]]
         best = run.results["best_seed"]
         say(f"{run.path}: {score_label(name)} {format_mean(values)} %, best seed {best}")
-    for score, result in scores.items():
+    for score, difference in scores.items():
+        first_score, second_score = one.score(score), other.score(score)
+        both = {"first": first_score, "second": second_score}
+        figures["scores"][score] = both | _plain(difference)
         say(
-            f"{score_label(score)} of the best seeds: {percent(result['first'])} and "
-            f"{percent(result['second'])}, difference {100 * result['difference']:+z.2f} (95 %: "
-            f"{100 * result['low']:+z.2f} to {100 * result['high']:+z.2f}; p = {result['p']:.3g})"
+            f"{score_label(score)} of the best seeds: {percent(first_score)} and "
+            f"{percent(second_score)}, difference {100 * difference.points:+z.2f} "
+            f"(95 %: {difference.interval().removesuffix(' points')}; p = {difference.p:.3g})"
         )
-    p = scores[name]["p"]
+    p = scores[name].p
     rights = [right_rows(run.task, run.evidence) for run in (one, other)]
     if rights[0] is not None and rights[1] is not None:
         test = mcnemar(rights[0], rights[1])
@@ -102,7 +120,7 @@ def compare(config: CompareConfig) -> dict[str, Any]:
             "exact": test.exact,
         }
         p = max(p, test.exact)
-    say(_verdict(p, scores[name]["difference"]))
+    say(_verdict(p, scores[name].points))
     say(_compare_all_seeds(one, other, name, figures))
     return figures
 
@@ -121,13 +139,18 @@ def _compare_all_seeds(
     values = [[seed["scores"][name] for seed in item.results["seeds"]] for item in (first, second)]
     if min(map(len, values)) < 2:
         return "one seed is not enough to compare the recipes: use --seeds 5"
-    difference = difference_of(first.task, first.run.labels, first.seeds, second.seeds)
+    difference = difference_of(
+        first.task,
+        first.run.labels,
+        first.seeds,
+        second.seeds,
+        their_labels=second.run.labels,
+    )
     # two standard errors of the difference of the means
     error = 2 * sum(statistics.variance(item) / len(item) for item in values) ** 0.5
     certain = difference.certain and abs(difference.points) > error
     figures["all_seeds"] = {
-        "difference": difference.points, "low": difference.low, "high": difference.high,
-        "p": difference.p, "two_standard_errors": error, "certain": certain,
+        **_plain(difference), "two_standard_errors": error, "certain": certain,
     }  # fmt: skip
     better = "the first" if difference.points > 0 else "the second"
     conclusion = (
@@ -140,19 +163,24 @@ def _compare_all_seeds(
     )
 
 
-def _difference(first: _FinishedRun, second: _FinishedRun, name: str) -> dict[str, float]:
+def _plain(difference: Difference) -> dict[str, float | None]:
+    """Return a difference as plain JSON values."""
+    values = difference.to_dict()
+    return {"difference": values.pop("points"), **values}
+
+
+def _difference(first: _FinishedRun, second: _FinishedRun, name: str) -> Difference:
     count = len(first.evidence)
     statistics = first.statistic(name), second.statistic(name)
     bootstrap = paired_bootstrap(*statistics, count, resamples=RESAMPLES)
-    everything = np.arange(count)
-    return {
-        "first": statistics[0](everything),
-        "second": statistics[1](everything),
-        "difference": bootstrap.difference,
-        "low": bootstrap.interval.low,
-        "high": bootstrap.interval.high,
-        "p": max(bootstrap.p, smallest_p(count)),
-    }
+    units = units_of(first.task, [first.evidence, second.evidence], first.run.labels, name)
+    interval = share_interval(bootstrap.interval, units, lowest=-1.0)
+    return Difference(
+        points=bootstrap.difference,
+        low=interval.low,
+        high=interval.high,
+        p=max(bootstrap.p, smallest_p(count if units is None else units)),
+    )
 
 
 def _read_run(folder: Path) -> _FinishedRun:

@@ -11,7 +11,6 @@ import numpy as np
 from bertsmith.core.log import say
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.evaluation.metrics import format_scores
-from bertsmith.evaluation.significance import Interval
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.finetune.baselines import (
     BaselineScores,
@@ -31,6 +30,8 @@ from bertsmith.recipes.finetune.outcome import (
     best_of,
     difference_of,
     difference_to_constant,
+    interval_of_mean,
+    units_of,
 )
 from bertsmith.recipes.finetune.tfidf import tfidf_baseline
 from bertsmith.recipes.finetune.trial import Trial, TrialResult, read_evidence
@@ -146,7 +147,7 @@ class Experiment:
             interval=interval,
             notes=(*measuring.notes(evidence, tuned), *left_out),
             baselines=tuple(baselines),
-            difference=chosen._difference(results, baselines, majority_baseline, interval),
+            difference=chosen._difference(results, baselines, majority_baseline),
             majority_baseline=majority_baseline,
             grid=searched,
             curve=chosen._learning_curve(results) if options.curve else (),
@@ -227,17 +228,19 @@ class Experiment:
         results: Sequence[TrialResult],
         baselines: Sequence[BaselineScores],
         majority_baseline: tuple[str, float] | None,
-        interval: Interval,
     ) -> Difference | None:
         """Return the difference between the seeds and the best of the baselines."""
         best, data = best_of(baselines, majority_baseline), self.prepared.data
         if best is None:
             return None
         baseline = next((baseline for baseline in baselines if baseline.name == best[0]), None)
+        ours = [self._evidence("seeds", result.seed) for result in results]
         if baseline is None or not (baseline.evidences or baseline.name == RANDOM):
             mean = float(np.mean([result.score for result in results]))
-            return difference_to_constant(mean, interval, best[1], len(data.dev))
-        ours = [self._evidence("seeds", result.seed) for result in results]
+            interval = interval_of_mean(data.task, data.labels, ours)
+            units = units_of(data.task, ours, data.labels)
+            count = len(ours[0]) if units is None else units
+            return difference_to_constant(mean, interval, best[1], count)
         theirs = baseline.evidences or [self._evidence("random", result.seed) for result in results]
         return difference_of(data.task, data.labels, ours, theirs)
 

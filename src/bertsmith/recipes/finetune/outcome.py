@@ -5,6 +5,7 @@ one baseline, and answers are right or wrong, McNemar's test has to agree."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,15 @@ from numpy.typing import NDArray
 from bertsmith.core.log import console, say, table_of
 from bertsmith.core.printable import counted
 from bertsmith.evaluation.metrics import format_mean, mean_and_spread, percent, score_label
-from bertsmith.evaluation.significance import Interval, Statistic, mcnemar, paired_bootstrap
+from bertsmith.evaluation.significance import (
+    NO_INTERVAL,
+    Interval,
+    Statistic,
+    bootstrap_interval,
+    mcnemar,
+    paired_bootstrap,
+    share_interval,
+)
 from bertsmith.recipes.finetune.baselines import TF_IDF, BaselineScores
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData
@@ -38,7 +47,7 @@ class Difference:
     """Difference as a share of 1."""
     low: float
     high: float
-    """Bounds of the 95 % interval over resampled dev sets."""
+    """Bounds of the 95 % interval over resampled dev sets, NaN where these rows give none."""
     p: float
     """Probability of a difference as large if there was none."""
 
@@ -50,27 +59,68 @@ class Difference:
     def interval(self, *, of_other: bool = False) -> str:
         """Return the interval in points, with the sign reversed for `of_other`."""
         low, high = (-self.high, -self.low) if of_other else (self.low, self.high)
+        if math.isnan(low):
+            return NO_INTERVAL
         return f"{100 * low:+z.2f} to {100 * high:+z.2f} points"
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Return the figures as plain JSON values, null for bounds that there are not."""
+        return {name: None if math.isnan(value) else value for name, value in vars(self).items()}
 
 
 def difference_of(
-    task: Task[Any], labels: tuple[str, ...], ours: Sequence[Evidence], theirs: Sequence[Evidence]
+    task: Task[Any],
+    labels: tuple[str, ...],
+    ours: Sequence[Evidence],
+    theirs: Sequence[Evidence],
+    *,
+    their_labels: tuple[str, ...] | None = None,
 ) -> Difference:
-    """Compare the mean scores of one or more models and one or more baselines."""
+    """Compare the mean scores of one or more models and one or more baselines.
+
+    `their_labels` are those of the baselines, where they are others.
+    """
     several = len(ours) + len(theirs) > 2
     bootstrap = paired_bootstrap(
         _mean_score(task, labels, ours),
-        _mean_score(task, labels, theirs),
+        _mean_score(task, labels if their_labels is None else their_labels, theirs),
         len(ours[0]),
         resamples=_RESAMPLES_OF_SEEDS if several else RESAMPLES,
     )
-    p = max(bootstrap.p, smallest_p(len(ours[0])))
+    units = units_of(task, [*ours, *theirs], labels)
+    interval = share_interval(bootstrap.interval, units, lowest=-1.0)
+    p = max(bootstrap.p, smallest_p(len(ours[0]) if units is None else units))
     rights = [right_rows(task, evidences[0]) for evidences in (ours, theirs)]
     if not several and rights[0] is not None and rights[1] is not None:
         p = max(p, mcnemar(rights[0], rights[1]).exact)
-    return Difference(
-        points=bootstrap.difference, low=bootstrap.interval.low, high=bootstrap.interval.high, p=p
+    return Difference(points=bootstrap.difference, low=interval.low, high=interval.high, p=p)
+
+
+def interval_of_mean(
+    task: Task[Any], labels: tuple[str, ...], evidences: Sequence[Evidence]
+) -> Interval:
+    """Return the 95 % interval of the mean primary score of some models on the same rows."""
+    interval = bootstrap_interval(
+        _mean_score(task, labels, evidences), len(evidences[0]), resamples=_RESAMPLES_OF_SEEDS
     )
+    return share_interval(interval, units_of(task, evidences, labels))
+
+
+def units_of(
+    task: Task[Any],
+    evidences: Sequence[Evidence],
+    labels: tuple[str, ...],
+    name: str | None = None,
+) -> int | None:
+    """Return the least number of rows over which a score, by default the primary one, is a mean.
+
+    None for a score that is neither a share nor a mean.
+    """
+    measuring = task.measuring
+    if name is None:
+        name = next(iter(measuring.scores(evidences[0], labels, measuring.tune(evidences[0]))))
+    units = [measuring.units(evidence, name) for evidence in evidences]
+    return min((count for count in units if count is not None), default=None)
 
 
 def difference_to_constant(
@@ -243,13 +293,15 @@ class FinetuneOutcome:
                 for seed in self.seeds
             ],
             "best_seed": self.best.seed,
-            "best_interval": [self.interval.low, self.interval.high],
+            "best_interval": [self.interval.low, self.interval.high]
+            if self.interval.known
+            else None,
             "notes": list(self.notes),
             "majority_baseline": None
             if self.majority_baseline is None
             else dict([self.majority_baseline]),
             "baselines": [baseline.to_dict() for baseline in self.baselines],
-            "difference": None if self.difference is None else self.difference.__dict__,
+            "difference": None if self.difference is None else self.difference.to_dict(),
             "grid": None if self.grid is None else [cell.to_dict() for cell in self.grid.cells],
             "curve": [{"rows": point.rows, "scores": point.values} for point in self.curve],
             "labels": list(self.data.labels),
@@ -348,10 +400,10 @@ class FinetuneOutcome:
     def certainty(self) -> str:
         """Return a sentence on the uncertainty of the best seed's score."""
         low, high = percent(self.interval.low), percent(self.interval.high)
-        return (
-            f"seed {self.best.seed}: {score_label(self.names[0])} {percent(self.best.score)} %, "
-            f"95 % interval over dev sets of this size {low} to {high}"
-        )
+        score = f"seed {self.best.seed}: {score_label(self.names[0])} {percent(self.best.score)} %"
+        if not self.interval.known:
+            return f"{score}; {NO_INTERVAL}"
+        return f"{score}, 95 % interval over dev sets of this size {low} to {high}"
 
 
 def print_outcome(outcome: FinetuneOutcome) -> None:

@@ -54,6 +54,7 @@ from bertsmith.recipes.finetune.trials import ParallelPlan, Trials, plan_trials
 from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
 from bertsmith.tasks.labels import absent_labels, alike_labels, placeholder_labels
 from bertsmith.tasks.task import Task, counted_rows
+from bertsmith.text.examples.example import folded
 from bertsmith.training.run_folder import RunFolder, require_tensorboard, write_record
 from bertsmith.weights.folder import start_from
 from bertsmith.weights.tensors import weights_hash
@@ -306,6 +307,13 @@ _LONG = {
 }
 
 
+def _difference(labels: tuple[str, ...]) -> str:
+    """Return in what labels that are alike differ."""
+    spelled = {label.casefold() for label in labels}
+    characters = len(set(map(folded, labels))) < len(spelled)
+    return f"differ only in case{' or in how characters are written' * characters}"
+
+
 def describe(prepared: Prepared) -> list[str]:
     """Return lines that describe the data, with warnings."""
     data, task = prepared.data, prepared.task
@@ -316,7 +324,7 @@ def describe(prepared: Prepared) -> list[str]:
     if data.dev_is_cut:
         lines[-1] += ", held out of the training file"
     if alike := alike_labels(data.labels):
-        lines.append(f"the labels {alike} differ only in case; they are separate labels")
+        lines.append(f"the labels {alike} {_difference(data.labels)}; they are separate labels")
     if task.labels.picked and (placeholders := placeholder_labels(data.labels)):
         option = quote(f"--exclude={placeholders[0]}")
         what = f"the label {placeholders[0]!r} may stand for none"

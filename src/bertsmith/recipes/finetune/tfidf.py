@@ -3,14 +3,16 @@
 Its time and memory are estimated from characters, features and classes beforehand. If they are too
 much it is reduced, in this order: one fold instead of three and fewer rows to choose the
 regularisation strength; word unigrams and bigrams without character n-grams; fewer training rows.
-If too little would be left it is not tried."""
+If too little would be left it is not tried. On a busy machine all takes longer than estimated:
+after twice the time no further strength is tried."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from bertsmith.recipes.finetune.baselines import (
     BaselineScores,
     SkippedBaseline,
     StrengthSelection,
+    chosen_strength,
     linear_answers,
     measured_baseline,
 )
@@ -62,10 +65,13 @@ class Plan:
     """Seconds left for choosing the strength, with those of one fit subtracted."""
 
 
-def plan(characters: int, rows: int, classes: int, seconds: float) -> Plan | str:
+def plan(
+    characters: int, rows: int, classes: int, seconds: float, *, dev_characters: int = 0
+) -> Plan | str:
     """Plan what can be learned in some seconds from texts with a total of `characters`.
 
-    Returns the reason if nothing can. Zero seconds mean no limit of time or memory.
+    The texts of dev are all counted. Returns the reason if nothing can be learned. Zero seconds
+    mean no limit of time or memory.
     """
     if not seconds:
         return Plan(characters=True, rows=rows, features=math.inf, seconds=math.inf)
@@ -75,12 +81,14 @@ def plan(characters: int, rows: int, classes: int, seconds: float) -> Plan | str
     for kind in ("characters", "words"):
         counting = _COUNTING[kind] * characters
         fitting = _FITTING * _VALUES[kind] * characters * classes
-        share = 1.0 if kind == "characters" else min(1.0, seconds / (2 * (counting + fitting)))
-        fits = counting + fitting <= seconds / 2 or share < 1
+        of_dev = _COUNTING[kind] * dev_characters
+        available = max(seconds / 2 - of_dev, 0.0)
+        share = 1.0 if kind == "characters" else min(1.0, available / (counting + fitting))
+        fits = counting + fitting <= available or share < 1
         kept_rows = int(share * rows)
         enough = kept_rows >= min(rows, max(_MIN_ROWS, _ROWS_A_CLASS * classes))
         if fits and enough and features >= _MIN_FEATURES:
-            remaining = seconds - share * (counting + fitting)
+            remaining = seconds - of_dev - share * (counting + fitting)
             return Plan(
                 characters=kind == "characters",
                 rows=kept_rows,
@@ -90,7 +98,7 @@ def plan(characters: int, rows: int, classes: int, seconds: float) -> Plan | str
     if features < _MIN_FEATURES:
         memory_needed = _BYTES * classes * _VALUES["words"] * characters / 10
         return f"{words} would take about {max(memory_needed, _MAX_BYTES) / 1e9:,.0f} GB of memory"
-    return f"{words} would take about {counting + fitting:,.0f} s"
+    return f"{words} would take about {counting + fitting + of_dev:,.0f} s"
 
 
 def tfidf_baseline(
@@ -111,25 +119,48 @@ def tfidf_baseline(
     # for two classes one is learned
     learned = 1 if task.head == "class" and outputs == 2 else outputs
     characters = sum(task.reader.characters(row) for row in data.train)
-    planned = plan(characters, len(data.train), learned, seconds)
+    planned = plan(
+        characters,
+        len(data.train),
+        learned,
+        seconds,
+        dev_characters=sum(task.reader.characters(row) for row in data.dev),
+    )
     if isinstance(planned, str):
         return SkippedBaseline(name=name, reason=f"{planned}; {FORCE}")
     chosen = _rows(len(data.train), planned.rows)
     rows = [data.train[row] for row in chosen.tolist()]
+    until = time.perf_counter() + 2 * seconds if seconds else math.inf
     try:
-        with progress(name, None) as bar:
+        with progress(name, None) as bar, _one_thread():
             bar.note("counting words")
             train_features, dev_features = _features(rows, data.dev, planned)
             truths = np.asarray(prepared.train.labels)[chosen]
-            selection = _strength_selection(train_features, learned, planned)
+            selection = replace(_strength_selection(train_features, learned, planned), until=until)
             bar.note("fitting")
-            answers, strength = linear_answers(
-                task.head, train_features, truths, dev_features, outputs, selection=selection
+            strength, tried = chosen_strength(
+                task.head, train_features, truths, outputs, selection=selection
+            )
+            answers, _ = linear_answers(
+                task.head, train_features, truths, dev_features, outputs, (strength,)
             )
     except MemoryError:
         return SkippedBaseline(name=name, reason="not enough memory")
-    detail = _detail(planned, strength, len(data.train))
+    detail = _detail(planned, strength, tried, len(data.train))
     return measured_baseline(name, prepared, answers, started, detail)
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    """Limit the products of the solver to one thread.
+
+    They are so small that several threads mostly wait for one another: for seconds a fit on a busy
+    machine.
+    """
+    # limits only what is loaded
+    import sklearn.linear_model  # noqa: F401
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    return threadpool_limits(1, user_api="blas")  # type: ignore[no-any-return]
 
 
 def _rows(count: int, size: int) -> NDArray[np.int64]:
@@ -152,8 +183,10 @@ def _strength_selection(features: Any, classes: int, planned: Plan) -> StrengthS
     return StrengthSelection(folds=1, rows=max(rows, min(features.shape[0], _MIN_ROWS)))
 
 
-def _detail(planned: Plan, strength: float, rows: int) -> str:
+def _detail(planned: Plan, strength: float, tried: int, rows: int) -> str:
     words = [f"regularisation 1/{strength:g}"]
+    if tried < len(STRENGTHS):
+        words.append(f"{tried} of {len(STRENGTHS)} strengths tried, to finish in time")
     if not planned.characters:
         words.append("word unigrams and bigrams only, to finish in time")
     if planned.rows < rows:

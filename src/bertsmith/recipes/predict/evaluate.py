@@ -13,6 +13,7 @@ from bertsmith.engine.devices import device_named
 from bertsmith.engine.predictor import split_requests
 from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.evaluation.metrics import percent, score_label
+from bertsmith.evaluation.significance import NO_INTERVAL
 from bertsmith.evaluation.spans import EntityScores, macro_f1
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
@@ -77,8 +78,10 @@ def evaluate_model(
     for name, value in measured.scores.items():
         interval = interval_of(task, measured.evidence, labels, measured.tuned, name)
         low, high = percent(interval.low), percent(interval.high)
-        say(f"{score_label(name):>16} {percent(value):>7} %  (95 %: {low} to {high})")
-        figures["scores"][name] = {"value": value, "low": interval.low, "high": interval.high}
+        shown = f"95 %: {low} to {high}" if interval.known else NO_INTERVAL
+        say(f"{score_label(name):>16} {percent(value):>7} %  ({shown})")
+        bounds = (interval.low, interval.high) if interval.known else (None, None)
+        figures["scores"][name] = {"value": value, "low": bounds[0], "high": bounds[1]}
     for note in task.measuring.notes(measured.evidence, answering.tuned):
         say(note)
     if (threshold := answering.tuned.set_threshold) is not None:

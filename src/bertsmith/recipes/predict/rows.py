@@ -9,9 +9,11 @@ from __future__ import annotations
 import io
 import itertools
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, AnyStr, BinaryIO, Generic, TypeVar, cast
 
@@ -21,6 +23,7 @@ from bertsmith.core.pipes import standard_input_bytes
 from bertsmith.network.config import Preprocessing
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.task import Task
+from bertsmith.text.bad_rows import BadRows, Refuse
 from bertsmith.text.config import AUTO, USUAL_TAGS, UTF8, Columns, codec_named
 from bertsmith.text.corpus.documents import tidy, tidy_places
 from bertsmith.text.encodings import OPTION, is_wide
@@ -180,11 +183,14 @@ def task_rows(
             where=STANDARD_INPUT,
             remedy="name a file of rows (.jsonl, .csv...): bertsmith predict MODEL FILE",
         )
-    rows = checked_pairs(reader.unlabelled(path, reading), pairs)
+    refusals = _Refusals(reading.bad_rows)
+    watched = reading if path.is_dir() else refusals.reading(reading)
+    rows = checked_pairs(reader.unlabelled(path, watched), pairs)
     table = kind_of(path) in TABLES and not path.is_dir() and reader.row_a_record(path, reading)
     if table or (cells and not has_labels(path, reading.columns)):
         delimited = cells or kind_of(path) in DELIMITED
-        yield from _join_records(_records(path, reading), rows, delimited=delimited)
+        records = _records(path, reading)
+        yield from _join_records(records, rows, refusals.lines, delimited=delimited)
         return
     for row in rows:
         location = {"file": row.source, "line": row.line} if path.is_dir() else {}
@@ -198,9 +204,10 @@ def text_rows(file: str, reading: Reading, *, pairs: bool) -> Iterator[InputRow[
     if file == "-" or kind_of(path) not in TABLES:
         yield from _lines(file, reading.columns, pairs=pairs, single=True)
         return
-    rows = read_examples(path, reading.columns, need_label=False, bad=reading.bad_rows)
+    refusals = _Refusals(reading.bad_rows)
+    rows = read_examples(path, reading.columns, need_label=False, bad=refusals)
     delimited = kind_of(path) in DELIMITED
-    yield from _join_records(_records(path, reading), rows, delimited=delimited)
+    yield from _join_records(_records(path, reading), rows, refusals.lines, delimited=delimited)
 
 
 def value_rows(
@@ -418,11 +425,40 @@ def _lines(
         raise ExampleError("holds no text", where=source, remedy="write one text a line")
 
 
-Cells = tuple[int, tuple[str, ...], tuple[object, ...]]
+Cells = tuple[int | None, tuple[str, ...] | None, tuple[object, ...]]
+"""Line, names and cells of a record; no names for one that cannot be read."""
+
+
+class _Refusals(BadRows):
+    """The bad rows of a reading of one file, blank ones too, and their lines in its order."""
+
+    def __init__(self, bad: BadRows) -> None:
+        super().__init__(bad.on_bad)
+        self._bad = bad
+        self.lines: deque[int | None] = deque()
+
+    def reading(self, reading: Reading) -> Reading:
+        """Return a reading that gives its bad rows to these."""
+        other = replace(reading)
+        vars(other)["bad_rows"] = self
+        return other
+
+    def read(self, file: TextFile, rows: Callable[[Refuse], Iterator[R]]) -> Iterator[R]:
+        """Yield the examples of a file, as those of the reading do."""
+
+        def watched(refuse: Refuse) -> Iterator[R]:
+            def keep(error: UserError, row: str) -> None:
+                refuse(error, row)
+                self.lines.append(error.line)
+
+            return rows(keep)
+
+        return self._bad.read(file, watched)
 
 
 def _records(path: Path, reading: Reading) -> Iterator[Cells]:
-    """Yield line, names and cells of every row of a table; of a CSV or TSV the header too."""
+    """Yield every row of a table; of a CSV or TSV the header too."""
+    unreadable: list[Cells] = []
     heads: list[TableHead] = []
 
     def select_columns(head: TableHead) -> ColumnSelection:
@@ -431,39 +467,72 @@ def _records(path: Path, reading: Reading) -> Iterator[Cells]:
         return ColumnSelection(columns=every, header=False, optional=frozenset(every))
 
     def skip(error: UserError, row: str) -> None:
-        """Leave bad rows to the task's reader, which refuses them."""
+        """Leave bad rows to the task's reader, which refuses them, too."""
+        unreadable.append((error.line, None, ()))
 
     encoding = reading.columns.encoding
     kind = table_kind(path, reading.columns)
     table = Table(path, ExampleError, kind=kind, encoding=encoding, refuse=skip)
     for line, cells in table.rows(select_columns):
         record = table.record()
+        yield from unreadable
+        unreadable.clear()
         yield (
             (line, tuple(record), tuple(record.values()))
             if record is not None
             else (line, heads[0].names, cells)
         )
+    yield from unreadable
 
 
 def _join_records(
-    records: Iterator[Cells], rows: Iterator[R], *, delimited: bool
+    records: Iterator[Cells],
+    rows: Iterator[R],
+    refused: deque[int | None],
+    *,
+    delimited: bool,
 ) -> Iterator[InputRow[R]]:
-    """Join the records of a file with the rows that were read from it, by their lines.
+    """Join the records of a file with the rows that were read from it, in order and by their lines.
 
-    Of a CSV or TSV the first record is the header, unless it was read as a row: then there is none,
-    and columns are called by their numbers from 0.
+    `refused` gets the lines of the records that are no rows: JSON may have many in a line. Of a CSV
+    or TSV the first record is the header, unless it was read as a row: then there is none, and
+    columns are called by their numbers from 0.
     """
-    waiting = next(rows, None)
+
+    def read_rows() -> Iterator[tuple[int | None, R | None]]:
+        for row in rows:
+            yield from ((refused.popleft(), None) for _ in range(len(refused)))
+            yield _line(row), row
+        yield from ((line, None) for line in refused)
+
+    read = read_rows()
+    waiting = next(read, None)
     numbers: tuple[str, ...] | None = None
     for count, (line, names, cells) in enumerate(records):
-        matching = waiting if waiting is not None and _line(waiting) == line else None
-        if count == 0 and delimited:
+        matching = waiting if waiting is not None and waiting[0] == line else None
+        if count == 0 and delimited and names is not None:
             if matching is None:
                 continue
             numbers = tuple(map(str, range(len(names))))
         if matching is not None:
-            waiting = next(rows, None)
-        yield InputRow(columns=dict(zip(numbers or names, cells, strict=True)), example=matching)
+            waiting = next(read, None)
+        if names is not None:
+            example = None if matching is None else matching[1]
+            columns = dict(zip(numbers or _distinct(names), cells, strict=True))
+            yield InputRow(columns=columns, example=example)
+
+
+@lru_cache(maxsize=1)
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of columns, numbered where an earlier one is the same: x, x.1, x.2."""
+    if len(set(names)) == len(names):
+        return names
+    results: dict[str, None] = {}
+    for name in names:
+        numbered = (f"{name}.{number}" for number in itertools.count(1))
+        free = (item for item in itertools.chain([name], numbered) if item not in results)
+        results[next(item for item in free if item == name or item not in names)] = None
+    return tuple(results)
 
 
 def _line(row: Any) -> int:  # noqa: ANN401

@@ -158,7 +158,8 @@ def number_of(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise BadLabel("the label is not a number", "name another column with --label-column")
     try:
-        number = float(value)
+        # only Python reads 1_2 as 12
+        number = float(value.replace("_", "?") if isinstance(value, str) else value)
     except (ValueError, OverflowError) as error:
         remedy = "write a number, with a decimal point as in 3.75, or remove the row"
         raise BadLabel(f"the label is not a number: {str(value)[:40]!r}", remedy) from error

@@ -88,6 +88,25 @@ def numeric_label(file: TextFile, line: int, parts: Mapping[str, object]) -> tup
 
     A label that is the name or text of an option is not numeric: it is no evidence of the start.
     """
+    found = _number(file, line, parts)
+    if found is None or found[1].count(str(found[0])) == 1:
+        return None
+    return found[0], len(found[1])
+
+
+def place_of_number(file: TextFile, line: int, parts: Mapping[str, object]) -> int | None:
+    """Return what a label would count from if it is the text of an option, and its number as well.
+
+    None for other labels. Where it is neither 0 nor 1, text and number stand for different options.
+    """
+    number, texts = _number(file, line, parts) or (0, [])
+    if texts.count(str(number)) != 1 or number > len(texts):
+        return None
+    return number - texts.index(str(number))
+
+
+def _number(file: TextFile, line: int, parts: Mapping[str, object]) -> tuple[int, list[str]] | None:
+    """Return a label that is a number and no option's name, and the texts of the options."""
     try:
         _, texts, names = _question(file, line, parts)
         written = class_of(parts.get("label"))
@@ -95,7 +114,7 @@ def numeric_label(file: TextFile, line: int, parts: Mapping[str, object]) -> tup
         return None
     if written is None or not _is_number(written) or written in names:
         return None
-    return None if texts.count(written) == 1 else (int(written), len(texts))
+    return int(written), texts
 
 
 def _question(
@@ -367,7 +386,8 @@ def find_label_start(path: Path, columns: Columns, *, need_label: bool = True) -
     """Return the start of the numeric labels of a file, 0 or 1.
 
     If it is ambiguous and `columns` does not state it, raises `ExampleError` with `need_label` and
-    returns 0 without.
+    returns 0 without. It is ambiguous, too, if all labels are both texts of options and numbers of
+    others, as of the options 2, 4, 6 and 8.
     """
     if columns.label_start != "auto":
         return int(columns.label_start)
@@ -375,6 +395,8 @@ def find_label_start(path: Path, columns: Columns, *, need_label: bool = True) -
         return 0
     table = _table(path, columns)
     heads: list[TableHead] = []
+    counted: list[int] = []
+    places: dict[int, int] = {}
 
     def labels() -> Iterator[tuple[int, int, int]]:
         try:
@@ -382,16 +404,37 @@ def find_label_start(path: Path, columns: Columns, *, need_label: bool = True) -
                 if counts_from_zero(heads[0].names):
                     return
                 if (numeric := numeric_label(table.file, line, parts)) is not None:
+                    counted.append(line)
                     yield line, *numeric
+                elif (place := place_of_number(table.file, line, parts)) is not None:
+                    places.setdefault(place, line)
         except UserError:
             return  # raised when the file is read
 
     try:
-        return label_start(labels(), table.file)
+        start = label_start(labels(), table.file)
+        return start if counted or not places else _start_of_places(table.file, places)
     except ExampleError:
         if need_label:
             raise
         return 0
+
+
+def _start_of_places(file: TextFile, places: Mapping[int, int]) -> int:
+    """Return the start by which numbers stand for the options whose texts they are.
+
+    `places` are the starts that single labels would need, with a line of each. Raises the file's
+    error if there is no such start.
+    """
+    if len(places) == 1 and next(iter(places)) in (0, 1):
+        return next(iter(places))
+    line = next(line for place, line in places.items() if place or len(places) > 1)
+    problem = "a label may be the text of an option or the number of another"
+    remedy = (
+        "write the letters of the options; if the labels are numbers, state where they begin: "
+        "--label-start 0 or --label-start 1"
+    )
+    raise file.fault(problem, line, remedy)
 
 
 def describe_choices(path: Path, columns: Columns) -> str:
@@ -456,4 +499,7 @@ def _rows(
     for line, cells in table.rows(select_columns):
         parts = dict(zip(roles, cells, strict=True))
         options = [parts.pop(role) for role in roles if role.startswith("option ")]
+        # the columns are those of the row with the most options
+        while len(options) > 2 and (options[-1] is None or not str(options[-1]).strip()):
+            del options[-1]
         yield line, {"options": options, **parts} if options else parts, table.row()

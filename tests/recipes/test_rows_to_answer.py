@@ -1,0 +1,79 @@
+"""The rows of a table beside what is asked of a model: each with its own columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertsmith.recipes.predict.rows import task_rows, text_rows
+from bertsmith.tasks.classify import CLASSIFY
+from bertsmith.tasks.config import Reading
+from bertsmith.tasks.span import SPAN
+from bertsmith.tasks.tag import TAG
+from bertsmith.tasks.task import Task
+from bertsmith.text.config import Columns
+
+SKIP = Reading(on_bad="skip")
+
+
+def asked(
+    task: Task[Any] | None, tmp_path: Path, name: str, content: str, reading: Reading
+) -> list[tuple[dict[str, object], str | None]]:
+    """The columns of each row, and the text or question that is asked with them."""
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    rows = (
+        text_rows(str(path), reading, pairs=False)
+        if task is None
+        else task_rows(task, str(path), reading, pairs=None if task is not CLASSIFY else False)
+    )
+    role = "question" if task is SPAN else "text"
+    return [
+        (dict(row.columns), None if row.example is None else getattr(row.example, role))
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize("task", [CLASSIFY, TAG, SPAN, None], ids=["class", "tag", "span", "none"])
+@pytest.mark.parametrize("blank", range(3))
+def test_records_on_one_line_keep_their_own_answers(
+    tmp_path: Path, task: Task[Any] | None, blank: int
+) -> None:
+    """Exporters write whole files on one line, where a blank text is not known by its line."""
+    role = "question" if task is SPAN else "text"
+    texts = ["" if number == blank else f"text {number}" for number in range(3)]
+    records = ",".join(
+        f'{{"{role}": "{text}", "context": "a text", "k": {number}}}'
+        for number, text in enumerate(texts)
+    )
+    found = asked(task, tmp_path, "rows.json", f"[{records}]", Reading())
+    assert [(columns["k"], text) for columns, text in found] == [
+        (number, text or None) for number, text in enumerate(texts)
+    ]
+
+
+def test_bad_records_on_one_line_are_passed_over(tmp_path: Path) -> None:
+    content = '[{"text": "a"}, 5, {"text": ["x"]}, {}, {"text": ""}, {"text": "b"}, 6]'
+    found = asked(CLASSIFY, tmp_path, "rows.json", content, SKIP)
+    assert found == [
+        ({"text": "a"}, "a"),
+        ({"text": ["x"]}, None),
+        ({}, None),
+        ({"text": ""}, None),
+        ({"text": "b"}, "b"),
+    ]
+
+
+def test_a_blank_first_row_is_no_header(tmp_path: Path) -> None:
+    reading = Reading(columns=Columns(text="0", header="no"))
+    found = asked(CLASSIFY, tmp_path, "rows.csv", ",1\ngood,2\n", reading)
+    assert found == [({"0": "", "1": "1"}, None), ({"0": "good", "1": "2"}, "good")]
+
+
+def test_columns_of_one_name_are_all_kept(tmp_path: Path) -> None:
+    content = "text,x,x,x.1,,\na,1,2,3,4,5\n"
+    found = asked(CLASSIFY, tmp_path, "rows.csv", content, Reading())
+    kept = {"text": "a", "x": "1", "x.2": "2", "x.1": "3", "": "4", ".1": "5"}
+    assert found == [(kept, "a")]
