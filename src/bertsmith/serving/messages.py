@@ -101,7 +101,7 @@ class Inputs:
 
     def sizes(self) -> list[int]:
         """Return the bytes of the texts of each, as a model reads them."""
-        sizes = list(map(_bytes, self.texts))
+        sizes = _sizes(self.texts)
         if self.choices is not None:
             # each option is read with the text
             sizes = [
@@ -113,6 +113,17 @@ class Inputs:
                 one + _bytes(more or "") for one, more in zip(sizes, self.seconds, strict=True)
             ]
         return sizes
+
+
+def _sizes(texts: Sequence[str]) -> list[int]:
+    """Return the bytes of texts; a query that stands before each of its texts is measured once."""
+    sizes: list[int] = []
+    before, size = None, 0
+    for text in texts:
+        if text is not before:
+            before, size = text, _bytes(text)
+        sizes.append(size)
+    return sizes
 
 
 def _bytes(text: str) -> int:
