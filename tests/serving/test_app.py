@@ -201,6 +201,53 @@ def test_a_million_inputs_are_too_many(path: str) -> None:
     run(test)
 
 
+def test_the_texts_of_rankings_are_counted_before_they_are_looked_at() -> None:
+    async def test() -> None:
+        async with running(max_body=10_000_000) as rig:
+            # where they were looked at, what follows would be found first
+            inputs = [{"query": "a", "texts": ["b"] * 1_000_000}, 7]
+            response = await rig.post("/answer", {"inputs": inputs})
+            assert response.status_code == 413
+            assert "inputs has 1,000,001 items, and at most 1,024 are" in error_of(response)
+
+    run(test)
+
+
+SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "/embed": ("vectors", {"inputs": "a"}),
+    "/embed_all": ("token-vectors", {"inputs": "a"}),
+    "/predict": ("classes", {"inputs": "a"}),
+    "/rerank": ("ranking", {"query": "a", "texts": ["b"]}),
+    "/similarity": ("vectors", {"inputs": {"source_sentence": "a", "sentences": ["b"]}}),
+    "/tokenize": ("tokens", {"inputs": "a"}),
+}
+
+
+@pytest.mark.parametrize("path", SETTINGS)
+def test_settings_that_are_not_supported_are_refused_and_not_ignored(path: str) -> None:
+    kind, body = SETTINGS[path]
+    model = facts(kind=kind, can=(kind,), width=2, token_width=2)
+    settings: dict[str, dict[str, Any]] = {
+        "truncation_direction": {"truncate": True, "truncation_direction": "left"},
+        "prompt_name": {"prompt_name": "query"},
+    }
+    if path == "/tokenize":
+        del settings["truncation_direction"]
+    if path in ("/predict", "/rerank"):
+        # those have none there either
+        del settings["prompt_name"]
+
+    async def test() -> None:
+        async with running((model,)) as rig:
+            for more in settings.values():
+                asked = body | ({"parameters": more} if path == "/similarity" else more)
+                response = await rig.post(path, asked)
+                assert response.status_code == 422, (more, response.text)
+                assert response.json()["error_type"] == "validation"
+
+    run(test)
+
+
 def test_texts_are_quoted_in_no_error_and_no_log(capfd: pytest.CaptureFixture[str]) -> None:
     def broken(batch: Batch) -> tuple[Outcome, ...]:
         return tuple(

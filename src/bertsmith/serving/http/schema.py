@@ -107,6 +107,9 @@ class EmbeddingsRequest(RequestBody):
 # those of text-embeddings-inference
 
 
+Direction = Literal["left", "right", "Left", "Right"]
+
+
 class EmbedRequest(RequestBody):
     """The body of /embed and /embed_all."""
 
@@ -114,7 +117,7 @@ class EmbedRequest(RequestBody):
     inputs: Text | Texts
     normalize: bool = True
     truncate: bool | None = False
-    truncation_direction: Literal["left", "right", "Left", "Right"] = "right"
+    truncation_direction: Direction = "right"
     prompt_name: str | None = None
     dimensions: int | None = None
     model: str | None = None
@@ -130,6 +133,7 @@ class PredictRequest(RequestBody):
     inputs: Text | Annotated[list[Text | Sequence], Field(fail_fast=True, min_length=1)]
     raw_scores: bool = False
     truncate: bool | None = False
+    truncation_direction: Direction = "right"
     model: str | None = None
 
 
@@ -142,6 +146,7 @@ class RerankRequest(RequestBody):
     raw_scores: bool = False
     return_text: bool = False
     truncate: bool | None = False
+    truncation_direction: Direction = "right"
     model: str | None = None
 
 
@@ -156,6 +161,8 @@ class SimilarityParameters(RequestBody):
     """The settings of /similarity."""
 
     truncate: bool | None = False
+    truncation_direction: Direction = "right"
+    prompt_name: str | None = None
 
 
 class SimilarityRequest(RequestBody):
@@ -173,6 +180,7 @@ class TokenizeRequest(RequestBody):
     form = '{"inputs": ["a text"]}'
     inputs: Text | Texts
     add_special_tokens: bool = True
+    prompt_name: str | None = None
     model: str | None = None
 
 
@@ -202,10 +210,19 @@ def _check_counts(content: Mapping[str, Any], max_inputs: int) -> None:
         value = content.get(name)
         if isinstance(value, Mapping):
             _check_counts(value, max_inputs)
-        elif isinstance(value, list) and len(value) > max_inputs:
-            raise PayloadTooLarge(
-                f"{name} has {len(value):,} items, and at most {max_inputs:,} are allowed"
-            )
+        elif isinstance(value, list):
+            # a ranking has a list of its own in each item
+            count = len(value) if len(value) > max_inputs else sum(map(_texts_in, value))
+            if count > max_inputs:
+                raise PayloadTooLarge(
+                    f"{name} has {count:,} items, and at most {max_inputs:,} are allowed"
+                )
+
+
+def _texts_in(item: Any) -> int:  # noqa: ANN401
+    """Return how many texts an item of a list asks for."""
+    texts = item.get("texts") if isinstance(item, Mapping) else None
+    return len(texts) if isinstance(texts, list) else 1
 
 
 def _has_key_twice(body: bytes, content: Mapping[str, Any]) -> bool:
