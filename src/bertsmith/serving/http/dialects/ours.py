@@ -83,7 +83,7 @@ def _columns(items: Sequence[Item], kind: Kind) -> Columns:
             case QuestionInput() if kind == "spans":
                 texts.append(item.question)
                 seconds.append(item.context)
-            case TextInput(choices=list() as options) if kind == "choices":
+            case TextInput(choices=list() as options, text_pair=None) if kind == "choices":
                 texts.append(item.text)
                 choices.append(tuple(options))
             case TextInput(choices=None) if alone:
