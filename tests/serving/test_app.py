@@ -18,16 +18,20 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("orjson")
 
+from pydantic import ValidationError
+
 from bertsmith.core.errors import ConfigError, UserError
 from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.dispatch import gateway
 from bertsmith.serving.dispatch.workers import Listener
+from bertsmith.serving.http import schema
 from bertsmith.serving.http.dialects import service
 from bertsmith.serving.http.dialects.service import Service, reply
 from bertsmith.serving.http.limits import Keys
 from bertsmith.serving.messages import Batch, Cancel, Done, Lane, Outcome, Refused
 from bertsmith.serving.models.served import ServedModel
 from bertsmith.serving.models.worker import Computing
+from bertsmith.serving.refusals import InvalidRequest
 from serving_inline import Rig, facts, running, texts_of
 
 ASKED = {"inputs": ["abc"]}
@@ -209,6 +213,57 @@ def test_the_texts_of_rankings_are_counted_before_they_are_looked_at() -> None:
             response = await rig.post("/answer", {"inputs": inputs})
             assert response.status_code == 413
             assert "inputs has 1,000,001 items, and at most 1,024 are" in error_of(response)
+
+    run(test)
+
+
+MANY_FIELDS: dict[str, Any] = {f"field{number}": 1 for number in range(150_000)}
+
+
+@pytest.mark.parametrize("body", [{"inputs": [MANY_FIELDS]}, MANY_FIELDS], ids=["inside", "whole"])
+def test_fields_of_no_form_are_not_each_an_error(
+    body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+    told = schema._malformed
+
+    def counted(
+        error: ValidationError, kind: type[schema.RequestBody], content: Mapping[str, Any]
+    ) -> InvalidRequest:
+        counts.append(error.error_count())
+        return told(error, kind, content)
+
+    # seconds in which nobody else is answered
+    monkeypatch.setattr(schema, "_malformed", counted)
+
+    async def test() -> None:
+        async with running() as rig:
+            response = await rig.post("/answer", body)
+            assert response.status_code == 400
+            assert (
+                error_of(response) == 'an object has 150,000 fields; write {"inputs": ["a text"]}'
+            )
+            few = await rig.post("/answer", {"inputs": ["a"], "more": 1, "most": 2})
+            assert "more: there is no such field" in error_of(few)
+
+    run(test)
+    assert counts == [2]
+
+
+def test_a_key_that_is_there_twice_is_found_but_not_sought_in_a_large_body() -> None:
+    many = b"".join(b'{"a": 1, "b": ":"}, ' for _ in range(10_000))
+
+    async def test() -> None:
+        async with running() as rig:
+            body = b'{"inputs": ["a"], "foo": [%s{"secret": 1, "secret": 2}]}'
+            small = await rig.raw("/predict", [body % b""])
+            large = await rig.raw("/predict", [body % many])
+            assert (small.status_code, large.status_code) == (422, 422)
+            assert error_of(small) == "'secret' is there twice"
+            assert error_of(large) == "a key is there twice"
+            # no key is there twice
+            body = b'{"inputs": ["a"], "foo": [%s{"secret": 1, "other": 2}]}'
+            assert (await rig.raw("/predict", [body % many])).status_code == 200
 
     run(test)
 

@@ -22,6 +22,9 @@ B = TypeVar("B", bound="RequestBody")
 
 _MAX_CHOICES = 100
 _MAX_TOP = 100
+_MAX_FIELDS = 100
+# of a body in which a key that is there twice is named, which takes long
+_MAX_NAMED_BYTES = 2**16
 _FIELD = re.compile(r"(?!str$)[a-z_]+|\d+")
 _LISTS = ("inputs", "input", "texts", "sentences")
 
@@ -196,6 +199,8 @@ def parsed(body: bytes, kind: type[B], max_inputs: int) -> B:
     if not isinstance(content, Mapping):
         raise InvalidRequest(f"the body is not a JSON object; write {kind.form}")
     _check_counts(content, max_inputs)
+    if issubclass(kind, StrictBody):
+        _check_fields(content, kind)
     if _has_key_twice(body, content):
         raise _twice(body)
     try:
@@ -225,6 +230,15 @@ def _texts_in(item: Any) -> int:  # noqa: ANN401
     return len(texts) if isinstance(texts, list) else 1
 
 
+def _check_fields(content: Mapping[str, Any], kind: type[RequestBody]) -> None:
+    """Raise `InvalidRequest` for objects of so many fields that each would be an error."""
+    inputs = content.get("inputs")
+    items = inputs if isinstance(inputs, list) else ()
+    for item in (content, *items):
+        if isinstance(item, Mapping) and len(item) > _MAX_FIELDS:
+            raise InvalidRequest(f"an object has {len(item):,} fields; write {kind.form}")
+
+
 def _has_key_twice(body: bytes, content: Mapping[str, Any]) -> bool:
     """Return whether an object of the body has a key twice, of which the last one was parsed.
 
@@ -234,6 +248,9 @@ def _has_key_twice(body: bytes, content: Mapping[str, Any]) -> bool:
     colons = body.count(b":")
     if colons == len(content):
         return False
+    # writes no deeper lists than 254
+    with suppress(orjson.JSONEncodeError):
+        return colons > orjson.dumps(content).count(b":")
     waiting: list[Any] = [content]
     while waiting:
         value = waiting.pop()
@@ -258,7 +275,8 @@ def _twice(body: bytes) -> InvalidRequest:
 
     # deeper lists than Python reads leave the name unknown
     with suppress(RecursionError):
-        json.loads(body, object_pairs_hook=look)
+        if len(body) <= _MAX_NAMED_BYTES:
+            json.loads(body, object_pairs_hook=look)
     # a name that is no field's may be a text
     name = next(filter(_FIELD.fullmatch, results), None)
     return InvalidRequest(
