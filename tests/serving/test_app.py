@@ -28,7 +28,7 @@ from bertsmith.serving.http import schema
 from bertsmith.serving.http.dialects import service
 from bertsmith.serving.http.dialects.service import Service, reply
 from bertsmith.serving.http.limits import Keys
-from bertsmith.serving.messages import Batch, Cancel, Done, Lane, Outcome, Refused
+from bertsmith.serving.messages import Batch, Cancel, Done, Kind, Lane, Outcome, Refused
 from bertsmith.serving.models.served import ServedModel
 from bertsmith.serving.models.worker import Computing
 from bertsmith.serving.refusals import InvalidRequest
@@ -264,6 +264,23 @@ def test_a_key_that_is_there_twice_is_found_but_not_sought_in_a_large_body() -> 
             # no key is there twice
             body = b'{"inputs": ["a"], "foo": [%s{"secret": 1, "other": 2}]}'
             assert (await rig.raw("/predict", [body % many])).status_code == 200
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("can", "kind"),
+    [
+        (("vectors",), "embedding"),
+        (("fill-mask", "next-sentence", "vectors"), "embedding"),
+        (("ranking",), "reranker"),
+        (("classes",), "classifier"),
+    ],
+)
+def test_a_model_that_gives_vectors_is_one_for_embeddings(can: tuple[Kind, ...], kind: str) -> None:
+    async def test() -> None:
+        async with running((facts(kind=can[0], can=can),)) as rig:
+            assert [*(await rig.client.get("/info")).json()["model_type"]] == [kind]
 
     run(test)
 

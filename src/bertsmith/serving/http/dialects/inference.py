@@ -225,15 +225,17 @@ def info(models: tuple[ModelFacts, ...], first: dict[str, Any]) -> dict[str, Any
     facts = models[0]
     names = {str(number): label for number, label in enumerate(facts.labels)}
     labels = {"id2label": names, "label2id": {label: int(key) for key, label in names.items()}}
-    types: dict[str, dict[str, Any]] = {
-        "vectors": {"embedding": {"pooling": "own"}},
-        "ranking": {"reranker": labels},
-    }
+    kind: dict[str, Any] = {"classifier": labels}
+    if "vectors" in facts.can:
+        # whatever else it does, which there is no word for
+        kind = {"embedding": {"pooling": "own"}}
+    elif facts.kind == "ranking":
+        kind = {"reranker": labels}
     return {
         "model_id": facts.name,
         "model_sha": None,
         "model_dtype": facts.precision,
-        "model_type": types.get(facts.kind, {"classifier": labels}),
+        "model_type": kind,
         "max_input_length": facts.max_input_length,
         **first,
         "models": [
