@@ -502,9 +502,11 @@ def test_bodies_of_any_size_that_was_read_are_refused_unread() -> None:
                 assert response.status_code == 200
             link = rig.links[0]
             link.held = True
-            many = [asyncio.create_task(rig.post("/answer", {"inputs": ["x" * 60]}))
-                    for _ in range(200)]  # fmt: skip
-            await until(lambda: any(item.done() for item in many))
+            # small ones fill what is left
+            many = [asyncio.create_task(rig.post("/answer", {"inputs": ["x" * size]}))
+                    for size in [60] * 200 + [1] * 50]  # fmt: skip
+            await until(lambda: rig.gateway.waiting + sum(map(Task.done, many)) == len(many))
+            assert any(map(Task.done, many[:200]))
             for size in sizes:
                 assert (await rig.post("/answer", {"wrong": ["x" * size]})).status_code == 429
             link.held = False
@@ -545,6 +547,26 @@ def test_what_fits_is_not_refused_by_the_size_of_its_body() -> None:
 def large(letter: str, texts: int) -> dict[str, object]:
     """A request of texts of about 100 tokens, more than a batch holds."""
     return {"inputs": [letter * 320] * texts}
+
+
+def test_documents_that_fit_are_not_refused_after_many_queries_of_a_word() -> None:
+    def answered(batch: Batch) -> tuple[Outcome, ...]:
+        # a token for five letters, and two around the text
+        return tuple(
+            Outcome(number, answer={"label": "a"}, tokens=2 + len(asked.text) // 5)
+            for number, asked in enumerate(texts_of(batch))
+        )
+
+    documents = {"inputs": ["word " * 90] * 1000}
+
+    async def test() -> None:
+        async with running((facts(max_input_length=512),), answered) as rig:
+            for _ in range(60):
+                assert (await rig.post("/answer", {"inputs": ["hello"]})).status_code == 200
+            response = await rig.post("/answer", documents)
+            assert response.status_code == 200, response.text
+
+    run(test)
 
 
 def test_a_small_request_overtakes_what_is_not_computed_yet() -> None:
@@ -976,8 +998,8 @@ def test_at_the_end_what_was_asked_is_answered() -> None:
             # else the client may ask once more on a connection that is being closed
             assert (response.status_code, response.headers["connection"]) == (200, "close")
             link.held = True
-            waiting = [asyncio.create_task(rig.post("/answer", ASKED)) for _ in range(6)]
-            await until(lambda: rig.gateway.waiting + sum(map(Task.done, waiting)) == 6)
+            waiting = [asyncio.create_task(rig.post("/answer", ASKED)) for _ in range(8)]
+            await until(lambda: rig.gateway.waiting + sum(map(Task.done, waiting)) == 8)
             assert (await rig.post("/answer", ASKED)).status_code == 429
             draining = asyncio.create_task(rig.gateway.drain())
             await asyncio.sleep(0)
