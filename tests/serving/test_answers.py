@@ -394,6 +394,26 @@ def test_what_is_too_long_is_refused_or_truncated_and_marked(tmp_path: Path) -> 
     asyncio.run(run())
 
 
+def test_texts_of_rankings_are_named_by_the_number_of_their_input(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "ranks", RANKING["bert-rank"])
+    short = {"query": "word1", "texts": ["word2", "word3", "word4"]}
+    asked: dict[str, Any] = {"inputs": [short, {"query": "word1", "texts": ["word2", LONG]}, short]}
+
+    async def run() -> None:
+        async with serving(folder, max_characters=1000) as rig:
+            refused = await rig.post("/answer", asked)
+            assert refused.status_code == 400
+            assert "input 1: the input has 44 tokens" in refused.json()["error"]["message"]
+            cut = await rig.post("/answer", asked | {"truncate": True})
+            assert [item["truncated"] for item in cut.json()["answers"]] == [False, True, False]
+            assert cut.headers["x-truncated"] == "1"
+            longer = {"query": "word1", "texts": ["word2", LONG * 5]}
+            refused = await rig.post("/answer", {"inputs": [short, longer]})
+            assert "input 1 has 1,195 characters" in refused.json()["error"]["message"]
+
+    asyncio.run(run())
+
+
 def test_a_text_whose_mask_is_not_read_is_too_long_and_not_without_one(tmp_path: Path) -> None:
     folder = saved(tmp_path / "it", MODELS["bert-masked_lm"])
     asked = {"inputs": [f"{LONG} [MASK]"], "task": "fill-mask"}

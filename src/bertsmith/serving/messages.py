@@ -68,6 +68,8 @@ class Inputs:
     truncate: bool = False
     top: int | None = None
     conformal: float | None = None
+    owners: Sequence[int] | None = None
+    """The number of the input of the request that each belongs to, where one has several texts."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -84,7 +86,13 @@ class Inputs:
             texts=self.texts[begin:end],
             seconds=self.seconds and self.seconds[begin:end],
             choices=self.choices and self.choices[begin:end],
+            # only where errors are reported, which is not where they are computed
+            owners=None,
         )
+
+    def owner(self, number: int) -> int:
+        """Return the number of the input of the request that one belongs to."""
+        return number if self.owners is None else self.owners[number]
 
     def longest(self) -> list[int]:
         """Return the characters of the longest text of each."""

@@ -195,7 +195,7 @@ class Gateway:
                 self._idle.set()
         several = len(inputs) > 1
         return [
-            _checked(outcome, number if several else None)
+            _checked(outcome, inputs.owner(number) if several else None)
             for number, outcome in enumerate(job.outcomes)
         ]
 
