@@ -105,8 +105,8 @@ class Cluster:
     def submit(self, job: Job[Any, Item, Result]) -> Callable[[Item], Pending[Result]]:
         """Return the function that gives an item of a job to the cluster.
 
-        Raises `ConfigError` for a job that fits on no machine: Ray would wait for one for ever. A
-        cluster without any cores so far gets its machines when it has something to do.
+        Ray would wait for ever for a machine on which a job fits. A cluster without any cores so
+        far gets its machines when it has something to do. Raises `ConfigError`.
         """
         largest = max(self._cores(), default=0)
         if 0 < largest < job.threads:

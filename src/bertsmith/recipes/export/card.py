@@ -178,9 +178,8 @@ def _read(described: Described) -> str:
     read = f"At most {counted(described.longest, 'token')} of a text are read, {how_much}."
     # tokenizers cut at one end; the library of node always at the last one
     in_python = described.target != "transformers.js"
-    if trained is None or trained.long == "head" or (trained.long == "tail" and in_python):
-        return read
-    if not _example(described):
+    as_trained = trained is None or trained.long == "head" or (trained.long == "tail" and in_python)
+    if as_trained or not _example(described):
         return read
     return f"{read} The code below reads the beginning alone: shorten longer texts before."
 
