@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from bertsmith.cli.main import main
-from bertsmith.core.errors import ExampleError
+from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import build_model
 from bertsmith.recipes import embed, prepare
@@ -39,6 +40,30 @@ def test_processes_are_of_one_place(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["prepare", "books", "--vocab", "vocab", "--out", "store"]
     assert main([*command, "--ray", "auto", "--workers", "2"]) == 2
     assert "--workers is for this machine" in capsys.readouterr().err
+
+
+def test_what_fits_on_no_machine_is_refused_and_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cores = [4, 2, 4, 0]
+    nodes = [
+        *({"Alive": True, "Resources": {"CPU": float(each)} if each else {}} for each in cores),
+        {"Alive": False, "Resources": {"CPU": 64.0}},
+    ]
+    fake = ModuleType("ray")
+    vars(fake).update(
+        nodes=lambda: nodes, put=lambda job: job, remote=lambda run: fake, options=lambda **_: fake,
+        cluster_resources=lambda: {"CPU": float(sum(cores))},
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    # a process has all its threads on one machine
+    assert [Cluster().processes(threads) for threads in (1, 2, 3, 4)] == [10, 5, 2, 2]
+    Cluster().submit(Job(open=str, argument=1, work=divmod, threads=4))
+    with pytest.raises(ConfigError, match=r"--threads is 5, and the largest .* has 4 cores"):
+        Cluster().submit(Job(open=str, argument=1, work=divmod, threads=5))
+    # machines of a cluster that grows by itself are yet to come
+    nodes[:] = nodes[3:]
+    Cluster().submit(Job(open=str, argument=1, work=divmod, threads=5))
 
 
 @pytest.fixture(scope="module")

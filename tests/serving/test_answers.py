@@ -394,6 +394,82 @@ def test_what_is_too_long_is_refused_or_truncated_and_marked(tmp_path: Path) -> 
     asyncio.run(run())
 
 
+def test_texts_of_rankings_are_named_by_the_number_of_their_input(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "ranks", RANKING["bert-rank"])
+    short = {"query": "word1", "texts": ["word2", "word3", "word4"]}
+    asked: dict[str, Any] = {"inputs": [short, {"query": "word1", "texts": ["word2", LONG]}, short]}
+
+    async def run() -> None:
+        async with serving(folder, max_characters=1000) as rig:
+            refused = await rig.post("/answer", asked)
+            assert refused.status_code == 400
+            assert "input 1: the input has 44 tokens" in refused.json()["error"]["message"]
+            cut = await rig.post("/answer", asked | {"truncate": True})
+            assert [item["truncated"] for item in cut.json()["answers"]] == [False, True, False]
+            assert cut.headers["x-truncated"] == "1"
+            longer = {"query": "word1", "texts": ["word2", LONG * 5]}
+            refused = await rig.post("/answer", {"inputs": [short, longer]})
+            assert "input 1 has 1,195 characters" in refused.json()["error"]["message"]
+
+    asyncio.run(run())
+
+
+def test_a_text_whose_mask_is_not_read_is_too_long_and_not_without_one(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "it", MODELS["bert-masked_lm"])
+    asked = {"inputs": [f"{LONG} [MASK]"], "task": "fill-mask"}
+
+    async def run() -> None:
+        async with serving(folder) as rig:
+            refused = await rig.post("/answer", asked)
+            assert refused.status_code == 400
+            error = refused.json()["error"]
+            assert error["code"] == "context_length_exceeded"
+            assert error["message"] == "the input has 43 tokens, and the model reads 23"
+            cut = await rig.post("/answer", asked | {"truncate": True})
+            assert cut.status_code == 400
+            assert "no [MASK] in what is read of the text" in cut.json()["error"]["message"]
+            none = await rig.post("/answer", asked | {"inputs": ["word1"]})
+            assert "no [MASK] in the text" in none.json()["error"]["message"]
+
+    asyncio.run(run())
+
+
+def test_a_choice_with_a_second_text_is_refused_and_not_ignored(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "it", MODELS["bert-choice"])
+    asked = {"text": TEXT, "text_pair": SECOND, "choices": ["word2", "word3"]}
+
+    async def run() -> None:
+        async with serving(folder) as rig:
+            refused = await rig.post("/answer", {"inputs": [asked]})
+            assert refused.status_code == 400
+            message = refused.json()["error"]["message"]
+            assert message == 'input 0 is not of the form {"text": ..., "choices": [...]}'
+
+    asyncio.run(run())
+
+
+def test_tokens_have_the_form_of_text_embeddings_inference(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "it", MODELS["bert-none"])
+    text = "word1 WORD2  Unknown, [SEP] ü"
+
+    async def run() -> None:
+        async with serving(folder) as rig:
+            (tokens,) = (await rig.post("/tokenize", {"inputs": text})).json()
+            around = [(token["text"], token["start"], token["stop"]) for token in tokens[::7]]
+            assert around == [("[CLS]", None, None), ("[SEP]", None, None)]
+            assert [token["special"] for token in tokens] == [True, *6 * [False], True]
+            # what stands in the text, not the pieces of the vocabulary
+            inside = tokens[1:-1]
+            assert [token["text"] for token in inside] == [
+                "word1", "WORD2", "Unknown", ",", "[SEP]", "ü",
+            ]  # fmt: skip
+            assert all(text[token["start"] : token["stop"]] == token["text"] for token in inside)
+            asked = {"inputs": text, "add_special_tokens": False}
+            assert (await rig.post("/tokenize", asked)).json() == [inside]
+
+    asyncio.run(run())
+
+
 def test_a_question_that_is_too_long_is_told_what_would_be_read(tmp_path: Path) -> None:
     folder = saved(tmp_path / "it", MODELS["bert-span"])
     asked = {"question": LONG, "context": "word3"}

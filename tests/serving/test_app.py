@@ -18,16 +18,20 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("orjson")
 
+from pydantic import ValidationError
+
 from bertsmith.core.errors import ConfigError, UserError
 from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.dispatch import gateway
 from bertsmith.serving.dispatch.workers import Listener
+from bertsmith.serving.http import schema
 from bertsmith.serving.http.dialects import service
 from bertsmith.serving.http.dialects.service import Service, reply
 from bertsmith.serving.http.limits import Keys
-from bertsmith.serving.messages import Batch, Cancel, Done, Lane, Outcome, Refused
+from bertsmith.serving.messages import Batch, Cancel, Done, Kind, Lane, Outcome, Refused
 from bertsmith.serving.models.served import ServedModel
 from bertsmith.serving.models.worker import Computing
+from bertsmith.serving.refusals import InvalidRequest
 from serving_inline import Rig, facts, running, texts_of
 
 ASKED = {"inputs": ["abc"]}
@@ -197,6 +201,121 @@ def test_a_million_inputs_are_too_many(path: str) -> None:
             response = await rig.post(path, {key: ["a"] * 1_000_000, "query": "a"})
             assert response.status_code == 413
             assert "1,000,000 items, and at most 1,024 are allowed" in error_of(response)
+
+    run(test)
+
+
+def test_the_texts_of_rankings_are_counted_before_they_are_looked_at() -> None:
+    async def test() -> None:
+        async with running(max_body=10_000_000) as rig:
+            # where they were looked at, what follows would be found first
+            inputs = [{"query": "a", "texts": ["b"] * 1_000_000}, 7]
+            response = await rig.post("/answer", {"inputs": inputs})
+            assert response.status_code == 413
+            assert "inputs has 1,000,001 items, and at most 1,024 are" in error_of(response)
+
+    run(test)
+
+
+MANY_FIELDS: dict[str, Any] = {f"field{number}": 1 for number in range(150_000)}
+
+
+@pytest.mark.parametrize("body", [{"inputs": [MANY_FIELDS]}, MANY_FIELDS], ids=["inside", "whole"])
+def test_fields_of_no_form_are_not_each_an_error(
+    body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+    told = schema._malformed
+
+    def counted(
+        error: ValidationError, kind: type[schema.RequestBody], content: Mapping[str, Any]
+    ) -> InvalidRequest:
+        counts.append(error.error_count())
+        return told(error, kind, content)
+
+    # seconds in which nobody else is answered
+    monkeypatch.setattr(schema, "_malformed", counted)
+
+    async def test() -> None:
+        async with running() as rig:
+            response = await rig.post("/answer", body)
+            assert response.status_code == 400
+            assert (
+                error_of(response) == 'an object has 150,000 fields; write {"inputs": ["a text"]}'
+            )
+            few = await rig.post("/answer", {"inputs": ["a"], "more": 1, "most": 2})
+            assert "more: there is no such field" in error_of(few)
+
+    run(test)
+    assert counts == [2]
+
+
+def test_a_key_that_is_there_twice_is_found_but_not_sought_in_a_large_body() -> None:
+    many = b"".join(b'{"a": 1, "b": ":"}, ' for _ in range(10_000))
+
+    async def test() -> None:
+        async with running() as rig:
+            body = b'{"inputs": ["a"], "foo": [%s{"secret": 1, "secret": 2}]}'
+            small = await rig.raw("/predict", [body % b""])
+            large = await rig.raw("/predict", [body % many])
+            assert (small.status_code, large.status_code) == (422, 422)
+            assert error_of(small) == "'secret' is there twice"
+            assert error_of(large) == "a key is there twice"
+            # no key is there twice
+            body = b'{"inputs": ["a"], "foo": [%s{"secret": 1, "other": 2}]}'
+            assert (await rig.raw("/predict", [body % many])).status_code == 200
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("can", "kind"),
+    [
+        (("vectors",), "embedding"),
+        (("fill-mask", "next-sentence", "vectors"), "embedding"),
+        (("ranking",), "reranker"),
+        (("classes",), "classifier"),
+    ],
+)
+def test_a_model_that_gives_vectors_is_one_for_embeddings(can: tuple[Kind, ...], kind: str) -> None:
+    async def test() -> None:
+        async with running((facts(kind=can[0], can=can),)) as rig:
+            assert [*(await rig.client.get("/info")).json()["model_type"]] == [kind]
+
+    run(test)
+
+
+SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "/embed": ("vectors", {"inputs": "a"}),
+    "/embed_all": ("token-vectors", {"inputs": "a"}),
+    "/predict": ("classes", {"inputs": "a"}),
+    "/rerank": ("ranking", {"query": "a", "texts": ["b"]}),
+    "/similarity": ("vectors", {"inputs": {"source_sentence": "a", "sentences": ["b"]}}),
+    "/tokenize": ("tokens", {"inputs": "a"}),
+}
+
+
+@pytest.mark.parametrize("path", SETTINGS)
+def test_settings_that_are_not_supported_are_refused_and_not_ignored(path: str) -> None:
+    kind, body = SETTINGS[path]
+    model = facts(kind=kind, can=(kind,), width=2, token_width=2)
+    settings: dict[str, dict[str, Any]] = {
+        "truncation_direction": {"truncate": True, "truncation_direction": "left"},
+        "prompt_name": {"prompt_name": "query"},
+    }
+    if path == "/tokenize":
+        del settings["truncation_direction"]
+    if path in ("/predict", "/rerank"):
+        # those have none there either
+        del settings["prompt_name"]
+
+    async def test() -> None:
+        async with running((model,)) as rig:
+            for more in settings.values():
+                asked = body | ({"parameters": more} if path == "/similarity" else more)
+                response = await rig.post(path, asked)
+                assert response.status_code == 422, (more, response.text)
+                assert response.json()["error_type"] == "validation"
 
     run(test)
 
@@ -383,9 +502,11 @@ def test_bodies_of_any_size_that_was_read_are_refused_unread() -> None:
                 assert response.status_code == 200
             link = rig.links[0]
             link.held = True
-            many = [asyncio.create_task(rig.post("/answer", {"inputs": ["x" * 60]}))
-                    for _ in range(200)]  # fmt: skip
-            await until(lambda: any(item.done() for item in many))
+            # small ones fill what is left
+            many = [asyncio.create_task(rig.post("/answer", {"inputs": ["x" * size]}))
+                    for size in [60] * 200 + [1] * 50]  # fmt: skip
+            await until(lambda: rig.gateway.waiting + sum(map(Task.done, many)) == len(many))
+            assert any(map(Task.done, many[:200]))
             for size in sizes:
                 assert (await rig.post("/answer", {"wrong": ["x" * size]})).status_code == 429
             link.held = False
@@ -426,6 +547,26 @@ def test_what_fits_is_not_refused_by_the_size_of_its_body() -> None:
 def large(letter: str, texts: int) -> dict[str, object]:
     """A request of texts of about 100 tokens, more than a batch holds."""
     return {"inputs": [letter * 320] * texts}
+
+
+def test_documents_that_fit_are_not_refused_after_many_queries_of_a_word() -> None:
+    def answered(batch: Batch) -> tuple[Outcome, ...]:
+        # a token for five letters, and two around the text
+        return tuple(
+            Outcome(number, answer={"label": "a"}, tokens=2 + len(asked.text) // 5)
+            for number, asked in enumerate(texts_of(batch))
+        )
+
+    documents = {"inputs": ["word " * 90] * 1000}
+
+    async def test() -> None:
+        async with running((facts(max_input_length=512),), answered) as rig:
+            for _ in range(60):
+                assert (await rig.post("/answer", {"inputs": ["hello"]})).status_code == 200
+            response = await rig.post("/answer", documents)
+            assert response.status_code == 200, response.text
+
+    run(test)
 
 
 def test_a_small_request_overtakes_what_is_not_computed_yet() -> None:
@@ -857,8 +998,8 @@ def test_at_the_end_what_was_asked_is_answered() -> None:
             # else the client may ask once more on a connection that is being closed
             assert (response.status_code, response.headers["connection"]) == (200, "close")
             link.held = True
-            waiting = [asyncio.create_task(rig.post("/answer", ASKED)) for _ in range(6)]
-            await until(lambda: rig.gateway.waiting + sum(map(Task.done, waiting)) == 6)
+            waiting = [asyncio.create_task(rig.post("/answer", ASKED)) for _ in range(8)]
+            await until(lambda: rig.gateway.waiting + sum(map(Task.done, waiting)) == 8)
             assert (await rig.post("/answer", ASKED)).status_code == 429
             draining = asyncio.create_task(rig.gateway.drain())
             await asyncio.sleep(0)

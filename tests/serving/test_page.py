@@ -377,6 +377,30 @@ def test_it_answers_while_one_types(page: Page, fake: Fake) -> None:
     assert page.evaluate(SUMMARY) == "good, 100.0 %"
 
 
+@pytest.mark.parametrize("live", [True, False])
+def test_a_text_that_is_removed_is_waited_for_no_longer(live: bool, page: Page, fake: Fake) -> None:
+    fake.open.clear()
+    write(page, "text", "first")
+    if live:
+        page.evaluate("document.getElementById('live').click()")
+    page.evaluate("document.getElementById('send').click()")
+    busy = "document.getElementById('answer').getAttribute('aria-busy')"
+    assert page.evaluate(busy) == "true"
+    page.evaluate(
+        "(() => { const own = document.getElementById('field-text'); own.value = '';"
+        "own.dispatchEvent(new Event('input')); })()"
+    )
+    if not live:
+        page.evaluate("document.getElementById('send').click()")
+    page.evaluate(
+        "new Promise((done) => { const look = () => document.body.dataset.state === 'asking'"
+        " ? setTimeout(look, 10) : done(); look(); setTimeout(done, 5000); })"
+    )
+    fake.open.set()
+    assert page.evaluate(busy) is None
+    assert page.evaluate(PROBLEM) == ("" if live else "The field “Text” is empty.")
+
+
 def test_a_late_answer_does_not_replace_a_later_one(page: Page, fake: Fake) -> None:
     fake.open.clear()
     write(page, "text", "first")

@@ -144,6 +144,20 @@ def test_inputs_of_every_form_have_the_sizes_of_their_texts() -> None:
     assert [(each.choices, each.top) for each in with_choices] == [(each, 3) for each in choices]
 
 
+def test_a_query_that_stands_before_many_texts_is_measured_once() -> None:
+    measured = []
+
+    class Query(str):
+        def isascii(self) -> bool:
+            measured.append(self)
+            return super().isascii()
+
+    query, other = Query("é" * 9), Query("o")
+    inputs = Inputs([query] * 1000 + [other], ["a"] * 1001)
+    assert inputs.sizes() == [19] * 1000 + [2]
+    assert measured == [query, other]
+
+
 FORMS: dict[str, tuple[str, list[Any], list[tuple[str, str | None, tuple[str, ...] | None]]]] = {
     "texts": ("classes", ["a", "b"], [("a", None, None), ("b", None, None)]),
     "texts and pairs": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import configparser
 import contextlib
 import io
@@ -33,6 +34,8 @@ pytest.importorskip("granian")
 pytest.importorskip("orjson")
 pytest.importorskip("pydantic")
 pytest.importorskip("prometheus_client")
+
+from serving_inline import running
 
 SERVING = "docs/serving.md"
 BLOCKS = blocks(page(SERVING))
@@ -175,6 +178,25 @@ def test_every_metric_is_on_the_page_and_every_one_there_exists(server: RunningS
     told = set(re.findall(r"`(bertsmith_\w+)`", page(SERVING)))
     created = {name for name in names if name.endswith("_created")}
     assert told == names - created
+
+
+@pytest.mark.parametrize("forwarded", [True, False])
+def test_the_page_works_behind_the_proxy_that_is_shown(forwarded: bool) -> None:
+    (line,) = re.findall(r"`(bertsmith serve [^`]*--allowed-hosts [^`]*)`", page(SERVING))
+    config = served(shlex.split(line)[2:])
+    (site,) = config.allowed_hosts
+    (block,) = [block for block in BLOCKS if block.language == "nginx"]
+    (sent,) = re.findall(r"proxy_set_header Host (\S+);", block.text)
+    host = sent.replace("$host", site) if forwarded else "127.0.0.1:8080"
+
+    async def run() -> None:
+        async with running(hosts=config.allowed_hosts) as rig:
+            # as browsers send it, with every POST of a page
+            headers = {"host": host, "origin": f"https://{site}"}
+            response = await rig.post("/answer", {"inputs": ["a"]}, **headers)
+            assert response.status_code == 200, response.text
+
+    asyncio.run(run())
 
 
 def served(words: list[str]) -> ServeConfig:

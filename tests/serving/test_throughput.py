@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bertsmith.serving.dispatch.throughput import BodyTokens
+import pytest
+
+from bertsmith.serving.dispatch.throughput import BodyTokens, ModelPace
 
 
 def test_the_least_tokens_of_a_body_are_those_of_bodies_of_about_its_size() -> None:
@@ -14,6 +16,19 @@ def test_the_least_tokens_of_a_body_are_those_of_bodies_of_about_its_size() -> N
     assert [found.least(size) for size in (60, 100, 110, 140, 200, 300)] == [
         None, 15, 16, 70, 100, None,
     ]  # fmt: skip
+
+
+def test_the_tokens_of_texts_are_learned_from_as_many_bytes_whatever_their_lengths() -> None:
+    found, other = ModelPace(), ModelPace()
+    for _ in range(1000):
+        found.learn(2, 1, 3, 0.001)
+    assert found.tokens_per_byte < 0.35
+    # texts of another language
+    for _ in range(10):
+        found.learn(8000, 6400, 6402, 0.05)
+        other.learn(8000, 6400, 6402, 0.05)
+    assert found.tokens_per_byte == pytest.approx(0.8, rel=0.03)
+    assert other.tokens_per_byte == pytest.approx(0.8, rel=0.03)
 
 
 def test_an_odd_body_is_forgotten() -> None:

@@ -5,6 +5,8 @@ What is fair is counted in tokens from outside, and every batch is that of a sim
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -36,6 +38,27 @@ def batch(queue: TokenQueue[str, str], budget: int = 1) -> TakenBatch[str, str]:
 
 def taken(queue: TokenQueue[str, str], budget: int = 1) -> list[str]:
     return [item.content for item in batch(queue, budget).batch]
+
+
+class Text:
+    """A content that takes memory."""
+
+
+def test_what_is_cancelled_is_kept_no_longer_though_its_turn_is_far_away() -> None:
+    queue: TokenQueue[str, Text] = TokenQueue(1000)
+    queue.add("a", [(Text(), 10)], deadline=NEVER)
+    texts = [Text() for _ in range(100)]
+    held = [weakref.ref(text) for text in texts]
+    for large in (False, True):
+        for _ in range(50):
+            entries = queue.add("a", [(texts.pop(), 900)], deadline=NEVER, large=large)
+            assert all(map(queue.cancel, entries))
+            entries.clear()
+    gc.collect()
+    assert sum(text() is not None for text in held) == 0
+    # what waits is still there
+    assert (len(queue), queue.tokens) == (1, 10)
+    assert queue.take(lambda group: 1, 0.0).tokens == 10
 
 
 def test_equals_come_out_in_the_order_in_which_they_came() -> None:

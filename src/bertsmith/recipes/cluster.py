@@ -95,10 +95,26 @@ class Cluster:
 
     def processes(self, threads: int = 1) -> int:
         """Return how many processes of `threads` threads fit."""
-        return max(1, int(self._ray.cluster_resources().get("CPU", 1)) // threads)
+        return max(1, sum(cores // threads for cores in self._cores()))
+
+    def _cores(self) -> list[int]:
+        """Return the processor cores of each machine."""
+        machines = (node["Resources"] for node in self._ray.nodes() if node["Alive"])
+        return [int(resources.get("CPU", 0)) for resources in machines]
 
     def submit(self, job: Job[Any, Item, Result]) -> Callable[[Item], Pending[Result]]:
-        """Return the function that gives an item of a job to the cluster."""
+        """Return the function that gives an item of a job to the cluster.
+
+        Ray would wait for ever for a machine on which a job fits. A cluster without any cores so
+        far gets its machines when it has something to do. Raises `ConfigError`.
+        """
+        largest = max(self._cores(), default=0)
+        if 0 < largest < job.threads:
+            raise ConfigError(
+                f"--threads is {job.threads}, and the largest machine of the cluster has "
+                f"{counted(largest, 'core')}",
+                remedy=f"give at most --threads {largest}",
+            )
         # put there once; a process asks for it once
         shared = self._ray.put(job)
         name = f"{os.getpid()}-{next(_JOBS)}"

@@ -68,6 +68,8 @@ class Inputs:
     truncate: bool = False
     top: int | None = None
     conformal: float | None = None
+    owners: Sequence[int] | None = None
+    """The number of the input of the request that each belongs to, where one has several texts."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -84,7 +86,13 @@ class Inputs:
             texts=self.texts[begin:end],
             seconds=self.seconds and self.seconds[begin:end],
             choices=self.choices and self.choices[begin:end],
+            # only where errors are reported, which is not where they are computed
+            owners=None,
         )
+
+    def owner(self, number: int) -> int:
+        """Return the number of the input of the request that one belongs to."""
+        return number if self.owners is None else self.owners[number]
 
     def longest(self) -> list[int]:
         """Return the characters of the longest text of each."""
@@ -101,7 +109,7 @@ class Inputs:
 
     def sizes(self) -> list[int]:
         """Return the bytes of the texts of each, as a model reads them."""
-        sizes = list(map(_bytes, self.texts))
+        sizes = _sizes(self.texts)
         if self.choices is not None:
             # each option is read with the text
             sizes = [
@@ -113,6 +121,17 @@ class Inputs:
                 one + _bytes(more or "") for one, more in zip(sizes, self.seconds, strict=True)
             ]
         return sizes
+
+
+def _sizes(texts: Sequence[str]) -> list[int]:
+    """Return the bytes of texts; a query that stands before each of its texts is measured once."""
+    sizes: list[int] = []
+    before, size = None, 0
+    for text in texts:
+        if text is not before:
+            before, size = text, _bytes(text)
+        sizes.append(size)
+    return sizes
 
 
 def _bytes(text: str) -> int:

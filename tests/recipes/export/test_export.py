@@ -17,7 +17,7 @@ import bertsmith
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ModelFolderError, UserError
 from bertsmith.network.batch import pack
-from bertsmith.network.config import Preprocessing, VectorPooling
+from bertsmith.network.config import Fit, Preprocessing, VectorPooling
 from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import UnitLength
 from bertsmith.recipes.export import recipe
@@ -134,6 +134,31 @@ def test_the_lines_for_node_suit_the_head(case: str, said: list[str]) -> None:
     assert all(item in written("spam-web") for item in said)
     assert "rename the folder" not in written("spam-web")
     assert "rename the folder" in written("spam--web")
+
+
+@pytest.mark.parametrize(
+    ("long", "target", "warned"),
+    [
+        ("head", "onnx", False),
+        ("tail", "onnx", False),
+        ("head+tail", "onnx", True),
+        ("head", "transformers.js", False),
+        ("tail", "transformers.js", True),
+        ("head+tail", "transformers.js", True),
+    ],
+)
+def test_code_that_reads_another_part_of_long_texts_says_so(
+    long: Fit, target: Target, warned: bool
+) -> None:
+    read = Preprocessing(longest=9, long=long, pairs=False)
+    config = replace(MODELS["bert-class"], preprocessing=read)
+    about = Described(
+        config=config, tokenizer=TOKENIZERS["bert"], sentence=None, target=target, name="web"
+    )
+    written = card(about, Comparison(difference=1e-7, output="logits", batches=5, longest=23))
+    assert "At most 9 tokens of a text are read, as in training" in written
+    assert ("The code below reads the beginning alone" in written) == warned
+    assert ('direction="left"' in written) == (long == "tail" and target == "onnx")
 
 
 def test_what_differs_from_the_engine_is_refused() -> None:

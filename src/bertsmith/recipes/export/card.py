@@ -175,7 +175,13 @@ def _read(described: Described) -> str:
     how_much = "as its sentence-transformers folder says"
     if trained is not None:
         how_much = f"as in training; of a longer text {_PARTS[trained.long]}"
-    return f"At most {counted(described.longest, 'token')} of a text are read, {how_much}."
+    read = f"At most {counted(described.longest, 'token')} of a text are read, {how_much}."
+    # tokenizers cut at one end; the library of node always at the last one
+    in_python = described.target != "transformers.js"
+    as_trained = trained is None or trained.long == "head" or (trained.long == "tail" and in_python)
+    if as_trained or not _example(described):
+        return read
+    return f"{read} The code below reads the beginning alone: shorten longer texts before."
 
 
 def int8_section(rows: Sequence[Sequence[str]], judged: str, target: Target) -> str:

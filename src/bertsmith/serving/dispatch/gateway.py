@@ -27,7 +27,7 @@ from bertsmith.core.log import say
 from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.dispatch.jobs import Group, Job, Part, SentBatch, Worker
 from bertsmith.serving.dispatch.queue import QueueFull, TakenBatch, TokenQueue, TooLarge
-from bertsmith.serving.dispatch.throughput import BodyTokens, ModelPace, ServerPace
+from bertsmith.serving.dispatch.throughput import SPECIALS, BodyTokens, ModelPace, ServerPace
 from bertsmith.serving.dispatch.workers import Link, Listener
 from bertsmith.serving.messages import (
     Batch,
@@ -195,7 +195,7 @@ class Gateway:
                 self._idle.set()
         several = len(inputs) > 1
         return [
-            _checked(outcome, number if several else None)
+            _checked(outcome, inputs.owner(number) if several else None)
             for number, outcome in enumerate(job.outcomes)
         ]
 
@@ -227,7 +227,7 @@ class Gateway:
     def _guesses(self, model: int, inputs: Inputs) -> list[int]:
         """Return about how many tokens each of some inputs has for a model."""
         ratio, max_length = self._speeds[model].tokens_per_byte, self.models[model].max_input_length
-        guesses = [2 + int(ratio * size) for size in inputs.sizes()]
+        guesses = [SPECIALS + int(ratio * size) for size in inputs.sizes()]
         if max(guesses) <= max_length:
             return guesses
         sequences = list(map(len, inputs.choices)) if inputs.choices else [1] * len(inputs)
@@ -389,7 +389,7 @@ class Gateway:
                     computed += outcome.tokens
                     if not outcome.truncated:
                         size += size_of_input
-                        tokens += outcome.tokens
+                        tokens += max(outcome.tokens - SPECIALS, 0)
         assert start == len(message.outcomes), "a worker has answered for other texts"
         # where both lanes compute, each of them has a part of the cores
         busy = sum(bool(other.batches) for other in self._workers) + (not worker.batches)

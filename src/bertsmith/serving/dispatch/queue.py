@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Generic, TypeVar
 
@@ -70,9 +70,18 @@ class _Flow(Generic[G, T]):
     clock: float = 0.0
     """The virtual time of its entries."""
     tokens: int = 0
+    cancelled: int = 0
+    """Tokens of cancelled entries that are still in the heaps."""
     of_several: int = 0
     """Requests of which several entries wait."""
     groups: dict[G, list[Entry[G, T]]] = field(default_factory=dict)
+
+    def discard_cancelled(self) -> None:
+        """Remove the entries from the heaps that do not wait any more."""
+        for group, heap in list(self.groups.items()):
+            self.groups[group] = [entry for entry in heap if entry.waiting]
+            heapify(self.groups[group])
+        self.cancelled = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -176,6 +185,11 @@ class TokenQueue(Generic[G, T]):
         if not entry.waiting:
             return False
         self._remove(entry)
+        flow = entry.request.flow
+        flow.cancelled += entry.tokens
+        if flow.cancelled > flow.tokens:
+            # else clients that ask and hang up fill the memory with texts that nobody waits for
+            flow.discard_cancelled()
         return True
 
     def take(
@@ -270,6 +284,7 @@ class TokenQueue(Generic[G, T]):
             entry = heap[0]
             if not entry.waiting:
                 heappop(heap)
+                entry.request.flow.cancelled -= entry.tokens
             elif entry.deadline <= now:
                 heappop(heap)
                 self._remove(entry)

@@ -12,6 +12,10 @@ BATCH_SECONDS = 0.05
 _MIN_BATCH, _MAX_BATCH, _FIRST_BATCH = 512, 16_384, 2048
 # share of what was known before in each estimate
 _MEMORY, _LONG_MEMORY = 0.9, 0.98
+# of texts, whose tokens count as much as all that was known before
+_MEMORY_BYTES = 2**14
+SPECIALS = 2
+"""Tokens of a text that are there whatever its length."""
 # of the least density; one odd request is forgotten after some thousands that are read
 _MIN_MEMORY = 0.999
 
@@ -31,11 +35,13 @@ class ModelPace:
     def learn(self, size: int, tokens: int, computed: int, seconds: float) -> None:
         """Record a batch: the tokens and bytes of its requests, and the seconds it took.
 
-        Texts that were truncated are of no use for the first.
+        Texts that were truncated are of no use for the first, and special tokens do not count.
+        Bytes count alike: queries of a word say little about documents.
         """
         if tokens and size:
             ratio = min(max(tokens / size, 0.01), 4.0)
-            self.tokens_per_byte += (1 - _MEMORY) * (ratio - self.tokens_per_byte)
+            share = size / (size + _MEMORY_BYTES)
+            self.tokens_per_byte += share * (ratio - self.tokens_per_byte)
         if computed:
             pace = max(seconds / computed, 1e-8)
             self.seconds_per_token += (1 - _MEMORY) * (pace - self.seconds_per_token)

@@ -22,6 +22,9 @@ B = TypeVar("B", bound="RequestBody")
 
 _MAX_CHOICES = 100
 _MAX_TOP = 100
+_MAX_FIELDS = 100
+# of a body in which a key that is there twice is named, which takes long
+_MAX_NAMED_BYTES = 2**16
 _FIELD = re.compile(r"(?!str$)[a-z_]+|\d+")
 _LISTS = ("inputs", "input", "texts", "sentences")
 
@@ -107,6 +110,9 @@ class EmbeddingsRequest(RequestBody):
 # those of text-embeddings-inference
 
 
+Direction = Literal["left", "right", "Left", "Right"]
+
+
 class EmbedRequest(RequestBody):
     """The body of /embed and /embed_all."""
 
@@ -114,7 +120,7 @@ class EmbedRequest(RequestBody):
     inputs: Text | Texts
     normalize: bool = True
     truncate: bool | None = False
-    truncation_direction: Literal["left", "right", "Left", "Right"] = "right"
+    truncation_direction: Direction = "right"
     prompt_name: str | None = None
     dimensions: int | None = None
     model: str | None = None
@@ -130,6 +136,7 @@ class PredictRequest(RequestBody):
     inputs: Text | Annotated[list[Text | Sequence], Field(fail_fast=True, min_length=1)]
     raw_scores: bool = False
     truncate: bool | None = False
+    truncation_direction: Direction = "right"
     model: str | None = None
 
 
@@ -142,6 +149,7 @@ class RerankRequest(RequestBody):
     raw_scores: bool = False
     return_text: bool = False
     truncate: bool | None = False
+    truncation_direction: Direction = "right"
     model: str | None = None
 
 
@@ -156,6 +164,8 @@ class SimilarityParameters(RequestBody):
     """The settings of /similarity."""
 
     truncate: bool | None = False
+    truncation_direction: Direction = "right"
+    prompt_name: str | None = None
 
 
 class SimilarityRequest(RequestBody):
@@ -173,6 +183,7 @@ class TokenizeRequest(RequestBody):
     form = '{"inputs": ["a text"]}'
     inputs: Text | Texts
     add_special_tokens: bool = True
+    prompt_name: str | None = None
     model: str | None = None
 
 
@@ -188,6 +199,8 @@ def parsed(body: bytes, kind: type[B], max_inputs: int) -> B:
     if not isinstance(content, Mapping):
         raise InvalidRequest(f"the body is not a JSON object; write {kind.form}")
     _check_counts(content, max_inputs)
+    if issubclass(kind, StrictBody):
+        _check_fields(content, kind)
     if _has_key_twice(body, content):
         raise _twice(body)
     try:
@@ -202,10 +215,28 @@ def _check_counts(content: Mapping[str, Any], max_inputs: int) -> None:
         value = content.get(name)
         if isinstance(value, Mapping):
             _check_counts(value, max_inputs)
-        elif isinstance(value, list) and len(value) > max_inputs:
-            raise PayloadTooLarge(
-                f"{name} has {len(value):,} items, and at most {max_inputs:,} are allowed"
-            )
+        elif isinstance(value, list):
+            # a ranking has a list of its own in each item
+            count = len(value) if len(value) > max_inputs else sum(map(_texts_in, value))
+            if count > max_inputs:
+                raise PayloadTooLarge(
+                    f"{name} has {count:,} items, and at most {max_inputs:,} are allowed"
+                )
+
+
+def _texts_in(item: Any) -> int:  # noqa: ANN401
+    """Return how many texts an item of a list asks for."""
+    texts = item.get("texts") if isinstance(item, Mapping) else None
+    return len(texts) if isinstance(texts, list) else 1
+
+
+def _check_fields(content: Mapping[str, Any], kind: type[RequestBody]) -> None:
+    """Raise `InvalidRequest` for objects of so many fields that each would be an error."""
+    inputs = content.get("inputs")
+    items = inputs if isinstance(inputs, list) else ()
+    for item in (content, *items):
+        if isinstance(item, Mapping) and len(item) > _MAX_FIELDS:
+            raise InvalidRequest(f"an object has {len(item):,} fields; write {kind.form}")
 
 
 def _has_key_twice(body: bytes, content: Mapping[str, Any]) -> bool:
@@ -217,6 +248,9 @@ def _has_key_twice(body: bytes, content: Mapping[str, Any]) -> bool:
     colons = body.count(b":")
     if colons == len(content):
         return False
+    # writes no deeper lists than 254
+    with suppress(orjson.JSONEncodeError):
+        return colons > orjson.dumps(content).count(b":")
     waiting: list[Any] = [content]
     while waiting:
         value = waiting.pop()
@@ -241,7 +275,8 @@ def _twice(body: bytes) -> InvalidRequest:
 
     # deeper lists than Python reads leave the name unknown
     with suppress(RecursionError):
-        json.loads(body, object_pairs_hook=look)
+        if len(body) <= _MAX_NAMED_BYTES:
+            json.loads(body, object_pairs_hook=look)
     # a name that is no field's may be a text
     name = next(filter(_FIELD.fullmatch, results), None)
     return InvalidRequest(

@@ -61,6 +61,8 @@ class TaskHandler:
             if excess and not request_input.truncate:
                 message = self._too_long(request, excess)
                 return Outcome(number, problem="too_long", message=message, tokens=excess)
+            if isinstance(self.predictor.answering, ServedFilling):
+                self.predictor.answering.check_read(request.encoded)
             while excess and self.windowed and request.tokens > self.limit:
                 shorter = self._shortened(example, request)
                 if shorter == example:
@@ -337,9 +339,15 @@ class ServedFilling(MaskFilling):
     """Fills the masks of a text, or of as much of it as the model reads."""
 
     def check(self, example: Example, encoded: EncodedExamples) -> None:
+        """Leave it to `check_read`: of a text that is too long, its length is reported first."""
+
+    def check_read(self, encoded: EncodedExamples) -> None:
         """Raise `ExampleError` for a text without a mask in what is read of it."""
-        if not np.any(encoded.ids[0] == self._tokenizer.mask_id):
-            raise _wrong(f"no {MASK} in the text", f"write {MASK} where a word is to be filled in")
+        if np.any(encoded.ids[0] == self._tokenizer.mask_id):
+            return
+        if encoded.cut[0]:
+            raise _wrong(f"no {MASK} in what is read of the text", "shorten what stands before it")
+        raise _wrong(f"no {MASK} in the text", f"write {MASK} where a word is to be filled in")
 
 
 def masked_of(tokenizer: Tokenizer, request_input: Input) -> Example:

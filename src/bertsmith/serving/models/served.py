@@ -50,15 +50,15 @@ class ServedModel:
     tokenizer: Tokenizer
 
     def tokens(self, request_input: Input, number: int) -> Outcome:
-        """Return the pieces of a text with their characters, special tokens around them last.
+        """Return the tokens of a text with their characters, and the special tokens around them.
 
-        These are (id, piece, special, start, end); of special tokens around a text the place is
-        None.
+        These are (id, text, special, start, end), as text-embeddings-inference has them: of a token
+        of the text, `text` is what it stands for there, and `special` is false.
         """
-        tokenizer = self.tokenizer
-        encoded = tokenizer.encode_spans(request_input.text)
+        tokenizer, text = self.tokenizer, request_input.text
+        encoded = tokenizer.encode_spans(text)
         rows = [
-            (token, tokenizer.vocabulary[token], token in tokenizer.special_ids, start, end)
+            (token, text[start:end], False, start, end)
             for token, start, end in zip(
                 encoded.ids.tolist(), encoded.starts.tolist(), encoded.ends.tolist(), strict=True
             )

@@ -26,6 +26,7 @@ from bertsmith.serving.http.schema import (
     EmbedRequest,
     PredictRequest,
     RerankRequest,
+    SimilarityParameters,
     SimilarityRequest,
     TokenizeRequest,
 )
@@ -58,14 +59,26 @@ def _texts(body: EmbedRequest, width: int) -> Inputs:
     """Return the texts of a request for vectors of a width; raises `InvalidRequest`."""
     if body.dimensions not in (None, width):
         raise InvalidRequest(f"dimensions is {body.dimensions}, not {width}")
-    if body.prompt_name is not None:
-        raise InvalidRequest("a request cannot choose a prompt", parameter="prompt_name")
+    _check_prompt(body.prompt_name)
+    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    return Inputs(texts, truncate=_truncate(body))
+
+
+def _truncate(
+    body: EmbedRequest | PredictRequest | RerankRequest | SimilarityParameters,
+) -> bool:
+    """Return whether texts are truncated; raises `InvalidRequest` for their other end."""
     if body.truncate and body.truncation_direction.lower() == "left":
         raise InvalidRequest(
             "texts can only be truncated at their end", parameter="truncation_direction"
         )
-    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
-    return Inputs(texts, truncate=bool(body.truncate))
+    return bool(body.truncate)
+
+
+def _check_prompt(name: str | None) -> None:
+    """Raise `InvalidRequest` for the name of a prompt."""
+    if name is not None:
+        raise InvalidRequest("a request cannot choose a prompt", parameter="prompt_name")
 
 
 async def predict(service: Service, body: PredictRequest) -> Response:
@@ -76,7 +89,7 @@ async def predict(service: Service, body: PredictRequest) -> Response:
     alone = isinstance(given, str) or (len(given) <= 2 and all(isinstance(x, str) for x in given))
     rows: Sequence[Any] = [given] if alone else given
     service.check_size(len(rows) * max(len(chosen.facts.labels), 1), OBJECT)
-    outcomes = await service.ask(_choose_output(chosen, body), _pairs(rows, bool(body.truncate)))
+    outcomes = await service.ask(_choose_output(chosen, body), _pairs(rows, _truncate(body)))
     results = [_scored(chosen.facts, outcome) for outcome in outcomes]
     if not body.raw_scores:
         results = [
@@ -112,7 +125,7 @@ def _scored(facts: ModelFacts, outcome: Outcome) -> list[dict[str, Any]]:
 async def rerank(service: Service, body: RerankRequest) -> Response:
     """Return the texts by their relevance to a query, the most relevant first."""
     chosen = service.choose(body.model, "ranking", "regression")
-    inputs = Inputs([body.query] * len(body.texts), body.texts, truncate=bool(body.truncate))
+    inputs = Inputs([body.query] * len(body.texts), body.texts, truncate=_truncate(body))
     outcomes = await service.ask(_choose_output(chosen, body), inputs)
     scores = [_scored(chosen.facts, outcome)[0]["score"] for outcome in outcomes]
     order = sorted(range(len(scores)), key=lambda index: -_number(scores[index]))
@@ -131,9 +144,10 @@ def _number(score: float | None) -> float:
 async def similarity(service: Service, body: SimilarityRequest) -> Response:
     """Return the cosine of a sentence with each of several others."""
     chosen = service.choose(body.model, "vectors")
-    truncate = bool(body.parameters and body.parameters.truncate)
+    settings = body.parameters or SimilarityParameters()
+    _check_prompt(settings.prompt_name)
     texts = [body.inputs.source_sentence, *body.inputs.sentences]
-    outcomes = await service.ask(chosen, Inputs(texts, truncate=truncate))
+    outcomes = await service.ask(chosen, Inputs(texts, truncate=_truncate(settings)))
     source, *others = unit(np.stack([vector(outcome) for outcome in outcomes]))
     # rounding takes that of equal texts beyond 1
     cosines = np.clip(np.stack(others) @ source, -1, 1)
@@ -143,6 +157,7 @@ async def similarity(service: Service, body: SimilarityRequest) -> Response:
 async def tokenize(service: Service, body: TokenizeRequest) -> Response:
     """Return the tokens of each text with their characters."""
     chosen = service.choose(body.model, "tokens")
+    _check_prompt(body.prompt_name)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     service.check_size(sum(map(len, texts)), OBJECT)
     outcomes = await service.ask(chosen, Inputs(texts))
@@ -210,15 +225,17 @@ def info(models: tuple[ModelFacts, ...], first: dict[str, Any]) -> dict[str, Any
     facts = models[0]
     names = {str(number): label for number, label in enumerate(facts.labels)}
     labels = {"id2label": names, "label2id": {label: int(key) for key, label in names.items()}}
-    types: dict[str, dict[str, Any]] = {
-        "vectors": {"embedding": {"pooling": "own"}},
-        "ranking": {"reranker": labels},
-    }
+    kind: dict[str, Any] = {"classifier": labels}
+    if "vectors" in facts.can:
+        # whatever else it does, which there is no word for
+        kind = {"embedding": {"pooling": "own"}}
+    elif facts.kind == "ranking":
+        kind = {"reranker": labels}
     return {
         "model_id": facts.name,
         "model_sha": None,
         "model_dtype": facts.precision,
-        "model_type": types.get(facts.kind, {"classifier": labels}),
+        "model_type": kind,
         "max_input_length": facts.max_input_length,
         **first,
         "models": [

@@ -32,20 +32,25 @@ async def answer(service: Service, body: AnswerRequest) -> Response:
         message = f"conformal is for classes and choices, and the task is {chosen.kind}"
         raise InvalidRequest(message, parameter="conformal")
     texts, seconds, choices = _columns(body.inputs, chosen.kind)
+    sizes = [len(item.texts) for item in body.inputs if isinstance(item, RankingInput)]
     inputs = Inputs(
-        texts, seconds, choices, truncate=body.truncate, top=body.top, conformal=body.conformal
-    )
+        texts, seconds, choices, truncate=body.truncate, top=body.top, conformal=body.conformal,
+        owners=[number for number, size in enumerate(sizes) for _ in range(size)] or None,
+    )  # fmt: skip
     if chosen.kind == "fill-mask":
         mask = chosen.facts.mask or MASK
         masks = sum(text.count(MASK) + text.count(mask) for text in texts)
         service.check_size(masks * body.top, OBJECT)
     outcomes = await service.ask(chosen, inputs)
+    marked: Sequence[Outcome] = outcomes
     if chosen.kind == "ranking":
-        sizes = [len(item.texts) for item in body.inputs if isinstance(item, RankingInput)]
+        groups = list(_grouped(outcomes, sizes))
         answers = [
             {"scores": [shown(item.answer["score"]) for item in group], "truncated": _cut(group)}
-            for group in _grouped(outcomes, sizes)
+            for group in groups
         ]
+        # one of each, a truncated one if there is one
+        marked = [max(group, key=lambda outcome: outcome.truncated) for group in groups]
     else:
         answers = [_answer(chosen.kind, outcome) for outcome in outcomes]
     return await service.reply_in_pieces(
@@ -56,7 +61,7 @@ async def answer(service: Service, body: AnswerRequest) -> Response:
             "milliseconds": round(1000 * (time.perf_counter() - started), 3),
             "tokens": tokens(outcomes),
         },
-        outcomes,
+        marked,
     )
 
 
@@ -83,7 +88,7 @@ def _columns(items: Sequence[Item], kind: Kind) -> Columns:
             case QuestionInput() if kind == "spans":
                 texts.append(item.question)
                 seconds.append(item.context)
-            case TextInput(choices=list() as options) if kind == "choices":
+            case TextInput(choices=list() as options, text_pair=None) if kind == "choices":
                 texts.append(item.text)
                 choices.append(tuple(options))
             case TextInput(choices=None) if alone:

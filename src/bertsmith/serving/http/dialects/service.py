@@ -100,7 +100,8 @@ class Service:
         if max(sizes) > bound:
             number = next(number for number, size in enumerate(sizes) if size > bound)
             raise PayloadTooLarge(
-                f"input {number} has {sizes[number]:,} characters, and {bound:,} are read"
+                f"input {inputs.owner(number)} has {sizes[number]:,} characters, and {bound:,} are "
+                "read"
             )
         outcomes = await self.gateway.ask(chosen.index, chosen.kind, inputs, body=self.body)
         if len(outcomes) > _PIECE:

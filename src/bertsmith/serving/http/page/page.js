@@ -160,7 +160,12 @@ async function ask(typing = false) {
   const number = (state.number += 1);
   byId("problem").textContent = "";
   const values = question(typing);
-  if (values === null) return;
+  if (values === null) {
+    // an answer to what stood there before is waited for no more
+    byId("answer").removeAttribute("aria-busy");
+    if (typing) clear();
+    return;
+  }
   document.body.dataset.state = "asking";
   byId("answer").setAttribute("aria-busy", "true");
   state.asking = new AbortController();
