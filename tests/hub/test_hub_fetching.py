@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,6 +101,60 @@ def test_a_commit_that_is_in_the_cache_asks_nothing(hub: FakeHub, model_files: F
     again()
     assert model_folder(f"{NAME}@{commit}") == first
     assert hub.asked == []
+
+
+SENTENCES = {"modules.json": b"[]", "1_Pooling/config.json": b"{}"}
+
+
+@pytest.fixture
+def filled_by_another(hub: FakeHub, model_files: Files) -> Path:
+    """The cache as it is where another program fetched a model and knew of no sentences."""
+    from huggingface_hub import hf_hub_download
+
+    hub.add("owner/name", model_files | SENTENCES)
+    fetched = [hf_hub_download("owner/name", name) for name in model_files]
+    return Path(fetched[0]).parent
+
+
+@pytest.mark.parametrize("revision", ["main", "commit"])
+def test_what_another_program_left_out_is_fetched(filled_by_another: Path, revision: str) -> None:
+    revision = filled_by_another.name if revision == "commit" else revision
+    folder = model_folder(f"{NAME}@{revision}")
+    assert folder == filled_by_another
+    assert all((folder / name).read_bytes() == content for name, content in SENTENCES.items())
+
+
+@pytest.mark.usefixtures("offline")
+def test_offline_it_is_told_what_another_program_may_have_left_out(
+    filled_by_another: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert model_folder(NAME) == filled_by_another
+    assert "without looking for modules.json" in capsys.readouterr().err
+    absent = filled_by_another.parents[1] / ".no_exist" / filled_by_another.name / "modules.json"
+    absent.parent.mkdir(parents=True)
+    absent.touch()
+    again()
+    assert model_folder(NAME) == filled_by_another
+    assert "modules.json" not in capsys.readouterr().err
+
+
+def test_a_download_of_a_commit_that_was_cut_off_goes_on(hub: FakeHub, model_files: Files) -> None:
+    commit = hub.add("owner/name", model_files | SENTENCES)
+    folder = model_folder(f"{NAME}@{commit}")
+    # the last to be fetched
+    (folder / "1_Pooling" / "config.json").unlink()
+    again()
+    assert (model_folder(f"{NAME}@{commit}") / "1_Pooling" / "config.json").exists()
+
+
+def test_a_cache_in_which_nothing_can_be_noted_serves(hub: FakeHub, model_files: Files) -> None:
+    hub.add("owner/name", model_files)
+    folder = model_folder(NAME)
+    again()
+    for noted in ("refs", "bertsmith"):
+        shutil.rmtree(folder.parents[1] / noted)
+        (folder.parents[1] / noted).touch()
+    assert model_folder(NAME) == folder
 
 
 def sharded(files: Files) -> Files:
