@@ -13,7 +13,8 @@ from bertsmith.core.errors import DiskError, HubError, ModelFolderError
 from bertsmith.hub import models as names
 from bertsmith.hub.client import HubUnreachable
 from bertsmith.hub.models import model_folder, origin
-from bertsmith.weights.folder import load_model
+from bertsmith.weights.folder import QUANTIZED_FILE, load_model
+from bertsmith.weights.sentence_folder import TRANSFORMER_FILES
 from hub.fake_hub import FakeHub, Files, Refusal, told
 
 NAME = "hub:owner/name"
@@ -212,6 +213,14 @@ def test_modules_of_sentence_transformers_come_along(hub: FakeHub, model_files: 
     assert fetched & set(more) == set(list(more)[:5])
 
 
+@pytest.mark.parametrize("name", [*TRANSFORMER_FILES, QUANTIZED_FILE])
+def test_settings_that_are_read_of_a_folder_come_along(
+    hub: FakeHub, model_files: Files, name: str
+) -> None:
+    hub.add("owner/name", model_files | {name: b"{}"})
+    assert (model_folder(NAME) / name).read_bytes() == b"{}"
+
+
 def test_a_vocabulary_alone_needs_no_weights(hub: FakeHub, model_files: Files) -> None:
     hub.add("owner/name", model_files)
     folder = model_folder(NAME, "vocabulary")
@@ -360,6 +369,18 @@ def test_a_file_that_arrives_damaged_is_refused_and_not_kept(
         model_folder(NAME)
     hub.garbled = False
     assert (model_folder(NAME) / WEIGHTS).read_bytes() == model_files[WEIGHTS]
+
+
+def test_a_damaged_file_is_refused_where_the_disk_has_no_links(
+    hub: FakeHub, model_files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import file_download
+
+    monkeypatch.setattr(file_download, "are_symlinks_supported", lambda cache_dir=None: False)
+    hub.add("owner/name", model_files)
+    hub.garbled = True
+    with pytest.raises(HubError, match=f"{WEIGHTS} does not match the hub's hash"):
+        model_folder(NAME)
 
 
 @pytest.mark.usefixtures("offline")

@@ -12,7 +12,7 @@ from bertsmith.core.errors import ConfigError, HubError, ModelFolderError, UserE
 from bertsmith.hub.models import model_folder
 from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.tasks.opening import open_embedder, vectors
-from bertsmith.weights.folder import load_model
+from bertsmith.weights.folder import load_model, quantized_precision, write_quantized
 from bertsmith.weights.sentence_folder import SentenceSettings, save_sentence_folder
 from hub.fake_hub import FakeHub, Files, Refusal
 from verbs import push
@@ -68,6 +68,12 @@ def test_only_the_models_files_are_sent(writer: FakeHub, model: Path) -> None:
     (model / "checkpoints" / WEIGHTS).write_text("secret")
     push(model, "owner/name")
     assert b"secret" not in b"".join(on_the_hub(writer).values())
+
+
+def test_the_precision_of_a_quantized_folder_is_sent(writer: FakeHub, model: Path) -> None:
+    write_quantized(model, {})
+    push(model, "owner/name")
+    assert quantized_precision(model_folder("hub:owner/name")) == "int8"
 
 
 def test_a_dry_run_tells_files_and_card_and_does_nothing(
