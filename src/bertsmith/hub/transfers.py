@@ -218,10 +218,15 @@ def send(
 
     Files of an earlier model that this one lacks are deleted: they would be loaded with it.
     Returns the commit's URL. Raises `HubError`, before anything is uploaded if `private` is set and
-    the repository is public.
+    the repository is public, and `ModelFolderError` for a link that leads out of the folder.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
+    from bertsmith.weights.folder import check_file
+
+    # opening the folder has checked those that it read
+    for name in files:
+        check_file(folder / name, folder.resolve())
     api, total = hub_api(), sum((folder / name).stat().st_size for name in files)
     with (
         client_errors(repository),
