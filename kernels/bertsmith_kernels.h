@@ -127,11 +127,10 @@ typedef struct {
 } bs_losses;
 
 typedef struct bs_encoder bs_encoder;
-typedef int32_t (*bs_block_next)(int32_t block);
 
 // To be raised with each change of what a function or structure means: a library compiled from other
 // sources than the Python that loads it is then refused.
-#define BS_INTERFACE 4
+#define BS_INTERFACE 5
 
 // The version above, and the sizes of bs_shape, bs_ends, bs_block, bs_call and bs_losses.
 BS_API void bs_interface(int64_t found[6]);
@@ -140,11 +139,11 @@ BS_API void bs_interface(int64_t found[6]);
 // allow; BS_WRONG where its products fail their test.
 BS_API int32_t bs_instruction_set(void);
 
-// Null where there is no memory, or no such instruction set. `blocks` has as many entries as the shape says.
-// `next` is called with the number of each block before its entry is read, when nothing of the block before
-// is read any more; 0 ends all.
-BS_API bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends, const bs_block* blocks,
-                                  bs_block_next next);
+// Null where there is no memory, or no such instruction set. Each block needs its weights before the first
+// forward pass.
+BS_API bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends);
+// Packs the weights of a block, each block once; they are not read any more then. BS_OK or BS_NO_MEMORY.
+BS_API int32_t bs_encoder_set_block(bs_encoder* encoder, int32_t number, const bs_block* weights);
 BS_API void bs_encoder_free(bs_encoder* encoder);
 
 // BS_OK, or what is wrong with the batch. May be called by several threads at once.

@@ -285,7 +285,7 @@ void bs_interface(int64_t found[6]) {
 
 int32_t bs_instruction_set(void) { return best_instruction_set; }
 
-bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends, const bs_block* blocks, bs_block_next next) {
+bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends) {
     const int32_t asked = shape->instruction_set;
     const bool usable = asked > BS_NOTHING && asked <= best_instruction_set;
     auto* encoder = usable ? new (std::nothrow) bs_encoder{} : nullptr;
@@ -293,9 +293,13 @@ bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends, const bs_
     encoder->shape = *shape;
     encoder->ends = *ends;
     encoder->kernels = kernels_of(shape->instruction_set);
-    if (encoder->kernels->prepare(*encoder, blocks, next)) return encoder;
+    if (encoder->kernels->prepare(*encoder)) return encoder;
     delete encoder;
     return nullptr;
+}
+
+int32_t bs_encoder_set_block(bs_encoder* encoder, int32_t number, const bs_block* weights) {
+    return encoder->kernels->prepare_block(*encoder, number, *weights) ? BS_OK : BS_NO_MEMORY;
 }
 
 void bs_encoder_free(bs_encoder* encoder) { delete encoder; }

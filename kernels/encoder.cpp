@@ -453,31 +453,36 @@ public:
     Packing(bs_encoder& encoder)
         : encoder_(encoder), shape_(encoder.shape), arena_(encoder.arena), w_(encoder.shape) {}
 
-    bool run(const bs_block* blocks, bs_block_next next) {
+    bool ends() {
         const bs_ends& ends = encoder_.ends;
         const int width = shape_.embedding ? shape_.embedding : shape_.hidden;
         encoder_.embedding_norm = packed_norm(arena_, ends.norm, width);
         encoder_.final_norm = packed_norm(arena_, ends.final_norm, shape_.hidden);
         encoder_.blocks = arena_.take<Block>(shape_.blocks);
-        // of any matrix: the columns and the inputs
-        const long most = 4 * w_.third + w_.hidden + w_.embedding + 2 * w_.inner;
-        columns_ = temporary_.take<Column>(most);
-        sources_ = temporary_.take<int32_t>(most);
-        if (arena_.failed || temporary_.failed) return false;
-        if (ends.widen.weight) {
+        if (ends.widen.weight && room()) {
             plain_columns(ends.widen, shape_.hidden, width);
             plain_sources(width);
             encoder_.widen = packed(w_.hidden_panels, up_to(width, LANES));
         }
-        for (int i = 0; i < shape_.blocks; i++) {
-            if (!next(i)) return false;
-            encoder_.blocks[i] = block(blocks[i]);
-        }
+        return !arena_.failed && !temporary_.failed;
+    }
+
+    bool block(int number, const bs_block& from) {
+        if (!room()) return false;
+        encoder_.blocks[number] = packed_block(from);
         return !arena_.failed;
     }
 
 private:
-    Block block(const bs_block& from) {
+    // For the columns and the inputs of any matrix; false where there is no memory.
+    bool room() {
+        const long most = 4 * w_.third + w_.hidden + w_.embedding + 2 * w_.inner;
+        columns_ = temporary_.take<Column>(most);
+        sources_ = temporary_.take<int32_t>(most);
+        return !arena_.failed && !temporary_.failed;
+    }
+
+    Block packed_block(const bs_block& from) {
         Block to;
         const int hidden = shape_.hidden, inner = shape_.feed_forward;
         count_ = 0;
@@ -563,9 +568,15 @@ auto by_precision(int32_t precision, Use&& use) {
     return use(float{});
 }
 
-static bool prepare(bs_encoder& encoder, const bs_block* blocks, bs_block_next next) {
+static bool prepare(bs_encoder& encoder) {
     return by_precision(encoder.shape.precision, [&](auto kind) {
-        return Packing<decltype(kind)>(encoder).run(blocks, next);
+        return Packing<decltype(kind)>(encoder).ends();
+    });
+}
+
+static bool prepare_block(bs_encoder& encoder, int number, const bs_block& weights) {
+    return by_precision(encoder.shape.precision, [&](auto kind) {
+        return Packing<decltype(kind)>(encoder).block(number, weights);
     });
 }
 
@@ -638,6 +649,6 @@ static bool self_test() {
 
 namespace bertsmith {
 const Kernels TABLE = {
-    KERNELS::self_test, KERNELS::prepare, KERNELS::memory, KERNELS::forward
+    KERNELS::self_test, KERNELS::prepare, KERNELS::prepare_block, KERNELS::memory, KERNELS::forward
 };
 }

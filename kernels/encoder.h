@@ -81,8 +81,10 @@ struct Trials {
 struct Kernels {
     // whether its products are right on this processor
     bool (*self_test)();
-    // packs the weights of an encoder; false where there is no memory
-    bool (*prepare)(bs_encoder& encoder, const bs_block* blocks, bs_block_next next);
+    // packs what lies before and after the blocks of an encoder; false where there is no memory
+    bool (*prepare)(bs_encoder& encoder);
+    // packs the weights of a block; likewise
+    bool (*prepare_block)(bs_encoder& encoder, int number, const bs_block& weights);
     // bytes that a chunk needs for a team of so many
     size_t (*memory)(const bs_encoder& encoder, const Chunk& chunk, int threads);
     // what one thread of a team does for a chunk

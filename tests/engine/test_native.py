@@ -6,11 +6,13 @@ import copy
 import functools
 import itertools
 import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -325,6 +327,32 @@ def test_errors_of_reading_a_block_are_those_of_packing() -> None:
 
     with pytest.raises(Broken):
         NativeEncoder(network("bert"), precision="fp32", threads=1, read_block=broken)
+
+
+def test_an_interruption_while_weights_are_packed_is_raised() -> None:
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise Interrupted
+
+    def begin(number: int) -> None:
+        # of the processor's time, while the first block is packed
+        if number == 0:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.001)
+
+    def pack_for_long() -> None:
+        while True:
+            NativeEncoder(encoder, precision="fp32", threads=1, read_block=begin)
+
+    encoder = Encoder(EncoderConfig(**{**SIZES, "hidden": 768, "feed_forward": 3072}))
+    earlier = signal.signal(signal.SIGVTALRM, interrupt)
+    try:
+        with pytest.raises(Interrupted):
+            pack_for_long()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, earlier)
 
 
 LOWER = [("none", "None"), *((name, name) for name in instruction_sets()[:-1] or ["avx2"])]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,8 @@ from bertsmith.core.errors import DiskError, HubError, ModelFolderError
 from bertsmith.hub import models as names
 from bertsmith.hub.client import HubUnreachable
 from bertsmith.hub.models import model_folder, origin
-from bertsmith.weights.folder import load_model
+from bertsmith.weights.folder import QUANTIZED_FILE, load_model
+from bertsmith.weights.sentence_folder import TRANSFORMER_FILES
 from hub.fake_hub import FakeHub, Files, Refusal, told
 
 NAME = "hub:owner/name"
@@ -102,6 +104,60 @@ def test_a_commit_that_is_in_the_cache_asks_nothing(hub: FakeHub, model_files: F
     assert hub.asked == []
 
 
+SENTENCES = {"modules.json": b"[]", "1_Pooling/config.json": b"{}"}
+
+
+@pytest.fixture
+def filled_by_another(hub: FakeHub, model_files: Files) -> Path:
+    """The cache as it is where another program fetched a model and knew of no sentences."""
+    from huggingface_hub import hf_hub_download
+
+    hub.add("owner/name", model_files | SENTENCES)
+    fetched = [hf_hub_download("owner/name", name) for name in model_files]
+    return Path(fetched[0]).parent
+
+
+@pytest.mark.parametrize("revision", ["main", "commit"])
+def test_what_another_program_left_out_is_fetched(filled_by_another: Path, revision: str) -> None:
+    revision = filled_by_another.name if revision == "commit" else revision
+    folder = model_folder(f"{NAME}@{revision}")
+    assert folder == filled_by_another
+    assert all((folder / name).read_bytes() == content for name, content in SENTENCES.items())
+
+
+@pytest.mark.usefixtures("offline")
+def test_offline_it_is_told_what_another_program_may_have_left_out(
+    filled_by_another: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert model_folder(NAME) == filled_by_another
+    assert "without looking for modules.json" in capsys.readouterr().err
+    absent = filled_by_another.parents[1] / ".no_exist" / filled_by_another.name / "modules.json"
+    absent.parent.mkdir(parents=True)
+    absent.touch()
+    again()
+    assert model_folder(NAME) == filled_by_another
+    assert "modules.json" not in capsys.readouterr().err
+
+
+def test_a_download_of_a_commit_that_was_cut_off_goes_on(hub: FakeHub, model_files: Files) -> None:
+    commit = hub.add("owner/name", model_files | SENTENCES)
+    folder = model_folder(f"{NAME}@{commit}")
+    # the last to be fetched
+    (folder / "1_Pooling" / "config.json").unlink()
+    again()
+    assert (model_folder(f"{NAME}@{commit}") / "1_Pooling" / "config.json").exists()
+
+
+def test_a_cache_in_which_nothing_can_be_noted_serves(hub: FakeHub, model_files: Files) -> None:
+    hub.add("owner/name", model_files)
+    folder = model_folder(NAME)
+    again()
+    for noted in ("refs", "bertsmith"):
+        shutil.rmtree(folder.parents[1] / noted)
+        (folder.parents[1] / noted).touch()
+    assert model_folder(NAME) == folder
+
+
 def sharded(files: Files) -> Files:
     """Two files and an index in place of one; what is in them does not matter here."""
     weights = files[WEIGHTS]
@@ -155,6 +211,14 @@ def test_modules_of_sentence_transformers_come_along(hub: FakeHub, model_files: 
     folder = model_folder(NAME)
     fetched = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
     assert fetched & set(more) == set(list(more)[:5])
+
+
+@pytest.mark.parametrize("name", [*TRANSFORMER_FILES, QUANTIZED_FILE])
+def test_settings_that_are_read_of_a_folder_come_along(
+    hub: FakeHub, model_files: Files, name: str
+) -> None:
+    hub.add("owner/name", model_files | {name: b"{}"})
+    assert (model_folder(NAME) / name).read_bytes() == b"{}"
 
 
 def test_a_vocabulary_alone_needs_no_weights(hub: FakeHub, model_files: Files) -> None:
@@ -305,6 +369,18 @@ def test_a_file_that_arrives_damaged_is_refused_and_not_kept(
         model_folder(NAME)
     hub.garbled = False
     assert (model_folder(NAME) / WEIGHTS).read_bytes() == model_files[WEIGHTS]
+
+
+def test_a_damaged_file_is_refused_where_the_disk_has_no_links(
+    hub: FakeHub, model_files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import file_download
+
+    monkeypatch.setattr(file_download, "are_symlinks_supported", lambda cache_dir=None: False)
+    hub.add("owner/name", model_files)
+    hub.garbled = True
+    with pytest.raises(HubError, match=f"{WEIGHTS} does not match the hub's hash"):
+        model_folder(NAME)
 
 
 @pytest.mark.usefixtures("offline")

@@ -12,7 +12,12 @@ from bertsmith.core.errors import ConfigError, HubError, ModelFolderError, UserE
 from bertsmith.hub.models import model_folder
 from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.tasks.opening import open_embedder, vectors
-from bertsmith.weights.folder import load_model
+from bertsmith.weights.folder import (
+    QUANTIZED_FILE,
+    load_model,
+    quantized_precision,
+    write_quantized,
+)
 from bertsmith.weights.sentence_folder import SentenceSettings, save_sentence_folder
 from hub.fake_hub import FakeHub, Files, Refusal
 from verbs import push
@@ -68,6 +73,23 @@ def test_only_the_models_files_are_sent(writer: FakeHub, model: Path) -> None:
     (model / "checkpoints" / WEIGHTS).write_text("secret")
     push(model, "owner/name")
     assert b"secret" not in b"".join(on_the_hub(writer).values())
+
+
+def test_the_precision_of_a_quantized_folder_is_sent(writer: FakeHub, model: Path) -> None:
+    write_quantized(model, {})
+    push(model, "owner/name")
+    assert quantized_precision(model_folder("hub:owner/name")) == "int8"
+
+
+@pytest.mark.parametrize("name", ["config_sentence_transformers.json", QUANTIZED_FILE])
+def test_links_that_lead_out_of_the_folder_are_not_sent(
+    writer: FakeHub, model: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "key").write_text("secret")
+    (model / name).symlink_to(tmp_path / "key")
+    with pytest.raises(ModelFolderError, match=f"{name}: is a link that leads out of the folder"):
+        push(model, "owner/name")
+    assert writer.repositories == {}
 
 
 def test_a_dry_run_tells_files_and_card_and_does_nothing(

@@ -26,6 +26,7 @@ from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import save_model
 from bertsmith.weights.sentence_folder import (
     POOLINGS,
+    TRANSFORMER_FILES,
     SentenceSettings,
     read_sentence_folder,
     save_sentence_folder,
@@ -171,6 +172,24 @@ def test_the_newest_form_of_the_files_is_read(
     assert read.pool == ("mean", "cls")
     assert read.longest == 29
     assert isinstance(read.after[0], UnitLength)
+
+
+@pytest.mark.parametrize("name", TRANSFORMER_FILES)
+def test_the_names_that_the_longest_text_has_had_are_known(
+    model: Model,
+    tokenizer: Tokenizer,
+    theirs: Callable[..., NDArray[np.float32]],
+    tmp_path: Path,
+    name: str,
+) -> None:
+    folder = tmp_path / "model"
+    save_sentence_folder(folder, model, tokenizer, SentenceSettings(network=HERE, longest=11))
+    (folder / TRANSFORMER_FILES[0]).rename(folder / name)
+    read = read_sentence_folder(folder)
+    assert read is not None
+    assert read.longest == 11
+    if name == "sentence_xlm-roberta_config.json":
+        close_to_transformers(our_vectors(open_embedder(folder), TEXTS), theirs(folder, TEXTS))
 
 
 def test_other_folders_are_none(model: Model, tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -154,6 +155,25 @@ def test_a_file_that_is_written_or_replaced_before_it_is_read_is_refused(tmp_pat
         written.truncate(written.seek(0, 2) - 4)
     with pytest.raises(ModelFolderError, match="was changed while it was read"):
         dict(file.read_many(["a", "b"]))
+
+
+@pytest.mark.parametrize("instead", ["nothing", "a folder", "a disk that fails"])
+def test_a_file_that_cannot_be_read_any_more_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instead: str
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    save_file({"a": torch.randn(7)}, tmp_path / "x")
+    file = TensorFile(tmp_path / "x")
+    if instead == "a disk that fails":
+        monkeypatch.setattr(os, "preadv", fail)
+    else:
+        (tmp_path / "x").unlink()
+    if instead == "a folder":
+        (tmp_path / "x").mkdir()
+    with pytest.raises(ModelFolderError, match="x: cannot be read: "):
+        file.read("a")
 
 
 def test_memory_that_is_used_again_holds_the_last_tensors(tmp_path: Path) -> None:

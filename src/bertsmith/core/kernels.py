@@ -24,7 +24,7 @@ WITH_BF16 = ("avx512-bf16", "amx")
 """Those that have products of bf16."""
 _FAILED_TEST = -1
 # BS_INTERFACE of kernels/bertsmith_kernels.h
-_INTERFACE = 4
+_INTERFACE = 5
 _ERRORS: dict[int, Exception] = {
     1: MemoryError("no memory for the native kernels' workspace"),
     2: IndexError("a token id is not in the vocabulary"),
@@ -98,7 +98,6 @@ class LossCall(Structure):
 
 
 _STRUCTURES = (EncoderShape, EncoderEnds, BlockWeights, EncoderCall, LossCall)
-BLOCK_NEXT = ctypes.CFUNCTYPE(c_int32, c_int32)
 
 
 @cache
@@ -128,9 +127,9 @@ def library() -> ctypes.CDLL | None:
     if result not in INSTRUCTION_SETS:
         return None
     library.bs_encoder_new.restype = c_void_p
-    library.bs_encoder_new.argtypes = [
-        POINTER(EncoderShape), POINTER(EncoderEnds), POINTER(BlockWeights), BLOCK_NEXT
-    ]  # fmt: skip
+    library.bs_encoder_new.argtypes = [POINTER(EncoderShape), POINTER(EncoderEnds)]
+    library.bs_encoder_set_block.restype = c_int32
+    library.bs_encoder_set_block.argtypes = [c_void_p, c_int32, POINTER(BlockWeights)]
     library.bs_encoder_free.restype = None
     library.bs_encoder_free.argtypes = [c_void_p]
     library.bs_encoder_forward.restype = c_int32

@@ -22,6 +22,7 @@ from bertsmith.network.encoder import Block, Encoder
 KernelPrecision = Literal["fp32", "bf16", "int8"]
 
 _PRECISIONS: tuple[KernelPrecision, ...] = ("fp32", "bf16", "int8")
+_NO_MEMORY = "no memory for the packed weights"
 # sums of int8 products are 32-bit numbers
 _WIDEST_INT8 = 2**31 // (255 * 127)
 
@@ -130,36 +131,24 @@ class _Handle:
         # what the library reads where it is
         turns = [_rotation_tables(encoder.config, theta) for theta in _thetas(encoder.config)]
         ends, self._kept = _ends(encoder, turns)
-        blocks = (kernels.BlockWeights * len(encoder.blocks))()
-        tensors: list[Tensor] = []
-        errors: list[BaseException] = []
-
-        def release_block(number: int) -> None:
-            tensors.clear()
+        self._address = library.bs_encoder_new(shape, ends)
+        if not self._address:
+            raise MemoryError(_NO_MEMORY)
+        for number, block in enumerate(encoder.blocks):
+            if read_block is not None:
+                read_block(number)
+            assert isinstance(block, Block)
+            self._pack(number, block)
             if release:
-                for parameter in encoder.blocks[number].parameters():
+                for parameter in block.parameters():
                     parameter.data = parameter.new_empty(0)
 
-        def next_block(number: int) -> bool:
-            # errors do not pass through C
-            try:
-                if number:
-                    release_block(number - 1)
-                if read_block is not None:
-                    read_block(number)
-                block = encoder.blocks[number]
-                assert isinstance(block, Block)
-                _set_block_addresses(blocks[number], block, tensors)
-            except BaseException as error:
-                errors.append(error)
-            return not errors
-
-        self._address = library.bs_encoder_new(shape, ends, blocks, kernels.BLOCK_NEXT(next_block))
-        if errors:
-            raise errors[0]
-        if not self._address:
-            raise MemoryError("no memory for the packed weights")
-        release_block(len(blocks) - 1)
+    def _pack(self, number: int, block: Block) -> None:
+        # no callback does this: an interruption does not pass through C
+        tensors: list[Tensor] = []
+        weights = _block_weights(block, tensors)
+        if self._library.bs_encoder_set_block(self._address, number, weights):
+            raise MemoryError(_NO_MEMORY)
 
     def __del__(self) -> None:
         if self._address:
@@ -234,10 +223,8 @@ def _ends(encoder: Encoder, turns: Sequence[Tensor]) -> tuple[kernels.EncoderEnd
     return ends, tensors
 
 
-def _set_block_addresses(
-    weights: kernels.BlockWeights, block: Block, tensors: list[Tensor]
-) -> None:
-    """Set the addresses of a block's weights, which are kept until they are packed."""
+def _block_weights(block: Block, tensors: list[Tensor]) -> kernels.BlockWeights:
+    """Return the addresses of a block's weights, which stay in `tensors`."""
     attention, feed_forward = block.attention, block.feed_forward
     modules = {
         **{name: getattr(attention, name) for name in kernels.LINEAR[:4]},
@@ -245,8 +232,8 @@ def _set_block_addresses(
         "attention_norm": block.attention_norm,
         "feed_forward_norm": block.feed_forward_norm,
     }
-    for name, module in modules.items():
-        setattr(weights, name, _affine(module, tensors))
+    weights = {name: _affine(module, tensors) for name, module in modules.items()}
+    return kernels.BlockWeights(**weights)
 
 
 def _affine(module: nn.Module | None, tensors: list[Tensor]) -> kernels.Affine:

@@ -17,6 +17,8 @@ from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
 _NONE = np.zeros((0, 2), np.int64)
+# bytes of vectors of pieces that are looked up at once
+_HELD = 2**24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +71,32 @@ class StaticVectors:
         results = np.zeros((len(pieces), self.table.shape[1]), np.float32)
         sizes = np.array([len(ids) for ids in pieces], np.int64)
         nonempty = np.flatnonzero(sizes)
-        if len(nonempty):
-            rows = self.table[np.concatenate([pieces[number] for number in nonempty.tolist()])]
-            begins = np.cumsum(sizes[nonempty]) - sizes[nonempty]
-            results[nonempty] = np.add.reduceat(rows, begins, axis=0) / sizes[nonempty, None]
+        most = max(1, _HELD // (4 * self.table.shape[1]))
+        for numbers in _groups(nonempty, sizes, most):
+            ids = np.concatenate([pieces[number] for number in numbers.tolist()])
+            # only a text by itself has more
+            parts = [ids[begin : begin + most] for begin in range(0, len(ids), most)]
+            begins = np.cumsum(sizes[numbers]) - sizes[numbers]
+            sums = np.add.reduceat(self.table[parts[0]], begins, axis=0)
+            for part in parts[1:]:
+                sums += self.table[part].sum(axis=0)
+            results[numbers] = sums / sizes[numbers, None]
         for layer in self.after:
             results = layer(torch.from_numpy(results)).numpy()
         if self.normalize:
             lengths = np.linalg.norm(results, axis=1, keepdims=True)
             results /= np.where(lengths > 0, lengths, 1)
         return results
+
+
+def _groups(
+    numbers: NDArray[np.int64], sizes: NDArray[np.int64], most: int
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the numbers of neighbouring texts of `most` pieces together, or of one with more."""
+    ends = np.cumsum(sizes[numbers])
+    begin = 0
+    while begin < len(numbers):
+        done = ends[begin - 1] if begin else 0
+        end = max(begin + 1, int(np.searchsorted(ends, done + most, side="right")))
+        yield numbers[begin:end]
+        begin = end

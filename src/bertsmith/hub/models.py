@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Collection
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from bertsmith.core.errors import DiskError, HubError, ModelFolderError
+from bertsmith.core.files import read_json, write_json
 from bertsmith.core.log import progress, say, short_number
 from bertsmith.core.printable import shell_word
 from bertsmith.hub.client import HubUnreachable, client_errors, hub_api, is_offline
@@ -35,6 +37,7 @@ _NAME = re.compile(
 )
 _LIKELY_MEANT = re.compile(r"\w[\w.-]*/\w[\w.-]*(?:@[\w./-]+)?", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_MODULES = "modules.json"
 _PAUSE = 10.0  # seconds to wait for the hub's first answer
 _MAX_SETTINGS_BYTES = 64 * 2**20
 
@@ -91,11 +94,13 @@ def origin(folder: Path) -> str | None:
 def _from_hub(name: HubName, purpose: Purpose) -> Path:
     """Download a model, once in a process, so that a name always means one commit."""
     api = hub_api()
-    if _COMMIT.fullmatch(name.revision) and (cached := _cached(name, purpose)):
+    cached = _cached(name, purpose)
+    if cached and _COMMIT.fullmatch(name.revision) and _is_whole(cached, purpose):
         say(f"{name}: from the cache")
         return cached
     if is_offline():
-        if (cached := _cached(name, purpose)) is not None:
+        if cached is not None:
+            _report_gaps(name, cached, purpose)
             return cached
         raise HubError(
             "is not in the cache, and HF_HUB_OFFLINE is set",
@@ -109,10 +114,10 @@ def _from_hub(name: HubName, purpose: Purpose) -> Path:
             )
             commit, listing = str(info.sha), [RemoteFile.of(item) for item in info.siblings or ()]
     except HubUnreachable as unreachable:
-        cached = _cached(name, purpose)
         if cached is None:
             raise
         say(f"{name}: {unreachable.problem}; using commit {cached.name} from the cache")
+        _report_gaps(name, cached, purpose)
         return cached
     if not _COMMIT.fullmatch(commit):
         raise HubError("the hub's answer names no commit", where=str(name))
@@ -135,6 +140,7 @@ def _download(name: HubName, commit: str, listing: dict[str, RemoteFile], purpos
     if not weights and purpose != "vocabulary":
         _refuse_weights(name, listing)
     total = _fetch_all(name, commit, [listing[file] for file in weights])
+    _note_files(folder, purpose, [*settings, *weights])
     say(f"{name}: commit {commit}, {short_number(total)}B of weights")
     return folder
 
@@ -179,6 +185,42 @@ def _cached(name: HubName, purpose: Purpose) -> Path | None:
     return folder if complete else None
 
 
+def _record_of(folder: Path, purpose: Purpose) -> Path:
+    """Return the path of the record of what a commit in the cache has for a purpose."""
+    return folder.parent.parent / "bertsmith" / f"{folder.name}-{purpose}.json"
+
+
+def _note_files(folder: Path, purpose: Purpose, files: Collection[str]) -> None:
+    """Record what was downloaded: other programs fill the cache too, with what they need."""
+    record = _record_of(folder, purpose)
+    # a cache that many share may be one to read only
+    with suppress(OSError, DiskError):
+        record.parent.mkdir(exist_ok=True)
+        write_json(record, {"files": sorted(files)})
+
+
+def _is_whole(folder: Path, purpose: Purpose) -> bool:
+    """Return whether all that the hub has for a purpose is known to be in the cache."""
+    try:
+        record = read_json(_record_of(folder, purpose), ModelFolderError, largest=2**20)
+    except ModelFolderError:
+        return False
+    files = record.get("files")
+    known = isinstance(files, list) and all(isinstance(file, str) for file in files)
+    return known and all((folder / file).is_file() for file in files)
+
+
+def _report_gaps(name: HubName, folder: Path, purpose: Purpose) -> None:
+    """Tell that a model may be one of sentence-transformers, whose files others do not download."""
+    noted_absent = folder.parent.parent / ".no_exist" / folder.name / _MODULES
+    known = (folder / _MODULES).exists() or noted_absent.exists() or _is_whole(folder, purpose)
+    if purpose == "model" and not known:
+        say(
+            f"{name}: another program filled the cache, without looking for {_MODULES}: if the "
+            "model has one, its vectors are not pooled as it says"
+        )
+
+
 def _snapshots(name: HubName) -> Path:
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
@@ -191,8 +233,10 @@ def _note_commit(folder: Path, revision: str) -> None:
     """Record the commit of a branch or tag in the cache, as the client does, for use offline."""
     if revision != folder.name:
         path = folder.parent.parent / "refs" / revision
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(folder.name, encoding="utf-8")
+        # a cache that many share may be one to read only
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(folder.name, encoding="utf-8")
 
 
 def _refuse_weights(name: HubName, listing: Collection[str]) -> NoReturn:

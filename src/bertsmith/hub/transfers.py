@@ -36,9 +36,13 @@ _WEIGHTS = {
         "pytorch_model.fp16.bin",
     ),
 }
+# literals, as the modules that read these files import torch
 _SETTINGS = (
-    "config.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
-    *TOKENIZER_FILES,
+    "config.json", "bertsmith_quantized.json", "modules.json", "sentence_bert_config.json",
+    "sentence_roberta_config.json", "sentence_distilbert_config.json",
+    "sentence_camembert_config.json", "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json", "sentence_xlnet_config.json",
+    "config_sentence_transformers.json", *TOKENIZER_FILES,
 )  # fmt: skip
 # the modules of sentence-transformers after the encoder: 1_Pooling, 2_Dense, 3_Normalize
 _BEHIND = re.compile(r"\d{1,2}_[A-Za-z]{1,40}/(config\.json|model\.safetensors)")
@@ -125,7 +129,8 @@ def fetch(
         path = _download(subject, repository, commit, file, bar, done)
         if _hash_of(path, file) != file.hash:
             path.resolve().unlink()
-            path.unlink()
+            # no link, but the file itself, where the disk has no links
+            path.unlink(missing_ok=True)
             raise HubError(
                 f"{file.name} does not match the hub's hash: it was damaged in transfer",
                 where=subject,
@@ -213,10 +218,15 @@ def send(
 
     Files of an earlier model that this one lacks are deleted: they would be loaded with it.
     Returns the commit's URL. Raises `HubError`, before anything is uploaded if `private` is set and
-    the repository is public.
+    the repository is public, and `ModelFolderError` for a link that leads out of the folder.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
+    from bertsmith.weights.folder import check_file
+
+    # opening the folder has checked those that it read
+    for name in files:
+        check_file(folder / name, folder.resolve())
     api, total = hub_api(), sum((folder / name).stat().st_size for name in files)
     with (
         client_errors(repository),

@@ -62,10 +62,13 @@ FLAGS = {
 }
 """The same as its older versions write them: a flag each."""
 
-_TRANSFORMER_FILES = (
+TRANSFORMER_FILES = (
     TRANSFORMER_FILE, "sentence_roberta_config.json", "sentence_distilbert_config.json",
-    "sentence_albert_config.json",
+    "sentence_camembert_config.json", "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json", "sentence_xlnet_config.json",
 )  # fmt: skip
+"""The names that this file has had, in the order in which the library looks for them."""
+
 _KNOWN = re.compile(r"sentence_transformers(\.\w+)*\.(Transformer|Pooling|Normalize|Dense)")
 _PLACE = re.compile(r"\w[\w.-]{0,100}")
 _MAX_FILE_BYTES = 2**20
@@ -221,7 +224,7 @@ def _check_keys(config: dict[str, Any], path: Path) -> None:
 
 def _transformer(place: Path, folder: Path) -> tuple[int | None, bool]:
     """Return the longest text in tokens, and whether texts are lower-cased."""
-    path = next((place / name for name in _TRANSFORMER_FILES if (place / name).is_file()), None)
+    path = next((place / name for name in TRANSFORMER_FILES if (place / name).is_file()), None)
     config = {} if path is None else _settings(_inside(path, folder))
     path = path or place
     if config.get("transformer_task", "feature-extraction") != "feature-extraction":

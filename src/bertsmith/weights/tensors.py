@@ -9,6 +9,7 @@ import json
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn
@@ -98,13 +99,9 @@ class TensorFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            with open_regular(path) as file:
-                self._data, header = _read_header(file, path)
-                status = os.fstat(file.fileno())
-        except OSError as error:
-            problem, remedy = f"cannot be read: {error.strerror}", reading_remedy(error)
-            raise ModelFolderError(problem, where=path, remedy=remedy) from error
+        with _reading(path) as file:
+            self._data, header = _read_header(file, path)
+            status = os.fstat(file.fileno())
         self.entries: dict[str, Entry] = {
             name: _entry(name, value, path)
             for name, value in header.items()
@@ -127,11 +124,11 @@ class TensorFile:
 
         Neighbours are read by one call: where other threads run Python, each call waits for them.
         With `memory`, in which there is room for them, they lie there. `ModelFolderError` too if
-        the file is not the one whose header was read.
+        the file is not the one whose header was read, or cannot be read any more.
         """
         for group in self._neighbours(names):
             raw = [self._empty(name, memory) for name in group]
-            with open_regular(self.path) as file:
+            with _reading(self.path) as file:
                 if _version(os.fstat(file.fileno())) != self._version:
                     raise ModelFolderError(
                         "was changed while it was read", where=self.path, remedy="open it again"
@@ -179,6 +176,17 @@ class TensorFile:
                 remedy="the training that made it has failed; use an earlier model",
             )
         return tensor
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[BufferedReader]:
+    """Open a file of tensors; raises `ModelFolderError` for what the system refuses meanwhile."""
+    try:
+        with open_regular(path) as file:
+            yield file
+    except OSError as error:
+        problem, remedy = f"cannot be read: {error.strerror}", reading_remedy(error)
+        raise ModelFolderError(problem, where=path, remedy=remedy) from error
 
 
 def _fill(file: BufferedReader, begin: int, tensors: Sequence[Tensor]) -> bool:

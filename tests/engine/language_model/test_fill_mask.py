@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,14 @@ from transformers import BertForMaskedLM
 from bertsmith.core.errors import ExampleError
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.language_model.fill_mask import fill_mask, fill_masks
-from bertsmith.network.config import ModelConfig
+from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.text.examples.reading import Example
+from bertsmith.tokens.folder.xlm import arranged
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model
 from bounds import close_unit_vectors
+from hostile.specimens import one_exchange
 
 
 def example(text: str, line: int = 1) -> Example:
@@ -73,3 +76,18 @@ def test_what_cannot_be_filled_is_named(
     with pytest.raises(ExampleError) as raised:
         list(fill_masks(model, tokenizer, [example("[MASK]", 7), example(text, 8)]))
     assert str(raised.value).startswith(message)
+
+
+def test_a_mask_that_is_one_after_characters_are_exchanged_is_filled() -> None:
+    pieces = ["\u2581", "a", "b", "\u2581a", "\u2581b"]
+    vocabulary, rules = arranged(pieces, [-float(n) for n in range(1, 6)])
+    # "A" becomes "<" before masks are looked for
+    charsmap = one_exchange().removesuffix(b"b\0") + b"<\0"
+    rules = replace(rules, compiled=True, late_mask=True, charsmap=charsmap)
+    tokenizer = Tokenizer(vocabulary, rules)
+    encoder = EncoderConfig(
+        vocabulary=len(vocabulary), hidden=16, layers=1, heads=2, feed_forward=17, longest=13
+    )
+    model = build_model(ModelConfig(encoder=encoder, masked_lm=True), seed=1)
+    for text, same in (("a Amask> b", "a <mask> b"), ("<mask> Amask>", "<mask> <mask>")):
+        assert fill_mask(model, tokenizer, text) == fill_mask(model, tokenizer, same)

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pickle
+import resource
 import struct
 import subprocess
 import zipfile
@@ -21,7 +22,7 @@ from torch import Tensor
 from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.weights.conversion import pickled
+from bertsmith.weights.conversion import pickled, unpickling
 from bertsmith.weights.conversion.pickled import find_pickled, unpickle
 from bertsmith.weights.conversion.unpickling import Refused, read_weights
 from bertsmith.weights.folder import load_model
@@ -297,3 +298,18 @@ def test_a_link_that_leads_elsewhere(source: Path, tmp_path: Path) -> None:
     (source / "pytorch_model.bin").symlink_to(tmp_path / "elsewhere.bin")
     with pytest.raises(ModelFolderError, match="leads out of the folder"):
         convert(source, tmp_path / "out")
+
+
+def test_the_users_own_limits_are_not_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = 7
+    found: dict[int, tuple[int, int]] = {}
+
+    def limit(kind: int, limits: tuple[int, int]) -> None:
+        if max(limits) > own:
+            raise ValueError("not allowed to raise maximum limit")
+        found[kind] = limits
+
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (own, own))
+    monkeypatch.setattr(resource, "setrlimit", limit)
+    unpickling._limit(2**30, 15.0, 2**20)
+    assert found[resource.RLIMIT_AS] == found[resource.RLIMIT_CPU] == (own, own)

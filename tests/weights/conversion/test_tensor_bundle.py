@@ -227,6 +227,8 @@ PLACES = struct.pack("<II", 0, 1)
     [
         (PLACES + b"\1", "compressed"),
         (struct.pack("<I", 2**31) + b"\0", "list of places"),
+        # an index of megabytes could lead to it again and again
+        (PLACES + b"\0", "holds nothing"),
         (b"\0\1\5ab" + PLACES + b"\0", "does not fit"),
         (b"\1\1\0a" + PLACES + b"\0", "does not fit"),
         (b"\0\1\0b\0\1\0a" + PLACES + b"\0", "out of order"),

@@ -114,6 +114,9 @@ class _MaskedText:
         mask = re.escape(tokenizer.vocabulary[tokenizer.mask_id])
         written = [(text, match.start()) for text in texts for match in re.finditer(mask, text)]
         positions = np.flatnonzero(ids == tokenizer.mask_id).tolist()
+        if len(written) < len(positions):
+            # rules that exchange characters first also find masks that are written otherwise
+            written = [(text, start) for text in texts for start in _mask_starts(tokenizer, text)]
         # a text that was cut has more masks than its ids
         results = [
             before(tokenizer, text, at, ids, position)
@@ -131,6 +134,12 @@ class _MaskedText:
         cloze = with_pieces(self.cloze(position), word)
         others = self.before[:mask] + self.before[mask + 1 :]
         return _MaskedText(ids=cloze.ids, segments=cloze.segments, before=others)
+
+
+def _mask_starts(tokenizer: Tokenizer, text: str) -> list[int]:
+    encoding = tokenizer.encode_spans(text)
+    starts: list[int] = encoding.starts[encoding.ids == tokenizer.mask_id].tolist()
+    return starts
 
 
 class MaskFilling:

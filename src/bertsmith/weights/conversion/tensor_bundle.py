@@ -148,13 +148,16 @@ def read_table(data: bytes) -> dict[bytes, bytes]:
     results: dict[bytes, bytes] = {}
     last = b""
     for bound, place in _entries(_block(data, index)):
+        earlier = len(results)
         for key, value in _entries(_block(data, _handle(place, 0)[0])):
-            # also what keeps blocks from being read twice
+            # also what keeps blocks with entries from being read twice
             if results and key <= last:
                 raise ValueError("the keys are out of order")
             if len(results) == _MAX_ENTRIES:
                 raise ValueError(f"more than {_MAX_ENTRIES} entries")
             results[key], last = value, key
+        if len(results) == earlier:
+            raise ValueError("a block holds nothing")
         if last > bound:
             raise ValueError("a block holds more than the index says")
     return results

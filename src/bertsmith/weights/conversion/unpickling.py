@@ -93,15 +93,22 @@ def _limit(memory: int, seconds: float, max_bytes: int) -> None:
     """Limit what this process may still use: memory, processor time, bytes written."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + memory
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    _lower(resource.RLIMIT_AS, limit)
     used = math.ceil(time.process_time() + seconds)
-    resource.setrlimit(resource.RLIMIT_CPU, (used, used))
+    _lower(resource.RLIMIT_CPU, used)
     # where the user's own limit is lower it is the disk that refuses, not the file that is odd
     own, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if own == resource.RLIM_INFINITY or own > max_bytes:
         DISK_REFUSES.discard(errno.EFBIG)
         resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _lower(kind: int, limit: int) -> None:
+    """Set a limit, or the user's own where that is lower: it must not be raised."""
+    _, own = resource.getrlimit(kind)
+    limit = limit if own == resource.RLIM_INFINITY else min(limit, own)
+    resource.setrlimit(kind, (limit, limit))
 
 
 def read_weights(files: list[Path], out: Path) -> dict[str, Any]:

@@ -1,0 +1,54 @@
+"""Means of static vectors: those of each text alone, whatever is looked up at once."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bertsmith.engine import static
+from bertsmith.engine.static import StaticVectors
+from bertsmith.tokens.tokenizer import Tokenizer
+from bounds import close_to_float64
+
+WIDTH = 7
+
+
+@pytest.fixture
+def model(tokenizer: Tokenizer) -> StaticVectors:
+    table = np.random.default_rng(3).normal(size=(tokenizer.size, WIDTH)).astype(np.float32)
+    return StaticVectors(table=table, tokenizer=tokenizer)
+
+
+def texts(model: StaticVectors, sizes: list[int]) -> list[NDArray[np.int64]]:
+    chance = np.random.default_rng(5)
+    return [chance.integers(0, len(model.table), size) for size in sizes]
+
+
+@pytest.mark.parametrize("held", [1, 4 * WIDTH, 4 * WIDTH * 5, 4 * WIDTH * 11, 2**24])
+def test_means_are_those_of_each_text(
+    model: StaticVectors, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    monkeypatch.setattr(static, "_HELD", held)
+    pieces = texts(model, [0, 3, 5, 0, 23, 1, 11, 10, 2, 0])
+    means = model.means(pieces)
+    for ids, mean in zip(pieces, means, strict=True):
+        expected = model.table[ids].astype(np.float64).mean(axis=0) if len(ids) else np.zeros(WIDTH)
+        close_to_float64(mean, expected)
+        assert np.array_equal(model.means([ids])[0], mean)
+
+
+@pytest.mark.parametrize("sizes", [[300_000], [1000] * 300])
+def test_vectors_of_all_pieces_are_never_held_at_once(
+    model: StaticVectors, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
+) -> None:
+    monkeypatch.setattr(static, "_HELD", 2**18)
+    pieces = texts(model, sizes)
+    tracemalloc.start()
+    model.means(pieces)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # the vectors are 8.4 MB
+    assert peak < 4_000_000
