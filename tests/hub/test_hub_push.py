@@ -81,11 +81,12 @@ def test_the_precision_of_a_quantized_folder_is_sent(writer: FakeHub, model: Pat
     assert quantized_precision(model_folder("hub:owner/name")) == "int8"
 
 
-@pytest.mark.parametrize("name", ["config_sentence_transformers.json", QUANTIZED_FILE])
+@pytest.mark.parametrize("name", ["config_sentence_transformers.json", QUANTIZED_FILE, "README.md"])
 def test_links_that_lead_out_of_the_folder_are_not_sent(
     writer: FakeHub, model: Path, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "key").write_text("secret")
+    (model / name).unlink(missing_ok=True)
     (model / name).symlink_to(tmp_path / "key")
     with pytest.raises(ModelFolderError, match=f"{name}: is a link that leads out of the folder"):
         push(model, "owner/name")

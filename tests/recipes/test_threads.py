@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,6 +14,7 @@ import torch
 
 from bertsmith.batches.config import SampleConfig
 from bertsmith.core.errors import StoreError, UserError, WorkerDied
+from bertsmith.core.pool import usable_processors
 from bertsmith.network.batch import Batch
 from bertsmith.network.families.bert import BERT
 from bertsmith.network.families.family import usual
@@ -318,7 +318,7 @@ def test_a_run_with_replicas_is_trained_by_them(
 
     monkeypatch.setattr(loop, "local_replicas", noted)
     assert pretrain(config).state.step == 2
-    assert used == [min(2, len(os.sched_getaffinity(0)))]
+    assert used == [min(2, usable_processors())]
     assert threads_of(out) == torch.get_num_threads() == 1
     # the same run, whatever a trial would find by now
     monkeypatch.setattr(speed, "_seconds_of_replicas", lambda *_: 1e4)

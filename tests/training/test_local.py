@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -77,8 +76,7 @@ def model_of(batches: PretrainingBatches) -> Model:
 def cores(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def have(number: int) -> None:
         # there alone: the speed of a machine with so many would be measured anew
-        system = SimpleNamespace(sched_getaffinity=lambda pid: set(range(number)))
-        monkeypatch.setattr(loop, "os", system)
+        monkeypatch.setattr(loop, "usable_processors", lambda: number)
 
     return have
 

@@ -1,4 +1,4 @@
-"""A pool of processes that Ctrl-C ends quickly, whenever it comes."""
+"""A pool of processes that Ctrl-C ends quickly, whenever it comes, and processors for them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ from typing import Any, TypeVar
 from bertsmith.core.signals import deferred_signals
 
 R = TypeVar("R")
+
+
+def usable_processors() -> int:
+    """Return how many processors this process may use; all of them where the system cannot say."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class ProcessPool:

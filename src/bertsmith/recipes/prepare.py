@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from bertsmith.core.log import progress, say, short_number
+from bertsmith.core.pool import usable_processors
 from bertsmith.core.printable import counted, fitted, printable, shell_word
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.cluster import Cluster, Job, Pending, join_cluster, require_ray
@@ -175,7 +175,7 @@ def _on_cluster(
 ) -> Iterator[tuple[_ClusterEncoder | None, int]]:
     """Return what encodes on a cluster and its processes; None and the cores without one."""
     if address is None:
-        yield None, len(os.sched_getaffinity(0))
+        yield None, usable_processors()
         return
     with join_cluster(address) as cluster:
         processes = cluster.processes()

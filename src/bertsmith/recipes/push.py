@@ -21,7 +21,7 @@ from bertsmith.hub.transfers import index_file, send, settings_files, weights_fi
 from bertsmith.network.model import Model
 from bertsmith.recipes.config import PushConfig
 from bertsmith.reports.model_card import base_of, head_of, read_card, read_head, with_head
-from bertsmith.weights.folder import CARD_FILE, load_model
+from bertsmith.weights.folder import CARD_FILE, check_file, load_model
 from bertsmith.weights.sentence_folder import read_sentence_folder
 
 _ASKED_FOR = {"language": "--language en", "license": "--license apache-2.0"}
@@ -95,7 +95,10 @@ def _prepare_upload(
     index = index_file(listing, "model")
     weights = weights_files(listing, "model", folder / index if index else None)
     files = dict.fromkeys([CARD_FILE, *settings_files(listing, "model"), *weights])
-    old, card_path = read_card(folder), folder / CARD_FILE
+    card_path = folder / CARD_FILE
+    if card_path.exists():
+        check_file(card_path, folder.resolve())
+    old = read_card(folder)
     head = read_head(old, card_path)
     for key, value in metadata.items():
         existing = head.get(key)

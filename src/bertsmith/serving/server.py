@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from bertsmith.core.errors import ConfigError, MissingExtra, ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.core.output import print_line
+from bertsmith.core.pool import usable_processors
 from bertsmith.core.printable import counted
 from bertsmith.core.signals import STOPPING
 from bertsmith.serving.config import ServeConfig
@@ -93,10 +94,7 @@ def _check_packages() -> None:
 
 def division(config: ServeConfig) -> tuple[int, int]:
     """Return how many workers of each lane there are, and how many threads each has."""
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
+    cores = usable_processors()
     set_by_user = os.environ.get("OMP_NUM_THREADS", "")
     if set_by_user.isdecimal() and int(set_by_user) > 0:
         cores = min(cores, int(set_by_user))

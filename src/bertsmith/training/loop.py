@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from bertsmith.batches import DataPosition
 from bertsmith.core.clock import Clock
 from bertsmith.core.log import Bar, progress
+from bertsmith.core.pool import usable_processors
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.model import Model
 from bertsmith.training.checkpoints import Checkpoints, State
@@ -50,7 +50,7 @@ def _open_local_replicas(
         objective,
         config.precision,
         parts=PARTS_PER_PROCESS * config.replicas,
-        processes=min(config.replicas, len(os.sched_getaffinity(0))),
+        processes=min(config.replicas, usable_processors()),
     )
 
 

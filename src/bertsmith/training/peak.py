@@ -24,6 +24,7 @@ import torch
 from bertsmith.core.errors import DiskError
 from bertsmith.core.files import read_json, replaced_file, text_hash, user_cache
 from bertsmith.core.ownership import temporary_path
+from bertsmith.core.pool import usable_processors
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.config import Precision
 
@@ -149,11 +150,10 @@ def describe_machine(precision: Precision, device: torch.device) -> str:
         chip = torch.cuda.get_device_name(device)
     else:
         settings = [f"{name}={os.environ[name]}" for name in _KERNEL_SETTINGS if name in os.environ]
-        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
         chip = ", ".join(
             [
                 _processor(),
-                f"{torch.get_num_threads()} threads on {processors or os.cpu_count()} processors",
+                f"{torch.get_num_threads()} threads on {usable_processors()} processors",
                 torch.backends.cpu.get_cpu_capability(),
                 *settings,
             ]

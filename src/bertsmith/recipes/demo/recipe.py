@@ -11,7 +11,6 @@ About 6 minutes on 2 cores, of which `minutes` go to pre-training.
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from bertsmith.core.errors import RunFolderError
 from bertsmith.core.files import name_is_taken, write_json
 from bertsmith.core.log import console, progress, say, short_number, table_of
 from bertsmith.core.ownership import claimed_output
-from bertsmith.core.pool import process_pool
+from bertsmith.core.pool import process_pool, usable_processors
 from bertsmith.core.printable import counted, shell_word
 from bertsmith.engine.devices import threads_of_torch
 from bertsmith.engine.language_model.fill_mask import fill_mask
@@ -201,7 +200,7 @@ def _tasks(
     folder = outcome.folder / "model"
     encoder = outcome.model.config.encoder
     # pre-training may have been left fewer, by other programs that have ended
-    max_threads = torch.get_num_threads() if threads_are_set() else len(os.sched_getaffinity(0))
+    max_threads = torch.get_num_threads() if threads_are_set() else usable_processors()
     choice = quick_choice(encoder.hidden, encoder.feed_forward, max_threads)
     with threads_of_torch(choice.threads):
         topic = run_task(make_task(modules), folder, seed)
@@ -245,7 +244,7 @@ def read_documentation() -> list[ModuleText]:
     groups = [files[start : start + 32] for start in range(0, len(files), 32)]
     with (
         progress("reading documentation", len(files), "modules") as bar,
-        process_pool(len(os.sched_getaffinity(0))) as pool,
+        process_pool(usable_processors()) as pool,
     ):
         for group, future in zip(
             groups, [pool.submit(_texts, item) for item in groups], strict=True
