@@ -5,16 +5,22 @@ how to continue."""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 # a terminal that hangs up is a request to terminate; systems without terminals have no such signal
 _TERMINATE = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 STOPPING: tuple[signal.Signals, ...] = (signal.SIGINT, *_TERMINATE)
 """The signals that ask for an end."""
+
+# seconds until a signal is sent again
+_PAUSE = 0.01
 
 INTERRUPTED, TERMINATED = 130, 143
 """Exit statuses: 128 and the number of SIGINT, of SIGTERM."""
@@ -70,14 +76,37 @@ def handled(handle: Callable[[int], None], *, interrupt: bool = True) -> Iterato
 
 @contextmanager
 def termination_as_interrupt() -> Iterator[None]:
-    """Raise `Terminated` in the main thread on SIGTERM or SIGHUP."""
+    """Raise `Terminated` in the main thread on SIGTERM or SIGHUP, and lose no interruption."""
 
     def end(number: int) -> None:
         raise Terminated
 
     _received.terminate = False
-    with handled(end, interrupt=False):
+    with handled(end, interrupt=False), _dropped_interruptions_repeated():
         yield
+
+
+@contextmanager
+def _dropped_interruptions_repeated() -> Iterator[None]:
+    """Send the signal again of an interruption that came where Python drops exceptions.
+
+    These are destructors and callbacks of weak references; the program would go on.
+    """
+    earlier = sys.unraisablehook
+
+    def repeat(dropped: Any) -> None:  # noqa: ANN401
+        if not isinstance(dropped.exc_value, KeyboardInterrupt):
+            earlier(dropped)
+            return
+        number = signal.SIGTERM if isinstance(dropped.exc_value, Terminated) else signal.SIGINT
+        # here it would be dropped again
+        threading.Timer(_PAUSE, os.kill, (os.getpid(), number)).start()
+
+    sys.unraisablehook = repeat
+    try:
+        yield
+    finally:
+        sys.unraisablehook = earlier
 
 
 @contextmanager
