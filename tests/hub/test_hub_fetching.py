@@ -125,10 +125,11 @@ def test_what_another_program_left_out_is_fetched(filled_by_another: Path, revis
     assert all((folder / name).read_bytes() == content for name, content in SENTENCES.items())
 
 
-@pytest.mark.usefixtures("offline")
 def test_offline_it_is_told_what_another_program_may_have_left_out(
-    filled_by_another: Path, capsys: pytest.CaptureFixture[str]
+    filled_by_another: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # what is fetched above asks the hub
+    request.getfixturevalue("offline")
     assert model_folder(NAME) == filled_by_another
     assert "without looking for modules.json" in capsys.readouterr().err
     absent = filled_by_another.parents[1] / ".no_exist" / filled_by_another.name / "modules.json"
