@@ -53,10 +53,8 @@ class TextContinuation:
         return text_length(example)
 
     def encode(self, examples: Sequence[Example]) -> EncodedExamples:
-        """Encode texts as texts begin in training: [CLS], and no [SEP] yet."""
-        begin = np.array([self._tokenizer.cls_id], np.int32)
-        ids = [np.concatenate([begin, self._ids_of(example)]) for example in examples]
-        return EncodedExamples.of(ids, [np.zeros(len(text), np.int8) for text in ids])
+        """Encode texts, checked."""
+        return encode_prompts(self._tokenizer, [self._ids_of(example) for example in examples])
 
     def _ids_of(self, example: Example) -> Ids:
         tokenizer, longest = self._tokenizer, self._longest
@@ -103,6 +101,13 @@ class TextContinuation:
         goes_on = full_text.startswith(prompt_text)
         text = full_text[len(prompt_text) :] if goes_on else self._tokenizer.decode(output[begin:])
         return Continuation(ids=np.array(output[begin:], np.int64), text=text)
+
+
+def encode_prompts(tokenizer: Tokenizer, texts: Sequence[Ids]) -> EncodedExamples:
+    """Return texts as texts begin in training: [CLS], and no [SEP] yet."""
+    begin = np.array([tokenizer.cls_id], np.int32)
+    ids = [np.concatenate([begin, text]) for text in texts]
+    return EncodedExamples.of(ids, [np.zeros(len(text), np.int8) for text in ids])
 
 
 def _extend(

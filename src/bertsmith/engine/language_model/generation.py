@@ -24,7 +24,7 @@ from bertsmith.core.streams import Purpose, stream
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.config import WritingConfig
 from bertsmith.engine.language_model.cloze import predictions
-from bertsmith.engine.language_model.continuation import apply_temperature
+from bertsmith.engine.language_model.continuation import apply_temperature, encode_prompts
 from bertsmith.engine.predictor import Request, text_length
 from bertsmith.network.model import Model
 from bertsmith.text.examples.example import Example
@@ -71,10 +71,8 @@ class TextWriting:
         return text_length(example)
 
     def encode(self, examples: Sequence[Example]) -> EncodedExamples:
-        """Encode prompts: [CLS] and the tokens of the text."""
-        begin = np.array([self._tokenizer.cls_id], np.int32)
-        ids = [np.concatenate([begin, self._ids_of(example)]) for example in examples]
-        return EncodedExamples.of(ids, [np.zeros(len(text), np.int8) for text in ids])
+        """Encode prompts, checked."""
+        return encode_prompts(self._tokenizer, [self._ids_of(example) for example in examples])
 
     def _ids_of(self, example: Example) -> NDArray[np.int32]:
         tokenizer, length = self._tokenizer, self._config.length
