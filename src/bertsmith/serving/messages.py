@@ -220,7 +220,7 @@ class Outcome(NamedTuple):
     """
 
     number: int
-    """That of the text in its batch."""
+    """The number of the text in its batch."""
     answer: Any = None
     problem: Problem | None = None
     message: str = ""
