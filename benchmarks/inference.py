@@ -144,7 +144,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--only", help="contestants whose names contain one of these, by commas")
     parser.add_argument("--rounds", type=int, help="turns of each contestant")
-    parser.add_argument("--openings", type=int, help="processes that each is opened in; 5")
+    parser.add_argument(
+        "--openings", type=int, help="processes that each is opened in; 5, --quick 3"
+    )
     options = parser.parse_args()
     options.rounds = options.rounds or (2 if options.quick else 5)
     options.openings = options.openings or (3 if options.quick else 5)
@@ -266,7 +268,9 @@ def _open_in_turns(
     for _ in range(options.openings - 1):
         for name, times in opened.items():
             with _process(name, folder, work, options.threads) as process:
-                times.append(process.ask("open", _sample(mixed)))
+                found = process.ask("open", _sample(mixed))
+            if "failed" not in found:
+                times.append(found)
     for name, times in opened.items():
         first[name] = {key: statistics.median(item[key] for item in times) for key in first[name]}
 

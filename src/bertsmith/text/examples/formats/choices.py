@@ -88,10 +88,8 @@ def numeric_label(file: TextFile, line: int, parts: Mapping[str, object]) -> tup
 
     A label that is the name or text of an option is not numeric: it is no evidence of the start.
     """
-    found = _number(file, line, parts)
-    if found is None or found[1].count(str(found[0])) == 1:
-        return None
-    return found[0], len(found[1])
+    number, texts = _number(file, line, parts) or (None, [])
+    return None if number is None or texts.count(str(number)) == 1 else (number, len(texts))
 
 
 def place_of_number(file: TextFile, line: int, parts: Mapping[str, object]) -> int | None:
