@@ -26,7 +26,7 @@ FOR_TEST := $(VENV)/.installed-test-$(KEY)
 
 FOR_TRANSFORMERS5 := $(TRANSFORMERS5)/.installed-$(shell cksum < constraints-transformers5.txt | tr ' ' '-')
 
-.PHONY: help demo test faults figures same goldens check lint types layers pytest format clean
+.PHONY: help demo test faults gpu figures same goldens check lint types layers pytest format clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -41,6 +41,9 @@ pytest faults: export BERTSMITH_TRANSFORMERS5 = $(abspath $(TRANSFORMERS5))
 
 faults: $(FOR_TEST) $(FOR_TRANSFORMERS5) ## what takes minutes each: kills, flipped bits, mutated files; an hour or two
 	$(BIN)/python -m pytest -m faults $(TESTS)
+
+gpu: $(FOR_TEST) ## what needs a GPU: attention, families, recipes and verbs against the processor; two minutes
+	$(BIN)/python -m pytest -m gpu tests/gpu $(TESTS)
 
 figures: $(FOR_TEST) ## sizes of the source, imports, modules passed (ARGS="--compare before.json")
 	@$(BIN)/python benchmarks/figures.py $(ARGS)

@@ -202,20 +202,3 @@ def test_sequences_within_the_window_take_the_way_of_all_others() -> None:
         near = spans(20, lengths).attend(mine, key, value)
         assert torch.equal(near, spans(None, lengths).attend(mine, key, value))
         assert not torch.equal(near, spans(19, lengths).attend(mine, key, value))
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize(
-    ("kind", "dropout", "bound"),
-    [(torch.float32, 0.0, 1e-4), (torch.bfloat16, 0.0, 1e-2), (torch.bfloat16, 1e-6, 1e-2)],
-)
-@pytest.mark.parametrize("places", [None, PLACES])
-def test_cuda_gives_the_plain_formula(
-    kind: torch.dtype, dropout: float, bound: float, places: tuple[int, ...] | None
-) -> None:
-    on_cuda = SequenceLayout(spans().offsets.cuda(), LENGTHS, window=WINDOW)
-    query, key, value = (item.cuda() for item in inputs(kind))
-    at = None if places is None else torch.tensor(places).cuda()
-    expected = plain(*inputs(torch.float64))[slice(None) if places is None else list(places)]
-    found = on_cuda.attend(query if at is None else query[at], key, value, dropout, at).cpu()
-    assert float((found - expected).norm() / expected.norm()) < bound

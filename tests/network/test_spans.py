@@ -210,19 +210,3 @@ def test_bf16_training_is_close_to_float32() -> None:
         assert other.grad is not None
         assert mine.grad.dtype == torch.bfloat16
         assert float((mine.grad - other.grad).norm() / other.grad.norm()) < 3e-2
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize(
-    ("kind", "dropout", "bound"),
-    [(torch.float32, 0.0, 1e-4), (torch.bfloat16, 0.0, 1e-2), (torch.bfloat16, 1e-6, 1e-2)],
-)
-@both_directions
-def test_cuda_gives_the_plain_formula(
-    kind: torch.dtype, dropout: float, bound: float, causal: bool
-) -> None:
-    on_cuda = SequenceLayout(spans().offsets.cuda(), LENGTHS, causal)
-    query, key, value = (item.cuda() for item in inputs(kind))
-    expected = plain(*inputs(torch.float64), causal=causal)
-    found = on_cuda.attend(query, key, value, dropout).cpu()
-    assert float((found - expected).norm() / expected.norm()) < bound

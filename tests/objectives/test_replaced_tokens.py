@@ -183,7 +183,7 @@ def test_both_learn_what_the_neighbours_give_away() -> None:
     model, objective = build_model(config, seed=1), objective_of(config, seed=1)
     optimiser = torch.optim.AdamW([*model.parameters(), *objective.own.parameters()], lr=0.01)
     rows = []
-    for step in range(100):
+    for step in range(160):
         losses = objective(model, repeated(step))
         rows.append({name: loss.sum.item() / loss.count for name, loss in losses.parts.items()})
         optimiser.zero_grad()

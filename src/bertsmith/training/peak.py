@@ -28,8 +28,8 @@ from bertsmith.core.pool import usable_processors
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.config import Precision
 
-# square products from one that fits a core's cache to one that fills an accelerator
-_SIDES = (256, 512, 1024, 2048, 4096, 8192)
+# square products from one that fits a core's cache; of those that leave most of a GPU idle none
+_SIDES = {"cpu": (256, 512, 1024, 2048, 4096, 8192), "cuda": (2048, 4096, 8192)}
 # duration of the first measurement on a machine, and of later ones
 _FIRST_SECONDS, _LATER_SECONDS = 1.8, 0.6
 # many consecutive calls hit a moment in which all threads of a busy machine run; calls longer than
@@ -205,7 +205,7 @@ def _products(
     kind = torch.bfloat16 if precision == "bf16" else torch.float32
     # random numbers drawn later must not depend on whether the peak was measured
     generator = torch.Generator(device).manual_seed(int(stream(Purpose.PEAK_PRODUCTS)))
-    for side in _SIDES:
+    for side in _SIDES[device.type]:
         operand, right = torch.rand(2, side, side, device=device, generator=generator).to(kind)
         multiply = functools.partial(torch.mm, operand, right, out=torch.empty_like(operand))
         yield 2.0 * side**3, functools.partial(_finished, multiply, device)

@@ -7,12 +7,11 @@ Linear layers, norms and losses see (tokens, hidden) and know nothing of sequenc
                      backward pass (torch's fused kernel has a slow one there; see
                      docs/experiments/attention.md)
     CPU, inference   torch's fused kernel, one sequence after another
-    CUDA, half       torch's variable-length kernels: its own function, or nested tensors where
-                     weights are dropped
+    CUDA, half       torch's variable-length flash attention (Dao 2023)
     CUDA, otherwise  torch's fused kernel on a padded copy, made for this call only
 
-With a window, where sequences are longer than it: on a CPU in training the same, on CUDA without
-dropout and in half precision the same; otherwise torch's fused kernel on blocks. A sequence becomes
+With a window, where sequences are longer than it: on a CPU in training the same, on CUDA in half
+precision the same; otherwise torch's fused kernel on blocks. A sequence becomes
 blocks of queries; the keys of a block are its own tokens and those within the window on either side
 (Beltagy et al. 2020, section 3.1), so that the work grows with the length of a sequence, not with
 its square. A block is at least as long as both sides of the window together, so that no token is a
@@ -21,6 +20,7 @@ key of more than two blocks.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -90,7 +90,7 @@ class SequenceLayout:
         weights set to zero.
         """
         assert not self.causal or (selected is None and self.window is None)
-        if self.cuts and not (query.is_cuda and _half(query) and not dropout):
+        if self.cuts and not _takes_flash(query):
             return self._in_blocks(query, key, value, dropout, selected)
         if query.is_cuda:
             return self._on_cuda(query, key, value, dropout, selected)
@@ -161,45 +161,39 @@ class SequenceLayout:
         dropout: float,
         selected: SelectedTokens | None,
     ) -> Queries:
-        half = _half(query)
-        if half and not dropout and not (self.cuts and selected is not None):
-            return self._variable_length(query, key, value, selected)
+        flash = _takes_flash(query)
+        if flash and not (self.cuts and selected is not None):
+            return self._flash(query, key, value, dropout, selected)
         if selected is not None:
             # the kernels below want as many queries as keys
             everywhere = query.new_zeros(key.shape).index_copy(0, selected, query)
             return self._on_cuda(everywhere, key, value, dropout, None).index_select(0, selected)
-        return (self._nested if half else self._padded)(query, key, value, dropout)
+        return self._padded(query, key, value, dropout)
 
-    def _variable_length(
-        self, query: Queries, key: Heads, value: Heads, selected: SelectedTokens | None
+    def _flash(
+        self,
+        query: Queries,
+        key: Heads,
+        value: Heads,
+        dropout: float,
+        selected: SelectedTokens | None,
     ) -> Queries:
-        from torch.nn.attention.varlen import varlen_attn
+        """Return the output of the kernel below torch's nested tensors and `varlen_attn`.
 
-        offsets, longest = self.offsets.int(), max(self.lengths)
+        Of these two the former take three times as long as the kernel to be made, and the latter
+        drops no weights (docs/experiments/gpu.md).
+        """
+        offsets, longest, width = self.offsets.int(), max(self.lengths), query.shape[-1]
         query_offsets = (
             offsets if selected is None else torch.searchsorted(selected, self.offsets).int()
         )
-        # tokens seen to the left and to the right; -1 is all
-        window = (-1, 0 if self.causal else -1)
-        if self.window is not None:
-            window = (self.window, self.window)
-        attended = varlen_attn(
-            query, key, value, query_offsets, offsets, longest, longest, window_size=window
-        )
-        assert isinstance(attended, Tensor)
-        return attended
-
-    def _nested(self, query: Heads, key: Heads, value: Heads, dropout: float) -> Heads:
-        def nested(packed: Tensor) -> Tensor:
-            parts: Tensor = torch.nested.nested_tensor_from_jagged(
-                packed, self.offsets, min_seqlen=min(self.lengths), max_seqlen=max(self.lengths)
-            )
-            return parts.transpose(1, 2)
-
-        attended = F.scaled_dot_product_attention(
-            nested(query), nested(key), nested(value), dropout_p=dropout, is_causal=self.causal
-        )
-        return attended.transpose(1, 2).values()
+        if padding := -width % _FLASH_STEP:
+            query, key, value = (F.pad(part, (0, padding)) for part in (query, key, value))
+        attended: Tensor = torch.ops.aten._flash_attention_forward(
+            query, key, value, query_offsets, offsets, longest, longest, dropout, self.causal,
+            False, scale=width**-0.5, window_size_left=self.window, window_size_right=self.window,
+        )[0]  # fmt: skip
+        return attended[..., :width]
 
     def _padded(self, query: Heads, key: Heads, value: Heads, dropout: float) -> Heads:
         lengths, longest, sequences = self.offsets.diff(), max(self.lengths), len(self.lengths)
@@ -221,8 +215,22 @@ class SequenceLayout:
         return attended.transpose(1, 2).flatten(0, 1).index_select(0, position)
 
 
-def _half(values: Tensor) -> bool:
-    return values.dtype in (torch.float16, torch.bfloat16)
+# widths of heads that flash attention computes: multiples of the step, up to the largest
+_FLASH_STEP, _FLASH_LARGEST = 8, 256
+
+
+def _takes_flash(query: Queries) -> bool:
+    """Return whether torch's flash attention can compute queries: in half precision, on a GPU."""
+    if not query.is_cuda or query.dtype not in (torch.float16, torch.bfloat16):
+        return False
+    return query.shape[-1] <= _FLASH_LARGEST and _has_flash(query.device.index)
+
+
+@functools.cache
+def _has_flash(device: int) -> bool:
+    # its kernels are written for Ampere and later
+    capable = torch.cuda.get_device_capability(device) >= (8, 0)
+    return capable and torch.backends.cuda.is_flash_attention_available()
 
 
 def _by_sequence(lengths: tuple[int, ...], packed: Tensor) -> list[Tensor]:

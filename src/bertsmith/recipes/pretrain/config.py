@@ -135,8 +135,9 @@ class PretrainConfig(Config):
     device: str = "auto"
     """cpu, cuda or cuda:1; auto uses a GPU if there is one, and the device of a run that is
     resumed."""
-    workers: int = 0
-    """Number of processes that prepare batches in advance; the result does not depend on it."""
+    workers: int | None = None
+    """Number of processes that prepare batches in advance, by default two for a GPU and none for a
+    processor; the result does not depend on it."""
     tensorboard: bool = False
     """Also write the log for TensorBoard: tensorboard --logdir OUT."""
     shard: bool = False
@@ -207,7 +208,11 @@ class PretrainRun(Config):
     """The parent model, None if the run starts from new weights."""
 
 
-def fit_config(run: PretrainRun, *, workers: int = 0) -> FitConfig:
+# a GPU takes a batch in tens of milliseconds, about as long as a process needs to make one
+_WORKERS = {"cpu": 0, "cuda": 2}
+
+
+def fit_config(run: PretrainRun, *, workers: int | None = None) -> FitConfig:
     """Return the training loop's config; `workers` does not change the result."""
     settings = run.settings
     return FitConfig(
@@ -225,5 +230,5 @@ def fit_config(run: PretrainRun, *, workers: int = 0) -> FitConfig:
         keep_checkpoints=settings.keep_checkpoints,
         measurements=settings.measurements,
         replicas=run.replicas,
-        workers=workers,
+        workers=_WORKERS[run.device] if workers is None else workers,
     )

@@ -120,7 +120,7 @@ def run_training(
     folder: RunFolder,
     device: torch.device,
     *,
-    workers: int = 0,
+    workers: int | None = None,
     force: bool = False,
     world: World = ALONE,
     clock: Clock | None = None,
@@ -194,7 +194,12 @@ def _check(
 
 
 def _fit(
-    prepared: _PreparedRun, plan: HeldOutPlan, timing: Timing, *, workers: int, world: World
+    prepared: _PreparedRun,
+    plan: HeldOutPlan,
+    timing: Timing,
+    *,
+    workers: int | None,
+    world: World,
 ) -> State:
     """Train until the budget is spent; `Interrupted` says how to continue."""
     run, folder, settings = prepared.run, prepared.folder, prepared.run.settings

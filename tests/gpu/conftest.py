@@ -1,0 +1,19 @@
+"""Every test of this folder needs a GPU; `make gpu` runs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests below this folder, and skip them where torch finds no GPU."""
+    for item in items:
+        if _HERE in item.path.parents:
+            item.add_marker(pytest.mark.gpu)
+            if not torch.cuda.is_available():
+                item.add_marker(pytest.mark.skip(reason="torch finds no GPU"))
