@@ -107,7 +107,7 @@ class Ours:
         import bertsmith
 
         number: Any = precision
-        self._model = bertsmith.load(folder, precision=number, threads=threads)
+        self._model = bertsmith.load(folder, precision=number, threads=threads, device="cpu")
 
     def single(self, text: str) -> Vectors:
         """Return the vector of a text."""

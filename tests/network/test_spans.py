@@ -210,3 +210,13 @@ def test_bf16_training_is_close_to_float32() -> None:
         assert other.grad is not None
         assert mine.grad.dtype == torch.bfloat16
         assert float((mine.grad - other.grad).norm() / other.grad.norm()) < 3e-2
+
+
+@pytest.mark.parametrize(("causal", "window"), [(False, None), (True, None), (False, 3)])
+def test_torch_still_has_the_kernel_for_gpus(causal: bool, window: int | None) -> None:
+    """It is no public function; tensors without numbers show that it takes what it is given."""
+    query, key, value = (item.to("meta") for item in inputs(torch.bfloat16))
+    lacking = SequenceLayout(spans().offsets.to("meta"), LENGTHS, causal, window)
+    assert lacking._flash(query, key, value, 0.1, None).shape == (TOKENS, HEADS, WIDTH)
+    at = torch.tensor(PLACES)
+    assert lacking._flash(query[at], key, value, 0.1, at.to("meta")).shape[0] == len(PLACES)
