@@ -40,7 +40,7 @@ from bertsmith.hub.models import model_folder
 from bertsmith.network.config import EncoderConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.config import InspectConfig
-from bertsmith.recipes.predict.rows import Texts
+from bertsmith.recipes.predict.texts import Texts
 from bertsmith.reports.annotations import pair_name
 from bertsmith.reports.curves import require_matplotlib
 from bertsmith.reports.inspection import InspectionPage, as_json
