@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bertsmith.recipes.predict.rows import task_rows, text_rows
+from bertsmith.recipes.predict.texts import Texts
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.span import SPAN
@@ -77,3 +78,35 @@ def test_columns_of_one_name_are_all_kept(tmp_path: Path) -> None:
     found = asked(CLASSIFY, tmp_path, "rows.csv", content, Reading())
     kept = {"text": "a", "x": "1", "x.2": "2", "x.1": "3", "": "4", ".1": "5"}
     assert found == [(kept, "a")]
+
+
+@pytest.mark.parametrize("task", [CLASSIFY, SPAN, None], ids=["class", "span", "none"])
+@pytest.mark.parametrize(("name", "sign"), [("rows.csv", ","), ("rows.tsv", "\t")])
+def test_empty_rows_of_a_table_keep_their_places(
+    tmp_path: Path, task: Task[Any] | None, name: str, sign: str
+) -> None:
+    """Excel writes a row that is empty between others as delimiters alone."""
+    role = "question" if task is SPAN else "text"
+    lines = [f"k,{role},context", "1,a,one", ",,", " , ,", "4,b,two", ",,", ""]
+    content = "\n".join(lines).replace(",", sign)
+    found = asked(task, tmp_path, name, content, Reading())
+    assert [(columns["k"].strip(), text) for columns, text in found] == [
+        ("1", "a"), ("", None), ("", None), ("4", "b"), ("", None)
+    ]  # fmt: skip
+
+
+def test_blank_lines_of_a_table_are_no_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As for pandas, which writes an empty cell that is alone in its row in quotes."""
+    found = asked(CLASSIFY, tmp_path, "rows.csv", 'text\na\n\n""\nb\n', Reading())
+    assert [text for _, text in found] == ["a", None, "b"]
+    assert "rows.csv: 1 blank line skipped" in capsys.readouterr().err
+
+
+def test_empty_rows_among_texts_are_counted(tmp_path: Path) -> None:
+    """`embed` says how many rows have no vector."""
+    (tmp_path / "rows.csv").write_text("text,k\na,1\n,\nb,2\n", encoding="utf-8")
+    texts = Texts(str(tmp_path / "rows.csv"), Columns())
+    assert [(example.text, example.line) for example in texts] == [("a", 2), ("b", 4)]
+    assert texts.blank == 1

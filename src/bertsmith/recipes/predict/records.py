@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from bertsmith.core.errors import ExampleError, UserError
+from bertsmith.core.log import say
+from bertsmith.core.printable import counted
 from bertsmith.tasks.config import Reading
 from bertsmith.text.bad_rows import BadRows, Refuse
 from bertsmith.text.examples.reading import table_kind
@@ -60,7 +62,10 @@ class Refusals(BadRows):
 
 
 def table_records(path: Path, reading: Reading) -> Iterator[Cells]:
-    """Yield every row of a table; of a CSV or TSV the header too."""
+    """Yield every row of a table, also empty ones; of a CSV or TSV the header too.
+
+    Says how many lines are no rows because they are blank.
+    """
     unreadable: list[Cells] = []
     heads: list[TableHead] = []
 
@@ -75,7 +80,7 @@ def table_records(path: Path, reading: Reading) -> Iterator[Cells]:
 
     encoding = reading.columns.encoding
     kind = table_kind(path, reading.columns)
-    table = Table(path, ExampleError, kind=kind, encoding=encoding, refuse=skip)
+    table = Table(path, ExampleError, kind=kind, encoding=encoding, refuse=skip, empty_rows=True)
     for line, cells in table.rows(select_columns):
         record = table.record()
         yield from unreadable
@@ -86,6 +91,8 @@ def table_records(path: Path, reading: Reading) -> Iterator[Cells]:
             else (line, heads[0].names, cells)
         )
     yield from unreadable
+    if table.blank:
+        say(f"{path.name}: {counted(table.blank, 'blank line')} skipped")
 
 
 def join_records(

@@ -43,7 +43,7 @@ class Texts:
             return self._examples(standard_input(self._columns.encoding), STANDARD_INPUT)
         path = Path(self.file)
         if kind_of(path) in TABLES or has_labels(path, self._columns):
-            return read_examples(path, self._columns, need_label=False, watch=self._watch)
+            return self._rows(path)
         self._columns.check_read(path, "lines of text")
         self._read = file = TextFile(path, ExampleError, self._columns.encoding)
         return self._examples(file.lines(), str(path))
@@ -58,6 +58,11 @@ class Texts:
     def bytes_read(self) -> int:
         """Return how many bytes of the file on the disk have been read."""
         return 0 if self._read is None else self._read.bytes_read
+
+    def _rows(self, path: Path) -> Iterator[Example]:
+        yield from read_examples(path, self._columns, need_label=False, watch=self._watch)
+        if isinstance(self._read, Table):
+            self.blank += self._read.blank
 
     def _watch(self, table: Table) -> None:
         self._read = table
