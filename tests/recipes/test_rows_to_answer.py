@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bertsmith.recipes.predict.recipe import AnswerWriter
 from bertsmith.recipes.predict.rows import task_rows, text_rows
 from bertsmith.recipes.predict.texts import Texts
 from bertsmith.tasks.classify import CLASSIFY
@@ -110,3 +114,33 @@ def test_empty_rows_among_texts_are_counted(tmp_path: Path) -> None:
     texts = Texts(str(tmp_path / "rows.csv"), Columns())
     assert [(example.text, example.line) for example in texts] == [("a", 2), ("b", 4)]
     assert texts.blank == 1
+
+
+def test_lists_in_csv_can_be_told_from_blank_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    """A text without entities has an answer; a blank row has none."""
+    entity = {"start": 0, "end": 3, "label": "PER", "text": "Ann"}
+    writer = AnswerWriter("csv")
+    writer.add({"text": "Ann sits"}, {"entities": [entity]}, lambda: iter(()))
+    writer.add({"text": "he sits"}, {"entities": []}, lambda: iter(()))
+    writer.blank({"text": ""})
+    writer.end()
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [json.loads(row["entities"]) for row in rows[:2]] == [[entity], []]
+    assert rows[2]["entities"] == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "lists", "cells"),
+    [
+        ("labels", [["a", "b"], ["a"], []], ["a|b", "a", ""]),
+        ("prediction_set", [[0, 2], [1], []], ["0|2", "1", ""]),
+    ],
+)
+def test_labels_in_csv(
+    capsys: pytest.CaptureFixture[str], name: str, lists: list[list[object]], cells: list[str]
+) -> None:
+    writer = AnswerWriter("csv")
+    for number, values in enumerate(lists):
+        writer.add({"text": str(number)}, {name: values}, lambda: iter(()))
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row[name] for row in rows] == cells

@@ -53,6 +53,8 @@ Columns = Mapping[str, Any]
 
 # parts of an answer that say in more words what the others say
 _ONLY_JSON = ("probabilities", "n_best", "token_scores")
+# lists of labels, or of numbers of choices
+_LABELS = ("labels", "prediction_set")
 _PREFIX = "predicted_"
 
 
@@ -333,11 +335,12 @@ def _column_clash(name: str) -> ExampleError:
 
 
 def _flatten(record: Columns) -> dict[str, Any]:
-    """Return an answer as single values: labels with | between them, other lists as JSON."""
+    """Return an answer as single values: labels with | between them, other lists as JSON.
+
+    No entities are ``[]``, and so differ from the empty cell of a blank row.
+    """
     return {
-        key: "|".join(value)
-        if isinstance(value, list) and all(isinstance(part, str) for part in value)
-        else value
+        key: "|".join(map(str, value)) if key in _LABELS else value
         for key, value in record.items()
         if key not in _ONLY_JSON
     }
