@@ -126,6 +126,9 @@ def test_what_cannot_be_explained_is_named(
         explain(ExplainConfig(model=base_folder, file=str(asked)))
     with pytest.raises(ConfigError, match=r"ends in \.html"):
         ExplainConfig(model=classifier, out=tmp_path / "page.txt")
+    page = tmp_path / "page.html"
+    with pytest.raises(ConfigError, match=r"would replace page\.html, the file that is read"):
+        explain(ExplainConfig(model=classifier, file=str(page), out=page))
     model, _ = start_from(base_folder, labels=NUMBER, seed=3, predicts="number")
     save_model(tmp_path / "number", model, tiny_tokenizer)
     with pytest.raises(ConfigError, match="--deletion counts answers that change"):

@@ -273,6 +273,9 @@ def test_mistakes_are_told_before_the_model_is_read(tmp_path: Path) -> None:
         inspect(tmp_path / "no", "texts.txt", out=tmp_path / "page.html", probes=100)
     with pytest.raises(ConfigError, match="sample is 1"):
         inspect(tmp_path / "no", "texts.txt", out=tmp_path / "page.html", sample=1)
+    for name in ("page.json", "page.html"):
+        with pytest.raises(ConfigError, match=rf"would replace {name}, the file that is read"):
+            inspect(tmp_path / "no", str(tmp_path / name), out=tmp_path / "page.html")
 
 
 @pytest.mark.usefixtures("unpainted")

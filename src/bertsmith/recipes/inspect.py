@@ -29,6 +29,7 @@ from bertsmith.analysis.layers.context import (
 from bertsmith.analysis.layers.similarity import compare_layers
 from bertsmith.batches.examples import encode_examples
 from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.core.files import check_not_read
 from bertsmith.core.log import progress, say, table_of
 from bertsmith.core.output import print_table
 from bertsmith.core.ownership import claimed_output, new_file
@@ -77,6 +78,7 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
     if config.probes and not is_treebank(config.file):
         remedy = "give a .conllu, or leave it out"
         raise ConfigError("--probes needs a treebank", remedy=remedy)
+    check_not_read(config.out, [config.out, config.out.with_suffix(".json")], config.file)
     with claimed_output(config.out):
         return _inspected(config)
 
