@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from bertsmith.core.errors import ExampleError
+from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.log import say
 from bertsmith.core.output import flush, print_json, print_line
 from bertsmith.core.printable import count_with_verb, counted, fitted
@@ -128,7 +128,16 @@ def _open_worker_predictor(config: PredictConfig) -> Predictor[Any, Any]:
 def open_rows(
     config: ModelConfig, answering: Presented[Any], file: str, reading: Reading
 ) -> tuple[Reading, Iterator[InputRow[Any]]]:
-    """Return how a file is read for a model, by what it was trained on, and the rows it asks."""
+    """Return how a file is read for a model, by what it was trained on, and the rows it asks.
+
+    Raises `ConfigError` for a choice of classes, other than among the folders of a folder.
+    """
+    columns = reading.columns
+    if columns.exclude or (columns.classes and not Path(file).is_dir()):
+        raise ConfigError(
+            "--classes and --exclude choose rows by their labels, which are not read here",
+            remedy="leave them out",
+        )
     if not isinstance(answering, TaskAnswering):
         pairs = config.next_sentence and not continues(config)
         return reading, text_rows(file, reading, pairs=pairs)
