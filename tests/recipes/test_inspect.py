@@ -300,7 +300,11 @@ def test_drawings_take_the_colours_of_the_page() -> None:
             "a", {"self": values, "entropy": values}, titles, frozenset({"self"})
         ),
         "b": drawing.grouped_bars("b", ["det", "$nsubj"], {"x": [0.1, 0.5]}, "share"),
+        "d": drawing.head_map("d", np.random.default_rng(2).random((6, 2)), layers=2, heads=3),
     }
+    # the marks of the first layers would be lost on a dark page without an outline
+    marks = re.findall(r'style="fill: #\w+; (.*?)"', drawn["d"].svg)
+    assert marks.count("stroke: var(--soft); stroke-width: 0.8") >= 6
     for name, batch in drawn.items():
         assert batch.png.startswith(b"\x89PNG")
         assert batch.svg.startswith("<svg")

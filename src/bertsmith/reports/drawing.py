@@ -99,7 +99,9 @@ def head_map(name: str, points: Values, layers: int, heads: int) -> Drawing:
             layer_points = points[layer * heads : (layer + 1) * heads]
             axes.scatter(
                 *layer_points.T, s=42, color=colours[layer], marker=MARKS[layer % len(MARKS)],
-                label=f"layer {layer + 1}", linewidths=0,
+                label=f"layer {layer + 1}", linewidths=0.8,
+                # the first colours are nearly black, and a page may be dark
+                edgecolors=SOFT,
             )  # fmt: skip
             for head, (x, y) in enumerate(layer_points, 1):
                 axes.annotate(
