@@ -67,6 +67,14 @@ def test_answers_are_explained_tested_and_shown(
     assert "&lt;" in page
     assert not re.search(r"(?:src|href)=[\"'](?!#)", page)
     assert page.count("integrated-gradients") >= 2
+    # a word that is written from right to left would take its figure along
+    figures_of_words = re.findall(r"largest shares: (.*?)</p>", page)
+    assert len(figures_of_words) == 2 * len(METHODS)
+    assert all(
+        re.fullmatch(r"<bdi>[^<]+</bdi> [-+][\d.e-]+", part)
+        for line in figures_of_words
+        for part in line.split(", ")
+    )
     explain(ExplainConfig(**config))
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("    rollout: ") for line in lines) == 2
