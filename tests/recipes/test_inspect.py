@@ -216,6 +216,30 @@ def test_another_model_and_the_uses_of_words(base_folder: Path, tmp_path: Path) 
     assert "What moved" in page
 
 
+@pytest.mark.usefixtures("unpainted")
+def test_long_texts_are_compared_by_the_words_that_are_read(
+    base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where each line is a paragraph, most are longer than a model reads."""
+    random = np.random.default_rng(5)
+    lines = [" ".join(f"word{n}" for n in random.integers(0, 9, 60)) for _ in range(9)]
+    (tmp_path / "texts.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = inspect(
+        base_folder, str(tmp_path / "texts.txt"), out=tmp_path / "page.html", against=base_folder,
+        words=["word3"], sample=9,
+    )  # fmt: skip
+    # 40 tokens, of which two are special
+    assert found["similarity"]["words"] == 9 * 38
+    (uses,) = found["words"]
+    assert len(uses["uses"]) == sum("word3" in line.split()[:38] for line in lines)
+    assert all(len(use["words"]) == 38 for use in uses["uses"])
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("text,text_pair\n" + "word1 word2,word3\n" * 5, encoding="utf-8")
+    found = inspect(base_folder, str(pairs), out=tmp_path / "page.html", against=base_folder)
+    assert found["similarity"] is None
+    assert "against compares nothing" in capsys.readouterr().err
+
+
 class Watcher:
     """A screen that keeps what bars are told."""
 
