@@ -94,7 +94,7 @@ def test_empty_rows_of_a_table_keep_their_places(
     lines = [f"k,{role},context", "1,a,one", ",,", " , ,", "4,b,two", ",,", ""]
     content = "\n".join(lines).replace(",", sign)
     found = asked(task, tmp_path, name, content, Reading())
-    assert [(columns["k"].strip(), text) for columns, text in found] == [
+    assert [(str(columns["k"]).strip(), text) for columns, text in found] == [
         ("1", "a"), ("", None), ("", None), ("4", "b"), ("", None)
     ]  # fmt: skip
 

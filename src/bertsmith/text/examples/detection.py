@@ -257,10 +257,12 @@ def _are_written_lists(values: Sequence[object]) -> bool:
     for value in values:
         if not isinstance(value, str) or not value.lstrip().startswith("["):
             return False
-        parsed = _or_none(written_list, value)
-        if parsed is None or not all(isinstance(item, str | int | float) for item in parsed):
+        try:
+            lists.append(written_list(value))
+        except BadLabel:
             return False
-        lists.append(parsed)
+        if not all(isinstance(item, str | int | float) for item in lists[-1]):
+            return False
     return any(len(items) != 1 for items in lists)
 
 
