@@ -326,6 +326,8 @@ def test_drawings_take_the_colours_of_the_page() -> None:
         "b": drawing.grouped_bars("b", ["det", "$nsubj"], {"x": [0.1, 0.5]}, "share"),
         "d": drawing.head_map("d", np.random.default_rng(2).random((6, 2)), layers=2, heads=3),
     }
+    lines = drawing.layer_lines("e", {"_x": [0.1, 0.2], "y$": [0.2, 0.3]}, y_label="mean cosine")
+    assert all(f"{word}</text>" in lines.svg for word in ("_x", "y$"))
     # the marks of the first layers would be lost on a dark page without an outline
     marks = re.findall(r'style="fill: #\w+; (.*?)"', drawn["d"].svg)
     assert marks.count("stroke: var(--soft); stroke-width: 0.8") >= 6

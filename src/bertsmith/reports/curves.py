@@ -126,6 +126,11 @@ def svg_of_page(figure: Any, name: str) -> str:  # noqa: ANN401
     return svg[svg.index("<svg") :].strip()
 
 
+def shown_label(text: str) -> str:
+    """Return a label as matplotlib shows it: it leaves out ``_a``, and reads $ as mathematics."""
+    return "\N{ZERO WIDTH SPACE}" * text.startswith("_") + printable(text).replace("$", r"\$")
+
+
 def in_words(series: Series, *, x_label: str, percent: bool) -> str:
     """Return the last and extreme values of each series as text, for screen readers.
 
@@ -171,8 +176,7 @@ def thinned(points: Points, max_points: int) -> Points:
 def _draw(axes: Any, name: str, points: Points, number: int) -> None:  # noqa: ANN401
     colour = COLOURS[number % len(COLOURS)]
     dash = DASHES[number // len(COLOURS) % len(DASHES)]
-    # matplotlib leaves out labels that begin with an underscore, and reads $ as mathematics
-    label = "\N{ZERO WIDTH SPACE}" + printable(name).replace("$", r"\$")
+    label = shown_label(name)
     if len(points) > LONG_SERIES:
         points = thinned(points, DRAWN_POINTS)
         axes.plot(*zip(*points, strict=True), color=colour, alpha=0.25, linewidth=0.8)
