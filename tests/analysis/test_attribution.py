@@ -12,6 +12,7 @@ import torch
 import transformers
 from torch import Tensor
 
+import bertsmith
 from bertsmith.analysis.attributions import subjects
 from bertsmith.analysis.attributions.attribution import (
     Explainer,
@@ -317,3 +318,32 @@ def test_no_piece_is_cut_into_characters(
     assert all(len(word.positions) for word in found)
     letters = [word.text for word in found if len(word.text) == 1 and word.text.isalpha()]
     assert len(letters) < len(text) / 3 or (learn is learn_wordpiece and "他" in text)
+
+
+@pytest.mark.parametrize(
+    "labels", [("O", "I-PER", "I-LOC"), ("O", "B-PER", "I-PER"), ("O", "S-PER", "B-PER", "E-PER")]
+)
+def test_each_entity_that_is_predicted_is_explained(
+    labels: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Published models have tags of other schemes, and weak ones predict an I after an O."""
+    encoder = EncoderConfig(
+        vocabulary=TOKENIZER.size, hidden=24, layers=2, heads=3, feed_forward=37, longest=29,
+        initial_std=0.5,
+    )  # fmt: skip
+    config = ModelConfig(encoder=encoder, predicts="tags", labels=labels, pooler=False)
+    save_model(tmp_path / "model", build_model(config, seed=4).eval(), TOKENIZER)
+    model = bertsmith.load(tmp_path / "model")
+    random = np.random.default_rng(6)
+    texts = [" ".join(f"word{n}" for n in random.integers(20, size=9)) for _ in range(12)]
+    predicted = [
+        (number, entity["text"].split()[0])
+        for number, answer in enumerate(model.predict(texts))
+        for entity in answer["entities"]
+    ]
+    record = model.explain(texts, methods=["rollout"], answers=9)
+    explained = [
+        (one["text"], one["words"][one["answer_words"][0]]) for one in record["explanations"]
+    ]
+    assert explained == predicted
+    assert len(predicted) > len(texts)

@@ -62,7 +62,7 @@ def of_tsv() -> Iterator[Bad]:
     for label in ("a||b", "|a", "a|", "a| |b", "|"):
         row = f"x\t{label}".encode()
         yield Bad(label.replace("|", "I"), tsv(row), "classes", "an empty label among several")
-    yield Bad("list", tsv(b"x\t[a"), "classes", "the labels are not a JSON list")
+    yield Bad("list", tsv(b"x\t[a"), "classes", "the labels are not a list")
     yield Bad("list-of", tsv(b'x\t[["a"]]'), "classes", "neither string nor number")
     flags, good = b"text\trude\tloud", b"x\t0\t1"
     for flag in ("2", "yes", "", "0.5", "-1"):

@@ -10,7 +10,7 @@ import pytest
 
 from bertsmith.core import pipes
 from bertsmith.core.pipes import open_file_or_pipe, standard_input_bytes
-from bertsmith.recipes.predict.rows import standard_input
+from bertsmith.recipes.predict.texts import standard_input
 
 
 def test_bytes_are_those_that_were_written(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ExampleError
-from bertsmith.recipes.predict import rows
+from bertsmith.recipes.predict import texts
 
 SOURCE = Path(__file__).parents[2] / "src"
 SCRIPT = """
@@ -122,10 +122,10 @@ class Endless(io.RawIOBase):
 @pytest.mark.parametrize(("encoding", "unit"), [("auto", "bytes"), ("utf-16-le", "characters")])
 def test_a_line_without_an_end(encoding: str, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     endless = Endless()
-    monkeypatch.setattr(rows, "MAX_LINE_LENGTH", 100_000)
+    monkeypatch.setattr(texts, "MAX_LINE_LENGTH", 100_000)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(endless)))
     with pytest.raises(ExampleError, match=f"standard input:1: a line of over 100,000 {unit}; "):
-        next(rows.standard_input(encoding))
+        next(texts.standard_input(encoding))
     assert endless.taken < 500_000
 
 

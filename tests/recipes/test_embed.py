@@ -247,7 +247,11 @@ def test_a_full_disk_is_told(base_folder: Path, lines: Path, tmp_path: Path) -> 
     ("out", "message"),
     [
         ("v.csv", "--out is '{0}/v.csv'; name a file that ends in .npy, .parquet, .jsonl"),
-        ("texts.jsonl", "--out is the file of the texts; name another"),
+        (
+            "texts.jsonl",
+            "--out is '{0}/texts.jsonl', which would replace texts.jsonl, the file that is read; "
+            "name another",
+        ),
     ],
 )
 def test_impossible_files_are_refused(

@@ -67,6 +67,14 @@ def test_answers_are_explained_tested_and_shown(
     assert "&lt;" in page
     assert not re.search(r"(?:src|href)=[\"'](?!#)", page)
     assert page.count("integrated-gradients") >= 2
+    # a word that is written from right to left would take its figure along
+    figures_of_words = re.findall(r"largest shares: (.*?)</p>", page)
+    assert len(figures_of_words) == 2 * len(METHODS)
+    assert all(
+        re.fullmatch(r"<bdi>[^<]+</bdi> [-+][\d.e-]+", part)
+        for line in figures_of_words
+        for part in line.split(", ")
+    )
     explain(ExplainConfig(**config))
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("    rollout: ") for line in lines) == 2
@@ -126,6 +134,9 @@ def test_what_cannot_be_explained_is_named(
         explain(ExplainConfig(model=base_folder, file=str(asked)))
     with pytest.raises(ConfigError, match=r"ends in \.html"):
         ExplainConfig(model=classifier, out=tmp_path / "page.txt")
+    page = tmp_path / "page.html"
+    with pytest.raises(ConfigError, match=r"would replace page\.html, the file that is read"):
+        explain(ExplainConfig(model=classifier, file=str(page), out=page))
     model, _ = start_from(base_folder, labels=NUMBER, seed=3, predicts="number")
     save_model(tmp_path / "number", model, tiny_tokenizer)
     with pytest.raises(ConfigError, match="--deletion counts answers that change"):

@@ -216,6 +216,30 @@ def test_another_model_and_the_uses_of_words(base_folder: Path, tmp_path: Path) 
     assert "What moved" in page
 
 
+@pytest.mark.usefixtures("unpainted")
+def test_long_texts_are_compared_by_the_words_that_are_read(
+    base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where each line is a paragraph, most are longer than a model reads."""
+    random = np.random.default_rng(5)
+    lines = [" ".join(f"word{n}" for n in random.integers(0, 9, 60)) for _ in range(9)]
+    (tmp_path / "texts.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = inspect(
+        base_folder, str(tmp_path / "texts.txt"), out=tmp_path / "page.html", against=base_folder,
+        words=["word3"], sample=9,
+    )  # fmt: skip
+    # 40 tokens, of which two are special
+    assert found["similarity"]["words"] == 9 * 38
+    (uses,) = found["words"]
+    assert len(uses["uses"]) == sum("word3" in line.split()[:38] for line in lines)
+    assert all(len(use["words"]) == 38 for use in uses["uses"])
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("text,text_pair\n" + "word1 word2,word3\n" * 5, encoding="utf-8")
+    found = inspect(base_folder, str(pairs), out=tmp_path / "page.html", against=base_folder)
+    assert found["similarity"] is None
+    assert "against compares nothing" in capsys.readouterr().err
+
+
 class Watcher:
     """A screen that keeps what bars are told."""
 
@@ -273,6 +297,9 @@ def test_mistakes_are_told_before_the_model_is_read(tmp_path: Path) -> None:
         inspect(tmp_path / "no", "texts.txt", out=tmp_path / "page.html", probes=100)
     with pytest.raises(ConfigError, match="sample is 1"):
         inspect(tmp_path / "no", "texts.txt", out=tmp_path / "page.html", sample=1)
+    for name in ("page.json", "page.html"):
+        with pytest.raises(ConfigError, match=rf"would replace {name}, the file that is read"):
+            inspect(tmp_path / "no", str(tmp_path / name), out=tmp_path / "page.html")
 
 
 @pytest.mark.usefixtures("unpainted")
@@ -297,7 +324,13 @@ def test_drawings_take_the_colours_of_the_page() -> None:
             "a", {"self": values, "entropy": values}, titles, frozenset({"self"})
         ),
         "b": drawing.grouped_bars("b", ["det", "$nsubj"], {"x": [0.1, 0.5]}, "share"),
+        "d": drawing.head_map("d", np.random.default_rng(2).random((6, 2)), layers=2, heads=3),
     }
+    lines = drawing.layer_lines("e", {"_x": [0.1, 0.2], "y$": [0.2, 0.3]}, y_label="mean cosine")
+    assert all(f"{word}</text>" in lines.svg for word in ("_x", "y$"))
+    # the marks of the first layers would be lost on a dark page without an outline
+    marks = re.findall(r'style="fill: #\w+; (.*?)"', drawn["d"].svg)
+    assert marks.count("stroke: var(--soft); stroke-width: 0.8") >= 6
     for name, batch in drawn.items():
         assert batch.png.startswith(b"\x89PNG")
         assert batch.svg.startswith("<svg")

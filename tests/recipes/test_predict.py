@@ -254,6 +254,9 @@ def test_impossible_options_are_refused(classifier: Path) -> None:
         predict(PredictConfig(model=classifier, answering=AnsweringConfig(top=0)))
     with pytest.raises(ConfigError, match="--max-length is 2"):
         predict(PredictConfig(model=classifier, answering=AnsweringConfig(max_length=2)))
+    for columns in (Columns(classes=("ham",)), Columns(exclude=("spam",))):
+        with pytest.raises(ConfigError, match="--classes and --exclude choose rows by their lab"):
+            predict(PredictConfig(model=classifier, file="a.csv", reading=Reading(columns=columns)))
 
 
 def test_columns_of_the_input_are_kept_and_blank_rows_answered_blank(

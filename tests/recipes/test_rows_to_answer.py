@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bertsmith.recipes.predict.recipe import AnswerWriter
 from bertsmith.recipes.predict.rows import task_rows, text_rows
+from bertsmith.recipes.predict.texts import Texts
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.span import SPAN
@@ -77,3 +82,65 @@ def test_columns_of_one_name_are_all_kept(tmp_path: Path) -> None:
     found = asked(CLASSIFY, tmp_path, "rows.csv", content, Reading())
     kept = {"text": "a", "x": "1", "x.2": "2", "x.1": "3", "": "4", ".1": "5"}
     assert found == [(kept, "a")]
+
+
+@pytest.mark.parametrize("task", [CLASSIFY, SPAN, None], ids=["class", "span", "none"])
+@pytest.mark.parametrize(("name", "sign"), [("rows.csv", ","), ("rows.tsv", "\t")])
+def test_empty_rows_of_a_table_keep_their_places(
+    tmp_path: Path, task: Task[Any] | None, name: str, sign: str
+) -> None:
+    """Excel writes a row that is empty between others as delimiters alone."""
+    role = "question" if task is SPAN else "text"
+    lines = [f"k,{role},context", "1,a,one", ",,", " , ,", "4,b,two", ",,", ""]
+    content = "\n".join(lines).replace(",", sign)
+    found = asked(task, tmp_path, name, content, Reading())
+    assert [(str(columns["k"]).strip(), text) for columns, text in found] == [
+        ("1", "a"), ("", None), ("", None), ("4", "b"), ("", None)
+    ]  # fmt: skip
+
+
+def test_blank_lines_of_a_table_are_no_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As for pandas, which writes an empty cell that is alone in its row in quotes."""
+    found = asked(CLASSIFY, tmp_path, "rows.csv", 'text\na\n\n""\nb\n', Reading())
+    assert [text for _, text in found] == ["a", None, "b"]
+    assert "rows.csv: 1 blank line skipped" in capsys.readouterr().err
+
+
+def test_empty_rows_among_texts_are_counted(tmp_path: Path) -> None:
+    """`embed` says how many rows have no vector."""
+    (tmp_path / "rows.csv").write_text("text,k\na,1\n,\nb,2\n", encoding="utf-8")
+    texts = Texts(str(tmp_path / "rows.csv"), Columns())
+    assert [(example.text, example.line) for example in texts] == [("a", 2), ("b", 4)]
+    assert texts.blank == 1
+
+
+def test_lists_in_csv_can_be_told_from_blank_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    """A text without entities has an answer; a blank row has none."""
+    entity = {"start": 0, "end": 3, "label": "PER", "text": "Ann"}
+    writer = AnswerWriter("csv")
+    writer.add({"text": "Ann sits"}, {"entities": [entity]}, lambda: iter(()))
+    writer.add({"text": "he sits"}, {"entities": []}, lambda: iter(()))
+    writer.blank({"text": ""})
+    writer.end()
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [json.loads(row["entities"]) for row in rows[:2]] == [[entity], []]
+    assert rows[2]["entities"] == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "lists", "cells"),
+    [
+        ("labels", [["a", "b"], ["a"], []], ["a|b", "a", ""]),
+        ("prediction_set", [[0, 2], [1], []], ["0|2", "1", ""]),
+    ],
+)
+def test_labels_in_csv(
+    capsys: pytest.CaptureFixture[str], name: str, lists: list[list[object]], cells: list[str]
+) -> None:
+    writer = AnswerWriter("csv")
+    for number, values in enumerate(lists):
+        writer.add({"text": str(number)}, {name: values}, lambda: iter(()))
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row[name] for row in rows] == cells

@@ -15,7 +15,7 @@ import pytest
 from sklearn.metrics import precision_score, recall_score
 
 from bertsmith.core.errors import DiskError, MissingExtra
-from bertsmith.reports.curves import in_words, smoothed, thinned
+from bertsmith.reports.curves import curves_svg, in_words, smoothed, thinned
 from bertsmith.reports.page import Report, confusion_html
 from browsing.chromium import Page as Tab
 from browsing.chromium import Pipes, browser
@@ -160,6 +160,16 @@ def test_words_tell_last_lowest_and_highest() -> None:
     series = {"accuracy": [(10.0, 0.1), (20.0, 0.5), (30.0, 0.375)]}
     words = in_words(series, x_label="step", percent=True)
     assert words == "accuracy: 37.5 % at step 30 (lowest 10.0 %, highest 50.0 %)."
+    assert " at layer 30 " in in_words(series, x_label="layer (0: embeddings)", percent=True)
+
+
+@pytest.mark.parametrize(("last", "ticks"), [(2.0, ["0", "1", "2"]), (1.5, ["0", "0.5", "1"])])
+def test_whole_numbers_have_no_ticks_between_them(last: float, ticks: list[str]) -> None:
+    svg = curves_svg(
+        {"one": [(0.0, 5.25), (1.0, 5.25), (last, 7.75)]},
+        name="layers", x_label="layer", y_label="score", percent=False,
+    )  # fmt: skip
+    assert re.findall(r"<text[^>]*>([\d.]+)</text>", svg)[: len(ticks)] == ticks
 
 
 def test_smoothing_keeps_lines_straight_and_levels_noise() -> None:

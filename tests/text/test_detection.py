@@ -45,6 +45,8 @@ def table(*rows: str) -> str:
         ("a.tsv", "sentence1\tsentence2\tscore\nx\ty\t.5\n", "regression", "with fractions"),
         ("a.tsv", "text\tlabels\nx\ta\ny\ta|b\n", "multi-label", "labels with | between them"),
         ("a.jsonl", '{"text": "x", "labels": ["a"]}\n', "multi-label", "holds lists of labels"),
+        ("a.tsv", "text\tlabel\nx\t[]\ny\t['a']\n", "multi-label", "holds lists of labels"),
+        ("a.tsv", "text\tlabel\nx\t[a]\ny\t[b]\n", "classify", "'label' holds 2 classes"),
         ("a.jsonl", '{"text": "x", "label": true}\n', "classify", "'label' holds 1 class"),
         ("a.tsv", "query\tpassage\tlabel\nq\tp\t1\n", "rank", "it has 'query' and 'passage'"),
         ("a.tsv", "qid\tquery\ttext\tlabel\n1\tq\tp\t1\n", "rank", "it has 'query' and 'qid'"),

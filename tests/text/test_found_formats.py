@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.recipes.predict.rows import Texts
+from bertsmith.recipes.predict.texts import Texts
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.tag import TAG
 from bertsmith.text.bad_rows import BadRows

@@ -21,10 +21,11 @@ def read(path: Path, kind: Kind, **columns: object) -> list[Example]:
 
 def test_several_labels(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
-    cells = ["a|b", " b | a", "", '["a", "b c"]', "[]", "a|a", "1|0"]
+    cells = ["a|b", " b | a", "", '["a", "b c"]', "[]", "a|a", "1|0", """['a', "it's"]"""]
     path.write_text("text\tlabels\n" + "".join(f"x\t{cell}\n" for cell in cells))
     found = read(path, "classes")
     expected = [("a", "b"), ("b", "a"), (), ("a", "b c"), (), ("a",), ("1", "0")]
+    expected.append(("a", "it's"))
     assert [result.labels for result in found] == expected
     assert all(result.label is None for result in found)
     lines = tmp_path / "a.jsonl"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.recipes.predict.rows import Texts
+from bertsmith.recipes.predict.texts import Texts
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.detection import recognise
 from bertsmith.text.examples.formats.choices import read_choices

@@ -19,7 +19,7 @@ from io import BufferedReader, FileIO
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from bertsmith.core.errors import DiskError, UserError
+from bertsmith.core.errors import ConfigError, DiskError, UserError
 
 _BACKSLASH = "\\"
 # a pipe that takes the file's place after it was looked at must not be waited for
@@ -212,6 +212,19 @@ def name_is_taken(out: Path) -> bool:
     The working folder does not: a shell in it would be left in a deleted folder.
     """
     return out.exists() and (not out.is_dir() or any(out.iterdir()) or out.samefile(os.curdir))
+
+
+def check_not_read(out: Path, outputs: Iterable[Path], read: str | Path) -> None:
+    """Raise `ConfigError` if one of the `outputs` of `out` would replace a file that is read.
+
+    ``-``, standard input, is no file.
+    """
+    for path in outputs:
+        if str(read) != "-" and path.resolve() == Path(read).resolve():
+            raise ConfigError(
+                f"--out is {str(out)!r}, which would replace {path.name}, the file that is read",
+                remedy="name another",
+            )
 
 
 def write_all(file: FileIO, data: bytes | memoryview) -> None:

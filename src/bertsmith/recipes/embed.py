@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.files import committed, created_folder, writing
+from bertsmith.core.files import check_not_read, committed, created_folder, writing
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed, temporary_path
 from bertsmith.core.printable import count_with_verb, counted
@@ -27,7 +27,7 @@ from bertsmith.engine.static import StaticVectors
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.cluster import Cluster, Job, cluster_options, join_cluster, print_cluster
 from bertsmith.recipes.config import EmbedConfig
-from bertsmith.recipes.predict.rows import Texts
+from bertsmith.recipes.predict.texts import Texts
 from bertsmith.tasks.opening import Embedder, open_embedder
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example
@@ -244,8 +244,7 @@ def embed(config: EmbedConfig) -> None:
     Memory does not grow with the number of texts. How many were truncated is reported at the end.
     """
     check_kind(config.out)
-    if config.file != "-" and config.out.resolve() == Path(config.file).resolve():
-        raise ConfigError("--out is the file of the texts", remedy="name another")
+    check_not_read(config.out, [config.out], config.file)
     columns = Columns(**config.columns.to_dict())
     folder = model_folder(config.model)
     if is_static(folder):

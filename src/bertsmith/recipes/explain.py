@@ -15,6 +15,7 @@ from bertsmith.analysis.attributions.attribution import Attribution, Explainer, 
 from bertsmith.analysis.attributions.deletion import DeletionFigures, DeletionTest
 from bertsmith.analysis.attributions.subjects import Subject, subjects_of, text_of_words
 from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.core.files import check_not_read
 from bertsmith.core.log import Bar, progress, say, table_of
 from bertsmith.core.output import print_json, print_line, print_table
 from bertsmith.core.ownership import claimed_output
@@ -26,7 +27,7 @@ from bertsmith.network.model import Model
 from bertsmith.recipes.config import ExplainConfig, ExplainingConfig
 from bertsmith.recipes.predict.evaluate import task_answering
 from bertsmith.recipes.predict.recipe import open_rows, terminal_preview
-from bertsmith.recipes.predict.rows import InputRow
+from bertsmith.recipes.predict.records import InputRow
 from bertsmith.reports.curves import require_matplotlib
 from bertsmith.reports.explanations import add_explanations
 from bertsmith.reports.page import Report
@@ -60,6 +61,7 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
     """
     if config.out is not None:
         require_matplotlib()
+        check_not_read(config.out, [config.out], config.file)
     with nullcontext() if config.out is None else claimed_output(config.out):
         return _explain(config)
 

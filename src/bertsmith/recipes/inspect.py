@@ -11,7 +11,7 @@ from typing import Any
 from bertsmith.analysis.heads.coreference import Passage, coreference_figures, passages
 from bertsmith.analysis.heads.relations import parsed_trees
 from bertsmith.analysis.heads.tag_pairs import TaggedWords
-from bertsmith.analysis.heads.words import split_words
+from bertsmith.analysis.heads.words import fitting_words, split_words
 from bertsmith.analysis.inspection import (
     NOTHING,
     Annotated,
@@ -21,6 +21,7 @@ from bertsmith.analysis.inspection import (
     inspect_attention,
 )
 from bertsmith.analysis.layers.context import (
+    LEAST_USES,
     WordFigures,
     WordUseCollector,
     anisotropy,
@@ -29,6 +30,7 @@ from bertsmith.analysis.layers.context import (
 from bertsmith.analysis.layers.similarity import compare_layers
 from bertsmith.batches.examples import encode_examples
 from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.core.files import check_not_read
 from bertsmith.core.log import progress, say, table_of
 from bertsmith.core.output import print_table
 from bertsmith.core.ownership import claimed_output, new_file
@@ -40,7 +42,7 @@ from bertsmith.hub.models import model_folder
 from bertsmith.network.config import EncoderConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.config import InspectConfig
-from bertsmith.recipes.predict.rows import Texts
+from bertsmith.recipes.predict.texts import Texts
 from bertsmith.reports.annotations import pair_name
 from bertsmith.reports.curves import require_matplotlib
 from bertsmith.reports.inspection import InspectionPage, as_json
@@ -77,6 +79,7 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
     if config.probes and not is_treebank(config.file):
         remedy = "give a .conllu, or leave it out"
         raise ConfigError("--probes needs a treebank", remedy=remedy)
+    check_not_read(config.out, [config.out, config.out.with_suffix(".json")], config.file)
     with claimed_output(config.out):
         return _inspected(config)
 
@@ -99,6 +102,8 @@ def _inspected(config: InspectConfig) -> Mapping[str, Any]:
     inspection = _with_annotations(inspection, model, corpus, control=config.control)
     if other_model is not None:
         similarity = compare_layers((model, tokenizer), other_model, passing.texts)
+        if similarity is None:
+            say("--against compares nothing: no single text has three words that both models read")
         inspection = replace(inspection, similarity=similarity)
     if config.words:
         inspection = replace(
@@ -166,14 +171,16 @@ def _watched(items: Iterable[Item], passing: WordUseCollector) -> Iterator[Item]
 def _uses(
     model: Model, tokenizer: Tokenizer, words: Sequence[str], passing: WordUseCollector
 ) -> Iterator[WordFigures]:
-    """Yield what is found out about each word; say which are too rare."""
+    """Yield what is found out about each word; say which have too few uses that can be read."""
     with progress("words in context", len(words), "words") as bar:
         for word in words:
             uses = passing.uses(word)
             figures = describe_uses(model, tokenizer, word, uses)
             bar.advance()
             if figures is None:
-                say(f"{word!r} has {counted(len(uses), 'use')} in the texts: too few to compare")
+                uses_found = counted(len(uses), "use") + " in the texts"
+                read = "" if len(uses) < LEAST_USES else ", most in texts that are not read whole"
+                say(f"{word!r} has {uses_found}{read}: too few to compare")
             else:
                 yield figures
 
@@ -434,4 +441,6 @@ class Corpus:
             self.cut += encoded.cut_texts
             for example, ids, segments in zip(window, encoded.ids, encoded.segments, strict=True):
                 words = () if example.text_pair is not None else words_and_marks(example.text)
+                if len(ids) == self._longest:
+                    words = fitting_words(self._tokenizer, words, self._longest)
                 yield Item(ids=ids, segments=segments, line=example.line, words=words)

@@ -42,8 +42,9 @@ from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model
 from bertsmith.recipes.config import QuantizeConfig
 from bertsmith.recipes.predict.evaluate import labelled_rows, task_answering
+from bertsmith.recipes.predict.reading import beside_labelled_rows, reading_of_texts
 from bertsmith.recipes.predict.recipe import open_rows
-from bertsmith.recipes.predict.rows import Texts, beside_labelled_rows, reading_of_texts
+from bertsmith.recipes.predict.texts import Texts
 from bertsmith.tasks.answering import TaskAnswering, answering_of, measure
 from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
 from bertsmith.tasks.opening import folder_features

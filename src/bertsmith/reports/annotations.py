@@ -10,7 +10,7 @@ import numpy as np
 from bertsmith.analysis.heads.coreference import CoreferenceFigures
 from bertsmith.analysis.heads.tag_pairs import SAME, PairFigures
 from bertsmith.analysis.inspection import Annotated, Inspection
-from bertsmith.core.printable import printable
+from bertsmith.core.printable import counted, printable
 from bertsmith.reports.drawing import Drawing, grouped_bars
 from bertsmith.reports.layers import Placed, plain
 from bertsmith.reports.page import named_rows
@@ -101,7 +101,7 @@ def _pairs(results: Sequence[PairFigures], control: Sequence[PairFigures], place
     best = gains[0]
     words = (
         "The pairs in which a head exceeds chance and the best fixed offset by most, among those "
-        f"with at least {min(_FEW, often[-1].count)} words. The largest gain is for "
+        f"with at least {counted(min(_FEW, often[-1].count), 'word')}. The largest gain is for "
         f"{pair_name(best)}: in head {_head(best.best)}, {percent(best.best_accuracy)} of "
         f"{best.count:,} words attend most to such a word. A random word of the sentence is one in "
         f"{percent(best.chance)} of the cases, the word {_offset(best.offset)} in "

@@ -89,9 +89,12 @@ def curves_svg(
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         axes.margins(x=0.02)
-        for axis in (axes.xaxis, axes.yaxis):
+        # there is no layer 1.5, nor a step
+        whole = all(float(x).is_integer() for points in series.values() for x, _ in points)
+        for axis, integer in ((axes.xaxis, whole), (axes.yaxis, False)):
             # each tick takes time to draw
-            axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
+            steps = [1, 2, 2.5, 5, 10]
+            axis.set_major_locator(MaxNLocator(nbins=6, steps=steps, integer=integer))
             ticks = axis.get_majorticklocs().tolist()
             form = _labelling(ticks)
             axis.set_major_formatter(FuncFormatter(lambda value, _, form=form: form(value)))
@@ -123,9 +126,17 @@ def svg_of_page(figure: Any, name: str) -> str:  # noqa: ANN401
     return svg[svg.index("<svg") :].strip()
 
 
+def shown_label(text: str) -> str:
+    """Return a label as matplotlib shows it: it leaves out ``_a``, and reads $ as mathematics."""
+    return "\N{ZERO WIDTH SPACE}" * text.startswith("_") + printable(text).replace("$", r"\$")
+
+
 def in_words(series: Series, *, x_label: str, percent: bool) -> str:
-    """Return the last and extreme values of each series as text, for screen readers."""
-    parts = []
+    """Return the last and extreme values of each series as text, for screen readers.
+
+    What stands in brackets after the label is left out.
+    """
+    parts, x_label = [], x_label.partition(" (")[0]
     for name, points in series.items():
         finite = [(x, y) for x, y in points if math.isfinite(y)]
         if len(finite) > LONG_SERIES:
@@ -165,8 +176,7 @@ def thinned(points: Points, max_points: int) -> Points:
 def _draw(axes: Any, name: str, points: Points, number: int) -> None:  # noqa: ANN401
     colour = COLOURS[number % len(COLOURS)]
     dash = DASHES[number // len(COLOURS) % len(DASHES)]
-    # matplotlib leaves out labels that begin with an underscore, and reads $ as mathematics
-    label = "\N{ZERO WIDTH SPACE}" + printable(name).replace("$", r"\$")
+    label = shown_label(name)
     if len(points) > LONG_SERIES:
         points = thinned(points, DRAWN_POINTS)
         axes.plot(*zip(*points, strict=True), color=colour, alpha=0.25, linewidth=0.8)

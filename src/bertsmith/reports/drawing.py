@@ -12,8 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.core.printable import printable
-from bertsmith.reports.curves import COLOURS, SOFT, STYLE, require_matplotlib, svg_of_page
+from bertsmith.reports.curves import (
+    COLOURS,
+    SOFT,
+    STYLE,
+    require_matplotlib,
+    shown_label,
+    svg_of_page,
+)
 
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 SEQUENTIAL = "viridis"
@@ -54,11 +60,6 @@ def _figure(
         yield figure, finished
 
 
-def _safe(text: str) -> str:
-    # matplotlib reads $ as mathematics
-    return printable(text).replace("$", r"\$")
-
-
 def layer_panels(
     name: str, statistics: Mapping[str, Values], titles: Mapping[str, str], shares: frozenset[str]
 ) -> Drawing:
@@ -75,7 +76,7 @@ def layer_panels(
             across = (layers[:, None] + spread).ravel()
             axes.scatter(across, values.ravel(), s=13, color=COLOURS[0], alpha=0.65, linewidths=0)
             axes.plot(layers, values.mean(1), color=COLOURS[1], linewidth=1.8)
-            axes.set_title(_safe(titles[key]), fontsize=9, loc="left", wrap=True)
+            axes.set_title(shown_label(titles[key]), fontsize=9, loc="left", wrap=True)
             axes.set_xticks(layers if len(layers) <= 12 else layers[::2])
             axes.tick_params(labelsize=8)
             axes.set_ylim(0, max(1e-6, float(np.nanmax(values)) * 1.08))
@@ -99,7 +100,9 @@ def head_map(name: str, points: Values, layers: int, heads: int) -> Drawing:
             layer_points = points[layer * heads : (layer + 1) * heads]
             axes.scatter(
                 *layer_points.T, s=42, color=colours[layer], marker=MARKS[layer % len(MARKS)],
-                label=f"layer {layer + 1}", linewidths=0,
+                label=f"layer {layer + 1}", linewidths=0.8,
+                # the first colours are nearly black, and a page may be dark
+                edgecolors=SOFT,
             )  # fmt: skip
             for head, (x, y) in enumerate(layer_points, 1):
                 axes.annotate(
@@ -131,7 +134,7 @@ def grouped_bars(
             axes.bar_label(
                 bars, [f"{100 * v:z.1f}" for v in values], padding=3, fontsize=8, color=SOFT
             )
-        axes.set_yticks(position, [_safe(label) for label in labels])
+        axes.set_yticks(position, [shown_label(label) for label in labels])
         axes.margins(y=0.01)
         axes.invert_yaxis()
         axes.set_xlim(0, 1.05)
@@ -156,7 +159,7 @@ def layer_lines(
             layers = np.arange(first, first + len(values))
             axes.plot(
                 layers, values, dashes[number % 4], marker=MARKS[number % len(MARKS)],
-                color=COLOURS[number % len(COLOURS)], label=_safe(label), linewidth=1.8,
+                color=COLOURS[number % len(COLOURS)], label=shown_label(label), linewidth=1.8,
                 markersize=5,
             )  # fmt: skip
         axes.set_xticks(layers)
@@ -199,7 +202,7 @@ def heat_map(
         axes.grid(visible=False)
         axes.set_ylabel(labels[0])
         axes.set_xlabel(labels[1])
-        axes.set_title(_safe(title), fontsize=11, loc="left")
+        axes.set_title(shown_label(title), fontsize=11, loc="left")
         figure.colorbar(image, ax=axes, pad=0.01)
         return finished(name)
 

@@ -28,7 +28,7 @@ def add_explanations(report: Report, answers: Sequence[tuple[Subject, Attributio
     report.text("How to read this page", [LEGEND])
     body = ""
     for number, (answer, attributions) in enumerate(answers, 1):
-        body += f"<h3>{number}: {safe(answer.answer)}</h3>"
+        body += f"<h3>{number}: <bdi>{safe(answer.answer)}</bdi></h3>"
         for method, result in attributions.items():
             body += _shaded(answer, method, result.shares.tolist())
         note = _note(attributions)
@@ -60,10 +60,13 @@ def _shaded(answer: Subject, method: str, shares: Sequence[float]) -> str:
         before = word.second
         marks.append(_word(word, share, share / largest))
     top = sorted(zip(shares, answer.words, strict=True), key=lambda pair: -abs(pair[0]))[:_TOLD]
-    description = ", ".join(f"{word.text} {share:+.3g}" for share, word in top if share)
+    # words from right to left would take the figures after them along
+    description = ", ".join(
+        f"<bdi>{safe(word.text)}</bdi> {share:+.3g}" for share, word in top if share
+    )
     return (
         f'<p class="note">{safe(method)}</p><p dir="auto">{"".join(marks)}</p>'
-        f'<p class="note">largest shares: {safe(description) or "none"}</p>'
+        f'<p class="note">largest shares: {description or "none"}</p>'
     )
 
 

@@ -355,18 +355,17 @@ class InspectionPage:
         layers = np.repeat(np.arange(result.layers), result.heads)
         same = (layers[:, None] == layers) & ~np.eye(len(layers), dtype=bool)
         other = layers[:, None] != layers
+        pairs = {"within a layer": same, "between layers": other}
+        means = ", ".join(
+            f"{name} {result.distances[at].mean():.3f}" for name, at in pairs.items() if at.any()
+        )
         words = (
             "Each point is a head (layer-head); heads near each other attend to similar positions. "
-            f"Mean distance within a layer {result.distances[same].mean():.3f}"
-            if same.any()
-            else "Each point is a head (layer-head)"
-        )
-        if other.any():
-            words += f", between layers {result.distances[other].mean():.3f}"
-        words += (
-            f" (root of the mean Jensen-Shannon divergence, at most 0.833), over "
-            f"{counted(len(result.sample), 'sampled text')}. The map keeps "
+            f"Mean distance {means} (root of the mean Jensen-Shannon divergence, at most 0.833), "
+            f"over {counted(len(result.sample), 'sampled text')}. The map keeps "
             f"{100 * result.map_share:.0f} % of the variance of the distances."
+            if means
+            else "The model has one head, so there is no other to compare it with."
         )
         drawing = head_map("map", result.points, result.layers, result.heads)
         self._section("Map of the heads", self._figure("map", drawing, "map of the heads", words))

@@ -220,14 +220,14 @@ def encode_words(
     inner = limits.longest - 2
     for row in rows:
         encoded = tokenizer.encode_spans(row.text)
-        first, inside = _first_pieces(encoded, row)
+        first, inside = first_pieces(encoded, row)
         with_pieces = np.flatnonzero(first >= 0)
-        first_pieces = first[with_pieces]
+        beginnings = first[with_pieces]
         begins, window = window_of(len(encoded), inner, limits.overlap)
         words = []
         for number, begin in enumerate(begins):
-            here = slice(*np.searchsorted(first_pieces, (begin, begin + inner)).tolist())
-            words.append(with_pieces[here][window[first_pieces[here]] == number])
+            here = slice(*np.searchsorted(beginnings, (begin, begin + inner)).tolist())
+            words.append(with_pieces[here][window[beginnings[here]] == number])
             positions.append(first[words[-1]] - begin + 1)
         windows.append(
             [
@@ -241,7 +241,7 @@ def encode_words(
     return EncodedExamples.windows(windows, sidecar, positions=positions)
 
 
-def _first_pieces(encoded: Encoding, row: Tagged) -> tuple[NDArray[np.int64], list[int]]:
+def first_pieces(encoded: Encoding, row: Tagged) -> tuple[NDArray[np.int64], list[int]]:
     """Return each word's first piece (words,), -1 for none, and the words inside other pieces."""
     first = np.full(len(row.words), -1, np.int64)
     if not len(encoded) or not len(row.words):
@@ -290,12 +290,12 @@ def _decode(
             best = int(share.argmax())
             tags[word], probabilities[word] = labels[best], share[best]
     for word in sidecar.inside:
-        tags[word] = _continuation_tag(tags[word - 1])
+        tags[word] = continuation_tag(tags[word - 1])
         probabilities[word] = probabilities[word - 1]
     return TagAnswer(row, tuple(tags), probabilities)
 
 
-def _continuation_tag(tag: str) -> str:
+def continuation_tag(tag: str) -> str:
     """Return the tag of a continuation of a word with some tag."""
     return f"I{tag[1:]}" if tag == "B" or tag.startswith("B-") else tag
 

@@ -179,7 +179,8 @@ class Table:
 
     `kind` is the extension if the file's own is not that of a table. Lines count from 1; in a
     Parquet file they are the rows. A row that cannot be read goes to `refuse`, which raises by
-    default; the first row must be valid.
+    default; the first row must be valid. Empty lines are no rows, and are counted in `blank`; with
+    `empty_rows`, lines of only delimiters below the first row are rows.
     """
 
     def __init__(
@@ -190,11 +191,14 @@ class Table:
         kind: str | None = None,
         encoding: str = AUTO,
         refuse: Refuse = fail,
+        empty_rows: bool = False,
     ) -> None:
         self.file = TextFile(path, error, encoding)
+        self.blank = 0
         self._kind = kind or kind_of(path)
         self._share: float | None = None
         self._refuse = refuse
+        self._empty_rows = empty_rows
         self._row: object = ""
         self._record: dict[str, object] | None = None
 
@@ -270,7 +274,7 @@ class Table:
     def _delimited(
         self, select_columns: Callable[[TableHead], ColumnSelection]
     ) -> Iterator[tuple[int, Cells]]:
-        rows = self._commas() if self._kind == ".csv" else self._tabs()
+        rows = self._filled(comma_rows(self.file) if self._kind == ".csv" else self._tabs())
         sample = list(islice(rows, SAMPLE_ROWS))
         if not sample:
             return
@@ -298,13 +302,22 @@ class Table:
 
     def _tabs(self) -> Iterator[tuple[int, list[str] | UserError, str]]:
         for line, text, error in self._lines():
-            if text and not text.isspace():
-                yield line, error or text.split("\t"), text
+            yield line, error or text.split("\t"), text
 
-    def _commas(self) -> Iterator[tuple[int, list[str] | UserError, str]]:
-        for line, row, raw in comma_rows(self.file):
+    def _filled(
+        self, rows: Iterator[tuple[int, list[str] | UserError, str]]
+    ) -> Iterator[tuple[int, list[str] | UserError, str]]:
+        """Yield the rows with text in a cell, and the empty ones that are wanted."""
+        columns = 0
+        for line, row, text in rows:
             if isinstance(row, UserError) or any(not cell.isspace() for cell in row if cell):
-                yield line, row, raw
+                columns = columns or (0 if isinstance(row, UserError) else len(row))
+                yield line, row, text
+            # exporters write an empty cell that is alone in its row as ""
+            elif self._empty_rows and len(row) == columns and (columns > 1 or text.strip()):
+                yield line, row, text
+            else:
+                self.blank += 1
 
     def _lines(self) -> Iterator[tuple[int, str, UserError | None]]:
         """Yield lines, with the error of one that is undecodable, which the first must not be."""
@@ -346,6 +359,8 @@ class Table:
         for line, text, error in self._lines():
             if text and not text.isspace():
                 yield line, text, error or self._object(line, text)
+            else:
+                self.blank += 1
 
     def _records(self) -> Iterator[tuple[int, str, dict[str, object] | UserError]]:
         """Yield line, text and object of every record of a JSON file."""

@@ -131,3 +131,7 @@ def test_a_model_of_another_task_is_the_start_and_has_a_card(
     assert read_config(made.model).no_answer is None
     card = (made.model / "README.md").read_text(encoding="utf-8")
     assert "pipeline_tag: text-classification" in card
+    assert "1 epoch, batch size 16, learning rate" in card
+    assert "1 threads" not in card
+    # a single seed has neither
+    assert "mean and spread" not in card

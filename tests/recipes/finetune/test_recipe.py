@@ -87,6 +87,7 @@ def test_the_model_kept_is_that_of_the_best_seed_and_loads_elsewhere(
     assert labels == [model.config.labels[said] for said in predictions.tolist()]
     card = (found.model / "README.md").read_text(encoding="utf-8")
     assert "best of them on these very examples" in card
+    assert "(mean and spread over the seeds)" in card
 
 
 def test_nothing_but_the_best_model_stays_on_the_disk(

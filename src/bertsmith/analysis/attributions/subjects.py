@@ -31,10 +31,11 @@ from bertsmith.network.encoded import Encoded
 from bertsmith.network.heads import pooled_tokens
 from bertsmith.network.model import Model, forward_only
 from bertsmith.tasks.span import encode_questions
+from bertsmith.tasks.tag import continuation_tag, first_pieces
 from bertsmith.tasks.task import ReadingLimits, Task
 from bertsmith.text.corpus.documents import UNSPACED
 from bertsmith.text.examples.example import Example
-from bertsmith.text.examples.tagged import words_of
+from bertsmith.text.examples.tagged import entity_spans, names_entities, words_of
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import Encoding
 
@@ -342,28 +343,39 @@ def _tag_subjects(
     row: Any,  # noqa: ANN401
     limits: ReadingLimits,
 ) -> Iterator[Subject]:
-    """Yield the tag of each word that is the first of an entity, or has a tag other than O."""
+    """Yield the tag of each word that is the first of an entity, as in the answer of a model.
+
+    Where tags name no entities, yield each other than O.
+    """
     encoded = tokenizer.encode_spans(row.text)
+    before = len(tokenizer.begin)
     count = min(len(encoded), limits.longest - tokenizer.specials_around(pair=False))
     ids, segments = encode_pair(tokenizer, encoded.ids, None, longest=limits.longest)
-    words = _words(row.text, encoded, len(tokenizer.begin), np.arange(count), spans=row.words)
+    words = _words(row.text, encoded, before, np.arange(count), spans=row.words)
     hidden, _ = _read(model, pack([ids], [segments]))
     labels = model.config.labels
     with forward_only(model, "fp32"):
-        tags = model.tag(hidden.last).argmax(1).tolist()
-    for word in words:
-        if not len(word.positions):
+        numbers = model.tag(hidden.last).argmax(1).tolist()
+    first, inside = first_pieces(encoded, row)
+    asked = np.flatnonzero((first >= 0) & (first < count)).tolist()
+    tags = ["O"] * len(words)
+    for word in asked:
+        tags[word] = labels[numbers[before + int(first[word])]]
+    for word in inside:
+        tags[word] = continuation_tag(tags[word - 1])
+    begins = {begin for begin, _, _ in entity_spans(tags)}
+    if not names_entities(labels):
+        begins = {word for word in asked if tags[word] != "O"}
+    for word in asked:
+        if word not in begins:
             continue
-        position = int(word.positions[0])
-        tag = labels[tags[position]]
-        if tag == "O" or tag.startswith("I-"):
-            continue
+        place = before + int(first[word])
         yield Subject(
             ids=ids,
             segments=segments,
-            words=_mark_answer(words, word.positions),
-            target=TagTarget(label=tags[position], place=position),
-            answer=f"{tag}: {word.text}",
+            words=_mark_answer(words, np.append(words[word].positions, place)),
+            target=TagTarget(label=numbers[place], place=place),
+            answer=f"{tags[word]}: {words[word].text}",
             cut=count < len(encoded),
         )
 

@@ -50,6 +50,19 @@ def split_words(tokenizer: Tokenizer, words: Sequence[str], longest: int) -> Spl
     return SplitWords(ids=ids, segments=segments, owner=owner, words=len(words))
 
 
+def fitting_words(tokenizer: Tokenizer, words: Sequence[str], longest: int) -> tuple[str, ...]:
+    """Return the first words, as many as have at most `longest` tokens with the special ones."""
+    text, spans = joined(words)
+    encoded = tokenizer.encode_spans(text, specials_in_text=False)
+    room = longest - tokenizer.specials_around(pair=False)
+    if len(encoded) <= room:
+        return tuple(words)
+    ends = np.array([end for _, end in spans], np.int64)
+    # the word that the last piece with room belongs to, unless the next piece does, too
+    last, after = np.searchsorted(ends, encoded.ends[room - 1 : room + 1] - 1, side="right")
+    return tuple(words[: last + (after > last)])
+
+
 class WordSums(NamedTuple):
     """The tokens of each word: `member` (sequences, places, words) is 1 for its tokens.
 

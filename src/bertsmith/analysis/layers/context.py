@@ -21,6 +21,8 @@ from bertsmith.tokens.tokenizer import Tokenizer
 MAX_USES = 150
 _MAX_CLUSTERS = 5
 _NEIGHBOURS = 3
+LEAST_USES = _NEIGHBOURS + 1
+"""Number of uses of a word from which on they are compared."""
 _ANY_WORDS = 1000
 
 Vectors = NDArray[np.float64]
@@ -87,14 +89,14 @@ class WordUseCollector:
 def describe_uses(
     model: Model, tokenizer: Tokenizer, word: str, uses: Sequence[WordUse]
 ) -> WordFigures | None:
-    """Return what a model makes of the uses of a word; None with fewer than four."""
+    """Return what a model makes of the uses of a word; None with fewer than `LEAST_USES`."""
     states = word_states(model, tokenizer, [use.words for use in uses])
     read = [
         (use, use_states)
         for use, use_states in zip(uses, states, strict=True)
         if use_states is not None
     ]
-    if len(read) < _NEIGHBOURS + 1:
+    if len(read) < LEAST_USES:
         return None
     vectors = np.stack([use_states[:, use.place] for use, use_states in read], 1).astype(np.float64)
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

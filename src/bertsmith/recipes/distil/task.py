@@ -84,7 +84,7 @@ from bertsmith.recipes.finetune.trial import (
 from bertsmith.recipes.finetune.trials import ParallelPlan, Trials, plan_trials
 from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
 from bertsmith.recipes.predict.evaluate import check_known
-from bertsmith.recipes.predict.rows import reading_as_trained
+from bertsmith.recipes.predict.reading import reading_as_trained
 from bertsmith.recipes.resources import parameters
 from bertsmith.tasks.answering import measure, task_predictor
 from bertsmith.tasks.task import Evidence, Measured

@@ -37,7 +37,8 @@ from bertsmith.engine.prepared import prepare_model
 from bertsmith.network.model import Model
 from bertsmith.recipes.distil.config import TeachingConfig
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
-from bertsmith.recipes.predict.rows import beside_labelled_rows, reading_of_texts, task_rows
+from bertsmith.recipes.predict.reading import beside_labelled_rows, reading_of_texts
+from bertsmith.recipes.predict.rows import task_rows
 from bertsmith.tasks.answering import TaskAnswering, task_predictor
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.tag import TagAnswer

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bertsmith.core.errors import MissingExtra
 from bertsmith.core.log import say
+from bertsmith.core.printable import counted
 from bertsmith.evaluation.metrics import (
     calibration,
     confusion_matrix,
@@ -259,6 +260,7 @@ def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
         f"{score_label(name)} {format_mean(outcome.values(name))} %" for name in outcome.names
     )
     seconds = sum(seed.seconds for seed in outcome.seeds)
+    spread = " (mean and spread over the seeds)" if len(outcome.seeds) > 1 else ""
     chosen = (
         f"This is the model of seed {best.seed}, the best of them on these very {data.task.unit} "
         f"({percent(best.score)} %), so the mean is the better guess for new texts."
@@ -274,11 +276,11 @@ def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
 
 {described_outputs(data.labels)}\
 Trained on {counted_rows(data.task, data.train)} (file of SHA-256 `{run["train_hash"]}`): \
-{settings["epochs"]} x each, {settings["batch_size"]} a step, learning rate \
+{counted(settings["epochs"], "epoch")}, batch size {settings["batch_size"]}, learning rate \
 {settings["learning_rate"]}, at most {longest} tokens at once. Seeds: {len(outcome.seeds)}, in \
-{seconds / 60:.1f} minutes of training ({run["device"]}, {run["threads"]} threads).
+{seconds / 60:.1f} minutes of training ({run["device"]}, {counted(run["threads"], "thread")}).
 
-On {len(data.dev):,} dev {data.task.unit}: {scores} (mean and spread over the seeds){beside}.
+On {len(data.dev):,} dev {data.task.unit}: {scores}{spread}{beside}.
 {chosen}
 
 {format_note}Made by bertsmith from {origin(base) or "weights"} of SHA-256 `{run["model_hash"]}`.

@@ -18,7 +18,8 @@ from bertsmith.evaluation.spans import EntityScores, macro_f1
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.recipes.predict.config import EvaluateConfig
-from bertsmith.recipes.predict.rows import checked_pairs, reading_as_trained
+from bertsmith.recipes.predict.reading import reading_as_trained
+from bertsmith.recipes.predict.rows import checked_pairs
 from bertsmith.tasks.answering import (
     Presented,
     TaskAnswering,

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from bertsmith.core.errors import ExampleError
+from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.log import say
 from bertsmith.core.output import flush, print_json, print_line
 from bertsmith.core.printable import count_with_verb, counted, fitted
@@ -30,13 +30,9 @@ from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.recipes.cluster import Cluster, Job, cluster_options, join_cluster, print_cluster
 from bertsmith.recipes.predict.config import PredictConfig
-from bertsmith.recipes.predict.rows import (
-    InputRow,
-    reading_as_trained,
-    task_rows,
-    text_rows,
-    with_written_offsets,
-)
+from bertsmith.recipes.predict.reading import reading_as_trained
+from bertsmith.recipes.predict.records import InputRow
+from bertsmith.recipes.predict.rows import task_rows, text_rows, with_written_offsets
 from bertsmith.tasks.answering import (
     Presented,
     TaskAnswering,
@@ -57,6 +53,8 @@ Columns = Mapping[str, Any]
 
 # parts of an answer that say in more words what the others say
 _ONLY_JSON = ("probabilities", "n_best", "token_scores")
+# lists of labels, or of numbers of choices
+_LABELS = ("labels", "prediction_set")
 _PREFIX = "predicted_"
 
 
@@ -130,7 +128,16 @@ def _open_worker_predictor(config: PredictConfig) -> Predictor[Any, Any]:
 def open_rows(
     config: ModelConfig, answering: Presented[Any], file: str, reading: Reading
 ) -> tuple[Reading, Iterator[InputRow[Any]]]:
-    """Return how a file is read for a model, by what it was trained on, and the rows it asks."""
+    """Return how a file is read for a model, by what it was trained on, and the rows it asks.
+
+    Raises `ConfigError` for a choice of classes, other than among the folders of a folder.
+    """
+    columns = reading.columns
+    if columns.exclude or (columns.classes and not Path(file).is_dir()):
+        raise ConfigError(
+            "--classes and --exclude choose rows by their labels, which are not read here",
+            remedy="leave them out",
+        )
     if not isinstance(answering, TaskAnswering):
         pairs = config.next_sentence and not continues(config)
         return reading, text_rows(file, reading, pairs=pairs)
@@ -337,11 +344,12 @@ def _column_clash(name: str) -> ExampleError:
 
 
 def _flatten(record: Columns) -> dict[str, Any]:
-    """Return an answer as single values: labels with | between them, other lists as JSON."""
+    """Return an answer as single values: labels with | between them, other lists as JSON.
+
+    No entities are ``[]``, and so differ from the empty cell of a blank row.
+    """
     return {
-        key: "|".join(value)
-        if isinstance(value, list) and all(isinstance(part, str) for part in value)
-        else value
+        key: "|".join(map(str, value)) if key in _LABELS else value
         for key, value in record.items()
         if key not in _ONLY_JSON
     }

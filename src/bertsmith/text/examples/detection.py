@@ -20,6 +20,7 @@ from bertsmith.text.examples.example import (
     number_of,
     shared_parts,
     written_by_prodigy,
+    written_list,
 )
 from bertsmith.text.examples.formats.choices import NEEDS_HEADER, find_options, looks_like_options
 from bertsmith.text.examples.formats.class_files import (
@@ -209,7 +210,7 @@ def _by_labels(
     values = [row[places.label] for row in rows if row[places.label] not in (None, "")]
     unnamed = places.header.present is False or places.header.counted
     name = f"column {places.label}" if unnamed else repr(head.names[places.label])
-    if any(isinstance(value, list) for value in values):
+    if any(isinstance(value, list) for value in values) or _are_written_lists(values):
         single = all(isinstance(value, list) and len(value) == 1 for value in values)
         more = ", one in each, which --task classify learns as classes" if single else ""
         return "multi-label", f"{name} holds lists of labels{more}"
@@ -248,6 +249,21 @@ def _by_labels(
         return "pair", f"it has two texts, and {shown}"
     _check_no_options(file, head, places, rows, classes)
     return "classify", f"it has one text, and {shown}"
+
+
+def _are_written_lists(values: Sequence[object]) -> bool:
+    """Return whether strings are lists as JSON or Python writes them, of other lengths than one."""
+    lists: list[list[object]] = []
+    for value in values:
+        if not isinstance(value, str) or not value.lstrip().startswith("["):
+            return False
+        try:
+            lists.append(written_list(value))
+        except BadLabel:
+            return False
+        if not all(isinstance(item, str | int | float) for item in lists[-1]):
+            return False
+    return any(len(items) != 1 for items in lists)
 
 
 def _check_no_options(

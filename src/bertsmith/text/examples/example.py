@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertsmith.core.errors import BlankText
-from bertsmith.core.files import parse_json
 from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.opening import TextFile
+from bertsmith.text.structured import literal
 
 Kind = Literal["class", "classes", "number", "rank"]
 
@@ -188,14 +188,15 @@ ANGLED = re.compile(r"(?:<[^<>]+>)+")
 def classes_of(value: object, separator: str = "|") -> tuple[str, ...] | None:
     """Return the classes in a list, or in a string such as ``a|b`` or ``["a", "b"]``.
 
-    Stack Exchange writes them as ``<a><b>`` or ``|a|b|``.
-    An empty string or list means that none applies; None that the label is unknown.
+    pandas writes a list to CSV as Python does, ``['a', 'b']``; Stack Exchange writes one as
+    ``<a><b>`` or ``|a|b|``. An empty string or list means that none applies; None that the label
+    is unknown.
     """
     if value is None:
         return None
     parts: Sequence[object]
     if isinstance(value, str) and value.lstrip().startswith("["):
-        parts = _json_list(value)
+        parts = written_list(value)
     elif isinstance(value, str) and ANGLED.fullmatch(value.strip()):
         parts = value.strip()[1:-1].split("><")
     elif isinstance(value, str):
@@ -228,12 +229,14 @@ def yes_or_no(value: object, name: str) -> bool:
     return answer
 
 
-def _json_list(written: str) -> list[object]:
+def written_list(written: str) -> list[object]:
+    """Parse a list in a cell, of JSON or of Python. Raises `BadLabel`."""
     try:
-        result = parse_json(written)
+        result = literal(written)
     except ValueError as error:
-        raise BadLabel("the labels are not a JSON list", 'write ["a", "b"] or a|b') from error
-    return list(result)
+        raise BadLabel("the labels are not a list", 'write ["a", "b"] or a|b') from error
+    assert isinstance(result, list)
+    return result
 
 
 def label_start(labels: Iterable[tuple[int, int, int]], file: TextFile) -> int:

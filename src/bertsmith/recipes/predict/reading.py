@@ -1,0 +1,116 @@
+"""Settings by which a file is read: those of training, or those of a labelled file beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from bertsmith.core.errors import ExampleError
+from bertsmith.core.log import say
+from bertsmith.network.config import Preprocessing
+from bertsmith.tasks.config import Reading
+from bertsmith.text.config import USUAL_TAGS, Columns
+from bertsmith.text.examples.formats.conll import is_laid_out
+from bertsmith.text.headers import index_of
+from bertsmith.text.opening import kind_of
+from bertsmith.text.tables import DELIMITED, TABLES, ColumnSelection, Table, TableHead
+
+
+def reading_as_trained(
+    reading: Reading, trained: Preprocessing | None, file: str, *, labelled: bool
+) -> Reading:
+    """Return how a file is read: with the columns of training, where none are named.
+
+    Says so where the file lacks one: the usual names are looked for then.
+    """
+    columns = reading.columns
+    if trained is None or file == "-":
+        return reading
+    reading = _tags_as_trained(reading, trained, Path(file))
+    if columns.named():
+        return reading
+    named = {"text": trained.text_column, "text_pair": trained.text_pair_column}
+    if labelled:
+        named |= {"label": trained.label_column}
+    trained_columns = {role: name for role, name in named.items() if name is not None}
+    path = Path(file)
+    if trained_columns and not path.is_dir() and kind_of(path) in TABLES:
+        missing = [
+            name for name in trained_columns.values() if not _has_column(path, columns, name)
+        ]
+        if missing:
+            say(f"{path.name} has no column {missing[0]!r}, on which the model was trained")
+            trained_columns = {}
+    else:
+        trained_columns = {}
+    if labelled and columns.label_until is None and trained.label_until is not None:
+        trained_columns["label_until"] = trained.label_until
+    return reading.override(**{f"columns.{key}": name for key, name in trained_columns.items()})
+
+
+@contextmanager
+def beside_labelled_rows() -> Iterator[None]:
+    """Let errors in reading texts beside a labelled file not ask for an option that is of both."""
+    try:
+        yield
+    except ExampleError as error:
+        if "-column" not in error.remedy:
+            raise
+        remedy = "name its columns as in the labelled file: the options apply to both"
+        raise ExampleError(
+            error.problem, where=error.where, line=error.line, remedy=remedy
+        ) from error
+
+
+def reading_of_texts(reading: Reading, texts: Path, labelled: Path) -> Reading:
+    """Return how a file of texts is read, where a reading was given for a labelled file beside it.
+
+    The columns of texts, the header, the layout of words and the encoding are the same, as far as
+    the file has them; says so where it lacks a column that was named.
+    """
+    given = reading.columns
+    columns = Columns(encoding=given.encoding)
+    if not texts.is_dir() and kind_of(texts) in TABLES:
+        if kind_of(texts) in DELIMITED:
+            columns = replace(columns, header=given.header)
+        named = [name for name in (given.text, given.text_pair, given.group) if name is not None]
+        missing = [name for name in named if not _has_column(texts, given, name)]
+        if missing:
+            say(f"{texts.name} has no column {missing[0]!r}: the usual names are looked for")
+        else:
+            columns = replace(
+                columns, text=given.text, text_pair=given.text_pair, group=given.group
+            )
+        # only some files have names for their rows
+        if given.id is not None and _has_column(texts, given, given.id):
+            columns = replace(columns, id=given.id)
+    tags = reading.tags
+    if not is_laid_out(texts, tags, kind_of(labelled), given.encoding):
+        tags = USUAL_TAGS
+    return Reading(columns=columns, tags=tags, on_bad=reading.on_bad)
+
+
+def _tags_as_trained(reading: Reading, trained: Preprocessing, path: Path) -> Reading:
+    """Return how words and tags are read: as in training, where a file can be read like that."""
+    tags = trained.tags
+    if tags is None or reading.tags != USUAL_TAGS:
+        return reading
+    if not is_laid_out(path, tags, trained.tags_kind, reading.columns.encoding):
+        say(f"{path.name} is not laid out as the file on which the model was trained")
+        tags = replace(USUAL_TAGS, scheme=tags.scheme)
+    return reading.override(**{f"tags.{key}": value for key, value in tags.to_dict().items()})
+
+
+def _has_column(path: Path, columns: Columns, name: str) -> bool:
+    """Tell whether a table has a column of a name, or of a number where it is a CSV or TSV."""
+    names: list[bool] = []
+
+    def select_columns(head: TableHead) -> ColumnSelection:
+        number = head.delimited and name.isdecimal() and int(name) < len(head.names)
+        names.append(number or index_of(head.names, name) is not None)
+        return ColumnSelection(columns=(), header=False)
+
+    next(Table(path, ExampleError, encoding=columns.encoding).rows(select_columns), None)
+    return any(names)
