@@ -419,10 +419,13 @@ def conclusions(outcome: FinetuneOutcome) -> list[str]:
     """Return the conclusions drawn from the scores."""
     lines = [outcome.verdict(), outcome.certainty(), *outcome.notes]
     if outcome.constant:
+        seeds = len(outcome.seeds)
+        degenerate = (
+            "the model predicts" if seeds == 1 else f"{outcome.constant} of {seeds} seeds predict"
+        )
         lines.append(
-            f"{outcome.constant} of {len(outcome.seeds)} seeds predict the same for every row: try "
-            "another --learning-rate (small models need 3e-4 to 1e-3, large ones less), or more "
-            "epochs"
+            f"{degenerate} the same for every row: try another --learning-rate (small models need "
+            "3e-4 to 1e-3, large ones less), or more epochs"
         )
     if outcome.grid is not None:
         lines.append(outcome.grid.note())
