@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import takewhile
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertsmith.batches import DataPosition
 from bertsmith.batches.config import MaskingConfig, SampleConfig
@@ -83,7 +84,7 @@ def evaluate_objective(
     sums: dict[str, float] = {}
     correct: dict[str, int] = {}
     counts: dict[str, int] = {}
-    with forward_only(model, precision):
+    with forward_only(model, precision), _without_dropout(objective):
         for batch in batches:
             for name, part in objective(model, batch.to(model.device)).parts.items():
                 sums[name] = sums.get(name, 0.0) + part.sum.item()
@@ -96,6 +97,19 @@ def evaluate_objective(
             figures[f"{name}_accuracy"] = correct[name] / count
             figures[f"{name}_count"] = count
     return figures
+
+
+@contextmanager
+def _without_dropout(objective: Objective) -> Iterator[None]:
+    """Put what an objective trains beside the model, a generator, in evaluation mode meanwhile."""
+    own: nn.Module = getattr(objective, "own", nn.ModuleDict())
+    training = [part for part in own.modules() if part.training]
+    own.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
 
 @dataclass(frozen=True, kw_only=True)
