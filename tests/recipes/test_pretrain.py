@@ -120,6 +120,16 @@ def test_what_is_in_the_folder(whole: PretrainOutcome, store_folder: Path) -> No
     assert checkpoints == [f"step-{STEPS:08}"]
 
 
+def test_the_card_counts_epochs_that_were_read(
+    tokenizer: Tokenizer, sizes: None, tmp_path: Path
+) -> None:
+    prepare_store(invented_documents(6), tokenizer, tmp_path / "store", held_out=0)
+    whole_epochs = replace(QUICK, samples=replace(QUICK.samples, tokens_per_batch=50_000))
+    outcome = run(tmp_path / "store", tmp_path / "run", steps=2, settings=whole_epochs)
+    card = (outcome.folder / "model" / "README.md").read_text(encoding="utf-8")
+    assert f"| tokens seen | {outcome.state.tokens:,} in 2 steps, 2 epochs |" in card
+
+
 def test_the_report_and_the_card_say_how_it_was_made(
     whole: PretrainOutcome, store_folder: Path
 ) -> None:

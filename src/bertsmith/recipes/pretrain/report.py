@@ -248,7 +248,7 @@ def model_card(
         (
             "tokens seen",
             f"{state.tokens:,} in {counted(state.step, 'step')}, "
-            + counted(state.place.epoch + 1, "epoch"),
+            + counted(state.place.epochs, "epoch"),
         ),
         (
             "time",
