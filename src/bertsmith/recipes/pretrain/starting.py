@@ -359,7 +359,8 @@ def token_rows(neighbours: Neighbours, width: int, generator: torch.Generator) -
 def _information(table: Tensor) -> Tensor:
     """Return the positive pointwise mutual information (tokens, contexts)."""
     context = table.sum(0) ** _SMOOTHING
-    expected = table.sum(1, keepdim=True) * (context / context.sum())
+    # a text of one or two tokens has no neighbours at some distances
+    expected = table.sum(1, keepdim=True) * (context / context.sum().clamp(min=1e-9))
     return (table / expected.clamp(min=1e-9)).clamp(min=1).log()
 
 
