@@ -321,6 +321,30 @@ def test_impossible_runs_leave_nothing(store_folder: Path, tmp_path: Path) -> No
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ("--model tiny --log-every 0", "--log-every is 0"),
+        ("--model tiny --workers -1", "--workers is -1"),
+        ("--family albert --model base", "only a BERT with learned positions"),
+    ],
+)
+def test_options_are_refused_before_anything_is_measured(
+    options: str, problem: str, store_folder: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def measured(*_: object, **__: object) -> None:
+        raise AssertionError("options that are refused were measured with")
+
+    for name in ("resolving.measure_threads", "preflight.measure", "recipe.count_neighbours"):
+        monkeypatch.setattr(f"bertsmith.recipes.pretrain.{name}", measured)
+    out = tmp_path / "run"
+    arguments = ["pretrain", str(store_folder), "--out", str(out)]
+    assert main([*arguments, "--steps", "2", *options.split()]) == 2
+    assert problem in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_minutes_go_from_the_command_to_the_saved_model(
     store_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -159,6 +159,7 @@ class GeneralSettings(Config):
                 remedy="leave it out, or give --general.recipe quick",
             )
         check_range(self, ["smoothing"], "[0, 2]", group="general.")
+        check_range(self, ["checkpoint_minutes"], "[0, inf)", group="general.")
 
 
 @dataclass(frozen=True, kw_only=True)

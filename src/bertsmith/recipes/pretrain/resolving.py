@@ -24,12 +24,14 @@ from bertsmith.recipes.pretrain.config import (
     PretrainRun,
     PretrainSettings,
     Size,
+    fit_config,
 )
 from bertsmith.recipes.pretrain.planning import SIZES, choose_size
 from bertsmith.recipes.pretrain.preflight import check_resources
 from bertsmith.recipes.pretrain.published import default_settings
 from bertsmith.recipes.pretrain.speed import measure_threads
 from bertsmith.recipes.pretrain.starting import (
+    check_neighbour_start,
     check_parent,
     continued_config,
     identify,
@@ -89,6 +91,8 @@ def begin(
             where=out,
             remedy=f"give --device {run.device}, or choose another --out",
         )
+    # settings of the loop are refused now, not when all checks have been made
+    fit_config(run, workers=config.workers)
     world.share(run.batches_per_step or run.settings.gradient_accumulation)
     opened = TokenStore(run.store)
     verified = verify_store(opened, folder.verified(), verifying_seconds(run.budget))
@@ -265,6 +269,8 @@ def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
         attention_dropout=network.attention_dropout,
         **wiring,
     )
+    if network.initialisation == "neighbours":
+        check_neighbour_start(encoder)
     pairs = samples.pairs
     head: dict[str, Any] = {"replaced_tokens" if samples.replaced_tokens else "masked_lm": True}
     return ModelConfig(encoder=encoder, pooler=pairs, next_sentence=pairs, **head)
