@@ -28,7 +28,7 @@ from bertsmith.network.families.family import usual
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
-from bertsmith.recipes.pretrain.report import evaluate_held_out
+from bertsmith.recipes.pretrain.report import describe, evaluate_held_out
 from bertsmith.recipes.pretrain.speed import TRIAL_STEPS
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
@@ -120,6 +120,11 @@ def test_what_is_in_the_folder(whole: PretrainOutcome, store_folder: Path) -> No
     assert checkpoints == [f"step-{STEPS:08}"]
 
 
+def test_tokens_of_a_short_run_are_shown() -> None:
+    state = State(step=2, tokens=640, seconds=4.0)
+    assert describe(state, {}) == "pre-training: 2 steps, 640 tokens, 160 tokens/s"
+
+
 def test_the_card_counts_epochs_that_were_read(
     tokenizer: Tokenizer, sizes: None, tmp_path: Path
 ) -> None:
@@ -147,6 +152,7 @@ def test_the_report_and_the_card_say_how_it_was_made(
         f"{whole.state.tokens:,} in {STEPS} steps",
         "masked LM and next-sentence prediction",
         f"| masked lm loss, held out | {whole.held_out['masked_lm_loss']:.4g} |",
+        f"| masked lm count, held out | {whole.held_out['masked_lm_count']:,} |",
         "| seed | 5 |",
         "library_name: transformers",
     ):

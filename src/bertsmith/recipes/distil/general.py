@@ -21,7 +21,7 @@ from bertsmith.core.clock import Clock
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, ModelFolderError, RunFolderError
 from bertsmith.core.files import write_json
-from bertsmith.core.log import progress, say
+from bertsmith.core.log import progress, say, short_number
 from bertsmith.core.printable import counted, shell_word
 from bertsmith.core.signals import Interrupted
 from bertsmith.engine.devices import device_named, training_precision
@@ -396,8 +396,11 @@ def _finish(
         for name, value in held_out.items()
         if name.endswith("_loss")
     )
-    steps = f"distilling: {counted(state.step, 'step')}, {state.tokens / 1e6:.1f} M tokens"
-    say(f"{steps}, {state.tokens / max(state.seconds, 1e-9):,.0f} tokens/s; held out: {losses}")
+    line = (
+        f"distilling: {counted(state.step, 'step')}, {short_number(state.tokens)} tokens, "
+        f"{state.tokens / max(state.seconds, 1e-9):,.0f} tokens/s"
+    )
+    say(f"{line}; held out: {losses}" if losses else line)
     write_json(folder.path / RESULT, {"state": state.to_dict(), "held_out": dict(held_out)})
     card = model_card(run.training, model.config, store.index, state, held_out)
     teacher = run.teacher.origin or run.teacher.folder.name

@@ -20,7 +20,7 @@ from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core import VERSION
 from bertsmith.core.config import Config
 from bertsmith.core.errors import MissingExtra, RunFolderError
-from bertsmith.core.log import progress, say
+from bertsmith.core.log import progress, say, short_number
 from bertsmith.core.printable import counted, markdown
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import ModelConfig, Precision
@@ -197,7 +197,7 @@ def held_out_batches(
 def describe(state: State, held_out: dict[str, float]) -> str:
     """Return one line with the results."""
     line = (
-        f"pre-training: {counted(state.step, 'step')}, {state.tokens / 1e6:.1f} M tokens, "
+        f"pre-training: {counted(state.step, 'step')}, {short_number(state.tokens)} tokens, "
         f"{state.tokens / max(state.seconds, 1e-9):,.0f} tokens/s"
     )
     for name, words in (("masked_lm", "masked LM"), ("left_to_right", "left-to-right LM")):
@@ -259,7 +259,10 @@ def model_card(
         ("machine", f"{platform.machine()}, torch {torch.__version__}"),
         ("seed", str(run.settings.seed)),
         *(
-            (name.replace("_", " ") + ", held out", f"{value:.4g}")
+            (
+                name.replace("_", " ") + ", held out",
+                f"{value:,}" if isinstance(value, int) else f"{value:.4g}",
+            )
             for name, value in held_out.items()
         ),
         ("made", f"{datetime.now(UTC):%Y-%m-%d} with bertsmith {VERSION}"),
