@@ -91,6 +91,8 @@ def test_a_student_of_a_store_is_a_distilbert(options: dict[str, Any]) -> None:
     assert not saved.config.pooler
     card = (options["out"] / "model" / "README.md").read_text()
     assert "Taught by distilbert" in card
+    assert "\nDistilled from whole with bertsmith. " in card
+    assert "| objective | soft targets of masked words, cosine " in card
 
 
 def _run(options: Mapping[str, Any], **changes: Any) -> PretrainOutcome:  # noqa: ANN401

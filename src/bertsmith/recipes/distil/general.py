@@ -22,7 +22,7 @@ from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, ModelFolderError, RunFolderError
 from bertsmith.core.files import write_json
 from bertsmith.core.log import progress, say, short_number
-from bertsmith.core.printable import counted, shell_word
+from bertsmith.core.printable import counted, markdown, shell_word
 from bertsmith.core.signals import Interrupted
 from bertsmith.engine.devices import device_named, training_precision
 from bertsmith.network.batch import Batch
@@ -75,6 +75,12 @@ from bertsmith.weights.folder import load_model, read_config, save_model
 
 # what was chosen when a run began
 _KEPT = ("threads", "precision")
+# in the model card
+_OBJECTIVES: Mapping[Method, str] = {
+    "distilbert": "soft targets of masked words, cosine of last hidden states, and masked LM",
+    "tinybert": "attention scores and hidden states of the teacher",
+    "minilm": "relations of queries, keys and values of the teacher",
+}
 KIND = "distil from a store"
 """The kind of run, in run.json."""
 
@@ -402,8 +408,11 @@ def _finish(
     )
     say(f"{line}; held out: {losses}" if losses else line)
     write_json(folder.path / RESULT, {"state": state.to_dict(), "held_out": dict(held_out)})
-    card = model_card(run.training, model.config, store.index, state, held_out)
     teacher = run.teacher.origin or run.teacher.folder.name
+    card = model_card(
+        run.training, model.config, store.index, state, held_out,
+        origin=f"Distilled from {markdown(teacher)}", objective=_OBJECTIVES[run.method],
+    )  # fmt: skip
     card += f"\nTaught by {run.method}; the teacher is {teacher}, "
     card += f"SHA-256 `{run.teacher.files_hash}`.\n"
     dropout = FAMILIES[model.config.encoder.family].dropout

@@ -227,18 +227,19 @@ def model_card(
     store: StoreIndex,
     state: State,
     held_out: Mapping[str, float],
+    *,
+    origin: str = "",
+    objective: str = "",
 ) -> str:
-    """Return the README.md of the model folder: data, settings, and results."""
-    samples, family = run.settings.samples, run.settings.network.family
-    objectives = "left-to-right LM" if samples.left_to_right else "masked LM"
-    if samples.replaced_tokens:
-        objectives = "replaced tokens, those of a generator trained by masked LM"
-    if samples.pairs:
-        objectives += f" and {samples.text.replace('_', '-')} prediction"
+    """Return the README.md of the model folder: data, settings, and results.
+
+    `origin`, the beginning of a sentence, and `objective` replace those of a pre-training.
+    """
+    family = run.settings.network.family
     rows = [
         ("network", f"{family.upper()} {run.model}, vocabulary {store.fingerprint[:16]}"),
         *_parent_rows(run),
-        ("objective", objectives),
+        ("objective", objective or _objective(run.settings.samples)),
         (
             "corpus",
             f"{counted(store.documents, 'document')}, "
@@ -269,19 +270,30 @@ def model_card(
     ]
     table = "\n".join(f"| {name} | {markdown(value, 1000)} |" for name, value in rows)
     parent = run.parent and (run.parent.origin or run.parent.folder.name)
-    origin = f"Trained further, from {markdown(parent)}," if parent else "Pre-trained from scratch"
+    if parent:
+        origin = f"Trained further, from {markdown(parent)},"
     base = None if run.parent is None else base_of(run.parent.folder)
     title = FAMILIES[family].title
     article = "An" if title[0] in "AEX" else "A"
     return f"""{written(head_of(config, base=base))}
 # {article} {title} encoder
 
-{origin} with bertsmith. Load it with `transformers` or `bertsmith`.
+{origin or "Pre-trained from scratch"} with bertsmith. Load it with `transformers` or `bertsmith`.
 
 | what | value |
 |---|---|
 {table}
 """
+
+
+def _objective(samples: SampleConfig) -> str:
+    """Return what is predicted of such sequences, in words."""
+    objective = "left-to-right LM" if samples.left_to_right else "masked LM"
+    if samples.replaced_tokens:
+        objective = "replaced tokens, those of a generator trained by masked LM"
+    if samples.pairs:
+        objective += f" and {samples.text.replace('_', '-')} prediction"
+    return objective
 
 
 def _parent_rows(run: PretrainRun) -> list[tuple[str, str]]:
