@@ -208,6 +208,17 @@ def test_batches_without_targets_make_no_gradient_a_spike() -> None:
     assert all(accepted)
 
 
+@pytest.mark.parametrize("count", [22, 49, 107])
+def test_every_measurement_comes_after_its_step(count: int) -> None:
+    measuring, budget = Evaluator(lambda model, stopping: {}, count), Budget(steps=3 * count)
+    due = [
+        step
+        for step in range(3 * count + 1)
+        if measuring.due(State(measured=(step - 1) // 3 if step else 0), budget.progress(step))
+    ]
+    assert due == list(range(3, 3 * count + 1, 3))
+
+
 def test_a_measurement_that_is_no_number_is_not_the_best_for_ever() -> None:
     losses = [math.nan, 2.0, math.nan, 3.0]
     encoder = EncoderConfig(vocabulary=5, hidden=2, layers=1, heads=1, feed_forward=3, longest=8)
