@@ -317,6 +317,8 @@ def test_impossible_runs_leave_nothing(store_folder: Path, tmp_path: Path) -> No
         match=r"--model is xxlarge, and no BERT has this size; choose from tiny, .* as 4/192",
     ):
         run(store_folder, out, model="xxlarge")
+    with pytest.raises(ConfigError, match=r"--model is 2/63, .* a multiple of 64, as 4/192"):
+        run(store_folder, out, model="2/63")
     longer = replace(QUICK, samples=SampleConfig(max_length=41))
     with pytest.raises(ConfigError, match=r"--max-length \(41\) exceeds --max-positions \(40\)"):
         run(store_folder, out, settings=longer)

@@ -16,6 +16,7 @@ from bertsmith.engine.devices import best_device, device_named, training_precisi
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.network.families.catalog import FAMILIES
+from bertsmith.network.families.family import OTHER_SIZES
 from bertsmith.network.model import build_model
 from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.pretrain.config import (
@@ -249,7 +250,7 @@ def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
     if family.size(run.model) is None:
         sizes = ", ".join(size for size in get_args(Size) if size in family.sizes)
         problem = f"--model is {run.model}, and no {family.title} has this size"
-        remedy = f"choose from {sizes}, or layers and width, as 4/192, or another --family"
+        remedy = f"choose from {sizes}, or {OTHER_SIZES}, or another --family"
         raise ConfigError(problem, remedy=remedy)
     if network.position_initialisation == "parent":
         raise ConfigError("--position-initialisation is parent", remedy="name a model with --from")
