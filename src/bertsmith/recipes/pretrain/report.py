@@ -56,6 +56,11 @@ class LossPart(Protocol):
         """Number of correct predictions."""
         ...
 
+    @property
+    def predicts(self) -> bool:
+        """False if there are no predictions to count."""
+        ...
+
 
 class LossParts(Protocol):
     """The result of an objective: a `LossPart` by the name of its target."""
@@ -79,7 +84,8 @@ def evaluate_objective(
 ) -> dict[str, float]:
     """Return means over all targets: ``NAME_loss``, ``NAME_accuracy``, ``NAME_count``.
 
-    Names are those of the log of training. A part without any target is left out.
+    Names are those of the log of training. A part without any target is left out, and the accuracy
+    of one that predicts nothing.
     """
     sums: dict[str, float] = {}
     correct: dict[str, int] = {}
@@ -88,13 +94,15 @@ def evaluate_objective(
         for batch in batches:
             for name, part in objective(model, batch.to(model.device)).parts.items():
                 sums[name] = sums.get(name, 0.0) + part.sum.item()
-                correct[name] = correct.get(name, 0) + int(part.correct.item())
+                if part.predicts:
+                    correct[name] = correct.get(name, 0) + int(part.correct.item())
                 counts[name] = counts.get(name, 0) + part.count
     figures: dict[str, float] = {}
     for name, count in counts.items():
         if count:
             figures[f"{name}_loss"] = sums[name] / count
-            figures[f"{name}_accuracy"] = correct[name] / count
+            if name in correct:
+                figures[f"{name}_accuracy"] = correct[name] / count
             figures[f"{name}_count"] = count
     return figures
 
@@ -348,7 +356,7 @@ def add_held_out(report: Report, held_out: Mapping[str, float]) -> None:
         [
             title,
             round(held_out[f"{name}_loss"], 4),
-            f"{100 * held_out[f'{name}_accuracy']:.1f} %",
+            f"{100 * held_out[f'{name}_accuracy']:.1f} %" if f"{name}_accuracy" in held_out else "",
             int(held_out[f"{name}_count"]),
         ]
         for name, title in NAMES.items()
