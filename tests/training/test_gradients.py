@@ -104,7 +104,7 @@ def test_a_peak_that_training_exceeds_is_measured_again(
 ) -> None:
     asked: list[float] = []
 
-    def machine(*_: object, reached: float = 0.0) -> Peak:
+    def machine(*_: object, reached: float = 0.0, **__: object) -> Peak:
         asked.append(reached)
         return Peak(flops=1e18 if reached else 1.0, occasions=1, measured=0.0)
 
