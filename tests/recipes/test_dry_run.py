@@ -242,6 +242,10 @@ PRETRAIN: dict[str, tuple[Change, str]] = {
         lambda out: {"model": None, "settings.network.activation": "gelu_tanh"},
         "--activation is 'gelu_tanh', and the parent has 'gelu'",
     ),
+    "a start of new models": (
+        lambda out: {"model": None, "settings.network.initialisation": "neighbours"},
+        "--initialisation neighbours is for new models, and --from names one",
+    ),
     "long texts": (
         lambda out: {"settings.samples.max_length": 99}, "exceeds --max-positions",
     ),

@@ -20,9 +20,11 @@ from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch, pack
+from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.published import electra
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
+from bertsmith.recipes.pretrain.report import evaluate_held_out
 from bertsmith.recipes.pretrain.speed import TRIAL_STEPS
 from bertsmith.recipes.pretrain.starting import continued
 from bertsmith.store.preparing import prepare_store
@@ -148,6 +150,27 @@ def test_a_stopped_run_goes_on_to_the_very_same_model(
     assert losses[0] == losses[1]
     for name, tensor in whole.model.state_dict().items():
         assert torch.equal(resumed.model.state_dict()[name], tensor), name
+
+
+def test_held_out_text_is_measured_without_dropout_in_the_generator(
+    whole: PretrainOutcome, store: Path
+) -> None:
+    objective = objective_of(whole.model.config, seed=3)
+    generator = objective.own["masked_lm"]
+    assert whole.model.config.encoder.dropout > 0
+    samples = settings().samples
+    generator.eval()
+    expected = evaluate_held_out(
+        whole.model, objective, whole.tokenizer, TokenStore(store), samples
+    )
+    generator.train()
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        figures = evaluate_held_out(
+            whole.model, objective, whole.tokenizer, TokenStore(store), samples
+        )
+        assert figures == expected
+    assert all(part.training for part in generator.modules())
 
 
 def test_draws_are_a_pure_function_of_epoch_and_index(store: Path, tokenizer: Tokenizer) -> None:

@@ -18,6 +18,7 @@ class FakePart:
     sum: Tensor
     count: int
     correct: Tensor
+    predicts: bool = True
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,18 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.encoder import Block
 from bertsmith.network.model import Model, build_model
-from bertsmith.recipes.pretrain.starting import Neighbours, start_from_neighbours, token_rows
+from bertsmith.recipes.pretrain.starting import (
+    PLACES,
+    Neighbours,
+    count_neighbours,
+    start_from_neighbours,
+    token_rows,
+)
+from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
+from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.tokenizer import Tokenizer
-from invented import store, tokenizer
+from invented import SYLLABLES, store, tokenizer
 
 __all__ = ["store", "tokenizer"]
 
@@ -113,6 +122,15 @@ def test_the_bias_holds_frequencies_and_unseen_tokens_keep_their_rows() -> None:
     again = model()
     start_from_neighbours(again, neighbours, mask_id=MASK, seed=0)
     assert all(map(torch.equal, made.state_dict().values(), again.state_dict().values()))
+
+
+def test_a_text_of_one_token_has_no_neighbours(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    word = Document(source="one", line=1, paragraphs=(SYLLABLES[0],))
+    prepare_store([word], tokenizer, tmp_path / "store", held_out=0)
+    made = model(tokenizer.size)
+    neighbours = count_neighbours(TokenStore(tmp_path / "store"), tokenizer.size, 10, PLACES)
+    start_from_neighbours(made, neighbours, mask_id=tokenizer.mask_id, seed=0)
+    assert all(value.isfinite().all() for value in made.state_dict().values())
 
 
 @pytest.mark.parametrize("changes", [{"positions": "none"}, {"embedding": 32, "groups": 1}])

@@ -28,7 +28,7 @@ from bertsmith.network.families.family import usual
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
-from bertsmith.recipes.pretrain.report import evaluate_held_out
+from bertsmith.recipes.pretrain.report import describe, evaluate_held_out
 from bertsmith.recipes.pretrain.speed import TRIAL_STEPS
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
@@ -120,6 +120,21 @@ def test_what_is_in_the_folder(whole: PretrainOutcome, store_folder: Path) -> No
     assert checkpoints == [f"step-{STEPS:08}"]
 
 
+def test_tokens_of_a_short_run_are_shown() -> None:
+    state = State(step=2, tokens=640, seconds=4.0)
+    assert describe(state, {}) == "pre-training: 2 steps, 640 tokens, 160 tokens/s"
+
+
+def test_the_card_counts_epochs_that_were_read(
+    tokenizer: Tokenizer, sizes: None, tmp_path: Path
+) -> None:
+    prepare_store(invented_documents(6), tokenizer, tmp_path / "store", held_out=0)
+    whole_epochs = replace(QUICK, samples=replace(QUICK.samples, tokens_per_batch=50_000))
+    outcome = run(tmp_path / "store", tmp_path / "run", steps=2, settings=whole_epochs)
+    card = (outcome.folder / "model" / "README.md").read_text(encoding="utf-8")
+    assert f"| tokens seen | {outcome.state.tokens:,} in 2 steps, 2 epochs |" in card
+
+
 def test_the_report_and_the_card_say_how_it_was_made(
     whole: PretrainOutcome, store_folder: Path
 ) -> None:
@@ -137,6 +152,7 @@ def test_the_report_and_the_card_say_how_it_was_made(
         f"{whole.state.tokens:,} in {STEPS} steps",
         "masked LM and next-sentence prediction",
         f"| masked lm loss, held out | {whole.held_out['masked_lm_loss']:.4g} |",
+        f"| masked lm count, held out | {whole.held_out['masked_lm_count']:,} |",
         "| seed | 5 |",
         "library_name: transformers",
     ):
@@ -301,6 +317,8 @@ def test_impossible_runs_leave_nothing(store_folder: Path, tmp_path: Path) -> No
         match=r"--model is xxlarge, and no BERT has this size; choose from tiny, .* as 4/192",
     ):
         run(store_folder, out, model="xxlarge")
+    with pytest.raises(ConfigError, match=r"--model is 2/63, .* a multiple of 64, as 4/192"):
+        run(store_folder, out, model="2/63")
     longer = replace(QUICK, samples=SampleConfig(max_length=41))
     with pytest.raises(ConfigError, match=r"--max-length \(41\) exceeds --max-positions \(40\)"):
         run(store_folder, out, settings=longer)
@@ -308,6 +326,30 @@ def test_impossible_runs_leave_nothing(store_folder: Path, tmp_path: Path) -> No
         run(store_folder, out, minutes=1.0)
     with pytest.raises(StoreError, match="not a token store"):
         run(tmp_path / "nowhere", out)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ("--model tiny --log-every 0", "--log-every is 0"),
+        ("--model tiny --workers -1", "--workers is -1"),
+        ("--family albert --model base", "only a BERT with learned positions"),
+    ],
+)
+def test_options_are_refused_before_anything_is_measured(
+    options: str, problem: str, store_folder: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def measured(*_: object, **__: object) -> None:
+        raise AssertionError("options that are refused were measured with")
+
+    for name in ("resolving.measure_threads", "preflight.measure", "recipe.count_neighbours"):
+        monkeypatch.setattr(f"bertsmith.recipes.pretrain.{name}", measured)
+    out = tmp_path / "run"
+    arguments = ["pretrain", str(store_folder), "--out", str(out)]
+    assert main([*arguments, "--steps", "2", *options.split()]) == 2
+    assert problem in capsys.readouterr().err
     assert not out.exists()
 
 

@@ -250,6 +250,22 @@ def test_one_document_is_told_what_it_cannot_do(
     assert second == "the corpus is one document: next-sentence prediction needs at least two"
 
 
+def test_a_corpus_that_is_all_held_out_says_so(vocab: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("Gabo dela.\n", encoding="utf-8")
+    with pytest.raises(StoreError, match=r"beside 1 document held out; .* smaller held_out"):
+        prepare([str(path)], vocab=vocab, out=tmp_path / "store", held_out=0.9999, workers=1)
+
+
+def test_one_word_is_counted_as_one(
+    vocab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("ga\n", encoding="utf-8")
+    prepare([str(path)], vocab=vocab, out=tmp_path / "store", held_out=0.0, workers=1)
+    assert said(capsys)[0].startswith("corpus: 1 document, 1 sentence, 1 word, 1 token (")
+
+
 def test_a_model_folder_is_a_vocabulary_too(
     corpus: Path, base_folder: Path, tmp_path: Path
 ) -> None:

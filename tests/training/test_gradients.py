@@ -104,7 +104,7 @@ def test_a_peak_that_training_exceeds_is_measured_again(
 ) -> None:
     asked: list[float] = []
 
-    def machine(*_: object, reached: float = 0.0) -> Peak:
+    def machine(*_: object, reached: float = 0.0, **__: object) -> Peak:
         asked.append(reached)
         return Peak(flops=1e18 if reached else 1.0, occasions=1, measured=0.0)
 
@@ -206,6 +206,17 @@ def test_batches_without_targets_make_no_gradient_a_spike() -> None:
         watch.accepts(gradient(norm), step) for step, norm in enumerate([0.0, 0.0, 0.7] * 9)
     ]
     assert all(accepted)
+
+
+@pytest.mark.parametrize("count", [22, 49, 107])
+def test_every_measurement_comes_after_its_step(count: int) -> None:
+    measuring, budget = Evaluator(lambda model, stopping: {}, count), Budget(steps=3 * count)
+    due = [
+        step
+        for step in range(3 * count + 1)
+        if measuring.due(State(measured=(step - 1) // 3 if step else 0), budget.progress(step))
+    ]
+    assert due == list(range(3, 3 * count + 1, 3))
 
 
 def test_a_measurement_that_is_no_number_is_not_the_best_for_ever() -> None:

@@ -36,6 +36,7 @@ from bertsmith.training.config import Budget, FitConfig
 from bertsmith.training.loading import BatchSource
 from bertsmith.training.local import DropoutKey, _PartComputer, local_replicas
 from bertsmith.training.loop import fit
+from bertsmith.training.peak import Peak
 from bertsmith.training.run_folder import RunFolder
 from bounds import close_after_training
 from invented import invented_documents, tokenizer
@@ -306,6 +307,23 @@ def test_a_killed_process_ends_the_run_in_a_line(
     with pytest.raises(WorkerDied, match=r"a process that trains has died \(status -9\)"):
         trained(Stopping(batches, 3, kill), CONFIG, batches, tmp_path / "run")
     assert set(children()) == before
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_utilisation_is_a_share_of_what_all_processes_could_do(
+    batches: PretrainingBatches, cores: Callable[[int], None], monkeypatch: pytest.MonkeyPatch,
+    number: int,
+) -> None:  # fmt: skip
+    measured: list[int] = []
+
+    def machine(*_: object, processes: int = 1, **__: object) -> Peak:
+        measured.append(processes)
+        return Peak(flops=1e18, occasions=1, measured=0.0)
+
+    cores(number)
+    monkeypatch.setattr(loop, "matrix_peak", machine)
+    trained(batches, replace(CONFIG, budget=Budget(steps=1)), batches)
+    assert measured == [number]
 
 
 def test_no_part_is_left_where_nobody_hands_them_out() -> None:

@@ -169,6 +169,26 @@ def test_every_layer_has_its_share_of_the_rate() -> None:
         close_to_float64(item, kept - rate, name)
 
 
+def test_every_layer_has_its_share_of_muons_rate() -> None:
+    moved = {}
+    for decay in (1.0, 0.5):
+        model = small()
+        before = {name: item.detach().clone() for name, item in model.named_parameters()}
+        config = OptimiserConfig(matrices="muon", weight_decay=0.0, layer_decay=decay)
+        optimiser = Optimiser(model, config)
+        for name, gradient in gradients(model, step=1).items():
+            model.get_parameter(name).grad = gradient
+        optimiser.step(1.0)
+        moved[decay] = {
+            name: float((model.get_parameter(name) - before[name]).norm().detach())
+            for name in before
+            if name.startswith("encoder.blocks.") and before[name].dim() > 1
+        }
+    for name, distance in moved[0.5].items():
+        share = 0.25 if name.startswith("encoder.blocks.0.") else 0.5
+        assert distance == pytest.approx(share * moved[1.0][name], rel=1e-3), name
+
+
 def test_what_is_restored_goes_on_the_same() -> None:
     for method in ("adamw", "lamb"):
         config = OptimiserConfig(algorithm=method, learning_rate=RATE)

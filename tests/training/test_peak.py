@@ -182,6 +182,25 @@ def test_a_process_asks_once_and_draws_no_random_number(
     assert path.exists()
 
 
+def test_processes_are_measured_with_the_threads_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def measured(*_: object) -> float:
+        threads.append(torch.get_num_threads())
+        return 1e9
+
+    monkeypatch.setattr(peak, "_known_peaks", {})
+    monkeypatch.setattr(peak, "measure_peak", measured)
+    monkeypatch.setenv("BERTSMITH_CACHE", str(tmp_path))
+    before = torch.get_num_threads()
+    for processes in (1, 3):
+        matrix_peak("fp32", CPU, processes=processes)
+    assert threads == [before, 3 * before]
+    assert torch.get_num_threads() == before
+
+
 def test_the_cache_follows_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     for name in ("BERTSMITH_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):

@@ -23,3 +23,8 @@ class DataPosition(Config):
     """Sequences used in this epoch."""
     phase: int = 0
     """Phases of sequence length gone through, where there are several."""
+
+    @property
+    def epochs(self) -> int:
+        """Return the number of epochs that text was read in, the last one perhaps in part."""
+        return self.epoch + (self.index > 0)

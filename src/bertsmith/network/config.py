@@ -14,7 +14,7 @@ from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.printable import counted
 from bertsmith.network.families.catalog import FAMILIES, presets
-from bertsmith.network.families.family import FamilyName
+from bertsmith.network.families.family import OTHER_SIZES, FamilyName
 from bertsmith.text.config import TagColumns
 
 Precision = Literal["bf16", "fp32"]
@@ -168,7 +168,7 @@ def encoder_of(family: FamilyName, size: str, vocabulary: int, **changes: Any) -
     if result is None:
         raise ConfigError(
             f"no {record.title} of the size {size!r}",
-            remedy=f"sizes are {', '.join(record.sizes)}, and layers and width, as 4/192",
+            remedy=f"sizes are {', '.join(record.sizes)}, and {OTHER_SIZES}",
         )
     sizes = result._asdict() | {"vocabulary": vocabulary}
     return EncoderConfig(**{"family": family, **sizes, **record.wiring, **changes})

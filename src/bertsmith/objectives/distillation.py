@@ -224,10 +224,9 @@ def projection(student: int, teacher: int, *, seed: int) -> nn.Linear:
 
 
 def loss_of_tokens(total: Tensor, target: Target, weight: float = 1.0) -> Loss:
-    """Return a sum over all tokens as a loss."""
-    return Loss(
-        sum=total, count=len(target), correct=torch.zeros((), device=total.device), weight=weight
-    )
+    """Return a sum over all tokens as the loss of a term that predicts nothing."""
+    none = torch.zeros((), device=total.device)
+    return Loss(sum=total, count=len(target), correct=none, weight=weight, predicts=False)
 
 
 def widened(values: Tensor) -> Tensor:

@@ -23,13 +23,15 @@ class Loss:
     """One objective's loss over the targets of a batch.
 
     `sum` is the loss summed over `count` targets, float32 with gradient; `correct` counts targets
-    predicted right, without gradient; `weight` multiplies its mean in a total.
+    predicted right, without gradient, and means nothing unless the objective `predicts`; `weight`
+    multiplies its mean in a total.
     """
 
     sum: Tensor
     count: int
     correct: Tensor
     weight: float = 1.0
+    predicts: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

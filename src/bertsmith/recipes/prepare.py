@@ -211,8 +211,12 @@ def describe(store: TokenStore, unknown_name: str) -> str:
     return (
         f"corpus: {counted(documents, 'document')}, "
         f"{counted(sum(part.sentences for part in every), 'sentence')}, "
-        f"{short_number(text.units)} {text.unit}s, "
-        f"{short_number(tokens)} tokens ({100 * unknown / tokens:.2f} % {unknown_name}); "
+        f"{_short_counted(text.units, text.unit)}, "
+        f"{_short_counted(tokens, 'token')} ({100 * unknown / tokens:.2f} % {unknown_name}); "
         f"{counted(index.duplicates, 'duplicate')} left out; "
         f"{counted(held_out.documents if held_out else 0, 'document')} held out"
     )
+
+
+def _short_counted(count: int, noun: str) -> str:
+    return f"{short_number(count)} {noun if count == 1 else f'{noun}s'}"

@@ -21,6 +21,11 @@ NAMES = {
     "choose": "options",
     "tag": "tags",
     "span": "answers",
+    "soft_targets": "soft targets",
+    "cosine": "cosine of hidden states",
+    "hidden_states": "hidden states",
+    "attention_scores": "attention scores",
+    "relations": "relations",
 }
 """Display names of the objectives, by their names in the log."""
 

@@ -26,6 +26,7 @@ from bertsmith.core import VERSION
 from bertsmith.core.errors import StoreError, UserError
 from bertsmith.core.log import say
 from bertsmith.core.pool import ProcessPool, process_pool
+from bertsmith.core.printable import counted
 from bertsmith.store.duplicates import DIGEST_BYTES, Digests, SeenTexts
 from bertsmith.store.store import HELD_OUT, INDEX, VOCABULARY, StoreIndex
 from bertsmith.store.unfinished import (
@@ -238,7 +239,7 @@ def prepare_store(
         _StoreBuilder(work, tokenizer, held_out) as builder,
     ):
         builder.run(_as_sections(documents), workers)
-        return builder.finish(_nothing(out))
+        return builder.finish(_nothing(out, builder.held_out))
 
 
 def prepare_corpus(
@@ -267,7 +268,8 @@ def prepare_corpus(
             moved(start)
         with _StoreBuilder(work, tokenizer, held_out) as builder:
             builder.run(corpus.sections(start), workers, encoder, moved)
-            return builder.finish(_nothing(out) if builder.documents else corpus.without_text())
+            nothing = _nothing(out, builder.held_out)
+            return builder.finish(nothing if builder.documents else corpus.without_text())
 
 
 def check_preparing(
@@ -289,8 +291,13 @@ def _is_held_out(digests: Digests, share: float) -> NDArray[np.bool_]:
     return np.asarray(digests[:, 0] < limit)
 
 
-def _nothing(out: Path) -> StoreError:
-    return StoreError("no text to train on was left", where=out, remedy="give more text")
+def _nothing(out: Path, held_out: int) -> StoreError:
+    """Return the error for a store without text to train on, beside documents held out."""
+    problem, remedy = "no text to train on was left", "give more text"
+    if held_out:
+        problem += f" beside {counted(held_out, 'document')} held out"
+        remedy += ", or a smaller --held-out"
+    return StoreError(problem, where=out, remedy=remedy)
 
 
 def _source(corpus: Corpus, tokenizer: Tokenizer, held_out: float) -> Source:
@@ -350,6 +357,11 @@ class _StoreBuilder:
     def documents(self) -> int:
         """Documents read, those left out included."""
         return self._seen.count + self._duplicates
+
+    @property
+    def held_out(self) -> int:
+        """Documents held out so far."""
+        return self._writers[1].state.documents
 
     def run(
         self,

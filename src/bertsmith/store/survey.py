@@ -26,7 +26,7 @@ _SHOWN = 40
 
 
 class Likeness:
-    """Gathers documents of a store; `found` estimates how many are near duplicates."""
+    """Gathers documents of a store; `near_duplicates` estimates how many are alike."""
 
     def __init__(self, store: TokenStore) -> None:
         self._store = store

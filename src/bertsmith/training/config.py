@@ -18,8 +18,8 @@ class Budget(Config):
     steps: int | None = None
     """Optimiser steps."""
     minutes: float | None = None
-    """Minutes from the start of the command, or of its resumption, to the saved model: checks,
-    measurements and saving are among them."""
+    """Minutes from the start of the command to the saved model: checks, measurements and saving are
+    among them. A resumed run has those that were left."""
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.minutes is None):

@@ -111,8 +111,10 @@ def _sum_over_ranks(
 ) -> tuple[float, list[Losses]]:
     """Return the loss of all ranks' batches, and the sums of their losses."""
     sums: dict[str, list[Tensor]] = {}
+    predicts: dict[str, bool] = {}
     for batch_losses in losses:
         for name, part in batch_losses.parts.items():
+            predicts[name] = part.predicts
             row = torch.stack([part.sum.double(), part.correct.double()])
             sums.setdefault(name, []).append(torch.cat([row, row.new_tensor([part.count])]))
     rows = torch.stack([torch.stack(item).sum(0) for item in sums.values()]).tolist()
@@ -123,6 +125,7 @@ def _sum_over_ranks(
             sum=torch.tensor(total, dtype=torch.float64),
             count=int(count),
             correct=torch.tensor(int(correct)),
+            predicts=predicts[name],
         )
     return loss, [Losses(parts=parts)]
 

@@ -204,7 +204,7 @@ class _PartComputer:
             part=part,
             total=total.detach(),
             losses={
-                name: (loss.sum.detach(), loss.correct, loss.count, loss.weight)
+                name: (loss.sum.detach(), loss.correct, loss.count, loss.weight, loss.predicts)
                 for name, loss in losses.parts.items()
             },
             used=[gradient is not None for gradient in gradients],

@@ -42,7 +42,7 @@ def _open_checkpoints(
 def _open_local_replicas(
     model: Model, objective: Objective, config: FitConfig
 ) -> AbstractContextManager[LocalReplicas | None]:
-    """Return the local replicas of a run, in as many processes as there are cores for."""
+    """Return the local replicas of a run."""
     if config.replicas == 1:
         return nullcontext()
     return local_replicas(
@@ -50,8 +50,13 @@ def _open_local_replicas(
         objective,
         config.precision,
         parts=PARTS_PER_PROCESS * config.replicas,
-        processes=min(config.replicas, usable_processors()),
+        processes=_local_processes(config),
     )
+
+
+def _local_processes(config: FitConfig) -> int:
+    """Return the number of processes of local replicas: as many as there are cores for."""
+    return min(config.replicas, usable_processors())
 
 
 def _report_progress(
@@ -99,7 +104,8 @@ def fit(
     keep_large_blocks()
     checkpoints = _open_checkpoints(folder, config, world)
     per_rank = world.share(config.gradient_accumulation)
-    peak = functools.partial(matrix_peak, config.precision, model.device)
+    processes = _local_processes(config)
+    peak = functools.partial(matrix_peak, config.precision, model.device, processes=processes)
     replica = Replica(model, objective, config.precision, world)
     evaluator = Evaluator(measure, config.measurements, config.stop_after)
     with (

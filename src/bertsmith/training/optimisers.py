@@ -110,14 +110,14 @@ class Muon(torch.optim.Optimizer):
 
     def __init__(
         self,
-        params: Iterable[Tensor],
+        params: Iterable[Tensor] | Iterable[dict[str, Any]],
         *,
         lr: float,
         weight_decay: float = 0.0,
         momentum: float = 0.95,
     ) -> None:
         defaults = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum}
-        super().__init__(list(params), defaults)
+        super().__init__(list(params), defaults)  # type: ignore[arg-type]
         for group in self.param_groups:
             assert all(parameter.dim() == 2 for parameter in group["params"])
 
@@ -185,26 +185,19 @@ class Optimiser:
             parameter: name for name, parameter in model.named_parameters()
         }
         kinds: dict[tuple[float, bool], list[Tensor]] = {(1.0, True): [], (1.0, False): []}
-        orthogonal = []
+        orthogonal: dict[float, list[Tensor]] = {}
         top = _top(self.names.values())
         for parameter, name in self.names.items():
+            scale = config.layer_decay ** (top - _depth(name, top))
             # embeddings and heads do not map hidden to hidden values
             inside = name.startswith(_BLOCKS) and parameter.dim() > 1
             if config.matrices == "muon" and inside:
-                orthogonal.append(parameter)
+                orthogonal.setdefault(scale, []).append(parameter)
             else:
-                scale = config.layer_decay ** (top - _depth(name, top))
                 kinds.setdefault((scale, parameter.dim() > 1), []).append(parameter)
         self.parts = [_adam(kinds, config)]
         if orthogonal:
-            self.parts.append(
-                Muon(
-                    orthogonal,
-                    lr=config.muon_learning_rate,
-                    weight_decay=config.weight_decay,
-                    momentum=config.muon_momentum,
-                )
-            )
+            self.parts.append(_muon(orthogonal, config))
         self._peaks = [[group["lr"] for group in part.param_groups] for part in self.parts]
 
     def step(self, factor: float) -> None:
@@ -262,6 +255,20 @@ def _adam(
         return Lamb(groups, lr=config.learning_rate, betas=betas, eps=config.epsilon)
     return torch.optim.AdamW(
         groups, lr=config.learning_rate, betas=betas, eps=config.epsilon, fused=True
+    )
+
+
+def _muon(matrices: Mapping[float, list[Tensor]], config: OptimiserConfig) -> Muon:
+    """Return Muon for matrices grouped by the scale of their learning rate."""
+    groups: list[dict[str, Any]] = [
+        {"params": parameters, "lr": config.muon_learning_rate * scale}
+        for scale, parameters in matrices.items()
+    ]
+    return Muon(
+        groups,
+        lr=config.muon_learning_rate,
+        weight_decay=config.weight_decay,
+        momentum=config.muon_momentum,
     )
 
 

@@ -26,6 +26,7 @@ from bertsmith.core.files import read_json, replaced_file, text_hash, user_cache
 from bertsmith.core.ownership import temporary_path
 from bertsmith.core.pool import usable_processors
 from bertsmith.core.streams import Purpose, stream
+from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.config import Precision
 
 # square products from one that fits a core's cache; of those that leave most of a GPU idle none
@@ -61,12 +62,19 @@ class Peak:
         return f"{self.flops / 1e9:,.0f} GFLOP/s ({times})"
 
 
-def matrix_peak(precision: Precision, device: torch.device, *, reached: float = 0.0) -> Peak:
-    """Return the machine's peak with the current number of threads.
+def matrix_peak(
+    precision: Precision, device: torch.device, *, reached: float = 0.0, processes: int = 1
+) -> Peak:
+    """Return the machine's peak with the threads of `processes`, each with torch's current number.
 
     It is measured if the machine is new or was measured more than ten minutes ago, or if `reached`,
     in operations per second, shows that the known peak is too low. It is cached per process.
     """
+    with threads_of_torch(processes * torch.get_num_threads()):
+        return _peak_with_these_threads(precision, device, reached)
+
+
+def _peak_with_these_threads(precision: Precision, device: torch.device, reached: float) -> Peak:
     machine = describe_machine(precision, device)
     known = _known_peaks.get(machine)
     if known is None or known.flops < reached:

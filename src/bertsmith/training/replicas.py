@@ -87,8 +87,8 @@ def _distributed(tensor: Tensor) -> Any:  # noqa: ANN401
 
 
 Objective = Callable[[Model, Batch], Losses]
-PlainLosses = Mapping[str, tuple[Tensor, Tensor, int, float]]
-"""Losses by name as plain values: sum, correct, count, weight."""
+PlainLosses = Mapping[str, tuple[Tensor, Tensor, int, float, bool]]
+"""Losses by name as plain values: sum, correct, count, weight, predicts."""
 
 _OWN = "objective"
 
@@ -97,8 +97,8 @@ def to_losses(parts: PlainLosses) -> Losses:
     """Return losses, given their plain values."""
     return Losses(
         parts={
-            name: Loss(sum=total, count=count, correct=correct, weight=weight)
-            for name, (total, correct, count, weight) in parts.items()
+            name: Loss(sum=total, count=count, correct=correct, weight=weight, predicts=predicts)
+            for name, (total, correct, count, weight, predicts) in parts.items()
         }
     )
 
@@ -190,7 +190,7 @@ class _Step(nn.Module):
     def forward(self, batch: Batch) -> PlainLosses:
         losses = self._objective(self.model, batch)
         return {
-            name: (one.sum, one.correct, one.count, one.weight)
+            name: (one.sum, one.correct, one.count, one.weight, one.predicts)
             for name, one in losses.parts.items()
         }
 

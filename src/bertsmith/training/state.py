@@ -38,6 +38,10 @@ Measure = Callable[[Model, Callable[[], bool]], dict[str, float] | None]
 argument reported a request to stop."""
 
 
+# of a share of the budget times a number of measurements
+_ROUNDING = 1e-9
+
+
 class Evaluator:
     """Measures `count` times, evenly over the budget, and tracks the best measurement.
 
@@ -92,7 +96,8 @@ class Evaluator:
         return state, line | {f"held_out_{name}": value for name, value in metrics.items()}
 
     def _due_count(self, spent: float) -> int:
-        return int(spent * self._count)
+        # 15 of 22 steps times 22 is a little less than 15
+        return int(spent * self._count + _ROUNDING)
 
 
 class Saver:
@@ -184,7 +189,8 @@ class MetricSums:
         """Add one batch's losses; tensors stay on their device until the record is written."""
         for name, loss in losses.parts.items():
             self.sums[name] = self.sums.get(name, 0) + loss.sum.detach()
-            self.correct[name] = self.correct.get(name, 0) + loss.correct
+            if loss.predicts:
+                self.correct[name] = self.correct.get(name, 0) + loss.correct
             self.counts[name] = self.counts.get(name, 0) + loss.count
 
     def add_work(self, config: ModelConfig, batches: Sequence[Batch]) -> None:
@@ -228,6 +234,7 @@ class MetricSums:
         for name, count in self.counts.items():
             if count:
                 line[f"{name}_loss"] = float(self.sums[name]) / count
+            if count and name in self.correct:
                 line[f"{name}_accuracy"] = float(self.correct[name]) / count
         return line
 
@@ -241,9 +248,10 @@ class MetricSums:
         ]
         for name in self.counts:
             if f"{name}_loss" in line:
-                loss, accuracy = line[f"{name}_loss"], line[f"{name}_accuracy"]
                 words = name.replace("_lm", " LM").replace("_", " ")
-                shown.append(f"{words} {loss:.3f} ({100 * accuracy:.0f} %)")
+                accuracy = line.get(f"{name}_accuracy")
+                right = "" if accuracy is None else f" ({100 * accuracy:.0f} %)"
+                shown.append(f"{words} {line[f'{name}_loss']:.3f}{right}")
         if line["skipped"]:
             shown.append(f"{line['skipped']} skipped")
         return " · ".join(shown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import signal
 from collections.abc import Callable, Mapping
@@ -84,6 +85,12 @@ def test_a_student_of_a_store_is_a_distilbert(options: dict[str, Any]) -> None:
     outcome = distil(DistilConfig(**options))
     assert isinstance(outcome, PretrainOutcome)
     assert set(outcome.held_out) >= {"soft_targets_loss", "cosine_loss", "masked_lm_accuracy"}
+    # a cosine predicts nothing that could be right
+    log = (options["out"] / "log.jsonl").read_text()
+    assert "soft_targets_accuracy" in log
+    assert "cosine_accuracy" not in {*outcome.held_out, *json.loads(log.splitlines()[0])}
+    page = (options["out"] / "report.html").read_text()
+    assert "cosine of hidden states" in page
     saved, _ = load_model(options["out"] / "model")
     encoder = saved.config.encoder
     assert (encoder.family, encoder.segments, encoder.layers) == ("distilbert", 0, 2)
@@ -91,6 +98,8 @@ def test_a_student_of_a_store_is_a_distilbert(options: dict[str, Any]) -> None:
     assert not saved.config.pooler
     card = (options["out"] / "model" / "README.md").read_text()
     assert "Taught by distilbert" in card
+    assert "\nDistilled from whole with bertsmith. " in card
+    assert "| objective | soft targets of masked words, cosine " in card
 
 
 def _run(options: Mapping[str, Any], **changes: Any) -> PretrainOutcome:  # noqa: ANN401

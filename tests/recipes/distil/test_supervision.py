@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -165,6 +166,11 @@ def test_outputs_on_the_disk_are_made_once(
     units = np.array([5, 0, 11])
     computed = replace(supervision.taught, kept=None).of(units)
     for name, value in again.taught.of(units).items():
+        assert np.abs(value.numpy() - computed[name].numpy()).max() < 1e-4, name
+    # a damaged array is made again
+    os.truncate(folder / "teacher_logits.npy", 150)
+    mended, _ = supervision_of("tinybert", teacher, prepared, tmp_path / "kept")
+    for name, value in mended.taught.of(units).items():
         assert np.abs(value.numpy() - computed[name].numpy()).max() < 1e-4, name
     # no room: the teacher computes
     assert replace(supervision.taught, kept=None).keep(tmp_path / "none", 1e-9).kept is None

@@ -25,6 +25,8 @@ class Size(NamedTuple):
 
 
 _HEAD_WIDTH = 64
+OTHER_SIZES = f"layers and a width that is a multiple of {_HEAD_WIDTH}, as 4/192"
+"""The sizes without a name, in words."""
 _LAYERS_AND_WIDTH = re.compile(r"([1-9]\d{0,2})/([1-9]\d{0,4})")
 
 

@@ -159,6 +159,7 @@ class GeneralSettings(Config):
                 remedy="leave it out, or give --general.recipe quick",
             )
         check_range(self, ["smoothing"], "[0, 2]", group="general.")
+        check_range(self, ["checkpoint_minutes"], "[0, inf)", group="general.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,8 +175,8 @@ class DistilConfig(Config):
     method: tuple[Method, ...] = ("distilbert",)
     """Methods of distillation, separated by commas; on labelled data they are compared."""
     minutes: float | None = None
-    """For a store: wall-clock minutes from this command, or from its resumption, to the saved
-    student."""
+    """For a store: wall-clock minutes from this command to the saved student; a resumed run has
+    those that were left."""
     steps: int | None = None
     """For a store: number of updates, in place of --minutes."""
     dev: Path | None = None

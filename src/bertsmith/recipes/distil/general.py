@@ -21,8 +21,8 @@ from bertsmith.core.clock import Clock
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, ModelFolderError, RunFolderError
 from bertsmith.core.files import write_json
-from bertsmith.core.log import progress, say
-from bertsmith.core.printable import counted, shell_word
+from bertsmith.core.log import progress, say, short_number
+from bertsmith.core.printable import counted, markdown, shell_word
 from bertsmith.core.signals import Interrupted
 from bertsmith.engine.devices import device_named, training_precision
 from bertsmith.network.batch import Batch
@@ -75,6 +75,12 @@ from bertsmith.weights.folder import load_model, read_config, save_model
 
 # what was chosen when a run began
 _KEPT = ("threads", "precision")
+# in the model card
+_OBJECTIVES: Mapping[Method, str] = {
+    "distilbert": "soft targets of masked words, cosine of last hidden states, and masked LM",
+    "tinybert": "attention scores and hidden states of the teacher",
+    "minilm": "relations of queries, keys and values of the teacher",
+}
 KIND = "distil from a store"
 """The kind of run, in run.json."""
 
@@ -396,11 +402,17 @@ def _finish(
         for name, value in held_out.items()
         if name.endswith("_loss")
     )
-    steps = f"distilling: {counted(state.step, 'step')}, {state.tokens / 1e6:.1f} M tokens"
-    say(f"{steps}, {state.tokens / max(state.seconds, 1e-9):,.0f} tokens/s; held out: {losses}")
+    line = (
+        f"distilling: {counted(state.step, 'step')}, {short_number(state.tokens)} tokens, "
+        f"{state.tokens / max(state.seconds, 1e-9):,.0f} tokens/s"
+    )
+    say(f"{line}; held out: {losses}" if losses else line)
     write_json(folder.path / RESULT, {"state": state.to_dict(), "held_out": dict(held_out)})
-    card = model_card(run.training, model.config, store.index, state, held_out)
     teacher = run.teacher.origin or run.teacher.folder.name
+    card = model_card(
+        run.training, model.config, store.index, state, held_out,
+        origin=f"Distilled from {markdown(teacher)}", objective=_OBJECTIVES[run.method],
+    )  # fmt: skip
     card += f"\nTaught by {run.method}; the teacher is {teacher}, "
     card += f"SHA-256 `{run.teacher.files_hash}`.\n"
     dropout = FAMILIES[model.config.encoder.family].dropout

@@ -4,7 +4,7 @@ The same rows come again in every epoch and for every seed, so what the teacher 
 folder whose name is the hash of the teacher, the rows and what is read of it:
 
     CACHE/HASH/teacher_logits.npy, teacher_state_6.npy, ...   flat arrays, unit after unit
-    CACHE/HASH/rows.json                                      the rows of each array that a unit has
+    CACHE/HASH/rows.json                                      the shape of each array
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches, pack_examples
-from bertsmith.core.files import write_json
+from bertsmith.core.errors import RunFolderError
+from bertsmith.core.files import read_json, write_json
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import new_folder
 from bertsmith.network.batch import Batch
@@ -41,6 +42,9 @@ from bertsmith.weights.folder import load_model
 from bertsmith.weights.tensors import weights_hash
 
 Outputs = dict[str, Tensor]
+
+_SHAPES = "rows.json"
+_MAX_BYTES = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +140,9 @@ class TeacherRows:
                 )
             return self
         arrays_folder = cache / self._key()
-        if not (arrays_folder / "rows.json").exists():
+        if not _is_whole(arrays_folder):
+            if arrays_folder.exists():
+                say(f"{arrays_folder}: is damaged: the teacher's outputs are computed again")
             cache.mkdir(parents=True, exist_ok=True)
             self._write(arrays_folder)
         return TeacherRows(self.folder, self.rows, self.outputs, self.device, arrays_folder)
@@ -165,7 +171,10 @@ class TeacherRows:
         counts = rows_of_units(self.rows, self.outputs.answer)
         teacher, total = self._teacher(), len(self.rows)
         shapes = _shapes(teacher.config.encoder, teacher.config.outputs, self.outputs)
-        with new_folder(folder) as fresh, progress("the teacher", total, "examples") as bar:
+        with (
+            new_folder(folder, replaces=lambda damaged: None) as fresh,
+            progress("the teacher", total, "examples") as bar,
+        ):
             arrays, begins = {}, {}
             for name, shape in shapes.items():
                 row_counts = counts["logits" if name == LOGITS else ""]
@@ -187,10 +196,19 @@ class TeacherRows:
                 bar.advance(len(units))
             for array in arrays.values():
                 array.flush()
-            write_json(
-                fresh / "rows.json", {name: list(item.shape) for name, item in arrays.items()}
-            )
+            shapes_written = {name: list(item.shape) for name, item in arrays.items()}
+            write_json(fresh / _SHAPES, shapes_written)
         self._opened.clear()
+
+
+def _is_whole(folder: Path) -> bool:
+    """Return whether a folder of arrays is there, and each has the size that it was written in."""
+    try:
+        shapes = read_json(folder / _SHAPES, RunFolderError, largest=_MAX_BYTES)
+        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in shapes}
+    except (OSError, ValueError, EOFError):
+        return False
+    return all(list(array.shape) == shapes[name] for name, array in arrays.items())
 
 
 def names_of(outputs: TeacherOutputs) -> list[str]:

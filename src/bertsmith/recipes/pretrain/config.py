@@ -129,7 +129,8 @@ class PretrainConfig(Config):
     """Folder of a model, or hub:owner/name, to train further; the store must have its vocabulary.
     It decides network, dropout and pairs; the optimiser is AdamW at 1e-4."""
     minutes: float | None = None
-    """Wall-clock minutes from this command, or from its resumption, to the saved model."""
+    """Wall-clock minutes from this command to the saved model; a resumed run has those that were
+    left."""
     steps: int | None = None
     """Number of updates, in place of --minutes; the learning rate decays to zero over either."""
     device: str = "auto"

@@ -44,6 +44,7 @@ from bertsmith.store.survey import MAX_TOKENS, Numbers, Survey, survey
 from bertsmith.tokens.learning.counting import VocabularyFit
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
+from bertsmith.training.peak import matrix_peak
 from bertsmith.weights.formats.catalog import FORMATS, cannot_hold, format_of
 
 # per minute of a budget: tokens surveyed and tokens of sampled sequences, a second each on a busy
@@ -119,6 +120,9 @@ def check(
     )
     accumulate = settings.gradient_accumulation
     costs = replace(costs, accumulate=accumulate, processes=processes, replicas=run.replicas)
+    if run.replicas > 1:
+        peak = matrix_peak(run.precision, model.device, processes=run.replicas)
+        costs = replace(costs, peak=peak)
     reserved_seconds += time.perf_counter() - started
     rows = model.config.encoder.vocabulary
     parameters = sum(parameter.numel() for parameter in model.parameters())

@@ -313,7 +313,6 @@ def dry_run(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:
         raise ConfigError("no store to check", remedy="name the folder made by prepare")
     run = begin(folder, config, ALONE, dry=True)
     device = device_named(run.device if config.device == "auto" else config.device)
-    fit_config(run, workers=config.workers)
     store = TokenStore(run.store)
     settings, tokenizer = run.settings, store.tokenizer()
     torch.set_num_threads(run.threads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import takewhile
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertsmith.batches import DataPosition
 from bertsmith.batches.config import MaskingConfig, SampleConfig
@@ -19,7 +20,7 @@ from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core import VERSION
 from bertsmith.core.config import Config
 from bertsmith.core.errors import MissingExtra, RunFolderError
-from bertsmith.core.log import progress, say
+from bertsmith.core.log import progress, say, short_number
 from bertsmith.core.printable import counted, markdown
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import ModelConfig, Precision
@@ -55,6 +56,11 @@ class LossPart(Protocol):
         """Number of correct predictions."""
         ...
 
+    @property
+    def predicts(self) -> bool:
+        """False if there are no predictions to count."""
+        ...
+
 
 class LossParts(Protocol):
     """The result of an objective: a `LossPart` by the name of its target."""
@@ -78,24 +84,40 @@ def evaluate_objective(
 ) -> dict[str, float]:
     """Return means over all targets: ``NAME_loss``, ``NAME_accuracy``, ``NAME_count``.
 
-    Names are those of the log of training. A part without any target is left out.
+    Names are those of the log of training. A part without any target is left out, and the accuracy
+    of one that predicts nothing.
     """
     sums: dict[str, float] = {}
     correct: dict[str, int] = {}
     counts: dict[str, int] = {}
-    with forward_only(model, precision):
+    with forward_only(model, precision), _without_dropout(objective):
         for batch in batches:
             for name, part in objective(model, batch.to(model.device)).parts.items():
                 sums[name] = sums.get(name, 0.0) + part.sum.item()
-                correct[name] = correct.get(name, 0) + int(part.correct.item())
+                if part.predicts:
+                    correct[name] = correct.get(name, 0) + int(part.correct.item())
                 counts[name] = counts.get(name, 0) + part.count
     figures: dict[str, float] = {}
     for name, count in counts.items():
         if count:
             figures[f"{name}_loss"] = sums[name] / count
-            figures[f"{name}_accuracy"] = correct[name] / count
+            if name in correct:
+                figures[f"{name}_accuracy"] = correct[name] / count
             figures[f"{name}_count"] = count
     return figures
+
+
+@contextmanager
+def _without_dropout(objective: Objective) -> Iterator[None]:
+    """Put what an objective trains beside the model, a generator, in evaluation mode meanwhile."""
+    own: nn.Module = getattr(objective, "own", nn.ModuleDict())
+    training = [part for part in own.modules() if part.training]
+    own.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +205,7 @@ def held_out_batches(
 def describe(state: State, held_out: dict[str, float]) -> str:
     """Return one line with the results."""
     line = (
-        f"pre-training: {counted(state.step, 'step')}, {state.tokens / 1e6:.1f} M tokens, "
+        f"pre-training: {counted(state.step, 'step')}, {short_number(state.tokens)} tokens, "
         f"{state.tokens / max(state.seconds, 1e-9):,.0f} tokens/s"
     )
     for name, words in (("masked_lm", "masked LM"), ("left_to_right", "left-to-right LM")):
@@ -213,18 +235,19 @@ def model_card(
     store: StoreIndex,
     state: State,
     held_out: Mapping[str, float],
+    *,
+    origin: str = "",
+    objective: str = "",
 ) -> str:
-    """Return the README.md of the model folder: data, settings, and results."""
-    samples, family = run.settings.samples, run.settings.network.family
-    objectives = "left-to-right LM" if samples.left_to_right else "masked LM"
-    if samples.replaced_tokens:
-        objectives = "replaced tokens, those of a generator trained by masked LM"
-    if samples.pairs:
-        objectives += f" and {samples.text.replace('_', '-')} prediction"
+    """Return the README.md of the model folder: data, settings, and results.
+
+    `origin`, the beginning of a sentence, and `objective` replace those of a pre-training.
+    """
+    family = run.settings.network.family
     rows = [
         ("network", f"{family.upper()} {run.model}, vocabulary {store.fingerprint[:16]}"),
         *_parent_rows(run),
-        ("objective", objectives),
+        ("objective", objective or _objective(run.settings.samples)),
         (
             "corpus",
             f"{counted(store.documents, 'document')}, "
@@ -234,7 +257,7 @@ def model_card(
         (
             "tokens seen",
             f"{state.tokens:,} in {counted(state.step, 'step')}, "
-            + counted(state.place.epoch + 1, "epoch"),
+            + counted(state.place.epochs, "epoch"),
         ),
         (
             "time",
@@ -245,26 +268,40 @@ def model_card(
         ("machine", f"{platform.machine()}, torch {torch.__version__}"),
         ("seed", str(run.settings.seed)),
         *(
-            (name.replace("_", " ") + ", held out", f"{value:.4g}")
+            (
+                name.replace("_", " ") + ", held out",
+                f"{value:,}" if isinstance(value, int) else f"{value:.4g}",
+            )
             for name, value in held_out.items()
         ),
         ("made", f"{datetime.now(UTC):%Y-%m-%d} with bertsmith {VERSION}"),
     ]
     table = "\n".join(f"| {name} | {markdown(value, 1000)} |" for name, value in rows)
     parent = run.parent and (run.parent.origin or run.parent.folder.name)
-    origin = f"Trained further, from {markdown(parent)}," if parent else "Pre-trained from scratch"
+    if parent:
+        origin = f"Trained further, from {markdown(parent)},"
     base = None if run.parent is None else base_of(run.parent.folder)
     title = FAMILIES[family].title
     article = "An" if title[0] in "AEX" else "A"
     return f"""{written(head_of(config, base=base))}
 # {article} {title} encoder
 
-{origin} with bertsmith. Load it with `transformers` or `bertsmith`.
+{origin or "Pre-trained from scratch"} with bertsmith. Load it with `transformers` or `bertsmith`.
 
 | what | value |
 |---|---|
 {table}
 """
+
+
+def _objective(samples: SampleConfig) -> str:
+    """Return what is predicted of such sequences, in words."""
+    objective = "left-to-right LM" if samples.left_to_right else "masked LM"
+    if samples.replaced_tokens:
+        objective = "replaced tokens, those of a generator trained by masked LM"
+    if samples.pairs:
+        objective += f" and {samples.text.replace('_', '-')} prediction"
+    return objective
 
 
 def _parent_rows(run: PretrainRun) -> list[tuple[str, str]]:
@@ -319,7 +356,7 @@ def add_held_out(report: Report, held_out: Mapping[str, float]) -> None:
         [
             title,
             round(held_out[f"{name}_loss"], 4),
-            f"{100 * held_out[f'{name}_accuracy']:.1f} %",
+            f"{100 * held_out[f'{name}_accuracy']:.1f} %" if f"{name}_accuracy" in held_out else "",
             int(held_out[f"{name}_count"]),
         ]
         for name, title in NAMES.items()

@@ -16,6 +16,7 @@ from bertsmith.engine.devices import best_device, device_named, training_precisi
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.network.families.catalog import FAMILIES
+from bertsmith.network.families.family import OTHER_SIZES
 from bertsmith.network.model import build_model
 from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.pretrain.config import (
@@ -24,12 +25,14 @@ from bertsmith.recipes.pretrain.config import (
     PretrainRun,
     PretrainSettings,
     Size,
+    fit_config,
 )
 from bertsmith.recipes.pretrain.planning import SIZES, choose_size
 from bertsmith.recipes.pretrain.preflight import check_resources
 from bertsmith.recipes.pretrain.published import default_settings
 from bertsmith.recipes.pretrain.speed import measure_threads
 from bertsmith.recipes.pretrain.starting import (
+    check_neighbour_start,
     check_parent,
     continued_config,
     identify,
@@ -89,6 +92,8 @@ def begin(
             where=out,
             remedy=f"give --device {run.device}, or choose another --out",
         )
+    # settings of the loop are refused now, not when all checks have been made
+    fit_config(run, workers=config.workers)
     world.share(run.batches_per_step or run.settings.gradient_accumulation)
     opened = TokenStore(run.store)
     verified = verify_store(opened, folder.verified(), verifying_seconds(run.budget))
@@ -245,7 +250,7 @@ def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
     if family.size(run.model) is None:
         sizes = ", ".join(size for size in get_args(Size) if size in family.sizes)
         problem = f"--model is {run.model}, and no {family.title} has this size"
-        remedy = f"choose from {sizes}, or layers and width, as 4/192, or another --family"
+        remedy = f"choose from {sizes}, or {OTHER_SIZES}, or another --family"
         raise ConfigError(problem, remedy=remedy)
     if network.position_initialisation == "parent":
         raise ConfigError("--position-initialisation is parent", remedy="name a model with --from")
@@ -265,6 +270,8 @@ def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
         attention_dropout=network.attention_dropout,
         **wiring,
     )
+    if network.initialisation == "neighbours":
+        check_neighbour_start(encoder)
     pairs = samples.pairs
     head: dict[str, Any] = {"replaced_tokens" if samples.replaced_tokens else "masked_lm": True}
     return ModelConfig(encoder=encoder, pooler=pairs, next_sentence=pairs, **head)

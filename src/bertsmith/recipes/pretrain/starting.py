@@ -110,6 +110,11 @@ def check_parent(run: PretrainRun, store: TokenStore) -> None:
         )
     check_store_vocabulary(store, folder)
     network = run.settings.network
+    if network.initialisation != "random":
+        raise ConfigError(
+            f"--initialisation {network.initialisation} is for new models, and --from names one",
+            remedy="leave one of them out",
+        )
     own_network = _network(read_config(folder))
     for name in (*_OF_THE_MODEL, "position_initialisation"):
         if getattr(network, name) != getattr(own_network, name):
@@ -286,11 +291,7 @@ def start_from_neighbours(model: Model, neighbours: Neighbours, *, mask_id: int,
     A pure function of its arguments. Raises `ConfigError` if the token rows are narrower than the
     hidden states, as in ALBERT, positions are not learned, or there are no columns for them.
     """
-    if not has_position_columns(model.config.encoder):
-        raise ConfigError(
-            "only a BERT with learned positions and room for them can start from neighbours",
-            remedy="give --initialisation random",
-        )
+    check_neighbour_start(model.config.encoder)
     counted = torch.from_numpy(neighbours.tokens) > 0
     generator = torch.Generator().manual_seed(int(stream(Purpose.NEIGHBOUR_ROWS, seed)))
     rows = token_rows(neighbours, token_columns(model.encoder), generator)
@@ -300,6 +301,15 @@ def start_from_neighbours(model: Model, neighbours: Neighbours, *, mask_id: int,
         head = model.heads["masked_lm"]
         assert isinstance(head, MaskedLMHead)
         head.bias.copy_((counts / counts.sum()).log())
+
+
+def check_neighbour_start(encoder: EncoderConfig) -> None:
+    """Raise `ConfigError` for an encoder that cannot start from counts of neighbours."""
+    if not has_position_columns(encoder):
+        raise ConfigError(
+            "only a BERT with learned positions and room for them can start from neighbours",
+            remedy="give --initialisation random",
+        )
 
 
 def has_position_columns(encoder: EncoderConfig) -> bool:
@@ -359,7 +369,8 @@ def token_rows(neighbours: Neighbours, width: int, generator: torch.Generator) -
 def _information(table: Tensor) -> Tensor:
     """Return the positive pointwise mutual information (tokens, contexts)."""
     context = table.sum(0) ** _SMOOTHING
-    expected = table.sum(1, keepdim=True) * (context / context.sum())
+    # a text of one or two tokens has no neighbours at some distances
+    expected = table.sum(1, keepdim=True) * (context / context.sum().clamp(min=1e-9))
     return (table / expected.clamp(min=1e-9)).clamp(min=1).log()
 
 
