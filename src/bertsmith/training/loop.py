@@ -19,7 +19,7 @@ from bertsmith.training.distribution import ALONE, World
 from bertsmith.training.gradients import compute_gradient
 from bertsmith.training.loading import BatchSource, open_feed
 from bertsmith.training.local import PARTS_PER_PROCESS, LocalReplicas, local_replicas
-from bertsmith.training.peak import matrix_peak
+from bertsmith.training.peak import Peak, matrix_peak
 from bertsmith.training.processes import keep_large_blocks
 from bertsmith.training.replicas import Objective, Replica
 from bertsmith.training.run_folder import RunFolder
@@ -57,6 +57,12 @@ def _open_local_replicas(
 def _local_processes(config: FitConfig) -> int:
     """Return the number of processes of local replicas: as many as there are cores for."""
     return min(config.replicas, usable_processors())
+
+
+def _machine_peak(config: FitConfig, model: Model) -> Callable[..., Peak]:
+    """Return a function that measures the peak of all processes that train, as `matrix_peak`."""
+    processes = _local_processes(config)
+    return functools.partial(matrix_peak, config.precision, model.device, processes=processes)
 
 
 def _report_progress(
@@ -104,8 +110,7 @@ def fit(
     keep_large_blocks()
     checkpoints = _open_checkpoints(folder, config, world)
     per_rank = world.share(config.gradient_accumulation)
-    processes = _local_processes(config)
-    peak = functools.partial(matrix_peak, config.precision, model.device, processes=processes)
+    peak = _machine_peak(config, model)
     replica = Replica(model, objective, config.precision, world)
     evaluator = Evaluator(measure, config.measurements, config.stop_after)
     with (

@@ -267,31 +267,39 @@ def model_card(
         ),
         ("machine", f"{platform.machine()}, torch {torch.__version__}"),
         ("seed", str(run.settings.seed)),
-        *(
-            (
-                name.replace("_", " ") + ", held out",
-                f"{value:,}" if isinstance(value, int) else f"{value:.4g}",
-            )
-            for name, value in held_out.items()
-        ),
+        *_held_out_rows(held_out),
         ("made", f"{datetime.now(UTC):%Y-%m-%d} with bertsmith {VERSION}"),
     ]
     table = "\n".join(f"| {name} | {markdown(value, 1000)} |" for name, value in rows)
-    parent = run.parent and (run.parent.origin or run.parent.folder.name)
-    if parent:
-        origin = f"Trained further, from {markdown(parent)},"
     base = None if run.parent is None else base_of(run.parent.folder)
     title = FAMILIES[family].title
     article = "An" if title[0] in "AEX" else "A"
     return f"""{written(head_of(config, base=base))}
 # {article} {title} encoder
 
-{origin or "Pre-trained from scratch"} with bertsmith. Load it with `transformers` or `bertsmith`.
+{origin or _origin(run)} with bertsmith. Load it with `transformers` or `bertsmith`.
 
 | what | value |
 |---|---|
 {table}
 """
+
+
+def _origin(run: PretrainRun) -> str:
+    """Return the beginning of a sentence that says what a run started from."""
+    if run.parent is None:
+        return "Pre-trained from scratch"
+    return f"Trained further, from {markdown(run.parent.origin or run.parent.folder.name)},"
+
+
+def _held_out_rows(held_out: Mapping[str, float]) -> list[tuple[str, str]]:
+    return [
+        (
+            name.replace("_", " ") + ", held out",
+            f"{value:,}" if isinstance(value, int) else f"{value:.4g}",
+        )
+        for name, value in held_out.items()
+    ]
 
 
 def _objective(samples: SampleConfig) -> str:
