@@ -38,6 +38,7 @@ from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget, OptimiserConfig
 from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.threads import ThreadChoice
 from bertsmith.weights.folder import load_model, save_model
 from invented import invented_documents, tokenizer
 
@@ -179,6 +180,30 @@ def _cosines(model: Model) -> Tensor:
     rows = torch.nn.functional.normalize(rows - rows.mean(0), dim=1)
     upper = torch.ones(len(rows), len(rows)).triu(1).bool()
     return (rows @ rows.T)[upper]
+
+
+def test_a_new_run_takes_the_threads_that_are_fastest_now(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen: list[int] = []
+
+    def busy(hidden: int, feed_forward: int, max_threads: int) -> ThreadChoice:
+        chosen.append(hidden)
+        return ThreadChoice(threads=1, reason="1 thread of 2: as when others are busy")
+
+    monkeypatch.setattr(general, "quick_choice", busy)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        outcome = _run(options)
+        run = read_json(outcome.folder / "run.json", RunFolderError, largest=1 << 20)
+        assert run["settings"]["training"]["threads"] == 1
+        assert "1 thread of 2: as when others are busy" in capsys.readouterr().err
+        # a run that goes on keeps them, as others would round otherwise
+        _run(options)
+    finally:
+        torch.set_num_threads(before)
+    assert chosen == [24]
 
 
 def test_a_run_of_before_goes_on_with_its_own_recipe_alone(options: dict[str, Any]) -> None:

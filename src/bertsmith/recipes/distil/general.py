@@ -71,6 +71,7 @@ from bertsmith.training.config import Budget, OptimiserConfig, ScheduleConfig
 from bertsmith.training.loop import Session, fit
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Timing
+from bertsmith.training.threads import quick_choice
 from bertsmith.weights.folder import load_model, read_config, save_model
 
 # what was chosen when a run began
@@ -123,6 +124,8 @@ def distil_general(config: DistilConfig, *, clock: Clock | None = None) -> Pretr
             earlier_training, training = earlier.get("training", {}), run.training
             fixed = {name: earlier_training.get(name, getattr(training, name)) for name in _KEPT}
             run = replace(run, training=replace(training, **fixed))
+        elif device.type == "cpu":
+            run = _with_measured_threads(run)
         seconds = verifying_seconds(run.training.budget)
         verified = verify_store(store, folder.verified(), seconds)
         if folder.claim(KIND, run):
@@ -131,6 +134,18 @@ def distil_general(config: DistilConfig, *, clock: Clock | None = None) -> Pretr
             say(f"{where} has ended" if ended else f"resuming {where}")
         folder.record_verified(verified)
         return _train_student(run, store, folder, device, clock)
+
+
+def _with_measured_threads(run: GeneralRun) -> GeneralRun:
+    """Return a new run with the number of threads that is fastest now, by products of the teacher.
+
+    It is the larger model of the two, and computes every batch, too.
+    """
+    encoder = read_config(run.teacher.folder).encoder
+    choice = quick_choice(encoder.hidden, encoder.feed_forward, run.training.threads)
+    if choice.reason:
+        say(choice.reason)
+    return replace(run, training=replace(run.training, threads=choice.threads))
 
 
 def _resolve_run(config: DistilConfig, store: TokenStore, device: torch.device) -> GeneralRun:
