@@ -1,13 +1,18 @@
-"""Every family with every head it can have: small, their sizes all distinct."""
+"""Every family with every head it can have: small, their sizes all distinct; and its answers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from bertsmith.network.batch import Batch, pack
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.families.family import FamilyName
+from bertsmith.network.model import Model, build_model
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
@@ -129,3 +134,42 @@ TOKENIZERS: dict[FamilyName, Tokenizer] = {
     for family in ENCODERS
 }
 """A vocabulary for each."""
+
+LENGTHS = (13, 1, 23, 7, 19, 2)
+
+
+def batch(*lengths: int, seed: int = 5) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    ids = [torch.randint(5, 99, (length,), generator=generator).numpy() for length in lengths]
+    return pack(ids, [(id_ % 2) * (len(id_) > 1) for id_ in ids])
+
+
+def varied(config: ModelConfig) -> Model:
+    """A model none of whose weights is what it starts as."""
+    model, generator = build_model(config, seed=7).eval(), torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
+    return model
+
+
+def answers(model: Model, packed: Batch) -> dict[str, Tensor]:
+    """The last hidden states, and what each head says."""
+    encoded = model.encoder(packed)
+    found = {"hidden": encoded.last}
+    if model.config.masked_lm:
+        found["masked_lm"] = model.masked_lm(encoded.last)
+    if model.config.replaced_tokens:
+        found["replaced_tokens"] = model.replaced_tokens(encoded.last)
+    if model.config.next_sentence:
+        found["next_sentence"] = model.next_sentence(encoded, packed)
+    match model.config.head:
+        case "classify":
+            found["head"] = model.classify(encoded, packed)
+        case "tag":
+            found["head"] = model.tag(encoded.last)
+        case "span":
+            found["head"] = model.span(encoded.last)
+        case "choose":
+            found["head"] = model.choose(encoded, packed)
+    return found

@@ -11,9 +11,8 @@ from typing import get_args
 
 import pytest
 import torch
-from torch import Tensor
 
-from bertsmith.network.batch import Batch, pack
+from bertsmith.network.batch import pack
 from bertsmith.network.config import HEADS as HEAD_OF
 from bertsmith.network.config import ModelConfig, Predicts
 from bertsmith.network.families.catalog import FAMILIES
@@ -22,46 +21,17 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights import names
 from bertsmith.weights.folder import load_as, load_model, read_config, save_model, start_from
 from bounds import close_when_regrouped
-from families import ENCODERS, HEADS, LABELS, MODELS, TOKENIZERS
-
-LENGTHS = (13, 1, 23, 7, 19, 2)
-
-
-def batch(*lengths: int, seed: int = 5) -> Batch:
-    generator = torch.Generator().manual_seed(seed)
-    ids = [torch.randint(5, 99, (length,), generator=generator).numpy() for length in lengths]
-    return pack(ids, [(id_ % 2) * (len(id_) > 1) for id_ in ids])
-
-
-def varied(config: ModelConfig) -> Model:
-    """A model none of whose weights is what it starts as."""
-    model, generator = build_model(config, seed=7).eval(), torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
-    return model
-
-
-def answers(model: Model, packed: Batch) -> dict[str, Tensor]:
-    """The last hidden states, and what each head says."""
-    encoded = model.encoder(packed)
-    found = {"hidden": encoded.last}
-    if model.config.masked_lm:
-        found["masked_lm"] = model.masked_lm(encoded.last)
-    if model.config.replaced_tokens:
-        found["replaced_tokens"] = model.replaced_tokens(encoded.last)
-    if model.config.next_sentence:
-        found["next_sentence"] = model.next_sentence(encoded, packed)
-    match model.config.head:
-        case "classify":
-            found["head"] = model.classify(encoded, packed)
-        case "tag":
-            found["head"] = model.tag(encoded.last)
-        case "span":
-            found["head"] = model.span(encoded.last)
-        case "choose":
-            found["head"] = model.choose(encoded, packed)
-    return found
+from families import (
+    ENCODERS,
+    HEADS,
+    LABELS,
+    LENGTHS,
+    MODELS,
+    TOKENIZERS,
+    answers,
+    batch,
+    varied,
+)
 
 
 def tokenizer_of(model: Model) -> Tokenizer:

@@ -48,6 +48,21 @@ def expected(parts: list[Tensor], **seen: bool | int | None) -> Tensor:
     )
 
 
+def check_outputs_and_gradients(
+    found: Tensor, rough: list[Tensor], wanted: Tensor, exact: list[Tensor]
+) -> None:
+    """Compare an output, and the gradients of what it was computed from, with the formula's."""
+    kind = found.dtype
+    check(found, wanted, BOUNDS[kind])
+    slope = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(9))
+    (wanted * slope.double()).sum().backward()
+    (found * slope.to(kind).cuda()).sum().backward()
+    for mine, other in zip(rough, exact, strict=True):
+        assert mine.grad is not None
+        assert other.grad is not None
+        check(mine.grad, other.grad, 2 * BOUNDS[kind])
+
+
 @kinds
 @widths
 @views
@@ -59,14 +74,7 @@ def test_every_backend_has_outputs_and_gradients_of_the_formula(
     wanted = expected(exact, **seen)
     found = layout(cuda=True, **seen).attend(*rough)  # type: ignore[arg-type]
     assert found.dtype == kind
-    check(found, wanted, BOUNDS[kind])
-    slope = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(9))
-    (wanted * slope.double()).sum().backward()
-    (found * slope.to(kind).cuda()).sum().backward()
-    for mine, other in zip(rough, exact, strict=True):
-        assert mine.grad is not None
-        assert other.grad is not None
-        check(mine.grad, other.grad, 2 * BOUNDS[kind])
+    check_outputs_and_gradients(found, rough, wanted, exact)
 
 
 @kinds
@@ -141,14 +149,7 @@ def test_dropped_weights_have_the_outputs_and_gradients_of_the_formula(
     )
     torch.manual_seed(6)
     found = spans.attend(rough[0], rough[1], rough[2], share)
-    check(found, wanted, BOUNDS[kind])
-    slope = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(9))
-    (wanted * slope.double()).sum().backward()
-    (found * slope.to(kind).cuda()).sum().backward()
-    for mine, other in zip(rough, exact, strict=True):
-        assert mine.grad is not None
-        assert other.grad is not None
-        check(mine.grad, other.grad, 2 * BOUNDS[kind])
+    check_outputs_and_gradients(found, rough, wanted, exact)
 
 
 @kinds

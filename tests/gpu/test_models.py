@@ -6,61 +6,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertsmith.network.batch import Batch, pack
-from bertsmith.network.config import ModelConfig, Precision
+from bertsmith.network.batch import Batch
+from bertsmith.network.config import Precision
 from bertsmith.network.encoded import Taps
-from bertsmith.network.model import Model, build_model, forward_only
+from bertsmith.network.model import Model, forward_only
 from bounds import check
-from families import MODELS, WIRINGS
+from families import LENGTHS, MODELS, WIRINGS, answers, batch, varied
 
-LENGTHS = (13, 1, 23, 7, 19, 2)
 ALL = MODELS | WIRINGS
 BOUNDS: dict[Precision, float] = {"fp32": 1e-5, "bf16": 0.03}
 
 precisions = pytest.mark.parametrize("precision", list(BOUNDS))
 
 
-def batch() -> Batch:
-    generator = torch.Generator().manual_seed(5)
-    ids = [torch.randint(5, 99, (length,), generator=generator).numpy() for length in LENGTHS]
-    return pack(ids, [(id_ % 2) * (len(id_) > 1) for id_ in ids])
-
-
-def varied(config: ModelConfig) -> Model:
-    """A model none of whose weights is what it starts as."""
-    model, generator = build_model(config, seed=7).eval(), torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
-    return model
-
-
-def answers(model: Model, packed: Batch) -> dict[str, Tensor]:
-    """The last hidden states, and what each head says."""
-    encoded = model.encoder(packed)
-    found = {"hidden": encoded.last}
-    if model.config.masked_lm:
-        found["masked_lm"] = model.masked_lm(encoded.last)
-    if model.config.replaced_tokens:
-        found["replaced_tokens"] = model.replaced_tokens(encoded.last)
-    if model.config.next_sentence:
-        found["next_sentence"] = model.next_sentence(encoded, packed)
-    match model.config.head:
-        case "classify":
-            found["head"] = model.classify(encoded, packed)
-        case "tag":
-            found["head"] = model.tag(encoded.last)
-        case "span":
-            found["head"] = model.span(encoded.last)
-        case "choose":
-            found["head"] = model.choose(encoded, packed)
-    return found
-
-
 @pytest.mark.parametrize("case", ALL)
 @precisions
 def test_answers_are_those_of_the_processor(case: str, precision: Precision) -> None:
-    model, packed = varied(ALL[case]), batch()
+    model, packed = varied(ALL[case]), batch(*LENGTHS)
     with forward_only(model, "fp32"):
         wanted = answers(model, packed)
     model.cuda()
@@ -75,7 +37,7 @@ def test_answers_are_those_of_the_processor(case: str, precision: Precision) -> 
 @pytest.mark.parametrize("case", ["bert-none", "modernbert-none", "causal-masked_lm", "window"])
 @precisions
 def test_some_tokens_are_as_among_all(case: str, precision: Precision) -> None:
-    model, packed = varied(ALL[case]).cuda(), batch().to(torch.device("cuda"))
+    model, packed = varied(ALL[case]).cuda(), batch(*LENGTHS).to(torch.device("cuda"))
     selected = torch.tensor([0, 5, 13, 14, 20, 36, 37, 43, 64], device="cuda")
     with forward_only(model, precision):
         whole = model.encoder(packed).last[selected]
@@ -85,7 +47,7 @@ def test_some_tokens_are_as_among_all(case: str, precision: Precision) -> None:
 
 @pytest.mark.parametrize("case", ["bert-masked_lm", "modernbert-none", "causal-masked_lm"])
 def test_taps_are_those_of_the_processor(case: str) -> None:
-    model, packed = varied(ALL[case]), batch()
+    model, packed = varied(ALL[case]), batch(*LENGTHS)
     taps = Taps(states=frozenset({0, 2}), qkv=frozenset({1}), weights=frozenset({2}))
     with forward_only(model, "fp32"):
         wanted = model.encoder(packed, taps=taps)
@@ -118,7 +80,7 @@ def gradients(model: Model, packed: Batch, precision: Precision) -> dict[str, Te
 @pytest.mark.parametrize("case", ALL)
 @precisions
 def test_gradients_are_those_of_the_processor(case: str, precision: Precision) -> None:
-    model, packed = varied(ALL[case]).eval(), batch()
+    model, packed = varied(ALL[case]).eval(), batch(*LENGTHS)
     wanted = {name: grad.clone() for name, grad in gradients(model, packed, "fp32").items()}
     model.cuda()
     found = gradients(model, packed.to(model.device), precision)
