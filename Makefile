@@ -42,7 +42,7 @@ export PYTHONDONTWRITEBYTECODE =
 pytest faults: export BERTSMITH_TRANSFORMERS5 = $(abspath $(TRANSFORMERS5))
 
 faults: export BERTSMITH_PARTS = $(PARTS)
-faults: $(FOR_TEST) $(FOR_TRANSFORMERS5) ## what takes longer: kills, flipped bits, mutated files; over an hour on two cores (PARTS=1)
+faults: $(FOR_TEST) $(FOR_TRANSFORMERS5) ## what takes longer: kills, flipped bits, mutated files; an hour on two cores (PARTS=1)
 	$(BIN)/python -m pytest -m faults -n $(WORKERS) --dist worksteal $(TESTS)
 
 figures: $(FOR_TEST) ## sizes of the source, imports, modules passed (ARGS="--compare before.json")
