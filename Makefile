@@ -5,8 +5,10 @@ PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11 python3.1
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$name && break; done)
 # Options of bertsmith demo (make demo ARGS="--minutes 2") and of figures, of pytest (make test TESTS="tests/text -x"),
 # of the pip that fetches torch (an index with another build of it), and the number of test processes, 2 GB each.
+# PARTS are those of the campaigns of random cases in make faults: 0 by default; "4", or "0-3" (tests/campaigns.py).
 ARGS ?=
 TESTS ?=
+PARTS ?=
 TORCH_OPTIONS ?=
 WORKERS ?= 2
 
@@ -39,8 +41,9 @@ demo: $(FOR_DEMO) ## train a small BERT on the documentation of this machine's P
 export PYTHONDONTWRITEBYTECODE =
 pytest faults: export BERTSMITH_TRANSFORMERS5 = $(abspath $(TRANSFORMERS5))
 
-faults: $(FOR_TEST) $(FOR_TRANSFORMERS5) ## what takes minutes each: kills, flipped bits, mutated files; an hour or two
-	$(BIN)/python -m pytest -m faults $(TESTS)
+faults: export BERTSMITH_PARTS = $(PARTS)
+faults: $(FOR_TEST) $(FOR_TRANSFORMERS5) ## what takes longer: kills, flipped bits, mutated files; an hour on two cores (PARTS=1)
+	$(BIN)/python -m pytest -m faults -n $(WORKERS) --dist worksteal $(TESTS)
 
 gpu: $(FOR_TEST) ## what needs a GPU: attention, families, recipes and verbs against the processor; two minutes
 	$(BIN)/python -m pytest -m gpu tests/gpu $(TESTS)

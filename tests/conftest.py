@@ -46,7 +46,8 @@ hypothesis.settings.load_profile("same-each-time")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest tests, for which several processes would wait at the end."""
-    items.sort(key=lambda item: item.path.name != "test_documents.py")
+    longest = ("test_documents.py", "test_other_chips.py")
+    items.sort(key=lambda item: item.path.name not in longest)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -38,7 +38,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, AnyStr, NamedTuple, NoReturn
 
-_IMPORTED = (
+IMPORTED = (
     "bertsmith.cli.main",
     "bertsmith.recipes.finetune.recipe", "bertsmith.recipes.pretrain.recipe",
     "bertsmith.recipes.embed", "bertsmith.recipes.predict.recipe", "bertsmith.recipes.convert",
@@ -477,7 +477,7 @@ def _main() -> NoReturn:
     before = Server(os.getpid(), sys.argv[1], dict(os.environ))
     named = set(_named(os.environ))
     base = [item for item in sys.path[1:] if item not in named]
-    for name in _IMPORTED:
+    for name in IMPORTED:
         importlib.import_module(name)
     gc.collect()
     # else the collector would write to all objects, and so copy them, in every process

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import forking
+from faults.dying import FORK_POOLS
 from faults.test_interruptions import started
 from invented import invented_documents
 
@@ -112,7 +113,10 @@ def test_killed_at_the_very_end(corpus: Corpus, tmp_path: Path, left: int, kept:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("workers", [1, 2])
-def test_killed_at_many_moments(corpus: Corpus, tmp_path: Path, workers: int) -> None:
+def test_killed_at_many_moments(
+    corpus: Corpus, tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FORK_POOLS, "1")
     # now and then while sections are written, and at every moment of the end
     most, last = corpus.moments, 40
     for moment in (*range(1, most - last, 9), *range(most - last, most + 1)):

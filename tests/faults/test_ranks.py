@@ -155,7 +155,9 @@ def test_a_killed_rank_is_named(launch: Launch, shared: dict[str, str], tmp_path
 
 @pytest.mark.faults
 def test_a_stopped_rank_is_told_and_goes_on(shared: dict[str, str], tmp_path: Path) -> None:
-    command = f"pretrain {shared['store']} --out run {SETTINGS} --steps 300"
+    command = (
+        f"pretrain {shared['store']} --out run {SETTINGS} --steps 200 --gradient-accumulation 1"
+    )
     with torchrun("-m", "bertsmith", *command.split(), folder=tmp_path) as launched:
         wait_for_step(launched, tmp_path / "run", 3)
         pid = ranks_of(launched, tmp_path)[1]

@@ -29,6 +29,7 @@ from pathlib import Path
 import torch
 
 from bertsmith.core.errors import UserError
+from bertsmith.core.printable import printable
 from bertsmith.tasks.opening import open_embedder, vectors
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
@@ -149,8 +150,10 @@ class Campaign:
                 tally.loaded += 1
             elif isinstance(error, UserError):
                 tally.refused[type(error).__name__] += 1
-                if not str(error).isprintable():
-                    tally.crashes.append(f"{kind} {number}: no line: {str(error)[:200]!r}")
+                message = str(error)
+                # joiners stay where they have a meaning, as in emoji
+                if message != printable(message, len(message)):
+                    tally.crashes.append(f"{kind} {number}: no line: {message[:200]!r}")
             else:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 what = f"{type(error).__name__}: {str(error)[:200]}"

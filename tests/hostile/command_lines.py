@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import io
 import json
+import multiprocessing
 import os
 import random
 import resource
@@ -22,8 +24,10 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 
+import bertsmith.core.pool
+import forking
 from bertsmith.cli.commands import COMMANDS
 from bertsmith.cli.main import main
 from bertsmith.core.options import REQUIRED, options_of
@@ -155,12 +159,34 @@ def run_cases(numbers: range, seconds: float = SECONDS) -> list[str]:
     return failures
 
 
+def _import_all() -> None:
+    """Import what commands import late: a module whose import is interrupted stays half imported.
+
+    That would spoil the cases that follow, which have one process.
+    """
+    for name in forking.IMPORTED:
+        importlib.import_module(name)
+
+
+def _fork_pools() -> None:
+    """Have the processes of pools forked from one that has imported what they need.
+
+    Each would import torch by itself, for seconds that an interrupted command waits.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["bertsmith.store.preparing", "bertsmith.recipes.demo.recipe"])
+    spawning = SimpleNamespace(get_context=lambda _: context)
+    setattr(bertsmith.core.pool, "multiprocessing", spawning)  # noqa: B010
+
+
 def _campaign() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", type=int)
     parser.add_argument("--first", type=int, default=0)
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    _import_all()
+    _fork_pools()
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
         make_inputs(Path(), syllable_tokenizer())

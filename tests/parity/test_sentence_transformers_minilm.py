@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import BertModel, BertTokenizer
 
+import campaigns
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.config import FeatureConfig
 from bertsmith.engine.features import features
@@ -30,7 +31,8 @@ def real_texts(data: Path, count: int) -> list[str]:
     found |= {line.split("\t")[1].strip() for line in lines}
     for novel in sorted((data / "text" / "novels").glob("*.txt")):
         found |= {" ".join(part.split()) for part in novel.read_text("utf-8").split("\n\n")}
-    draw = random.Random(8)
+    # others of them in other parts of `make faults`
+    draw = random.Random(8 + campaigns.numbers(1).start)
     edges = (1, *LENGTHS)
     groups = [
         sorted(text for text in found if low <= len(text) < high) for low, high in pairwise(edges)
@@ -46,7 +48,7 @@ def embedder(minilm_folder: Path) -> Embedder:
     return open_embedder(minilm_folder)
 
 
-@pytest.mark.parametrize("count", [24, pytest.param(1000, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("count", [24, pytest.param(500, marks=pytest.mark.faults)])
 def test_vectors_are_those_of_sentence_transformers(
     embedder: Embedder, minilm_folder: Path, data_folder: Path, count: int
 ) -> None:
@@ -81,7 +83,7 @@ def test_every_layer_is_that_of_transformers(
             close_to_transformers(result.vectors, states[layer][0])
 
 
-@pytest.mark.parametrize("count", [18, pytest.param(1000, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("count", [18, pytest.param(250, marks=pytest.mark.faults)])
 def test_vectors_do_not_depend_on_the_batch(
     embedder: Embedder, data_folder: Path, count: int
 ) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from torch.export import ExportedProgram
 
 import bertsmith
 from bertsmith.cli.main import main
@@ -24,6 +28,8 @@ from bertsmith.recipes.export import recipe
 from bertsmith.recipes.export.card import Described, card
 from bertsmith.recipes.export.checking import BOUND, Comparison, compare
 from bertsmith.recipes.export.config import ExportConfig, Target
+from bertsmith.recipes.export.graph import PaddedModel
+from bertsmith.recipes.export.program import ONNX_FILE, exported_program, write_onnx
 from bertsmith.recipes.export.recipe import export
 from bertsmith.recipes.export.runtimes import Arrays
 from bertsmith.weights.folder import save_model
@@ -222,15 +228,65 @@ RUNTIMES: dict[Target, str] = {
 }  # fmt: skip
 
 
+class Made:
+    """A model folder, whose program and ONNX file are made once for all targets."""
+
+    def __init__(self, folder: Path, case: str, pool: VectorPooling | None) -> None:
+        # few layers, of each kind two where there are kinds: what is exported unrolls them
+        family = (MODELS | WIRINGS)[case].encoder.family
+        layers = 3 if case == "window" else 4 if family in ("albert", "modernbert") else 2
+        self.model = folder / "model"
+        saved(self.model, case, layers=layers)
+        if pool is not None:
+            settings = SentenceSettings(
+                network=Path(), pool=(pool,), after=(UnitLength(),), longest=7,
+                prompts={"query": "word3 word4 "}, default_prompt="query",
+            )  # fmt: skip
+            write_sentence_files(self.model, settings, hidden=32)
+        self._program: ExportedProgram | None = None
+        self._onnx = folder / ONNX_FILE
+
+    def exported_program(self, padded: PaddedModel) -> ExportedProgram:
+        if self._program is None:
+            self._program = exported_program(padded)
+        return self._program
+
+    def write_onnx(self, program: ExportedProgram, padded: PaddedModel, path: Path) -> bool:
+        if not self._onnx.exists():
+            assert not write_onnx(program, padded, self._onnx)
+        shutil.copyfile(self._onnx, path)
+        return False
+
+    def export(self, target: Target, out: Path) -> dict[str, Any]:
+        """Export the folder as the command does."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(recipe, "exported_program", self.exported_program)
+            patch.setattr(recipe, "write_onnx", self.write_onnx)
+            return export(ExportConfig(model=self.model, to=target, out=out))
+
+
+Make = Callable[[str, VectorPooling | None], Made]
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Make a case, or return the last one again: its targets follow one another."""
+
+    @functools.lru_cache(maxsize=1)
+    def made(case: str, pool: VectorPooling | None) -> Made:
+        return Made(tmp_path_factory.mktemp("made"), case, pool)
+
+    return made
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("target", RUNTIMES)
 @pytest.mark.parametrize("case", [*MODELS, *WIRINGS])
 def test_every_family_and_head_in_every_runtime(
-    tmp_path: Path, case: str, target: Target, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, case: str, target: Target, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip(RUNTIMES[target])
-    saved(tmp_path / "model", case)
-    figures = export(ExportConfig(model=tmp_path / "model", to=target, out=tmp_path / "out"))
+    figures = make(case, None).export(target, tmp_path / "out")
     assert figures["difference"] <= BOUND
     if (MODELS | WIRINGS)[case].predicts != "choice":
         monkeypatch.chdir(tmp_path / "out")
@@ -242,20 +298,19 @@ def test_every_family_and_head_in_every_runtime(
 @pytest.mark.parametrize("target", RUNTIMES)
 @pytest.mark.parametrize("pool", ["cls", "mean", "max"])
 def test_sentence_folders_in_every_runtime(
-    tmp_path: Path, pool: VectorPooling, target: Target, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    pool: VectorPooling,
+    target: Target,
+    make: Make,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip(RUNTIMES[target])
-    saved(tmp_path / "model", "bert-none")
-    settings = SentenceSettings(
-        network=Path(), pool=(pool,), after=(UnitLength(),), longest=7,
-        prompts={"query": "word3 word4 "}, default_prompt="query",
-    )  # fmt: skip
-    write_sentence_files(tmp_path / "model", settings, hidden=32)
-    figures = export(ExportConfig(model=tmp_path / "model", to=target, out=tmp_path / "out"))
+    made = make("bert-none", pool)
+    figures = made.export(target, tmp_path / "out")
     assert figures["outputs"] == ["last_hidden_state", "sentence_embedding"]
     assert figures["difference"] <= BOUND
     texts = ["word1 word2", "word5 word6 word7 word8 word9"]
     code = example(tmp_path / "out").replace('["A text.", "Another, longer one."]', repr(texts))
     monkeypatch.chdir(tmp_path / "out")
-    expected = bertsmith.load(tmp_path / "model", precision="fp32").embed(texts)
+    expected = bertsmith.load(made.model, precision="fp32").embed(texts)
     close_to_transformers(ran(code)["sentence_embedding"], expected)
