@@ -11,26 +11,14 @@ import torch
 from torch import Tensor
 
 from bertsmith.network.batch import Batch, pack
-from bertsmith.network.config import ModelConfig
-from bertsmith.network.model import Model, build_model
+from bertsmith.network.model import Model
 from bertsmith.network.pooling import POOLINGS, Dense, Truncation, UnitLength
 from bertsmith.recipes.export.checking import engine_outputs
 from bertsmith.recipes.export.graph import PaddedModel, input_names
 from bertsmith.recipes.export.runtimes import padded_inputs
 from bertsmith.weights.sentence_folder import SentenceSettings
 from bounds import close_when_regrouped
-from families import MODELS, WIRINGS
-
-LENGTHS = (13, 1, 23, 7, 19, 2)
-
-
-def varied(config: ModelConfig) -> Model:
-    """A model none of whose weights is what it starts as."""
-    model, generator = build_model(config, seed=7).eval(), torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
-    return model
+from families import LENGTHS, MODELS, WIRINGS, varied
 
 
 def sequences(*lengths: int) -> Batch:

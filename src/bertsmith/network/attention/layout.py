@@ -11,11 +11,11 @@ Linear layers, norms and losses see (tokens, hidden) and know nothing of sequenc
     CUDA, otherwise  torch's fused kernel on a padded copy, made for this call only
 
 With a window, where sequences are longer than it: on a CPU in training the same, on CUDA in half
-precision the same; otherwise torch's fused kernel on blocks. A sequence becomes
-blocks of queries; the keys of a block are its own tokens and those within the window on either side
-(Beltagy et al. 2020, section 3.1), so that the work grows with the length of a sequence, not with
-its square. A block is at least as long as both sides of the window together, so that no token is a
-key of more than two blocks.
+precision the same; otherwise torch's fused kernel on blocks. A sequence becomes blocks of queries;
+the keys of a block are its own tokens and those within the window on either side (Beltagy et al.
+2020, section 3.1), so that the work grows with the length of a sequence, not with its square. A
+block is at least as long as both sides of the window together, so that no token is a key of more
+than two blocks.
 """
 
 from __future__ import annotations
@@ -180,8 +180,8 @@ class SequenceLayout:
     ) -> Queries:
         """Return the output of the kernel below torch's nested tensors and `varlen_attn`.
 
-        Of these two the former take three times as long as the kernel to be made, and the latter
-        drops no weights (docs/experiments/gpu.md).
+        With the former a training step took 2.4 times as long (docs/experiments/gpu.md), and the
+        latter drops no weights.
         """
         offsets, longest, width = self.offsets.int(), max(self.lengths), query.shape[-1]
         query_offsets = (

@@ -209,7 +209,7 @@ class PretrainRun(Config):
     """The parent model, None if the run starts from new weights."""
 
 
-# a GPU takes a batch in tens of milliseconds, about as long as a process needs to make one
+# making a batch takes some 10 ms, for which a GPU would wait in every step
 _WORKERS = {"cpu": 0, "cuda": 2}
 
 
