@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from bertsmith.batches import DataPosition
 from bertsmith.core.errors import RunFolderError
-from bertsmith.core.log import short_number
+from bertsmith.core.log import say, short_number
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.flops import training_flops, work_of
@@ -400,7 +400,14 @@ class TrainState:
             self.saved_at = self.state.seconds
             saver.mark_saved(self.state.step)
             checkpoints.tidy(self.state)
-        self.state = self._pacing.begin(self.state)
+        earlier, unspent = self.state, self.spent < 1
+        self.state = self._pacing.begin(earlier)
+        if unspent and self.spent >= 1:
+            say(
+                f"no minutes are left for steps: {earlier.elapsed / 60:.2f} were spent before, and "
+                "starting again and what follows training take the rest; the weights stay those of "
+                f"step {earlier.step}"
+            )
         if self._folder is not None:
             # records after the checkpoint will be written again
             self._folder.truncate_log(0 if checkpoint is None else checkpoint.memory["log_bytes"])
