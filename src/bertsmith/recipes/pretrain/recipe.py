@@ -314,6 +314,12 @@ def print_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> N
         f"{batches.sequences:,} sequences of at most {run.settings.samples.max_length} tokens an "
         "epoch"
     )
+    if run.parent is not None and not run.settings.samples.left_to_right:
+        masking = run.settings.samples.masking
+        say(
+            f"masking: {100 * masking.probability:g} % of the tokens, of these "
+            f"{100 * masking.as_mask:g} % by [MASK], {100 * masking.as_random:g} % by random tokens"
+        )
 
 
 def dry_run(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:
