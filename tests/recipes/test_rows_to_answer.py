@@ -109,11 +109,14 @@ def test_blank_lines_of_a_table_are_no_rows(
 
 
 def test_empty_rows_among_texts_are_counted(tmp_path: Path) -> None:
-    """`embed` says how many rows have no vector."""
-    (tmp_path / "rows.csv").write_text("text,k\na,1\n,\nb,2\n", encoding="utf-8")
+    """`inspect` passes over them, `embed` gives them a vector."""
+    (tmp_path / "rows.csv").write_text("text,k\na,1\n,\nb,2\n,3\n", encoding="utf-8")
     texts = Texts(str(tmp_path / "rows.csv"), Columns())
     assert [(example.text, example.line) for example in texts] == [("a", 2), ("b", 4)]
-    assert texts.blank == 1
+    assert texts.blank == 2
+    texts = Texts(str(tmp_path / "rows.csv"), Columns(), keep_blank=True)
+    assert [example.text for example in texts] == ["a", "", "b", ""]
+    assert texts.blank == 0
 
 
 def test_lists_in_csv_can_be_told_from_blank_rows(capsys: pytest.CaptureFixture[str]) -> None:
