@@ -23,9 +23,10 @@ class Example:
     """A text or a pair of texts, with its label if known.
 
     `source` and `line` (from 1; in Parquet, the row) locate it. Texts are never empty, unless blank
-    rows are kept, and their white space is single spaces. `label` is a class, or a number as written; `labels` are the
-    classes of a multi-label example, perhaps none; `number` is finite. Pairs to be ranked have
-    their relevance as `number`, and pairs of the same query the same `group`.
+    rows are kept, and their white space is single spaces. `label` is a class, or a number as
+    written; `labels` are the classes of a multi-label example, perhaps none; `number` is finite.
+    Pairs to be ranked have their relevance as `number`, and pairs of the same query the same
+    `group`.
     """
 
     text: str
