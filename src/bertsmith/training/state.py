@@ -280,6 +280,7 @@ class TrainState:
         self._optimiser = Optimiser(replica.trained, config.optimiser)
         self._guard = GradientGuard(config.spike, config.patience)
         self._pacing = pacing
+        self._learns = config.learns
         self._is_writer = replica.world.first
         self._folder = folder if self._is_writer else None
         self._peak, self._machine, self._peak_remeasured = peak(), peak, False
@@ -407,6 +408,11 @@ class TrainState:
                 f"no minutes are left for steps: {earlier.elapsed / 60:.2f} were spent before, and "
                 "starting again and what follows training take the rest; the weights stay those of "
                 f"step {earlier.step}"
+            )
+        if not self._learns and self.spent < 1:
+            say(
+                "the learning rate of the only step is 0, so nothing is learned: give more steps "
+                "or epochs, or --warmup 0"
             )
         if self._folder is not None:
             # records after the checkpoint will be written again
