@@ -14,6 +14,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from bertsmith.batches.examples import pack_examples
 from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.evaluation.metrics import score_label
 from bertsmith.objectives.tasks import MultiLabel, Regress, Tag
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, check_task, prepare
@@ -442,3 +443,24 @@ def test_entities_that_end_inside_a_word_are_told() -> None:
         "2 entities begin or end inside words: tags of words cannot give them, and "
         "they count as not found"
     )
+
+
+def test_a_ranking_is_compared_with_chance() -> None:
+    """With one passage a query, or relevant ones alone, any order scores 100 %."""
+
+    def queries(*groups: Sequence[float]) -> list[Example]:
+        return [
+            replace(row, text_pair=f"p{row.line}", group=str(number))
+            for number, group in enumerate(groups)
+            for row in numbered(group)
+        ]
+
+    # the relevant one of three stands at 1, 2 and 3 alike; a query without one does not count
+    for rows, score in (
+        (queries([1, 0, 0], [0]), (1 + 1 / 2 + 1 / 3) / 3),
+        (queries([1], [0], [1]), 1.0),
+        (queries([1, 1]), 1.0),
+    ):
+        found = RANK.measuring.majority_baseline([], rows, RANK.labels.fixed)
+        assert found == ("ordering passages at random", pytest.approx(score))
+    assert score_label("ndcg@10") == "nDCG@10"
