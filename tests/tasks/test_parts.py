@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from bertsmith.batches.examples import pack_examples
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.evaluation.metrics import score_label
 from bertsmith.objectives.tasks import MultiLabel, Regress, Tag
-from bertsmith.recipes.finetune.config import FinetuneSettings
+from bertsmith.recipes.finetune.config import FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, check_task, prepare
 from bertsmith.recipes.finetune.recipe import truncation_note
 from bertsmith.recipes.glue import settings_of
@@ -36,7 +38,7 @@ from bertsmith.tasks.span import (
 )
 from bertsmith.tasks.span import Answer as SpanPlace
 from bertsmith.tasks.tag import TAG, TagAnswer, encode_words
-from bertsmith.tasks.task import UNTUNED, ReadingLimits, interval_of
+from bertsmith.tasks.task import UNTUNED, ReadingLimits, Task, interval_of
 from bertsmith.text.examples.formats.squad import Answer, Question
 from bertsmith.text.examples.glue import TASKS as GLUE_TASKS
 from bertsmith.text.examples.reading import Example
@@ -134,7 +136,7 @@ def test_windows_too_small_for_a_question_are_refused(longest: int, least: int) 
         id="q", question="word0 " * 9, context="word1 " * 30, answers=(), impossible=True,
         plausible=(), title="", source="m", line=1,
     )  # fmt: skip
-    with pytest.raises(ConfigError, match=f"longest is {longest}; .* at least {least} tokens"):
+    with pytest.raises(ConfigError, match=rf"{longest} tokens .*; .* at least {least} tokens"):
         encode_questions(TOKENIZER, [row], ReadingLimits(longest=longest))
     whole = encode_questions(TOKENIZER, [row], ReadingLimits(longest=least))
     assert all(len(ids) <= least for ids in whole.ids)
@@ -466,3 +468,22 @@ def test_a_ranking_is_compared_with_chance() -> None:
         assert found[0] == "ordering passages at random"
         assert found[1] == pytest.approx(score)
     assert score_label("ndcg@10") == "nDCG@10"
+
+
+def test_options_that_would_do_nothing_are_refused() -> None:
+    refused: list[tuple[Task[Any], dict[str, Any], str]] = [
+        (CLASSIFY, {"stride": 3}, "--stride is for words and answers in windows"),
+        (TAG, {"truncation": "tail"}, "--truncation is tail, and tagging reads long texts in win"),
+        (SPAN, {"truncation": "head+tail"}, "and question answering reads long texts in windows"),
+    ]
+    for task, options, told in refused:
+        with pytest.raises(ConfigError, match=re.escape(told)):
+            check_task(task, FinetuneSettings().override(**options))
+    check_task(TAG, FinetuneSettings(truncation="windows", stride=3))
+    with pytest.raises(ConfigError, match="--schedule triangular rises for half of the steps"):
+        FinetuneSettings(schedule="triangular", warmup=0.2)
+    here = Path()
+    with pytest.raises(ConfigError, match=r"--dev-share is 0\.2, and --dev names"):
+        FinetuneConfig(
+            model=here, train=here, out=here, dev=here, settings=FinetuneSettings(dev_share=0.2)
+        )
