@@ -8,7 +8,8 @@ the teacher is kept on the disk.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -363,20 +364,27 @@ def _train_student(
     except Interrupted as stopped:
         where = shell_word(folder.path)
         raise Interrupted(f"{stopped}, saved in {where}; the same command resumes it") from None
-    try:
+    with _finishing(folder, state.step):
         held_out = evaluate_held_out(
             model, measured, tokenizer, store, settings.samples, plan.evaluated_tokens
         )
         _finish(run, folder, model, tokenizer, store, state, held_out)
-    except KeyboardInterrupt:
-        raise Interrupted(
-            f"stopped after step {state.step}, the last, saved in {shell_word(folder.path)}; "
-            "the same command makes the student"
-        ) from None
     say(f"{clock.elapsed / 60:.2f} minutes in all, {state.seconds / 60:.2f} of them in steps")
     return PretrainOutcome(
         model=model, tokenizer=tokenizer, state=state, held_out=held_out, folder=folder.path
     )
+
+
+@contextmanager
+def _finishing(folder: RunFolder, step: int) -> Iterator[None]:
+    """Say on Ctrl-C after the last step that nothing is lost, by `Interrupted`."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"stopped after step {step}, the last, saved in {shell_word(folder.path)}; "
+            "the same command makes the student"
+        ) from None
 
 
 def _print_time(budget: Budget, reserved_seconds: float) -> None:

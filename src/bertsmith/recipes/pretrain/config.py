@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.batches.config import Phase, SampleConfig, check_phases
+from bertsmith.batches.config import MaskingConfig, Phase, SampleConfig, check_phases
 from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range, named
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import Activation, Norm, Positions, Precision, TrainingPrecision
@@ -236,3 +236,8 @@ def fit_config(run: PretrainRun, *, workers: int | None = None) -> FitConfig:
         replicas=run.replicas,
         workers=_WORKERS[run.device] if workers is None else workers,
     )
+
+
+def electra_masking(*, large: bool) -> MaskingConfig:
+    """Return the masking of ELECTRA's released code, for its generator."""
+    return MaskingConfig(probability=0.25 if large else 0.15, as_mask=0.85, as_random=0.0)

@@ -19,7 +19,7 @@ from pathlib import Path
 from bertsmith.batches.config import MaskingConfig, Phase, SampleConfig
 from bertsmith.core.errors import ConfigError
 from bertsmith.hub.models import model_folder
-from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainSettings
+from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainSettings, electra_masking
 from bertsmith.training.config import Budget, OptimiserConfig, ScheduleConfig
 
 _LARGE = ("large", "xlarge", "xxlarge")
@@ -127,11 +127,6 @@ def albert(model: str, budget: Budget) -> PretrainSettings:
         ),
         schedule=ScheduleConfig(warmup=0.025, decay="linear"),
     )
-
-
-def electra_masking(*, large: bool) -> MaskingConfig:
-    """Return the masking of ELECTRA's released code, for its generator."""
-    return MaskingConfig(probability=0.25 if large else 0.15, as_mask=0.85, as_random=0.0)
 
 
 def electra(model: str, budget: Budget) -> PretrainSettings:

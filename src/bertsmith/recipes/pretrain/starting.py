@@ -46,8 +46,8 @@ from bertsmith.recipes.pretrain.config import (
     Parent,
     PretrainRun,
     PretrainSettings,
+    electra_masking,
 )
-from bertsmith.recipes.pretrain.published import electra_masking
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import OptimiserConfig, ScheduleConfig

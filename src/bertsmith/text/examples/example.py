@@ -106,9 +106,9 @@ def label_until(value: object, sign: str | None) -> object:
 def text_of(
     file: TextFile, line: int, role: str, value: object, *, keep_blank: bool = False
 ) -> str:
-    """Return the tidy text of a cell. Raises the file's error if it is empty or not a string.
+    """Return the tidy text of a cell, with `keep_blank` "" for an empty one.
 
-    With `keep_blank` the text of an empty cell is "".
+    Raises the file's error if it is empty otherwise, or not a string.
     """
     if isinstance(value, dict) and next(iter(value), "") in ("0", "1"):
         remedy = 'write an object for each row, as pandas does by to_json(orient="records")'
