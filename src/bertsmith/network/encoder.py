@@ -309,7 +309,7 @@ class Block(nn.Module):
 
     def _add_norm(
         self,
-        inputs: SelectedStates,
+        inputs: Tensor,
         matrix: Tensor,
         bias: Tensor | None,
         residual: SelectedStates,
