@@ -118,13 +118,17 @@ class Batch:
         )
 
 
+# bytes that a driver copies to a GPU without waiting for it
+_STAGED = 2**16
+
+
 def moved(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a tensor on another device; for a GPU, the host does not wait until it is there.
 
-    From memory that is not pinned it would wait until the GPU has done all it was asked before.
+    With much in memory that is not pinned it would, until the GPU has done all it was asked before.
     """
-    here = tensor.pin_memory() if device.type == "cuda" else tensor
-    return here.to(device, non_blocking=True)
+    waits = device.type == "cuda" and tensor.device.type == "cpu" and tensor.nbytes > _STAGED
+    return (tensor.pin_memory() if waits else tensor).to(device, non_blocking=True)
 
 
 def offsets_of(lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
