@@ -14,15 +14,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from bertsmith.network.fused.weights import half_copies
-from bounds import check
-
-pytest.importorskip("triton")
-
 from bertsmith.network.fused.add_norm import add_norm
 from bertsmith.network.fused.gelu import bias_gelu
 from bertsmith.network.fused.projections import projections
+from bertsmith.network.fused.weights import half_copies
 from bertsmith.objectives.fused_loss import fused_linear_cross_entropy
+from bounds import check
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 BOUNDS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
