@@ -18,6 +18,10 @@ PARTS: tuple[Part, ...] = get_args(Part)
 # rows and columns of a kernel's indices: below the largest int32 with some room
 _MAX_ROWS, _MAX_WIDTH = 2**30, 8192
 
+least_values = 10 * 2**20
+"""Values of a block's inputs from which on its kernels are fused: with fewer, a step waits for the
+processor, which starts torch's own kernels in less time."""
+
 # the format of residual sums
 residual: torch.dtype = torch.float32
 
@@ -38,6 +42,7 @@ def uses(part: Part, inputs: Tensor) -> bool:
         and torch.is_autocast_enabled("cuda")
         and torch.get_autocast_dtype("cuda") == torch.bfloat16
         and 0 < len(inputs) < _MAX_ROWS
+        and (part == "loss" or inputs.numel() >= least_values)
         and inputs.shape[-1] <= _MAX_WIDTH
         and _works(inputs.device)
     )
