@@ -130,7 +130,7 @@ typedef struct bs_encoder bs_encoder;
 
 // To be raised with each change of what a function or structure means: a library compiled from other
 // sources than the Python that loads it is then refused.
-#define BS_INTERFACE 5
+#define BS_INTERFACE 6
 
 // The version above, and the sizes of bs_shape, bs_ends, bs_block, bs_call and bs_losses.
 BS_API void bs_interface(int64_t found[6]);
@@ -143,6 +143,7 @@ BS_API int32_t bs_instruction_set(void);
 // forward pass.
 BS_API bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends);
 // Packs the weights of a block, each block once; they are not read any more then. BS_OK or BS_NO_MEMORY.
+// Until the last block a thread asks the system for the memory of those to come.
 BS_API int32_t bs_encoder_set_block(bs_encoder* encoder, int32_t number, const bs_block* weights);
 BS_API void bs_encoder_free(bs_encoder* encoder);
 
@@ -152,6 +153,9 @@ BS_API int32_t bs_encoder_forward(bs_encoder* encoder, const bs_call* call);
 // BS_OK, BS_NO_MEMORY, BS_BAD_LABEL, or BS_BAD_TYPE for bf16 without such instructions.
 // A row's results do not depend on the others. May be called by several threads at once.
 BS_API int32_t bs_cross_entropy(const bs_losses* call);
+
+// Whether no number is infinite or not a number, 1 or 0, by one thread.
+BS_API int32_t bs_all_finite(const float* numbers, int64_t count);
 
 #ifdef __cplusplus
 }

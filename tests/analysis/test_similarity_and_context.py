@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from scipy.stats import spearmanr
 
 from bertsmith.analysis.layers.context import WordUse, anisotropy, describe_uses, mean_cosines
 from bertsmith.analysis.layers.similarity import compare_layers
-from bertsmith.analysis.layers.states import word_states
+from bertsmith.analysis.layers.states import word_states, words_with_states
 from bertsmith.network.batch import pack
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import build_model
@@ -34,8 +36,14 @@ TEXTS = [
 def test_states_of_words_are_means_over_their_pieces() -> None:
     model = varied(build_model(MODELS["bert-none"], seed=2))
     found = word_states(model, TOKENIZER, [*TEXTS, ("word1",) * 40, ("word1", "\u200b")])
-    assert found[-1] is None
-    assert found[-2] is None
+    *found, too_long, with_dropped = found
+    assert too_long is None
+    # without that word, and with the others
+    assert with_dropped is not None
+    assert words_with_states(with_dropped).tolist() == [True, False]
+    (alone,) = word_states(model, TOKENIZER, [("word1",)])
+    assert alone is not None
+    close_when_regrouped(with_dropped[:, :1], torch.from_numpy(alone))
     for words, own in zip(TEXTS, found, strict=False):
         ids = TOKENIZER.encode([" ".join(words)])[0]
         whole = np.concatenate([[TOKENIZER.cls_id], ids, [TOKENIZER.sep_id]])
@@ -81,6 +89,29 @@ def test_layers_are_compared_as_the_papers_say() -> None:
     check(np.diag(same.cka), np.ones(4), 1e-9)
     check(np.diag(same.rsa), np.ones(4), 1e-9)
     assert compare_layers((one, TOKENIZER), (other, TOKENIZER), [("word1",)]) is None
+
+
+def test_texts_with_a_word_that_the_tokenizer_drops_are_read_without_it() -> None:
+    model = varied(build_model(MODELS["bert-none"], seed=2))
+    dropped = [(*words[:1], "\u200b", *words[1:]) for words in TEXTS]
+    same = compare_layers((model, TOKENIZER), (model, TOKENIZER), TEXTS)
+    without = compare_layers((model, TOKENIZER), (model, TOKENIZER), dropped)
+    assert same is not None
+    assert without is not None
+    assert without.words == same.words
+    check(without.cka, same.cka, 1e-6)
+    cosines, expected = (anisotropy(model, TOKENIZER, texts) for texts in (dropped, TEXTS))
+    assert cosines is not None
+    assert expected is not None
+    check(cosines, expected, 1e-6)
+    uses = [WordUse(("\u200b", f"word{n}", "word1"), 2, n) for n in range(5)]
+    found = describe_uses(model, TOKENIZER, "word1", uses)
+    assert found is not None
+    assert len(found.uses) == 5
+    # the word itself is not read
+    assert (
+        describe_uses(model, TOKENIZER, "\u200b", [replace(use, place=0) for use in uses]) is None
+    )
 
 
 def test_cosines_of_any_two_words() -> None:

@@ -126,6 +126,7 @@ def test_a_phase_is_entered_once_and_may_be_left_out(
     ("phases", "told"),
     [
         ([{"share": 0.6, "max_length": 20}, {"share": 0.4, "max_length": 40}], "leave nothing"),
+        ([{"share": 0.1, "max_length": 20}] * 10, "leave nothing"),
         ([{"share": 0.5, "max_length": 91}], "a phase has sequences of 91 tokens, more than"),
         ([{"share": 0.0, "max_length": 20}], "a phase's share is 0.0"),
         (

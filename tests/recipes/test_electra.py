@@ -191,16 +191,21 @@ def test_draws_are_a_pure_function_of_epoch_and_index(store: Path, tokenizer: To
 
 
 def test_a_discriminator_goes_on_beside_a_new_generator(
-    whole: PretrainOutcome, store: Path, tmp_path: Path
+    whole: PretrainOutcome, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parent = whole.folder / "model"
     own = continued(parent)
+    # of the released code: 15 % of the chosen are unchanged, none are random
+    assert own.samples.masking == settings().samples.masking
+    assert (own.samples.masking.as_mask, own.samples.masking.as_random) == (0.85, 0.0)
     own = replace(own, samples=replace(own.samples, tokens_per_batch=600), measurements=1)
     again = pretrain(
         PretrainConfig(store=store, out=tmp_path / "more", from_=parent, steps=2, settings=own)
     )
     assert again.model.config == whole.model.config
     assert "replaced_tokens_loss" in again.held_out
+    told = " ".join(capsys.readouterr().err.split())
+    assert "masking: 15 % of the tokens, of these 85 % by [MASK], 0 % by random tokens" in told
 
 
 def test_other_families_are_refused(store: Path, tmp_path: Path) -> None:

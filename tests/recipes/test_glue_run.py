@@ -69,6 +69,8 @@ def test_the_suite_runs_what_is_there_and_writes_the_submission(
     cola = [f"gj04\t{n % 2}\t\tword{n % 30} good" for n in range(60)]
     written(data / "CoLA", "train.tsv", cola)
     written(data / "CoLA", "dev.tsv", cola[:20])
+    # not as many as the leaderboard wants: no reason to lose the other answers
+    written(data / "CoLA", "test.tsv", ["index\tsentence", "0\tword1 good"])
     written(data / "QNLI", "dev.tsv", ["index\tquestion\tsentence\tlabel"])
     monkeypatch.setitem(TASKS["RTE"].sizes, "test", 9)
     figures = glue(
@@ -86,6 +88,7 @@ def test_the_suite_runs_what_is_there_and_writes_the_submission(
     assert figures["RTE"]["accuracy"]["spread"] is not None
     assert "QNLI: has no training file; skipped" in told
     assert "the leaderboard also wants" in told
+    assert "left out of submission.zip: CoLA.tsv: 1 prediction, and the test set has 1,063" in told
     with zipfile.ZipFile(tmp_path / "out" / "submission.zip") as packed:
         assert packed.namelist() == ["RTE.tsv"]
         lines = packed.read("RTE.tsv").decode().splitlines()

@@ -230,6 +230,35 @@ def test_a_stopped_run_goes_on_to_the_very_same_model(
     assert {name for name in ours if ours[name] != theirs[name]} <= {"README.md"}
 
 
+def test_a_run_stopped_after_its_last_step_says_so_and_makes_the_model_later(
+    whole: PretrainOutcome,
+    store_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "run"
+
+    def stop(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bertsmith.recipes.pretrain.recipe.save_model", stop)
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            run(store_folder, folder)
+    assert str(stopped.value) == (
+        f"stopped after step {STEPS}, the last, which is saved; for the model: "
+        f"bertsmith pretrain --out {folder}"
+    )
+    assert not (folder / "model").exists()
+    resumed = run(None, folder, model=None, steps=None, settings=None)
+    assert f"resuming the run in {folder}" in capsys.readouterr().err
+    assert resumed.held_out == whole.held_out
+    assert (folder / "model").exists()
+    run(store_folder, folder)
+    assert f"the run in {folder} has ended" in capsys.readouterr().err
+
+
 def test_a_run_that_has_ended_stays_as_it_is(
     whole: PretrainOutcome, store_folder: Path, tmp_path: Path
 ) -> None:

@@ -122,6 +122,15 @@ def test_modernbert_is_the_papers() -> None:
         assert 1 - run.schedule.warmup - run.schedule.hold == pytest.approx(50 / 2000)
 
 
+def test_phases_that_cannot_be_are_refused_with_the_settings() -> None:
+    """Nothing is read before: neither store nor model."""
+    settings = paper("base", BUDGET)
+    with pytest.raises(ConfigError, match=r"128 tokens, more than --max-length \(64\); give other"):
+        settings.override(**{"samples.max_length": 64, "samples.tokens_per_batch": 4096})
+    with pytest.raises(ConfigError, match="leave nothing for the rest"):
+        replace(settings, phases=(Phase(share=0.5, max_length=128),) * 2)
+
+
 def test_a_recipe_that_is_not_there() -> None:
     with pytest.raises(ConfigError, match="no recipe 'slow'; recipes are quick, paper"):
         default_settings("slow", "tiny", BUDGET)

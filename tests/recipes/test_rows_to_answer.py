@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bertsmith.core.errors import ExampleError
 from bertsmith.recipes.predict.recipe import AnswerWriter
 from bertsmith.recipes.predict.rows import task_rows, text_rows
 from bertsmith.recipes.predict.texts import Texts
@@ -109,11 +110,14 @@ def test_blank_lines_of_a_table_are_no_rows(
 
 
 def test_empty_rows_among_texts_are_counted(tmp_path: Path) -> None:
-    """`embed` says how many rows have no vector."""
-    (tmp_path / "rows.csv").write_text("text,k\na,1\n,\nb,2\n", encoding="utf-8")
+    """`inspect` passes over them, `embed` gives them a vector."""
+    (tmp_path / "rows.csv").write_text("text,k\na,1\n,\nb,2\n,3\n", encoding="utf-8")
     texts = Texts(str(tmp_path / "rows.csv"), Columns())
     assert [(example.text, example.line) for example in texts] == [("a", 2), ("b", 4)]
-    assert texts.blank == 1
+    assert texts.blank == 2
+    texts = Texts(str(tmp_path / "rows.csv"), Columns(), keep_blank=True)
+    assert [example.text for example in texts] == ["a", "", "b", ""]
+    assert texts.blank == 0
 
 
 def test_lists_in_csv_can_be_told_from_blank_rows(capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,6 +131,15 @@ def test_lists_in_csv_can_be_told_from_blank_rows(capsys: pytest.CaptureFixture[
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [json.loads(row["entities"]) for row in rows[:2]] == [[entity], []]
     assert rows[2]["entities"] == ""
+
+
+def test_answers_of_several_kinds_are_no_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    """What fills the masks of a pair was left out after a pair without any."""
+    writer = AnswerWriter("csv")
+    writer.add({"text": "a"}, {"is_next": True}, lambda: iter(()))
+    with pytest.raises(ExampleError, match="'masks', which the first one lacks; use --format json"):
+        writer.add({"text": "[MASK]"}, {"masks": [[]], "is_next": True}, lambda: iter(()))
+    assert capsys.readouterr().out == "text,is_next\na,True\n"
 
 
 @pytest.mark.parametrize(

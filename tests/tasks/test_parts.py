@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,9 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from bertsmith.batches.examples import pack_examples
 from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.evaluation.metrics import score_label
 from bertsmith.objectives.tasks import MultiLabel, Regress, Tag
-from bertsmith.recipes.finetune.config import FinetuneSettings
+from bertsmith.recipes.finetune.config import FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, check_task, prepare
 from bertsmith.recipes.finetune.recipe import truncation_note
 from bertsmith.recipes.glue import settings_of
@@ -35,11 +38,11 @@ from bertsmith.tasks.span import (
 )
 from bertsmith.tasks.span import Answer as SpanPlace
 from bertsmith.tasks.tag import TAG, TagAnswer, encode_words
-from bertsmith.tasks.task import UNTUNED, ReadingLimits, interval_of
+from bertsmith.tasks.task import UNTUNED, ReadingLimits, Task, interval_of
 from bertsmith.text.examples.formats.squad import Answer, Question
 from bertsmith.text.examples.glue import TASKS as GLUE_TASKS
 from bertsmith.text.examples.reading import Example
-from bertsmith.text.examples.tagged import Tagged, joined
+from bertsmith.text.examples.tagged import Entity, Tagged, joined
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
@@ -133,7 +136,7 @@ def test_windows_too_small_for_a_question_are_refused(longest: int, least: int) 
         id="q", question="word0 " * 9, context="word1 " * 30, answers=(), impossible=True,
         plausible=(), title="", source="m", line=1,
     )  # fmt: skip
-    with pytest.raises(ConfigError, match=f"longest is {longest}; .* at least {least} tokens"):
+    with pytest.raises(ConfigError, match=rf"{longest} tokens .*; .* at least {least} tokens"):
         encode_questions(TOKENIZER, [row], ReadingLimits(longest=longest))
     whole = encode_questions(TOKENIZER, [row], ReadingLimits(longest=least))
     assert all(len(ids) <= least for ids in whole.ids)
@@ -420,3 +423,67 @@ def test_classes_of_wide_letters_are_aligned() -> None:
     ]
     assert lines[0] == "体育     0.500  He ran."
     assert len({cell_len(line) for line in lines}) == 1
+
+
+def test_entities_that_end_inside_a_word_are_told() -> None:
+    """No tags of words give them: a model that learned them well scored an F1 of 0."""
+    rows = [
+        Tagged(
+            text="Parisian Ann", words=((0, 8), (9, 12)), tags=("B-LOC", "B-PER"),
+            entities=(Entity(0, end, "LOC"), Entity(9, 12, "PER")), document=0, source="m", line=1,
+        )
+        for end in (5, 8)
+    ]  # fmt: skip
+    told = [TAG.present.describe([row], ("B-LOC", "B-PER", "O")) for row in rows]
+    assert told[1] == "2 words; LOC 1, PER 1"
+    assert told[0] == told[1] + (
+        "; 1 entity begins or ends inside a word: tags of words cannot give it, and it counts as "
+        "not found"
+    )
+    both = TAG.present.describe([rows[0]] * 2, ("B-LOC", "B-PER", "O"))
+    assert both.endswith(
+        "2 entities begin or end inside words: tags of words cannot give them, and "
+        "they count as not found"
+    )
+
+
+def test_a_ranking_is_compared_with_chance() -> None:
+    """With one passage a query, or relevant ones alone, any order scores 100 %."""
+
+    def queries(*groups: Sequence[float]) -> list[Example]:
+        return [
+            replace(row, text_pair=f"p{row.line}", group=str(number))
+            for number, group in enumerate(groups)
+            for row in numbered(group)
+        ]
+
+    # the relevant one of three stands at 1, 2 and 3 alike; a query without one does not count
+    for rows, score in (
+        (queries([1, 0, 0], [0]), (1 + 1 / 2 + 1 / 3) / 3),
+        (queries([1], [0], [1]), 1.0),
+        (queries([1, 1]), 1.0),
+    ):
+        found = RANK.measuring.majority_baseline([], rows, RANK.labels.fixed)
+        assert found is not None
+        assert found[0] == "ordering passages at random"
+        assert found[1] == pytest.approx(score)
+    assert score_label("ndcg@10") == "nDCG@10"
+
+
+def test_options_that_would_do_nothing_are_refused() -> None:
+    refused: list[tuple[Task[Any], dict[str, Any], str]] = [
+        (CLASSIFY, {"stride": 3}, "--stride is for words and answers in windows"),
+        (TAG, {"truncation": "tail"}, "--truncation is tail, and tagging reads long texts in win"),
+        (SPAN, {"truncation": "head+tail"}, "and question answering reads long texts in windows"),
+    ]
+    for task, options, told in refused:
+        with pytest.raises(ConfigError, match=re.escape(told)):
+            check_task(task, FinetuneSettings().override(**options))
+    check_task(TAG, FinetuneSettings(truncation="windows", stride=3))
+    with pytest.raises(ConfigError, match="--schedule triangular rises for half of the steps"):
+        FinetuneSettings(schedule="triangular", warmup=0.2)
+    here = Path()
+    with pytest.raises(ConfigError, match=r"--dev-share is 0\.2, and --dev names"):
+        FinetuneConfig(
+            model=here, train=here, out=here, dev=here, settings=FinetuneSettings(dev_share=0.2)
+        )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,3 +115,26 @@ def test_labels_that_are_not_needed_are_no_fault(tmp_path: Path) -> None:
     assert [result.label for result in found] == [0, 1, 2]
     path = write(tmp_path / "a.tsv", "1", "2")
     assert len(list(read_choices(path, need_label=False))) == 2
+
+
+@pytest.mark.parametrize("label", ["b", "B"])
+def test_a_letter_that_is_the_text_of_another_option_is_refused(tmp_path: Path, label: str) -> None:
+    """It was taken for the letter: of the options B and A, the right one B for A."""
+    path = tmp_path / "a.jsonl"
+    rows: list[dict[str, Any]] = [{"question": "q", "choices": ["x", "y"], "answer": "A"}]
+    rows.append({"question": "q", "choices": [label, "z"], "answer": label})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    match = rf"a\.jsonl:2: the label '{label}' is the letter of option 1 and the text of 0"
+    with pytest.raises(ExampleError, match=match):
+        list(read_choices(path, need_label=True))
+    # what is called by a letter is meant by it
+    rows[1]["choices"] = {"A": label, "B": "z"}
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert [row.label for row in read_choices(path, need_label=True)] == [0, 1]
+    for head in ("question,A,B,label", "question,option_a,option_b,label"):
+        table = tmp_path / "a.csv"
+        table.write_text(f"{head}\nq,x,y,A\nq,{label},z,{label}\n", encoding="utf-8")
+        assert [row.label for row in read_choices(table, need_label=True)] == [0, 1]
+    table.write_text(f"question,option1,option2,label\nq,{label},z,{label}\n", encoding="utf-8")
+    with pytest.raises(ExampleError, match="is the letter of option 1 and the text of 0"):
+        list(read_choices(table, need_label=True))

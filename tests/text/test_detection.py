@@ -18,6 +18,8 @@ SQUAD_ROW = {
     "answers": {"text": [], "answer_start": []},
 }
 SENTENCES = "Ann B-PER\nruns O\n\nBob B-PER\nsits O\n\n"
+# types of entities may have spaces
+SPACED = SENTENCES.replace(" ", "\t").replace("PER", "first name")
 
 
 def table(*rows: str) -> str:
@@ -59,6 +61,8 @@ def table(*rows: str) -> str:
         ("a.jsonl", '{"tokens": ["x"], "ner_tags": ["O"]}', "tag", "tokens and their tags"),
         ("a.txt", SENTENCES, "tag", "words with tags of entities"),
         ("a.tsv", SENTENCES.replace(" ", "\t") * 2, "tag", "rows are words with tags"),
+        ("a.txt", SPACED, "tag", "words with tags of entities"),
+        ("a.tsv", SPACED * 2, "tag", "rows are words with tags"),
         ("a.txt", "Ann N\nruns V\n\nBob N\nsits V\n", "tag", "words with tags, in sentences"),
         ("a.txt", "-DOCSTART-\n\nx O\n", "tag", "it begins with -DOCSTART-"),
         ("a.conllu", "", "tag", "a .conllu file has a word and its tags per line"),

@@ -26,7 +26,7 @@ from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.config import Budget, FitConfig, OptimiserConfig
+from bertsmith.training.config import Budget, FitConfig, OptimiserConfig, ScheduleConfig
 from bertsmith.training.loop import fit
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.run_folder import RunFolder
@@ -145,6 +145,28 @@ def test_training_learns_what_follows_what(tokenizer: Tokenizer, tmp_path: Path)
     assert lines[0]["masked_lm_loss"] == pytest.approx(math.log(tokenizer.size), abs=0.2)
     assert lines[-1]["masked_lm_accuracy"] > 0.6
     assert lines[-1]["masked_lm_loss"] < 2.0
+
+
+@pytest.mark.parametrize(
+    ("steps", "warmup", "learns"), [(1, 0.1, False), (2, 1.0, True), (1, 0.0, True)]
+)
+def test_a_run_whose_only_rate_is_zero_says_so(
+    store: TokenStore,
+    tokenizer: Tokenizer,
+    capsys: pytest.CaptureFixture[str],
+    steps: int,
+    warmup: float,
+    learns: bool,
+) -> None:
+    """As in transformers, a warm-up begins at 0; a single step saved an untrained model."""
+    model = small_model(tokenizer.size)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    config = replace(config_of(steps), schedule=ScheduleConfig(warmup=warmup))
+    fit(config, model, OBJECTIVE, small_batches(store, tokenizer))
+    same = all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert same != learns
+    said = "the learning rate of the only step is 0, so nothing is learned"
+    assert (said in " ".join(capsys.readouterr().err.split())) != learns
 
 
 def test_accumulated_batches_make_one_step(store: TokenStore, tokenizer: Tokenizer) -> None:

@@ -193,6 +193,26 @@ def test_a_resumed_run_goes_on_with_the_minutes_it_had_left(
     assert again.step == state.step
 
 
+def test_a_resumed_run_without_minutes_for_steps_says_so(
+    batches: PretrainingBatches, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wall, folder = Wall(), RunFolder(tmp_path)
+    with pytest.raises(Interrupted):
+        fit(
+            config_of(2.0), model_of(batches), OBJECTIVE, Slow(batches, wall, stop_at=40),
+            folder=folder, session=Session(timing=timing_on(wall)),
+        )  # fmt: skip
+    began, wall.time = wall.time, wall.time + 55
+    state = fit(
+        config_of(2.0), model_of(batches), OBJECTIVE, Slow(batches, wall),
+        folder=folder, session=Session(timing=timing_on(wall, began)),
+    )  # fmt: skip
+    assert state.step == 40
+    told = " ".join(capsys.readouterr().err.split())
+    assert "no minutes are left for steps: 1.00 were spent before" in told
+    assert "the weights stay those of step 40" in told
+
+
 def test_too_few_minutes_make_one_step(batches: PretrainingBatches) -> None:
     wall = Wall()
     state = fit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from bertsmith.core import kernels
 from bertsmith.core.errors import DiskError, ModelFolderError
-from bertsmith.weights.tensors import ReusedMemory, TensorFile, write_tensors
+from bertsmith.weights.tensors import ReusedMemory, TensorFile, all_finite, write_tensors
 
 F32 = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 
@@ -228,3 +230,24 @@ def test_no_changed_byte_does_worse_than_a_told_error(
             file.read(name)
     except ModelFolderError:
         pass
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_one_value_that_is_not_finite_is_seen_wherever_it_is(
+    native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not native:
+        monkeypatch.setattr(kernels, "library", lambda: None)
+    for size in (0, 1, 15, 4095, 4096, 4097, 20_001):
+        values = torch.full((size,), torch.finfo(torch.float32).max)
+        assert all_finite(values)
+        for place in {0, 1, size // 2, size - 2, size - 1} & set(range(size)):
+            for wrong in (math.nan, math.inf, -math.inf):
+                spoiled = values.clone()
+                spoiled[place] = wrong
+                assert not all_finite(spoiled)
+    whole = torch.ones(8, 8)
+    whole[5, 5] = math.inf
+    assert all_finite(whole[:5]), "numbers behind a view are not looked at"
+    assert all_finite(whole.T[:, :5])
+    assert not all_finite(whole.T[:, 5:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -121,4 +122,22 @@ class Phase(Config):
                 f"a phase's batch of {self.tokens_per_batch} tokens holds no sequence of "
                 f"{self.max_length}",
                 remedy="give it more tokens_per_batch, or none",
+            )
+
+
+# of the sum of a few shares
+_ROUNDING = 1e-9
+
+
+def check_phases(config: SampleConfig, phases: Sequence[Phase]) -> None:
+    """Raise `ConfigError` for phases that leave nothing to the rest of the run, or are longer."""
+    remedy = "give other --phases, or none: --phases '[]'"
+    if sum(phase.share for phase in phases) > 1 - _ROUNDING:
+        raise ConfigError("the phases' shares leave nothing for the rest of the run", remedy=remedy)
+    for phase in phases:
+        if phase.max_length > config.max_length:
+            raise ConfigError(
+                f"a phase has sequences of {phase.max_length} tokens, more than --max-length "
+                f"({config.max_length})",
+                remedy=remedy,
             )

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.config import MaskingConfig, Phase, SampleConfig
+from bertsmith.batches.config import MaskingConfig, Phase, SampleConfig, check_phases
 from bertsmith.batches.segments import Cuts, Sample, Segments
 from bertsmith.batches.truncation import encode_pair
 from bertsmith.core.errors import ConfigError, StoreError
@@ -194,9 +194,8 @@ class PhasedBatches:
         seed: int,
     ) -> None:
         """`phases` precede the rest of the run, whose sequences `config` describes."""
+        check_phases(config, phases)
         self._ends = list(accumulate(phase.share for phase in phases))
-        if self._ends and self._ends[-1] >= 1:
-            raise ConfigError("the phases' shares leave nothing for the rest of the run")
         configs = [_config_of_phase(config, phase) for phase in phases]
         self.parts = [
             PretrainingBatches(store, inventory, phase_config, seed)
@@ -223,11 +222,6 @@ class PhasedBatches:
 
 
 def _config_of_phase(config: SampleConfig, phase: Phase) -> SampleConfig:
-    if phase.max_length > config.max_length:
-        raise ConfigError(
-            f"a phase has sequences of {phase.max_length} tokens, more than --max-length "
-            f"({config.max_length})"
-        )
     tokens = phase.tokens_per_batch or config.tokens_per_batch
     return replace(config, max_length=phase.max_length, tokens_per_batch=tokens)
 

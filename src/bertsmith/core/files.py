@@ -399,12 +399,14 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _too_deep(value: object) -> bool:
     level: list[Any] = [value]
+    # a union of types would be made for each of a vocabulary's pieces
+    containers = (dict, list)
     for _ in range(MAX_DEPTH):
         level = [
             child
             for node in level
             for child in (node.values() if isinstance(node, dict) else node)
-            if isinstance(child, dict | list)
+            if isinstance(child, containers)
         ]
         if not level:
             return False

@@ -24,7 +24,7 @@ WITH_BF16 = ("avx512-bf16", "amx")
 """Those that have products of bf16."""
 _FAILED_TEST = -1
 # BS_INTERFACE of kernels/bertsmith_kernels.h
-_INTERFACE = 5
+_INTERFACE = 6
 _ERRORS: dict[int, Exception] = {
     1: MemoryError("no memory for the native kernels' workspace"),
     2: IndexError("a token id is not in the vocabulary"),
@@ -136,6 +136,8 @@ def library() -> ctypes.CDLL | None:
     library.bs_encoder_forward.argtypes = [c_void_p, POINTER(EncoderCall)]
     library.bs_cross_entropy.restype = c_int32
     library.bs_cross_entropy.argtypes = [POINTER(LossCall)]
+    library.bs_all_finite.restype = c_int32
+    library.bs_all_finite.argtypes = [c_void_p, c_int64]
     return library
 
 

@@ -187,8 +187,9 @@ WORDS = {
 
 
 def score_label(name: str) -> str:
-    """Return the display name of a score."""
-    return WORDS.get(name, name.replace("_", " "))
+    """Return the display name of a score, of one of the first k passages too: ``nDCG@10``."""
+    known, at, cutoff = name.partition("@")
+    return WORDS.get(known, known.replace("_", " ")) + at + cutoff
 
 
 def percent(value: float) -> str:

@@ -260,7 +260,7 @@ def _embed(config: EmbedConfig, columns: Columns, cluster: Cluster | None) -> No
     """Write the vectors of texts, computed here or on a cluster."""
     file, out = config.file, config.out
     embedder = _open_worker_embedder(config)
-    texts, totals = Texts(file, columns), _Totals(embedder)
+    texts, totals = Texts(file, columns, keep_blank=True), _Totals(embedder)
     reading = _Reading(texts)
     if note := reading_note(Path(file), columns):
         say(note)
@@ -274,7 +274,7 @@ def _embed(config: EmbedConfig, columns: Columns, cluster: Cluster | None) -> No
     ):
         for text_features in features:
             vectors.add(text_features)
-            totals.count(text_features.tokens, text_features.left_out)
+            totals.count(text_features)
             bar.move_to(reading.answered(text_features.example))
     totals.print(out, texts)
 
@@ -328,10 +328,10 @@ def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
         table=table.numpy(), tokenizer=tokenizer, prompt=settings.prompt(config.prompt),
         longest=settings.longest, after=settings.after, normalize=feature_config.normalize,
     )  # fmt: skip
-    texts, started = Texts(config.file, columns), time.monotonic()
+    texts, started = Texts(config.file, columns, keep_blank=True), time.monotonic()
     if note := reading_note(Path(config.file), columns):
         say(note)
-    count = tokens = cut = 0
+    count = tokens = cut = blank = 0
     with (
         vector_file(config.out, static.width, "text") as vectors,
         progress("embedding", texts.total_bytes, "B"),
@@ -339,6 +339,7 @@ def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
         for features in static.features(texts):
             vectors.add(features)
             count, tokens, cut = count + 1, tokens + features.tokens, cut + (features.left_out > 0)
+            blank += is_blank(features.example)
     seconds = time.monotonic() - started
     say(
         f"{config.out}: {counted(count, 'text')}, static vectors of {static.width}; "
@@ -346,14 +347,21 @@ def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
     )
     if cut:
         say(f"{count_with_verb(cut, count, 'text')} longer than {settings.longest} tokens and cut")
-    _print_blank(config.out, texts)
+    _print_blank(config.out, texts, blank)
 
 
-def _print_blank(out: Path, texts: Texts) -> None:
-    """Say how many lines have no vector, and that an .npy does not show which."""
+def is_blank(example: Example) -> bool:
+    """Return whether a text, or both of a pair, are empty."""
+    return not example.text and not example.text_pair
+
+
+def _print_blank(out: Path, texts: Texts, blank: int) -> None:
+    """Say how many texts are empty, how many lines are no rows, and that an .npy has none."""
+    if blank:
+        say(f"{counted(blank, 'blank row')}: the vector of an empty text for each")
     if texts.blank:
         remark = "" if out.suffix != ".npy" else ": rows are those of the others"
-        say(f"{counted(texts.blank, 'empty line')} skipped{remark}")
+        say(f"{counted(texts.blank, 'blank line')} skipped{remark}")
 
 
 class _Reading:
@@ -372,7 +380,7 @@ class _Reading:
         """Return about how many bytes of the file precede a text that has been answered."""
         self._answered += len(example.text)
         # a file is read ahead of the answers, by a megabyte or more
-        return self._texts.bytes_read * self._answered / self._read
+        return self._texts.bytes_read * self._answered / max(self._read, 1)
 
 
 class _Totals:
@@ -381,14 +389,15 @@ class _Totals:
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
         self._began = time.monotonic()
-        self._texts = self._tokens = self._cut = self._left_out = 0
+        self._texts = self._tokens = self._cut = self._left_out = self._blank = 0
 
-    def count(self, tokens: int, left_out: int) -> None:
+    def count(self, features: TextFeatures) -> None:
         """Count one more text."""
         self._texts += 1
-        self._tokens += tokens
-        self._left_out += left_out
-        self._cut += left_out > 0
+        self._tokens += features.tokens
+        self._left_out += features.left_out
+        self._cut += features.left_out > 0
+        self._blank += is_blank(features.example)
 
     def print(self, out: Path, texts: Texts) -> None:
         """Say what was written, and what was left out."""
@@ -409,4 +418,4 @@ class _Totals:
                 f"{100 * share:.1f} % of all tokens; "
                 "--truncation windows reads them whole"
             )
-        _print_blank(out, texts)
+        _print_blank(out, texts, self._blank)

@@ -27,6 +27,7 @@ from bertsmith.core.errors import ConfigError, ExampleError, RunFolderError
 from bertsmith.core.files import created_folder, read_json, replaced_file, write_json
 from bertsmith.core.log import Table, console, say
 from bertsmith.core.ownership import claimed_output
+from bertsmith.core.printable import counted
 from bertsmith.core.printable import markdown as shown
 from bertsmith.engine.config import FULL_PRECISION
 from bertsmith.engine.devices import device_named
@@ -267,12 +268,23 @@ def _write_results(
         for name, values in scores.items()
     }
     write_json(out / RESULTS, figures)
-    if answers:
+    if answers := dict(_accepted(answers)):
         path = write_submission(out, answers)
         missing = missing_files(answers)
         missing_note = f"; the leaderboard also wants {', '.join(missing)}" if missing else ""
         say(f"{path} holds {', '.join(answers)}{missing_note}")
     return figures
+
+
+def _accepted(answers: Mapping[str, Predictions]) -> Iterator[tuple[str, Predictions]]:
+    """Yield the answers that the leaderboard accepts; say which are left out, and why."""
+    for file, rows in answers.items():
+        try:
+            _answers_table(file, rows)
+        except ExampleError as error:
+            say(f"left out of {ZIP}: {error}")
+        else:
+            yield file, rows
 
 
 COLUMNS = (
@@ -411,7 +423,7 @@ def _answers_table(file: str, rows: Predictions) -> str:
         raise ExampleError("is not a file of GLUE's leaderboard", where=file, remedy=remedy)
     task, split = FILES[file]
     if len(rows) != task.sizes[split]:
-        problem = f"{len(rows):,} predictions, and the test set has {task.sizes[split]:,}"
+        problem = f"{counted(len(rows), 'prediction')}, and the test set has {task.sizes[split]:,}"
         raise ExampleError(problem, where=file, remedy="predict the whole of the distributed file")
     if len({index for index, _ in rows}) < len(rows):
         raise ExampleError("two predictions of one index", where=file, remedy="predict each once")

@@ -179,7 +179,7 @@ def _uses(
             bar.advance()
             if figures is None:
                 uses_found = counted(len(uses), "use") + " in the texts"
-                read = "" if len(uses) < LEAST_USES else ", most in texts that are not read whole"
+                read = "" if len(uses) < LEAST_USES else ", most of which the model does not read"
                 say(f"{word!r} has {uses_found}{read}: too few to compare")
             else:
                 yield figures

@@ -18,6 +18,7 @@ from bertsmith.objectives.tasks import Relevance
 from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.regression import decode_number, number_truth, numbers_of
 from bertsmith.tasks.task import (
+    UNTUNED,
     Answers,
     Brief,
     Evidence,
@@ -123,6 +124,14 @@ def _constant(rows: Sequence[Example], answers: Sequence[Any]) -> bool:
     return bool(np.ptp(answers) <= 1e-4)
 
 
+def _at_random(
+    train: Sequence[Example], dev: Sequence[Example], labels: Labels
+) -> tuple[str, float]:
+    """Return the mean score of all orders, which is that of equal scores."""
+    scores = _scores(_evidence(dev, [0.0] * len(dev), labels), labels, UNTUNED)
+    return "ordering passages at random", next(iter(scores.values()))
+
+
 # presentation
 
 
@@ -159,7 +168,9 @@ RANK = Task(
         encode=encode_texts, outputs=label_probabilities, decode=decode_number, record=_record
     ),
     learning=Learning(targets=_targets, objective=_objective),
-    measuring=Measuring(evidence=_evidence, scores=_scores, constant=_constant),
+    measuring=Measuring(
+        evidence=_evidence, scores=_scores, constant=_constant, majority_baseline=_at_random
+    ),
     present=Presentation(
         lines=_lines,
         inputs=text_inputs,

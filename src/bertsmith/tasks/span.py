@@ -117,7 +117,7 @@ def encode_questions(
     max_question = min(_MAX_QUESTION_LENGTH, free - _MIN_CONTEXT_LENGTH)
     if max_question < 1:
         raise ConfigError(
-            f"longest is {limits.longest}",
+            f"{limits.longest} tokens are read at once (--max-length)",
             remedy=f"question and context need at least {limits.longest + 1 - max_question} tokens",
         )
     windows, sidecar, cut = [], [], []

@@ -485,7 +485,20 @@ def _describe(rows: Sequence[Tagged], labels: Labels) -> str:
         return f"{counted(words, 'word')}, {counted(len(labels), 'tag')}"
     counts = Counter(entity.label for row in rows for entity in _true_entities(row))
     kinds = tuple(sorted(counts))
-    return f"{counted(words, 'word')}; {count_labels(counts.elements(), kinds) or 'no entities'}"
+    entities = count_labels(counts.elements(), kinds) or "no entities"
+    if beyond := sum(map(_beyond_words, rows)):
+        inside, what = (
+            ("entity begins or ends inside a word", "it, and it counts")
+            if beyond == 1
+            else ("entities begin or end inside words", "them, and they count")
+        )
+        entities += f"; {beyond:,} {inside}: tags of words cannot give {what} as not found"
+    return f"{counted(words, 'word')}; {entities}"
+
+
+def _beyond_words(row: Tagged) -> int:
+    """Return how many entities of a labelled row are none of its words' tags."""
+    return len(set(_true_entities(row)) - set(entities_of(row.words, row.tags or ())))
 
 
 TAG = Task(

@@ -52,8 +52,8 @@ from bertsmith.tokens.vocabulary import (
     TextRun,
     TokenInventory,
     check_vocabulary,
-    is_placeholder,
     join_runs,
+    placeholders,
 )
 from bertsmith.tokens.wordpiece import CONTINUES, WordPieceText
 
@@ -251,11 +251,8 @@ class Tokenizer(TokenInventory):
         special_ids = frozenset((pad, unknown, cls, sep, mask))
         continues = np.fromiter(map(kind.continues_word, pieces), np.bool_, len(pieces))
         continues[sorted(special_ids)] = False
-        ordinary = [
-            number
-            for number, piece in enumerate(pieces)
-            if number not in special_ids and not is_placeholder(piece)
-        ]
+        ordinary = np.ones(len(pieces), np.bool_)
+        ordinary[[*special_ids, *placeholders(pieces)]] = False
         identity = json.dumps([list(pieces), *kind.identity(rules)])
         super().__init__(
             size=len(pieces),
@@ -265,7 +262,7 @@ class Tokenizer(TokenInventory):
             sep_id=sep,
             mask_id=mask,
             special_ids=special_ids,
-            ordinary_ids=np.array(ordinary, np.int64),
+            ordinary_ids=np.flatnonzero(ordinary),
             continues=continues,
             separators=kind.separators,
             segments=kind.segments,

@@ -153,3 +153,13 @@ class FitConfig(Config):
         check_least(self, dict.fromkeys(once, 1))
         check_least(self, dict.fromkeys(("spike", "measurements", "stop_after", "workers"), 0))
         check_range(self, ["max_gradient_norm", "checkpoint_minutes"], "[0, inf)")
+
+    @property
+    def learns(self) -> bool:
+        """Return whether any step has a learning rate above 0, as far as their number is known.
+
+        A warm-up begins with a rate of 0, and there may be no other step.
+        """
+        steps = self.budget.steps
+        # whatever the schedule, at most one step is at 0
+        return steps is None or any(self.schedule.factor(n / steps) > 0 for n in range(steps)[:2])

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from bertsmith.batches import DataPosition
 from bertsmith.core.errors import RunFolderError
-from bertsmith.core.log import short_number
+from bertsmith.core.log import say, short_number
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.flops import training_flops, work_of
@@ -280,6 +280,7 @@ class TrainState:
         self._optimiser = Optimiser(replica.trained, config.optimiser)
         self._guard = GradientGuard(config.spike, config.patience)
         self._pacing = pacing
+        self._learns = config.learns
         self._is_writer = replica.world.first
         self._folder = folder if self._is_writer else None
         self._peak, self._machine, self._peak_remeasured = peak(), peak, False
@@ -400,7 +401,19 @@ class TrainState:
             self.saved_at = self.state.seconds
             saver.mark_saved(self.state.step)
             checkpoints.tidy(self.state)
-        self.state = self._pacing.begin(self.state)
+        earlier, unspent = self.state, self.spent < 1
+        self.state = self._pacing.begin(earlier)
+        if unspent and self.spent >= 1:
+            say(
+                f"no minutes are left for steps: {earlier.elapsed / 60:.2f} were spent before, and "
+                "starting again and what follows training take the rest; the weights stay those of "
+                f"step {earlier.step}"
+            )
+        if not self._learns and self.spent < 1:
+            say(
+                "the learning rate of the only step is 0, so nothing is learned: give more steps "
+                "or epochs, or --warmup 0"
+            )
         if self._folder is not None:
             # records after the checkpoint will be written again
             self._folder.truncate_log(0 if checkpoint is None else checkpoint.memory["log_bytes"])

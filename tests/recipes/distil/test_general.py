@@ -267,6 +267,21 @@ def test_a_narrow_student_goes_on_to_the_same_end(
     assert all(name.startswith("encoder.") for name in names)
 
 
+def test_a_run_stopped_after_its_last_step_says_so_and_makes_the_student_later(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(general, "save_model", stop)
+        with pytest.raises(Interrupted, match=r"step 4, the last, .*; the same command makes the"):
+            distil(DistilConfig(**options))
+    distil(DistilConfig(**options))
+    assert f"resuming the run in {options['out']}" in capsys.readouterr().err
+    assert (options["out"] / "model").exists()
+
+
 def test_the_time_left_for_steps_is_said_and_none_is_refused(
     options: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from bertsmith.core.errors import ConfigError
+from bertsmith.core.errors import ConfigError, RunFolderError
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.config import FinetuneSettings
@@ -24,6 +24,7 @@ from bertsmith.recipes.finetune.trial import (
     run_trial,
     trimmed_embeddings,
 )
+from bertsmith.recipes.finetune.trials import Trials
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.task import ReadingLimits
 from bertsmith.text.examples.reading import Example
@@ -245,3 +246,15 @@ def test_schedules_have_their_shapes(schedule: Any, factors: tuple[float, ...]) 
     """At the start, after the warm-up, at 55 %, and in the end."""
     rates = replace(CONFIG, schedule=schedule).fit(100, 0).schedule
     assert [rates.factor(at) for at in (0.0, 0.1, 0.55, 1.0)] == pytest.approx(factors)
+
+
+def test_a_model_that_was_deleted_from_a_run_that_has_ended_is_named(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    with pytest.raises(RunFolderError) as missing:
+        Trials(run).move_model("seeds/seed-3", "card")
+    assert str(missing.value) == (
+        f"{run.model}: the model of seeds/seed-3 is no longer here; restore it, or delete "
+        f"{run.path} to train again"
+    )
+    run.model.mkdir(parents=True)
+    Trials(run).move_model("seeds/seed-3", "card")

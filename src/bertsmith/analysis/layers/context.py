@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.analysis.layers.states import States, word_states
+from bertsmith.analysis.layers.states import States, word_states, words_with_states
 from bertsmith.analysis.sampling import Sample
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.model import Model
@@ -94,7 +94,7 @@ def describe_uses(
     read = [
         (use, use_states)
         for use, use_states in zip(uses, states, strict=True)
-        if use_states is not None
+        if use_states is not None and words_with_states(use_states)[use.place]
     ]
     if len(read) < LEAST_USES:
         return None
@@ -125,7 +125,9 @@ def anisotropy(
 ) -> NDArray[np.float64] | None:
     """Return the mean cosine between two words of a sample by layer; None without two words."""
     states = [
-        word_state for word_state in word_states(model, tokenizer, texts) if word_state is not None
+        word_state[:, words_with_states(word_state)]
+        for word_state in word_states(model, tokenizer, texts)
+        if word_state is not None
     ]
     count = sum(state.shape[1] for state in states)
     if count < 2:

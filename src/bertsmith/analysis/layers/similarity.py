@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.analysis.layers.states import word_states
+from bertsmith.analysis.layers.states import word_states, words_with_states
 from bertsmith.core.log import progress
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.evaluation.metrics import ranks
@@ -46,7 +46,11 @@ def compare_layers(
 ) -> Similarity | None:
     """Compare two models on at most `MAX_WORDS` words of some texts; None without three words."""
     mine, theirs = word_states(*one, texts), word_states(*other, texts)
-    pairs = [(a, b) for a, b in zip(mine, theirs, strict=True) if a is not None and b is not None]
+    pairs = []
+    for a, b in zip(mine, theirs, strict=True):
+        if a is not None and b is not None:
+            shared = words_with_states(a) & words_with_states(b)
+            pairs.append((a[:, shared], b[:, shared]))
     count = sum(a.shape[1] for a, _ in pairs)
     if count < 3:
         return None

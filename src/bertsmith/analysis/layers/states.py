@@ -23,7 +23,7 @@ def word_states(
 ) -> list[States | None]:
     """Return the states (layers + 1, words, hidden) of each sentence, the embeddings first.
 
-    None for a sentence that is too long for the model, or has a word that the tokenizer drops.
+    A word that the tokenizer drops has NaN; None for a sentence that is too long for the model.
     """
     config = model.config.encoder
     results: list[States | None] = [None] * len(sentences)
@@ -46,6 +46,11 @@ def word_states(
                 )
                 for row, unit in enumerate(block_units):
                     number, each = read[unit]
-                    if sums.there[row, : each.words].all():
-                        results[number] = means[row, :, : each.words].cpu().numpy()
+                    means[row, :, ~sums.there[row]] = float("nan")
+                    results[number] = means[row, :, : each.words].cpu().numpy()
     return results
+
+
+def words_with_states(states: States) -> NDArray[np.bool_]:
+    """Mark the words (words,) of a sentence that the tokenizer has not dropped."""
+    return ~np.asarray(np.isnan(states).any((0, 2)))

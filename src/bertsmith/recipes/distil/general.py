@@ -129,7 +129,7 @@ def distil_general(config: DistilConfig, *, clock: Clock | None = None) -> Pretr
         seconds = verifying_seconds(run.training.budget)
         verified = verify_store(store, folder.verified(), seconds)
         if folder.claim(KIND, run):
-            ended = (config.out / RESULT).exists()
+            ended = folder.model.exists()
             where = f"the run in {config.out}"
             say(f"{where} has ended" if ended else f"resuming {where}")
         folder.record_verified(verified)
@@ -363,10 +363,16 @@ def _train_student(
     except Interrupted as stopped:
         where = shell_word(folder.path)
         raise Interrupted(f"{stopped}, saved in {where}; the same command resumes it") from None
-    held_out = evaluate_held_out(
-        model, measured, tokenizer, store, settings.samples, plan.evaluated_tokens
-    )
-    _finish(run, folder, model, tokenizer, store, state, held_out)
+    try:
+        held_out = evaluate_held_out(
+            model, measured, tokenizer, store, settings.samples, plan.evaluated_tokens
+        )
+        _finish(run, folder, model, tokenizer, store, state, held_out)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"stopped after step {state.step}, the last, saved in {shell_word(folder.path)}; "
+            "the same command makes the student"
+        ) from None
     say(f"{clock.elapsed / 60:.2f} minutes in all, {state.seconds / 60:.2f} of them in steps")
     return PretrainOutcome(
         model=model, tokenizer=tokenizer, state=state, held_out=held_out, folder=folder.path

@@ -118,6 +118,11 @@ class FinetuneSettings(Config):
         check_range(self, ["dropout"], "[0, 1)")
         check_range(self, ["target_accuracy", "layer_decay"], "(0, 1]")
         check_range(self, ["warmup"], "[0, 1]")
+        if self.schedule == "triangular" and self.warmup != FinetuneSettings.warmup:
+            raise ConfigError(
+                f"--warmup is {self.warmup}, and --schedule triangular rises for half of the steps",
+                remedy="leave one of them out",
+            )
 
     @property
     def chosen_precision(self) -> Precision:
@@ -220,6 +225,14 @@ class FinetuneConfig(Config):
     """The trainings."""
     settings: FinetuneSettings = field(default=FinetuneSettings(), metadata=INLINE)
     """The settings of each training."""
+
+    def __post_init__(self) -> None:
+        if self.dev is not None and self.settings.dev_share != FinetuneSettings.dev_share:
+            raise ConfigError(
+                f"--dev-share is {self.settings.dev_share}, and --dev names the examples for "
+                "evaluation",
+                remedy="leave one of them out",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

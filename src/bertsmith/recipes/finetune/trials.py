@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from bertsmith.core.errors import ConfigError
+from bertsmith.core.errors import ConfigError, RunFolderError
 from bertsmith.core.printable import counted
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.config import AtOnce, FinetuneSettings
@@ -224,7 +224,10 @@ class Trials:
         return [results[trial.subfolder] for trial in trials]
 
     def move_model(self, subfolder: str, card: str) -> None:
-        """Move a training's model to the run, with a card; do nothing if that is done."""
+        """Move a training's model to the run, with a card; do nothing if that is done.
+
+        Raises `RunFolderError` where it has been deleted since.
+        """
         source = self.folder(subfolder).model
         # deletion takes several steps: a partly deleted folder must not pass for a model
         discarded = source.with_name("model.moved")
@@ -233,6 +236,12 @@ class Trials:
             save_model(self._run.model, model, tokenizer, card=card)
             shutil.rmtree(discarded, ignore_errors=True)
             source.rename(discarded)
+        elif not self._run.model.exists():
+            raise RunFolderError(
+                f"the model of {subfolder} is no longer here",
+                where=self._run.model,
+                remedy=f"restore it, or delete {self._run.path} to train again",
+            )
         shutil.rmtree(discarded, ignore_errors=True)
 
     def folder(self, subfolder: str) -> RunFolder:

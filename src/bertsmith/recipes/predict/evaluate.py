@@ -8,7 +8,7 @@ from typing import Any
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
-from bertsmith.core.printable import count_with_verb, counted, printable
+from bertsmith.core.printable import count_with_verb, printable
 from bertsmith.engine.devices import device_named
 from bertsmith.engine.predictor import split_requests
 from bertsmith.engine.prepared import Prepared, prepare_model
@@ -31,7 +31,7 @@ from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.conformal import set_figures
 from bertsmith.tasks.labels import absent_labels, require_labels, unknown_label
 from bertsmith.tasks.rows import pick_classes, print_rows
-from bertsmith.tasks.task import Task, interval_of
+from bertsmith.tasks.task import Task, counted_rows, interval_of
 from bertsmith.text.examples.tagged import names_entities
 from bertsmith.weights.folder import load_model
 
@@ -71,9 +71,11 @@ def evaluate_model(
     if unread := answering.unread(split_requests(rows, encoded)):
         print_unread(unread[0], len(unread))
     if long_ones := encoded.long_texts:
-        description = count_with_verb(long_ones, len(rows), "text")
-        say(f"{description} longer than {answering.limits.longest} tokens")
-    say(f"{counted(len(rows), task.unit.removesuffix('s'), task.unit)}, {task.title.lower()}")
+        how_many = count_with_verb(long_ones, len(rows), "text")
+        say(f"{how_many} longer than {answering.limits.longest} tokens")
+    content = task.present.describe(rows, labels)
+    description = f" ({content})" if content else ""
+    say(f"{counted_rows(task, rows)}, {task.title.lower()}{description}")
     figures: dict[str, Any] = {"task": task.name, "rows": len(rows), "scores": {}}
     figures["engine"] = prepared.to_dict()
     for name, value in measured.scores.items():

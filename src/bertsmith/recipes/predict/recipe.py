@@ -56,6 +56,7 @@ _ONLY_JSON = ("probabilities", "n_best", "token_scores")
 # lists of labels, or of numbers of choices
 _LABELS = ("labels", "prediction_set")
 _PREFIX = "predicted_"
+_JSONL = "use --format jsonl"
 
 
 def predict(config: PredictConfig) -> None:
@@ -318,7 +319,10 @@ class AnswerWriter:
         if self._form == "csv":
             if unknown := [name for name in columns if name not in self._header]:
                 problem = f"a row has the column {unknown[0]!r}, which the first one lacks"
-                raise ExampleError(problem, remedy="use --format jsonl")
+                raise ExampleError(problem, remedy=_JSONL)
+            if unknown := [key for key in record if key not in names]:
+                problem = f"an answer has {unknown[0]!r}, which the first one lacks"
+                raise ExampleError(problem, remedy=_JSONL)
             cells = [_cell(columns.get(name)) for name in self._header]
             self._csv.writerow([*cells, *(_cell(record.get(key)) for key in names)])
             return

@@ -12,6 +12,7 @@ from typing import AnyStr, BinaryIO, cast
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.log import say
 from bertsmith.core.pipes import standard_input_bytes
+from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import AUTO, UTF8, Columns, codec_named
 from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.encodings import OPTION, is_wide
@@ -24,16 +25,20 @@ STANDARD_INPUT = "standard input"
 
 
 class Texts:
-    """A stream of texts to be read once; `blank` counts the empty lines passed over.
+    """A stream of texts to be read once; `blank` counts the empty lines and rows passed over.
+
+    With `keep_blank` they are texts too, "", as far as they are rows: a blank line between the rows
+    of a table is none.
 
     ``-`` is standard input, one text a line, and so is any file but .csv, .tsv, .jsonl and
     .parquet, which are read as examples whose label may be missing. Raises `ExampleError`, with
     file and line, for what cannot be read.
     """
 
-    def __init__(self, file: str, columns: Columns) -> None:
+    def __init__(self, file: str, columns: Columns, *, keep_blank: bool = False) -> None:
         self.file = file
         self.blank = 0
+        self._keep_blank = keep_blank
         self._columns = columns
         self._read: Table | TextFile | None = None
 
@@ -60,7 +65,13 @@ class Texts:
         return 0 if self._read is None else self._read.bytes_read
 
     def _rows(self, path: Path) -> Iterator[Example]:
-        yield from read_examples(path, self._columns, need_label=False, watch=self._watch)
+        bad = BadRows()
+        bad.skip_blank = True
+        yield from read_examples(
+            path, self._columns, need_label=False, bad=bad, watch=self._watch,
+            keep_blank=self._keep_blank,
+        )  # fmt: skip
+        self.blank += bad.blank
         if isinstance(self._read, Table):
             self.blank += self._read.blank
 
@@ -72,7 +83,7 @@ class Texts:
         for line, written in lines:
             empty = False
             text = tidy(written)
-            if text:
+            if text or self._keep_blank:
                 yield Example(text=text, text_pair=None, label=None, source=source, line=line)
             else:
                 self.blank += 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.batches.config import Phase, SampleConfig
+from bertsmith.batches.config import Phase, SampleConfig, check_phases
 from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range, named
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import Activation, Norm, Positions, Precision, TrainingPrecision
@@ -105,6 +105,9 @@ class PretrainSettings(Config):
     measurements: int = 10
     """Number of evaluations on held-out text, evenly spread over the run. With --minutes they use
     some of the time, and a small budget has fewer or smaller ones."""
+
+    def __post_init__(self) -> None:
+        check_phases(self.samples, self.phases)
 
 
 Size = Literal["tiny", "mini", "small", "medium", "base", "large", "xlarge", "xxlarge"]

@@ -129,23 +129,29 @@ def albert(model: str, budget: Budget) -> PretrainSettings:
     )
 
 
+def electra_masking(*, large: bool) -> MaskingConfig:
+    """Return the masking of ELECTRA's released code, for its generator."""
+    return MaskingConfig(probability=0.25 if large else 0.15, as_mask=0.85, as_random=0.0)
+
+
 def electra(model: str, budget: Budget) -> PretrainSettings:
     """ELECTRA as published: Clark et al. 2020.
 
         bertsmith pretrain store --recipe electra --out run --model small --steps 1000000
 
-    Section 3 and tables 6 and 7: a generator a quarter as wide fills the masked 15 % of the tokens
-    (25 % for large), and the model tells which are original; that loss weighs 50. A step has 128
-    sequences of 128 tokens for small, 256 of 512 for base (8 batches), 2,048 for large (64). AdamW
-    at 5e-4 (2e-4 from base on), warming up for 10,000 of 1,000,000 steps (766,000, 400,000), then
-    falling linearly; dropout 0.1. The generator is not saved; that published of base is wider.
+    Section 3 and tables 6 and 7: a generator a quarter as wide fills 15 % of the tokens (25 % for
+    large), of which it sees 15 % as they are, as in the released code, and masks of the others; the
+    model tells which are original; that loss weighs 50. A step has 128 sequences of 128 tokens for
+    small, 256 of 512 for base (8 batches), 2,048 for large (64). AdamW at 5e-4 (2e-4 from base on),
+    warming up for 10,000 of 1,000,000 steps (766,000, 400,000), then falling linearly; dropout 0.1.
+    The generator is not saved; that published of base is wider.
 
     Cost: 16 billion tokens for small; the authors needed four days on one V100. Expected: GLUE
     scores of 79.9 for small and 85.1 for base (table 8).
     """
     small, large = model not in ("base", *_LARGE), model in _LARGE
     longest = 128 if small else 512
-    masking = MaskingConfig(probability=0.25 if large else 0.15, as_mask=1.0, as_random=0.0)
+    masking = electra_masking(large=large)
     return PretrainSettings(
         network=NetworkConfig(
             family="electra", hidden_dropout=0.1, attention_dropout=0.1,

@@ -5,8 +5,8 @@ bertsmith pretrain store --out run --model mini --minutes 60
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -148,9 +148,10 @@ def run_training(
     world.wait_for_first()
     timing = Timing(clock=clock, costs=costs)
     state = _fit(prepared, plan, timing, workers=workers, world=world)
-    prepared = replace(prepared, model=gather_model(model, world))
-    unshard(objective.own)
-    held_out = world.broadcast(lambda: _finish(prepared, state, clock, plan.evaluated_tokens))
+    with _trained(folder, state, world):
+        prepared = replace(prepared, model=gather_model(model, world))
+        unshard(objective.own)
+        held_out = world.broadcast(lambda: _finish(prepared, state, clock, plan.evaluated_tokens))
     return PretrainOutcome(
         model=prepared.model,
         tokenizer=tokenizer,
@@ -219,9 +220,26 @@ def _fit(
             session=Session(title="pre-training", world=world, timing=timing),
         )
     except Interrupted as stopped:
-        program = "bertsmith" if world.size == 1 else "torchrun ... -m bertsmith"
-        command = f"{program} pretrain --out {shell_word(folder.path)}"
+        command = _command_to_resume(folder, world)
         raise Interrupted(f"{stopped}, saved; to resume: {command}") from None
+
+
+def _command_to_resume(folder: RunFolder, world: World) -> str:
+    program = "bertsmith" if world.size == 1 else "torchrun ... -m bertsmith"
+    return f"{program} pretrain --out {shell_word(folder.path)}"
+
+
+@contextmanager
+def _trained(folder: RunFolder, state: State, world: World) -> Iterator[None]:
+    """Say, when what follows the last step is interrupted, how to get the model."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        # no `Interrupted`, for which all ranks stop together
+        raise KeyboardInterrupt(
+            f"stopped after step {state.step}, the last, which is saved; for the model: "
+            f"{_command_to_resume(folder, world)}"
+        ) from None
 
 
 def _broadcast_plan(
@@ -296,6 +314,12 @@ def print_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> N
         f"{batches.sequences:,} sequences of at most {run.settings.samples.max_length} tokens an "
         "epoch"
     )
+    if run.parent is not None and not run.settings.samples.left_to_right:
+        masking = run.settings.samples.masking
+        say(
+            f"masking: {100 * masking.probability:g} % of the tokens, of these "
+            f"{100 * masking.as_mask:g} % by [MASK], {100 * masking.as_random:g} % by random tokens"
+        )
 
 
 def dry_run(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:

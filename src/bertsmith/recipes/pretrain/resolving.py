@@ -106,7 +106,7 @@ def begin(
         folder.check_claim("pretrain", run)
         return run
     if folder.claim("pretrain", run):
-        ended = (out / RESULT).exists()
+        ended = folder.model.exists()
         say(f"the run in {out} has ended" if ended else f"resuming the run in {out}")
     folder.record_verified(verified)
     return run

@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bertsmith.batches.config import SampleConfig, Text
+from bertsmith.batches.config import MaskingConfig, SampleConfig, Text
 from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
 from bertsmith.core.files import file_hash, text_hash
 from bertsmith.core.log import say
@@ -37,6 +37,7 @@ from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.encoder import Block, Encoder
 from bertsmith.network.families.catalog import FAMILIES
+from bertsmith.network.families.electra import ELECTRA
 from bertsmith.network.heads import MaskedLMHead
 from bertsmith.network.model import Model
 from bertsmith.recipes.pretrain.config import (
@@ -46,6 +47,7 @@ from bertsmith.recipes.pretrain.config import (
     PretrainRun,
     PretrainSettings,
 )
+from bertsmith.recipes.pretrain.published import electra_masking
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import OptimiserConfig, ScheduleConfig
@@ -59,11 +61,14 @@ def continued(folder: Path) -> PretrainSettings:
     """Return settings for continued pre-training: the model's network, and AdamW at a low rate.
 
     Samples are pairs if the model has a head for them: of sentence order for an ALBERT, of next
-    sentences otherwise. Raises `ModelFolderError`.
+    sentences otherwise; an ELECTRA's generator has its masks. Raises `ModelFolderError`.
     """
     config = read_config(folder)
     pairs: Text = FAMILIES[config.encoder.family].pairs or "within_documents"
     longest = min(SampleConfig().max_length, config.encoder.longest)
+    masking = MaskingConfig()
+    if config.replaced_tokens:
+        masking = electra_masking(large=config.encoder.hidden >= ELECTRA.sizes["large"].hidden)
     return PretrainSettings(
         network=_network(config),
         samples=SampleConfig(
@@ -71,6 +76,7 @@ def continued(folder: Path) -> PretrainSettings:
             text=pairs if config.next_sentence else "within_documents",
             left_to_right=config.encoder.causal,
             replaced_tokens=config.replaced_tokens,
+            masking=masking,
         ),
         optimiser=OptimiserConfig(learning_rate=1e-4),
         schedule=ScheduleConfig(warmup=0.05),

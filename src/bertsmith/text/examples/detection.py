@@ -36,7 +36,15 @@ from bertsmith.text.examples.formats.tag_tables import recognise_tag_table
 from bertsmith.text.examples.formats.xml_items import has_elements
 from bertsmith.text.examples.glue import find_glue, task_of
 from bertsmith.text.examples.reading import has_labels, table_kind
-from bertsmith.text.examples.tagged import ENTITIES, TAGS, TEXTS, TOKENS, Words, recognise_scheme
+from bertsmith.text.examples.tagged import (
+    ENTITIES,
+    TAGS,
+    TEXTS,
+    TOKENS,
+    Words,
+    may_be_tagged,
+    recognise_scheme,
+)
 from bertsmith.text.headers import index_of, is_number
 from bertsmith.text.opening import TextFile, kind_of, refuse_foreign
 from bertsmith.text.structured import first_keys
@@ -478,12 +486,12 @@ def columns_of_tags(path: Path, columns: Columns) -> str | None:
 
 
 def _short(blocks: Sequence[Words]) -> bool:
-    """Return whether words have no spaces, tags repeat, and most sentences have several words."""
+    """Return whether cells may be words and tags, tags repeat, and sentences have several words."""
     words = [word for block in blocks for word in block.words]
     tags = [tag for block in blocks for tag in block.tags or ()]
     several = sum(len(block.words) > 1 for block in blocks)
     return (
-        not any(" " in cell for cell in (*words, *tags))
+        may_be_tagged(words, tags)
         and 2 * len(set(tags)) <= len(tags)
         and 2 * several >= len(blocks)
     )

@@ -22,10 +22,11 @@ Kind = Literal["class", "classes", "number", "rank"]
 class Example:
     """A text or a pair of texts, with its label if known.
 
-    `source` and `line` (from 1; in Parquet, the row) locate it. Texts are never empty, and their
-    white space is single spaces. `label` is a class, or a number as written; `labels` are the
-    classes of a multi-label example, perhaps none; `number` is finite. Pairs to be ranked have
-    their relevance as `number`, and pairs of the same query the same `group`.
+    `source` and `line` (from 1; in Parquet, the row) locate it. Texts are never empty, unless blank
+    rows are kept, and their white space is single spaces. `label` is a class, or a number as
+    written; `labels` are the classes of a multi-label example, perhaps none; `number` is finite.
+    Pairs to be ranked have their relevance as `number`, and pairs of the same query the same
+    `group`.
     """
 
     text: str
@@ -102,8 +103,13 @@ def label_until(value: object, sign: str | None) -> object:
     return value.split(sign)[0] if sign and isinstance(value, str) else value
 
 
-def text_of(file: TextFile, line: int, role: str, value: object) -> str:
-    """Return the tidy text of a cell. Raises the file's error if it is empty or not a string."""
+def text_of(
+    file: TextFile, line: int, role: str, value: object, *, keep_blank: bool = False
+) -> str:
+    """Return the tidy text of a cell. Raises the file's error if it is empty or not a string.
+
+    With `keep_blank` the text of an empty cell is "".
+    """
     if isinstance(value, dict) and next(iter(value), "") in ("0", "1"):
         remedy = 'write an object for each row, as pandas does by to_json(orient="records")'
         raise file.fault(f"the {role} is not a string but those of many rows", line, remedy)
@@ -119,7 +125,7 @@ def text_of(file: TextFile, line: int, role: str, value: object) -> str:
     if value and "\0" in value:
         raise file.fault(f"a zero byte in the {role}", line, "remove it: tr -d '\\000'")
     text = tidy(value or "")
-    if not text:
+    if not text and not keep_blank:
         remedy = "remove the row or fill it in"
         raise BlankText(f"the {role} is empty", where=file.path, line=line, remedy=remedy)
     return text

@@ -52,6 +52,7 @@ def read_examples(
     check: Check | None = None,
     bad: BadRows = FAIL,
     watch: Callable[[Table], object] | None = None,
+    keep_blank: bool = False,
 ) -> Iterator[Example]:
     """Yield the examples of a .csv, .tsv, .jsonl or .parquet file, also .gz or .zst.
 
@@ -61,8 +62,9 @@ def read_examples(
     a folder per class, with a text per file. A label is a string as written; whole numbers are
     written without fraction (``1.0`` in JSON is ``1``). Several labels are in a list, as ``a|b``,
     or in columns of 0 and 1; it may be missing unless `need_label`. `watch` is called with the
-    table once it is open, to track how much was read. Raises `ExampleError`, with file and line,
-    for rows that cannot be read as examples or fail `check`, unless `bad` takes the error.
+    table once it is open, to track how much was read. With `keep_blank` the rows of a table without
+    text are examples too, with "" as text. Raises `ExampleError`, with file and line, for rows that
+    cannot be read as examples or fail `check`, unless `bad` takes the error.
     """
     if columns.labels and kind != "classes":
         remedy = "name one label's column, or the task with several labels"
@@ -79,7 +81,8 @@ def read_examples(
     if has_labels_first(path, columns):
         columns.check_read(path, "lines that begin with their label")
         return label_first(path, columns, kind, check, bad)
-    return _rows(path, columns, kind, check, bad, watch, need_label=need_label)
+    rows = _TableRows(kind=kind, need_label=need_label, keep_blank=keep_blank)
+    return _rows(path, columns, rows, check, bad, watch)
 
 
 def has_labels(path: Path, columns: Columns) -> bool:
@@ -90,26 +93,36 @@ def has_labels(path: Path, columns: Columns) -> bool:
     return xml or has_labels_first(path, columns) or bool(fasttext_labels(path, columns.encoding))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TableRows:
+    """What the rows of a table have to hold to be examples."""
+
+    kind: Kind
+    need_label: bool
+    keep_blank: bool
+
+
 def _rows(
     path: Path,
     columns: Columns,
-    kind: Kind,
+    needs: _TableRows,
     check: Check | None,
     bad: BadRows,
     watch: Callable[[Table], object] | None,
-    *,
-    need_label: bool,
 ) -> Iterator[Example]:
     builders: list[_ExampleBuilder] = []
 
     def rows(refuse: Refuse) -> Iterator[Example]:
         shape = table_kind(path, columns)
-        table = Table(path, ExampleError, kind=shape, encoding=columns.encoding, refuse=refuse)
+        table = Table(
+            path, ExampleError, kind=shape, encoding=columns.encoding, refuse=refuse,
+            empty_rows=needs.keep_blank,
+        )  # fmt: skip
         if watch is not None:
             watch(table)
 
         def select_columns(head: TableHead) -> ColumnSelection:
-            grouped = kind == "rank"
+            grouped, need_label = needs.kind == "rank", needs.need_label
             places = locate_columns(
                 head, columns, table.file, need_label=need_label, grouped=grouped
             )
@@ -119,9 +132,7 @@ def _rows(
             roles = tuple(places.roles())
             # which texts were accepted may be what is learned
             judged = need_label and (places.label is None or head.names[places.label] != "answer")
-            builder = _ExampleBuilder(
-                table.file, columns, places, kind, need_label, roles, judged=judged
-            )
+            builder = _ExampleBuilder(table.file, columns, places, needs, roles, judged=judged)
             builders.append(builder)
             return places.select_columns()
 
@@ -170,8 +181,7 @@ class _ExampleBuilder:
     file: TextFile
     columns: Columns
     places: ColumnIndices
-    kind: Kind
-    need_label: bool
+    needs: _TableRows
     roles: tuple[str, ...]
     judged: bool
     ids: set[str] = field(default_factory=set)
@@ -182,17 +192,19 @@ class _ExampleBuilder:
         if self.judged:
             check_accepted(self.file, line, record)
         cell = dict(zip(self.roles, cells, strict=False))
-        text = text_of(self.file, line, "text", cell["text"])
+        keep_blank = self.needs.keep_blank
+        text = text_of(self.file, line, "text", cell["text"], keep_blank=keep_blank)
         pair = None
         if "text_pair" in cell:
-            pair = text_of(self.file, line, "second text", cell["text_pair"])
+            second = cell["text_pair"]
+            pair = text_of(self.file, line, "second text", second, keep_blank=keep_blank)
         try:
             label, number, labels = self._label(cell.get("label"), cells[len(self.roles) :])
             name = class_of(cell["id"]) if "id" in cell else None
-            group = class_of(cell.get("group")) or text if self.kind == "rank" else None
+            group = class_of(cell.get("group")) or text if self.needs.kind == "rank" else None
         except BadLabel as error:
             raise self.file.fault(error.problem, line, error.remedy) from error
-        if self.need_label and (label, number, labels) == (None, None, None):
+        if self.needs.need_label and (label, number, labels) == (None, None, None):
             raise self.file.fault("no label", line, "give every row a label")
         if self.places.id is not None:
             self._check_id(line, name)
@@ -216,11 +228,11 @@ class _ExampleBuilder:
             if not flags:
                 separator = self.columns.label_separator
                 until = label_until(value, self.columns.label_until)
-                return label_of(self.kind, until, "|" if separator == "auto" else separator)
+                return label_of(self.needs.kind, until, "|" if separator == "auto" else separator)
             named = zip(self.places.label_names, flags, strict=True)
             return None, None, tuple(name for name, flag in named if yes_or_no(flag, name))
         except BadLabel:
-            if self.need_label:
+            if self.needs.need_label:
                 raise
             return None, None, None
 

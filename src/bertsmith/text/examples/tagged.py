@@ -62,6 +62,13 @@ def is_entity_tag(tag: str) -> bool:
     return _TAG.fullmatch(tag) is not None
 
 
+def may_be_tagged(words: Iterable[str], tags: Iterable[str]) -> bool:
+    """Return whether cells may be words and their tags: only types of entities have spaces."""
+    return not any(" " in word for word in words) and all(
+        " " not in tag or is_entity_tag(tag) for tag in tags
+    )
+
+
 def parted(tag: str) -> tuple[str, str]:
     """Return the letter of a tag (B, I, O, E or S) and its type, which may be empty."""
     letter, _, kind = tag.partition("-")

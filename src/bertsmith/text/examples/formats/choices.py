@@ -179,10 +179,18 @@ def _label(
     if _is_number(written) and 0 <= int(written) - start < len(texts):
         return int(written) - start
     letter = ord(written.upper()) - ord("A") if len(written) == 1 else -1
+    place = texts.index(written) if texts.count(written) == 1 else None
     if 0 <= letter < len(texts):
+        if place not in (None, letter) and not any(names):
+            raise BadLabel(
+                f"the label {written!r} is the letter of option {letter} and the text of {place}, "
+                "counted from 0",
+                "name the options: {" + f'"A": {texts[0][:20]!r}, ...' + "}, or --on-bad skip "
+                "leaves such questions out",
+            )
         return letter
-    if texts.count(written) == 1:
-        return texts.index(written)
+    if place is not None:
+        return place
     remedy = (
         f"numbers are {start} to {len(texts) - 1 + start} (--label-start states where they "
         "begin); or give a letter, or the option's text"
@@ -485,12 +493,14 @@ def _rows(
     table: Table, columns: Columns, *, need_label: bool, heads: list[TableHead] | None = None
 ) -> Iterator[Item]:
     roles: list[str] = []
+    letters: list[str] = []
 
     def select_columns(head: TableHead) -> ColumnSelection:
         if heads is not None:
             heads.append(head)
         positions = choice_places(head, columns, table.file, need_label=need_label)
         roles.extend(positions)
+        letters.extend(_letters_of(head.names, positions))
         optional = frozenset(index for role, index in positions.items() if role == "label")
         return ColumnSelection(columns=tuple(positions.values()), optional=optional)
 
@@ -500,4 +510,15 @@ def _rows(
         # the columns are those of the row with the most options
         while len(options) > 2 and (options[-1] is None or not str(options[-1]).strip()):
             del options[-1]
+        if letters:
+            pairs = zip(options, letters, strict=False)
+            options = [{"text": text, "label": letter} for text, letter in pairs]
         yield line, {"options": options, **parts} if options else parts, table.row()
+
+
+def _letters_of(names: Sequence[str], places: Mapping[str, int]) -> list[str]:
+    """Return the letters by which the columns of the options are called, [] of numbered ones."""
+    options = [names[index].strip() for role, index in places.items() if role.startswith("option ")]
+    matches = [_NUMBERED.fullmatch(name) for name in options]
+    letters = [match[4] if match else name for match, name in zip(matches, options, strict=True)]
+    return [] if None in letters else [letter.upper() for letter in letters]

@@ -29,7 +29,7 @@ from bertsmith.text.examples.formats.conll_columns import (
     WORD_NAMES,
     count_words,
 )
-from bertsmith.text.examples.tagged import BadSentence, Words, is_entity_tag
+from bertsmith.text.examples.tagged import BadSentence, Words, is_entity_tag, may_be_tagged
 from bertsmith.text.headers import (
     Header,
     column_of,
@@ -381,7 +381,7 @@ def _holds_words(sample: Sequence[_Row], places: _ColumnLayout) -> bool:
         ]
     words = [cells[places.word].strip() for cells in rows]
     tags = [cells[places.tag].strip() for cells in rows if places.tag is not None]
-    cells_short = not any(" " in cell for cell in (*words, *tags))
+    cells_short = may_be_tagged(words, tags)
     several = 2 * sum(size > 1 for size in sizes) >= len(sizes)
     return len(sizes) > 1 and cells_short and several and 2 * len(set(tags)) <= len(words)
 
