@@ -70,9 +70,7 @@ def test_add_norm(kind: torch.dtype, rows: int, width: int, share: float, biased
     exact.load_state_dict(norm.state_dict())
     norm = norm.to(DEVICE)
     torch.manual_seed(7)
-    output, operand = add_norm(
-        mine, my_bias if biased else None, my_residual, norm, share, torch.float32
-    )
+    output, operand = add_norm(mine, my_bias if biased else None, my_residual, norm, share)
     assert (output.dtype, operand.dtype) == (torch.float32, kind)
     keep = torch.ones(rows, width)
     if share:
@@ -121,23 +119,6 @@ def test_a_gradient_of_one_output_alone_is_enough() -> None:
         assert mine.grad is not None
         assert exact.grad is not None
         compare(mine.grad, exact.grad, 2e-2, str(used))
-
-
-def test_a_residual_in_bf16() -> None:
-    norm = nn.LayerNorm(48).to(DEVICE)
-    exact, mine = drawn(6, 48, kind=torch.bfloat16, seed=1)
-    residual, my_residual = drawn(6, 48, kind=torch.bfloat16, seed=2)
-    slope = drawn(6, 48, kind=torch.bfloat16, seed=3)[0].detach()
-    output, operand = add_norm(mine, None, my_residual, norm, 0.0, torch.bfloat16)
-    assert output.dtype == operand.dtype == torch.bfloat16
-    assert torch.equal(output, operand)
-    ((output * slope.to(DEVICE)).sum() + (2 * operand * slope.to(DEVICE)).sum()).backward()
-    (3 * F.layer_norm(exact + residual, (48,)) * slope).sum().backward()
-    for found, true in ((mine, exact), (my_residual, residual)):
-        assert found.grad is not None
-        assert true.grad is not None
-        assert found.grad.dtype == torch.bfloat16
-        compare(found.grad, true.grad, 4e-2, "gradient")
 
 
 def test_inputs_may_be_views() -> None:
@@ -258,7 +239,7 @@ def test_linear_cross_entropy(kind: torch.dtype, classes: int) -> None:
     logits = F.linear(read, table, bias)
     wanted = F.cross_entropy(logits, labels, reduction="sum")
     found, correct = fused_linear_cross_entropy(mine, my_table, my_bias, labels.to(DEVICE))
-    assert float(found) == pytest.approx(float(wanted), rel=1e-2)
+    assert found.detach().item() == pytest.approx(wanted.detach().item(), rel=1e-2)
     assert int(correct) == int((logits.argmax(-1) == labels).sum())
     (wanted / 3).backward()
     (found / 3).backward()

@@ -323,7 +323,7 @@ class Block(nn.Module):
 
         assert isinstance(norm, nn.LayerNorm)
         product = F.linear(inputs, matrix)
-        return add_norm(product, bias, residual, norm, self.dropout.active_share, support.residual)
+        return add_norm(product, bias, residual, norm, self.dropout.active_share)
 
 
 class _Matrices(NamedTuple):

@@ -125,14 +125,13 @@ def add_norm(
     residual: Tensor,
     norm: nn.LayerNorm,
     share: float,
-    kind: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor]:
-    """Return the norm of a residual sum, (rows, width), in the format `kind` and in the product's.
+    """Return the norm of a residual sum, (rows, width), in float32 and in the product's format.
 
     `product` (rows, width) lacks its `bias` (width,); a share of it, biased, is dropped.
     """
     both: tuple[Tensor, Tensor] = _AddNorm.apply(  # type: ignore[no-untyped-call]
-        product, bias, residual, norm.weight, norm.bias, (norm.eps, share, kind)
+        product, bias, residual, norm.weight, norm.bias, (norm.eps, share)
     )
     return both
 
@@ -146,13 +145,13 @@ class _AddNorm(torch.autograd.Function):
         residual: Tensor,
         gain: Tensor,
         shift: Tensor | None,
-        settings: tuple[float, float, torch.dtype],
+        settings: tuple[float, float],
     ) -> tuple[Tensor, Tensor]:
-        epsilon, share, kind = settings
+        epsilon, share = settings
         product, residual = product.contiguous(), residual.contiguous()
         rows, width = product.shape
-        output = torch.empty_like(product, dtype=kind)
-        twice = kind != product.dtype
+        output = torch.empty_like(product, dtype=torch.float32)
+        twice = product.dtype != torch.float32
         operand = torch.empty_like(product) if twice else output.detach()
         normed = torch.empty_like(product)
         inverse = torch.empty(rows, device=product.device, dtype=torch.float32)

@@ -18,12 +18,9 @@ PARTS: tuple[Part, ...] = get_args(Part)
 # rows and columns of a kernel's indices: below the largest int32 with some room
 _MAX_ROWS, _MAX_WIDTH = 2**30, 8192
 
-least_values = 10 * 2**20
+least_values = 12 * 2**20
 """Values of a block's inputs from which on its kernels are fused: with fewer, a step waits for the
 processor, which starts torch's own kernels in less time."""
-
-# the format of residual sums
-residual: torch.dtype = torch.float32
 
 _left_out: set[Part] = set()
 
