@@ -45,7 +45,7 @@ faults: export BERTSMITH_PARTS = $(PARTS)
 faults: $(FOR_TEST) $(FOR_TRANSFORMERS5) ## what takes longer: kills, flipped bits, mutated files; an hour on two cores (PARTS=1)
 	$(BIN)/python -m pytest -m faults -n $(WORKERS) --dist worksteal $(TESTS)
 
-gpu: $(FOR_TEST) ## what needs a GPU: attention, families, recipes and verbs against the processor; some minutes
+gpu: $(FOR_TEST) ## what needs a GPU: attention, fused kernels, families, recipes and verbs against the processor; some minutes
 	$(BIN)/python -m pytest -m gpu -n $(WORKERS) --dist worksteal tests/gpu $(TESTS)
 
 figures: $(FOR_TEST) ## sizes of the source, imports, modules passed (ARGS="--compare before.json")

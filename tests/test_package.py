@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import subprocess
 import sys
 import tomllib
@@ -86,8 +87,15 @@ def test_type_checkers_are_told_that_it_is_typed() -> None:
 
 
 def test_all_modules_import_without_doing_anything(tmp_path: Path) -> None:
-    loaded = _import_in_new_process(MODULES, tmp_path)
-    assert set(MODULES) <= loaded
+    # Triton comes with torch's builds for CUDA only
+    has_triton = importlib.util.find_spec("triton") is not None
+    modules = [
+        name
+        for name, file in zip(MODULES, FILES, strict=True)
+        if has_triton or "import triton" not in file.read_text(encoding="utf-8")
+    ]
+    loaded = _import_in_new_process(modules, tmp_path)
+    assert set(modules) <= loaded
     # rivals, referees and optional packages
     assert not loaded & {
         "transformers",

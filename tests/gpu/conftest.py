@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
 import torch
 
+from bertsmith.network.fused import support
+
 _HERE = Path(__file__).parent
+
+# it imports kernels, and Triton comes with torch's builds for CUDA only
+collect_ignore = [] if importlib.util.find_spec("triton") else ["test_fused.py"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -17,3 +23,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.gpu)
             if not torch.cuda.is_available():
                 item.add_marker(pytest.mark.skip(reason="torch finds no GPU"))
+
+
+@pytest.fixture(autouse=True)
+def kernels_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fuse kernels in the small models of tests, too."""
+    monkeypatch.setattr(support, "least_values", 0)

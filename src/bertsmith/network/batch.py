@@ -34,8 +34,8 @@ class Target:
         """Return the same target on another device."""
         return replace(
             self,
-            positions=self.positions.to(device, non_blocking=True),
-            labels=self.labels.to(device, non_blocking=True),
+            positions=moved(self.positions, device),
+            labels=moved(self.labels, device),
         )
 
     def between(self, begin: int, end: int) -> Target:
@@ -109,13 +109,26 @@ class Batch:
             return self
         return replace(
             self,
-            ids=self.ids.to(device, non_blocking=True),
-            segments=self.segments.to(device, non_blocking=True),
-            positions=self.positions.to(device, non_blocking=True),
-            offsets=self.offsets.to(device, non_blocking=True),
+            ids=moved(self.ids, device),
+            segments=moved(self.segments, device),
+            positions=moved(self.positions, device),
+            offsets=moved(self.offsets, device),
             targets={name: target.to(device) for name, target in self.targets.items()},
-            given={name: value.to(device, non_blocking=True) for name, value in self.given.items()},
+            given={name: moved(value, device) for name, value in self.given.items()},
         )
+
+
+# bytes that a driver copies to a GPU without waiting for it
+_STAGED = 2**16
+
+
+def moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on another device; for a GPU, the host does not wait until it is there.
+
+    With much in memory that is not pinned it would, until the GPU has done all it was asked before.
+    """
+    waits = device.type == "cuda" and tensor.device.type == "cpu" and tensor.nbytes > _STAGED
+    return (tensor.pin_memory() if waits else tensor).to(device, non_blocking=True)
 
 
 def offsets_of(lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:

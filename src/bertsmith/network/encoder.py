@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
@@ -14,6 +16,8 @@ from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig
 from bertsmith.network.dropout import Dropout
 from bertsmith.network.encoded import NO_TAPS, Encoded, TappedLayer, Taps
+from bertsmith.network.fused import support
+from bertsmith.network.fused.weights import half_copies
 
 
 def sinusoidal_table(longest: int, hidden: int) -> Tensor:
@@ -139,10 +143,23 @@ class SelfAttention(nn.Module):
         `qkv` and `weights` say what else is returned; weights want all tokens.
         """
         if selected is None:
-            query, key, value = self._mapped(inputs, self.query, self.key, self.value)
+            mapped = self._mapped(inputs, self.query, self.key, self.value)
         else:
             (query,) = self._mapped(inputs.index_select(0, selected), self.query)
-            key, value = self._mapped(inputs, self.key, self.value)
+            mapped = (query, *self._mapped(inputs, self.key, self.value))
+        attended, inside = self.attend(mapped, layout, selected, qkv, weights)
+        return self.output(attended), inside
+
+    def attend(
+        self,
+        mapped: tuple[Tensor, ...],
+        layout: SequenceLayout,
+        selected: SelectedTokens | None,
+        qkv: bool,
+        weights: bool,
+    ) -> tuple[SelectedStates, TappedLayer]:
+        """Return `forward` without its last linear layer, given queries, keys and values."""
+        query, key, value = mapped
         query, key = layout.rotated(query, key, selected)
         seen = layout.weights(query, key) if weights else None
         if seen is None:
@@ -150,7 +167,32 @@ class SelfAttention(nn.Module):
         else:
             attended = weighted_values(seen, value, self.dropout)
         inside = TappedLayer((query, key, value) if qkv else None, seen)
-        return self.output(attended.flatten(1)), inside
+        return attended.flatten(1), inside
+
+    def mapped(
+        self,
+        inputs: Hidden,
+        joined: Tensor,
+        biases: Tensor | None,
+        selected: SelectedTokens | None,
+    ) -> tuple[Tensor, ...]:
+        """Return queries, keys and values, (tokens, heads, head) each, by one matrix on a GPU.
+
+        `joined` (3 x width, width) are the matrices of the three, `biases` (3 x width,).
+        """
+        if selected is None and support.uses("projections", inputs):
+            from bertsmith.network.fused.projections import projections
+
+            half = None if biases is None else biases.bfloat16()
+            return projections(inputs.bfloat16(), joined.bfloat16(), half, self.heads)
+        if selected is None:
+            mixed: Tensor = F.linear(inputs, joined, biases).unflatten(-1, (3, self.heads, -1))
+            return mixed.unbind(1)
+        width = len(joined) // 3
+        first, rest = (None, None) if biases is None else biases.tensor_split([width])
+        query = F.linear(inputs.index_select(0, selected), joined[:width], first)
+        others = F.linear(inputs, joined[width:], rest).unflatten(-1, (2, self.heads, -1))
+        return query.unflatten(-1, (self.heads, -1)), *others.unbind(1)
 
     def _mapped(self, inputs: Hidden, *maps: nn.Linear) -> tuple[Tensor, ...]:
         """Return several linear maps of the same values, each (tokens, heads, head)."""
@@ -206,22 +248,103 @@ class Block(nn.Module):
         selected: SelectedTokens | None = None,
         qkv: bool = False,
         weights: bool = False,
-    ) -> tuple[SelectedStates, TappedLayer]:
+        operand: Hidden | None = None,
+    ) -> tuple[SelectedStates, TappedLayer, SelectedStates | None]:
         """(tokens, hidden) to (tokens, hidden), and what is tapped of the attention.
 
-        With `selected`, some of the tokens in order, to (selected, hidden): theirs only.
+        With `selected`, some of the tokens in order, to (selected, hidden): theirs only. `operand`
+        are the inputs in the format that products read, where a block before gave them as the last
+        of its results.
         """
         norm_first = self.norm == "before"
+        if not norm_first and self.feed_forward.gate is None and support.applies(inputs):
+            return self._fused(inputs, operand, layout, selected, qkv, weights)
         normed = self.attention_norm(inputs) if norm_first else inputs
         attended, inside = self.attention(normed, layout, selected, qkv, weights)
         residual = inputs if selected is None else inputs.index_select(0, selected)
         if norm_first:
             middle = self.dropout.add(residual, attended)
             changed = self.feed_forward(self.feed_forward_norm(middle))
-            return self.dropout.add(middle, changed), inside
+            return self.dropout.add(middle, changed), inside, None
         middle = self.attention_norm(self.dropout.add(residual, attended))
         changed = self.dropout.add(middle, self.feed_forward(middle))
-        return self.feed_forward_norm(changed), inside
+        return self.feed_forward_norm(changed), inside, None
+
+    def _fused(
+        self,
+        inputs: Hidden,
+        operand: Hidden | None,
+        layout: SequenceLayout,
+        selected: SelectedTokens | None,
+        qkv: bool,
+        weights: bool,
+    ) -> tuple[SelectedStates, TappedLayer, SelectedStates | None]:
+        """Return what `forward` does, by the kernels of `fused` (norms after the sums, no gate)."""
+        attention, forward = self.attention, self.feed_forward
+        matrices = self._matrices(inputs)
+        read = inputs if operand is None else operand
+        mapped = attention.mapped(read, matrices.joined, matrices.biases, selected)
+        attended, inside = attention.attend(mapped, layout, selected, qkv, weights)
+        residual = inputs if selected is None else inputs.index_select(0, selected)
+        middle, read = self._add_norm(
+            attended, matrices.output, attention.output.bias, residual, self.attention_norm
+        )
+        inner = _biased_gelu(read, matrices.up, forward.up.bias, forward.approximate)
+        changed, operand = self._add_norm(
+            inner, matrices.down, forward.down.bias, middle, self.feed_forward_norm
+        )
+        return changed, inside, operand
+
+    def _matrices(self, inputs: Hidden) -> _Matrices:
+        """Return the matrices in the format that products read, or as they are."""
+        attention, forward = self.attention, self.feed_forward
+        maps = (attention.query, attention.key, attention.value)
+        joined: list[Tensor] = [part.weight for part in maps]
+        biases: list[Tensor] = [part.bias for part in maps if part.bias is not None]
+        others = [attention.output.weight, forward.up.weight, forward.down.weight]
+        groups = [joined, *([item] for item in others), *([biases] if biases else [])]
+        if support.uses("weights", inputs):
+            return _Matrices(*half_copies(groups, torch.bfloat16))
+        return _Matrices(*(group[0] if len(group) == 1 else torch.cat(group) for group in groups))
+
+    def _add_norm(
+        self,
+        inputs: Tensor,
+        matrix: Tensor,
+        bias: Tensor | None,
+        residual: SelectedStates,
+        norm: nn.Module,
+    ) -> tuple[SelectedStates, SelectedStates]:
+        """Return the norm of a residual sum, for the next sum and for the next product."""
+        if not support.uses("add_norm", residual):
+            both = norm(self.dropout.add(residual, F.linear(inputs, matrix, bias)))
+            return both, both
+        from bertsmith.network.fused.add_norm import add_norm
+
+        assert isinstance(norm, nn.LayerNorm)
+        product = F.linear(inputs, matrix)
+        return add_norm(product, bias, residual, norm, self.dropout.active_share)
+
+
+class _Matrices(NamedTuple):
+    """A block's matrices: of queries, keys and values in one, with their biases, and the rest."""
+
+    joined: Tensor
+    output: Tensor
+    up: Tensor
+    down: Tensor
+    biases: Tensor | None = None
+
+
+def _biased_gelu(
+    inputs: SelectedStates, matrix: Tensor, bias: Tensor | None, approximate: str
+) -> Tensor:
+    """Return the GELU of a linear layer, (tokens, inner)."""
+    if not support.uses("gelu", inputs):
+        return F.gelu(F.linear(inputs, matrix, bias), approximate=approximate)
+    from bertsmith.network.fused.gelu import bias_gelu
+
+    return bias_gelu(F.linear(inputs, matrix), bias, tanh=approximate == "tanh")
 
 
 class Encoder(nn.Module):
@@ -264,9 +387,11 @@ class Encoder(nn.Module):
         all_tokens = self.config.causal or top in taps.layers or end < top
         read = None if all_tokens else selected
         states, qkv, weights = {0: hidden} if 0 in taps.states else {}, {}, {}
+        operand: Hidden | None = None
         for number, (block, layout) in enumerate(layers[:end], 1):
             tapped = (number in taps.qkv, number in taps.weights)
-            hidden, inside = block(hidden, layout, read if number == top else None, *tapped)
+            seen = read if number == top else None
+            hidden, inside, operand = block(hidden, layout, seen, *tapped, operand)
             if number == top:
                 hidden = self.final_norm(hidden)
             if number in taps.states:

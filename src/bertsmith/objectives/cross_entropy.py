@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from bertsmith.core import kernels
 from bertsmith.core.shapes import Table, TargetIds
+from bertsmith.network.fused import support
 from bertsmith.objectives.objective import Loss
 
 _free: dict[torch.dtype, list[Tensor]] = {}
@@ -64,6 +65,11 @@ def linear_cross_entropy(features: Tensor, table: Table, bias: Tensor, labels: T
 
     `table` is (classes, width), `bias` (classes,). Features beyond the labels are spare.
     """
+    if support.uses("loss", features):
+        from bertsmith.objectives.fused_loss import fused_linear_cross_entropy
+
+        total, right = fused_linear_cross_entropy(features[: len(labels)], table, bias, labels)
+        return Loss(sum=total, count=len(labels), correct=right)
     if features.is_cuda:
         return cross_entropy(F.linear(features[: len(labels)], table, bias), labels)
     kind = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else features.dtype
