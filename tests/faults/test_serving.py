@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import resource
@@ -312,6 +313,34 @@ def test_nothing_is_lost_when_the_server_is_asked_to_end(server: Started) -> Non
         assert (load.lost, load.wrong) == (0, 0)
 
     asyncio.run(run())
+
+
+def test_a_connection_that_says_nothing_yet_is_answered_at_the_end(server: Started) -> None:
+    """As of a client that gets no processor after it has connected."""
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        server.process.send_signal(signal.SIGTERM)
+        # it is not closed, though nobody asks anything any more
+        assert not select.select([connection], [], [], 1.0)[0]
+        body = json.dumps(ASKED).encode()
+        connection.sendall(_HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        connection.settimeout(PATIENCE)
+        answer = b""
+        while piece := connection.recv(1000):
+            answer += piece
+    head = answer.lower()
+    assert b" 503 " in head
+    assert b"connection: close" in head
+    assert b"retry-after: 1" in head
+    assert server.process.wait() == 0
+
+
+def test_connections_that_never_say_anything_do_not_keep_a_server_from_ending(
+    server: Started,
+) -> None:
+    connections = tricklers(server, 20, b"POST ")
+    assert server.end() == 0
+    for connection in connections:
+        connection.close()
 
 
 def test_a_killed_server_leaves_no_worker(server: Started) -> None:

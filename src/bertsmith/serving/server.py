@@ -34,6 +34,8 @@ _PACKAGES = ("starlette", "granian", "orjson", "pydantic", "prometheus_client")
 # without a request, after which connections are closed; what is on its way then would be lost
 _QUIET = 0.3
 _MAX_PARTING_SECONDS = 5.0
+# since the signal, for which connections that say nothing are kept: their clients may be about to
+_MAX_SILENT_SECONDS = 2.0
 _TICK = 0.02
 # more than before, after which Python looks for cycles among the new ones
 _CONTAINERS = 50_000
@@ -240,7 +242,7 @@ async def _serve(config: ServeConfig, keys: Keys, listener: socket.socket) -> No
                 say(f"ready: {with_threads}{lane_note}")
                 await stop_requested.wait()
                 assert not serving.done(), "the HTTP server has ended by itself"
-                await _drain(gateway, app, config, stop_requested)
+                await _drain(gateway, app, config, port, stop_requested)
         finally:
             gateway.stop()
             http.end()
@@ -270,24 +272,38 @@ async def _wait_until_open(opened: asyncio.Future[None], stop_requested: asyncio
 
 
 async def _drain(
-    gateway: Gateway, app: Limits, config: ServeConfig, stop_requested: asyncio.Event
+    gateway: Gateway, app: Limits, config: ServeConfig, port: int, stop_requested: asyncio.Event
 ) -> None:
     """Answer what is there; a second signal ends that at once."""
     gateway.leave()
     say(f"shutting down; requests in progress: {gateway.waiting:,}")
     stop_requested.clear()
     second_request = asyncio.create_task(stop_requested.wait())
-    ending = asyncio.create_task(_end(gateway, app, config))
+    ending = asyncio.create_task(_end(gateway, app, config, port))
     await asyncio.wait((second_request, ending), return_when=asyncio.FIRST_COMPLETED)
     for task in (second_request, ending):
         task.cancel()
 
 
-async def _end(gateway: Gateway, app: Limits, config: ServeConfig) -> None:
+def open_connections(port: int) -> int:
+    """Count the connections to a port of this machine, as far as the system says (Linux)."""
+    local, established, count = f":{port:04X}", "01", 0
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in Path(f"/proc/self/net/{name}").read_text().splitlines()[1:]:
+                _, here, _, state, _ = line.split(maxsplit=4)
+                count += here.endswith(local) and state == established
+    return count
+
+
+async def _end(gateway: Gateway, app: Limits, config: ServeConfig, port: int) -> None:
+    silent_until = time.monotonic() + _MAX_SILENT_SECONDS
     await asyncio.sleep(config.drain_delay)
     await gateway.drain()
     until = time.monotonic() + _MAX_PARTING_SECONDS
-    while not app.quiet(_QUIET) and time.monotonic() < until:
+    while time.monotonic() < until:
+        if app.quiet(_QUIET) and (time.monotonic() >= silent_until or not open_connections(port)):
+            return
         await asyncio.sleep(_TICK)
 
 

@@ -1,10 +1,11 @@
 """The way from requests to workers and back: the queue, its batches, deadlines, dead workers.
 
 It runs in one event loop and knows no HTTP. Requests are refused at once where more tokens wait
-than may, or than can be computed in half the deadline by the pace so far; most of them before they
-are read, by the tokens that bodies of such a size had at least. A batch is as large as is computed
-in `throughput.BATCH_SECONDS`, by what was measured so far; larger texts are computed alone, and
-never by all workers at once.
+than may, or than can be computed in `queue_seconds`, with those that workers have already, even if
+the machine is as slow as it was at times; most of them before they are read, by the tokens that
+bodies of such a size had at least. A batch is as large as is computed in
+`throughput.BATCH_SECONDS`, by what was measured so far; larger texts are computed alone, and never
+by all workers at once.
 
 A request that a batch holds is small. Small and large requests have workers of their own, as many
 of one as of the other; the system prefers those for small requests and interrupts the others for
@@ -55,8 +56,6 @@ _DEPTH = 2
 _ENCODED_FOR_ONE = 16
 # of the texts that wait as one, in a request of many: less than any batch, so that it stays full
 _PART_TOKENS, _PART_TEXTS = 128, 32
-# of the deadline, that may be spent waiting
-_WAITING = 0.5
 _MAX_PAUSE = 5.0
 _OUT_OF_MEMORY = "it was killed, by the system perhaps, which was short of memory"
 _TICK = 1.0
@@ -249,17 +248,21 @@ class Gateway:
             raise self._overloaded(large)
 
     def _waits_too_long(self, large: bool) -> bool:
-        ahead = self.queue.ahead(large=large)
-        return self._seconds_to_wait(ahead) > self.limits.deadline * _WAITING
+        return self._seconds_to_wait(large) > self.limits.longest_wait
 
-    def _seconds_to_wait(self, tokens: int) -> float:
-        """Return the seconds in which tokens that wait will be computed, by the pace so far."""
+    def _seconds_to_wait(self, large: bool) -> float:
+        """Return the seconds in which what is ahead will be computed, at the pace of slow times."""
+        tokens = self.queue.ahead(large=large) + sum(
+            batch.tokens
+            for worker in self._workers
+            for batch in worker.batches.values()
+            if large or not batch.large
+        )
         return tokens * self._pace.seconds / self._count
 
     def _overloaded(self, large: bool) -> Overloaded:
-        tokens = self.queue.ahead(large=large)
-        seconds = max(1, math.ceil(self._seconds_to_wait(tokens)))
-        return Overloaded(f"{tokens:,} tokens wait already", seconds)
+        seconds = max(1, math.ceil(self._seconds_to_wait(large)))
+        return Overloaded(f"{self.queue.ahead(large=large):,} tokens wait already", seconds)
 
     def _cancel(self, job: Job) -> None:
         sent: dict[int, tuple[Worker, list[int]]] = {}
@@ -390,7 +393,8 @@ class Gateway:
         busy = sum(bool(other.batches) for other in self._workers) + (not worker.batches)
         seconds = message.seconds * min(1.0, self._count / busy)
         self._speeds[sent.model].learn(sent.read_bytes, sent.read_tokens, sent.computed, seconds)
-        self._pace.learn(sent.computed, seconds)
+        full = 2 * sent.computed >= self._speeds[sent.model].budget
+        self._pace.learn(sent.computed, seconds, worker.since, full=full)
         self.counts.tokens += sent.computed
         self.counts.batches += 1
         self.counts.seconds += message.seconds
