@@ -19,13 +19,13 @@ from bertsmith.serving.http.limits import App, Keys
 from bertsmith.serving.messages import (
     Batch,
     Cancel,
-    Done,
     Input,
     Lane,
     ModelFacts,
     Opened,
     Outcome,
 )
+from bertsmith.serving.models.rendering import messages_of, outcomes_of
 from bertsmith.serving.models.served import open_models
 from bertsmith.serving.models.worker import Computing
 
@@ -88,7 +88,9 @@ class Inline(Link):
         """Compute the oldest batch."""
         if self.batches and not self.ended:
             batch = self.batches.pop(0)
-            self._listener.on_message(self, Done(self._compute(batch), self.seconds, batch.number))
+            outcomes = outcomes_of(batch, self._compute(batch))
+            for message in messages_of(batch.number, outcomes, self.seconds):
+                self._listener.on_message(self, message)
 
     def kill(self) -> None:
         """End as a process that was killed."""

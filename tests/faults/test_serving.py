@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import resource
@@ -65,7 +66,7 @@ class Load:
         self.lost = 0
         self.refused = 0
         self.wrong = 0
-        self.ending = False
+        self.ending = self.impatient = False
         self.expected: list[float] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -94,7 +95,8 @@ class Load:
             if response.status_code == 503:
                 # the others found no worker that had opened the model yet
                 self.died += "has died" in response.text
-                await asyncio.sleep(int(response.headers["retry-after"]))
+                after = int(response.headers["retry-after"])
+                await asyncio.sleep(0.01 if self.impatient else after)
             if response.status_code == 200:
                 found = response.json()["answers"][0]["vector"]
                 self.wrong += found != pytest.approx(self.expected, abs=1e-5)
@@ -298,9 +300,13 @@ def limit_files(server: Started, size: int) -> None:
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size, hard))
 
 
-def test_nothing_is_lost_when_the_server_is_asked_to_end(server: Started) -> None:
+@pytest.mark.parametrize("impatient", [False, True])
+def test_nothing_is_lost_when_the_server_is_asked_to_end(server: Started, impatient: bool) -> None:
+    """Nor where clients come again and again, whatever they are told."""
+
     async def run() -> None:
         load = Load(server.url, clients=50)
+        load.impatient = impatient
         asking = asyncio.create_task(load.run())
         await load.until(1000)
         server.process.send_signal(signal.SIGTERM)
@@ -312,6 +318,34 @@ def test_nothing_is_lost_when_the_server_is_asked_to_end(server: Started) -> Non
         assert (load.lost, load.wrong) == (0, 0)
 
     asyncio.run(run())
+
+
+def test_a_connection_that_says_nothing_yet_is_answered_at_the_end(server: Started) -> None:
+    """As of a client that gets no processor after it has connected."""
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        server.process.send_signal(signal.SIGTERM)
+        # it is not closed, though nobody asks anything any more
+        assert not select.select([connection], [], [], 1.0)[0]
+        body = json.dumps(ASKED).encode()
+        connection.sendall(_HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        connection.settimeout(PATIENCE)
+        answer = b""
+        while piece := connection.recv(1000):
+            answer += piece
+    head = answer.lower()
+    assert b" 503 " in head
+    assert b"connection: close" in head
+    assert b"retry-after: 1" in head
+    assert server.process.wait() == 0
+
+
+def test_connections_that_never_say_anything_do_not_keep_a_server_from_ending(
+    server: Started,
+) -> None:
+    connections = tricklers(server, 20, b"POST ")
+    assert server.end() == 0
+    for connection in connections:
+        connection.close()
 
 
 def test_a_killed_server_leaves_no_worker(server: Started) -> None:

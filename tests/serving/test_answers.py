@@ -192,7 +192,7 @@ def test_vectors_are_those_of_python(family: str, tmp_path: Path) -> None:
             close_unit_vectors((await rig.post("/embed", {"inputs": texts})).json(), units)
             one = await rig.post("/embed", {"inputs": TEXT})
             close_unit_vectors(one.json(), units[:1])
-            for form in ("float", "base64"):
+            for form in ("float", "base64", None):
                 body = {"input": texts, "encoding_format": form, "model": "it"}
                 found = (await rig.post("/v1/embeddings", body)).json()
                 vectors = [item["embedding"] for item in found["data"]]

@@ -19,6 +19,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("orjson")
 
 from pydantic import ValidationError
+from starlette.responses import Response
 
 from bertsmith.core.errors import ConfigError, UserError
 from bertsmith.serving.config import LimitsConfig
@@ -26,7 +27,7 @@ from bertsmith.serving.dispatch import gateway
 from bertsmith.serving.dispatch.workers import Listener
 from bertsmith.serving.http import schema
 from bertsmith.serving.http.dialects import service
-from bertsmith.serving.http.dialects.service import Service, reply
+from bertsmith.serving.http.dialects.service import Rendered, Service, reply
 from bertsmith.serving.http.limits import Keys
 from bertsmith.serving.messages import Batch, Cancel, Done, Kind, Lane, Outcome, Refused
 from bertsmith.serving.models.served import ServedModel
@@ -131,6 +132,8 @@ NEARLY: dict[str, tuple[str, Any, str]] = {
         'inputs.1: Input should be an object; write {"inputs": [{"text": "a text", "text_pair": ',
     ),
     "a number among texts": ("/v1/embeddings", {"input": ["a", 7]}, "input.1: Input should be a"),
+    "token ids": ("/v1/embeddings", {"input": [15339, 1917]}, "input: token ids are not read, "),
+    "token ids of texts": ("/v1/embeddings", {"input": [[15339], [7]]}, "input: token ids are not"),
     "no texts": ("/embed", {"inputs": []}, "inputs: the list is empty; write "),
     "another task": ("/rerank", {"query": "a", "texts": ["b"], "model": "one"}, "not answer with"),
     "texts": ("/embed", {"texts": ["a"]}, 'inputs: is missing; write {"inputs": ["a text"]}'),
@@ -722,6 +725,23 @@ def unasked() -> Service:
     return Service(gateway=gateway.Gateway(limits, lambda *which: Silent(), 0), limits=limits)
 
 
+async def sent(response: Response) -> list[bytes]:
+    """The pieces in which the body of a response is sent."""
+    messages: list[Any] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        messages.append(message)
+
+    await response({"type": "http"}, cast("Any", None), send)
+    pieces = [bytes(message["body"]) for message in messages[1:]]
+    length = dict(messages[0]["headers"])[b"content-length"]
+    assert int(length) == sum(map(len, pieces))
+    assert [message.get("more_body", False) for message in messages[1:]] == [
+        *[True] * (len(pieces) - 1), False,
+    ]  # fmt: skip
+    return pieces
+
+
 def test_a_long_answer_is_written_in_pieces_between_which_others_go_on() -> None:
     numbers = np.arange(300, dtype=np.float32).reshape(100, 3)
     contents: list[object] = [
@@ -740,7 +760,7 @@ def test_a_long_answer_is_written_in_pieces_between_which_others_go_on() -> None
             while not piecewise.done():
                 await asyncio.sleep(0)
                 passes += 1
-            assert (await piecewise).body == reply(content).body
+            assert await sent(await piecewise) == [reply(content).body]
             assert (passes > 3) == (content is numbers or content is contents[0])
 
     run(test)
@@ -754,7 +774,7 @@ def test_of_long_answers_a_piece_is_written_at_a_time(monkeypatch: pytest.Monkey
         written += 1
         return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
 
-    monkeypatch.setattr(service, "_dumped", counted)
+    monkeypatch.setattr(service, "dumped", counted)
     vectors = np.arange(600, dtype=np.float32).reshape(200, 3)
 
     async def test() -> None:
@@ -767,10 +787,25 @@ def test_of_long_answers_a_piece_is_written_at_a_time(monkeypatch: pytest.Monkey
             assert written - before <= 1
             # it takes turns with the others, and does not wait for them
             assert shorter.done() or not any(item.done() for item in many)
-        assert {bytes((await item).body) for item in many} == {bytes(reply(vectors).body)}
+        assert [await sent(await item) for item in many] == [[reply(vectors).body]] * 20
 
     run(test)
     assert written >= 20 * 200 / 32
+
+
+def test_what_workers_have_written_is_sent_as_it_is_in_pieces_of_a_size() -> None:
+    sizes = [1, 70_000, 20_000, 20_000, 30_000, 5]
+    parts = [b"%d" % number * size for number, size in enumerate(sizes)]
+
+    async def test() -> None:
+        response = await unasked().reply_in_pieces({"a": 1, "b": Rendered(parts), "c": "d"})
+        pieces = await sent(response)
+        assert b"".join(pieces) == b'{"a":1,"b":[' + b",".join(parts) + b'],"c":"d"}'
+        assert [len(piece) for piece in pieces] == [14, 70_000, 40_003, 30_016]
+        nothing = await unasked().reply_in_pieces(Rendered([]))
+        assert await sent(nothing) == [b"[]"]
+
+    run(test)
 
 
 def test_more_requests_at_once_than_connections_are_refused() -> None:

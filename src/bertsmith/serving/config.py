@@ -29,6 +29,9 @@ class LimitsConfig(Config):
     queue_tokens: int = 200_000
     """Maximum number of tokens that wait in the queue; further requests are refused with status
     429."""
+    queue_seconds: float | None = None
+    """Maximum time in seconds that a request waits in the queue, as far as the speed of the last
+    minute says; further requests are refused with status 429. By default half of --deadline."""
     deadline: float = 30.0
     """Seconds after which a request fails with status 504."""
     body_deadline: float = 10.0
@@ -48,7 +51,13 @@ class LimitsConfig(Config):
                 "queue_tokens": 8, "connections": 1,
             },
         )  # fmt: skip
-        check_range(self, ["deadline", "body_deadline", "header_deadline"], "(0, 86400]")
+        seconds = ["queue_seconds", "deadline", "body_deadline", "header_deadline"]
+        check_range(self, seconds, "(0, 86400]")
+
+    @property
+    def longest_wait(self) -> float:
+        """The seconds that a request may wait in the queue."""
+        return self.deadline / 2 if self.queue_seconds is None else self.queue_seconds
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -31,6 +31,21 @@ Lane = Literal["small", "large", "any"]
 
 MASK = "[MASK]"
 """A mask as clients may write it, whatever the vocabulary calls it."""
+
+Rendering = Literal[
+    "values",
+    "answers",
+    "embeddings",
+    "base64 embeddings",
+    "unit vectors",
+    "vectors",
+    "token vectors",
+    "tokens",
+    "text tokens",
+]
+"""The forms in which a worker writes the answers of a request as JSON (`models.rendering`).
+
+The first one is none: the answers stay values, for those who look into them."""
 
 Problem = Literal["too_long", "invalid", "failed", "expired"]
 _LENGTH = 4
@@ -70,9 +85,20 @@ class Inputs:
     conformal: float | None = None
     owners: Sequence[int] | None = None
     """The number of the input of the request that each belongs to, where one has several texts."""
+    rendering: Rendering = "values"
+    """The form in which the answers are wanted."""
+    start: int = 0
+    """The number of the first of them in the request."""
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def __reduce__(self) -> tuple[type[Inputs], tuple[Any, ...]]:
+        # dataclasses look up all fields for each object that is pickled, of which there are many
+        return Inputs, (
+            self.texts, self.seconds, self.choices, self.truncate, self.top, self.conformal,
+            self.owners, self.rendering, self.start,
+        )  # fmt: skip
 
     def __iter__(self) -> Iterator[Input]:
         columns = (self.texts, self.seconds or repeat(None), self.choices or repeat(None))
@@ -81,13 +107,17 @@ class Inputs:
 
     def part(self, begin: int, end: int) -> Inputs:
         """Return those from one number up to another."""
-        return replace(
-            self,
-            texts=self.texts[begin:end],
-            seconds=self.seconds and self.seconds[begin:end],
-            choices=self.choices and self.choices[begin:end],
+        return Inputs(
+            self.texts[begin:end],
+            self.seconds and self.seconds[begin:end],
+            self.choices and self.choices[begin:end],
+            self.truncate,
+            self.top,
+            self.conformal,
             # only where errors are reported, which is not where they are computed
-            owners=None,
+            None,
+            self.rendering,
+            self.start + begin,
         )
 
     def owner(self, number: int) -> int:
@@ -229,13 +259,30 @@ class Outcome(NamedTuple):
     truncated: bool = False
 
 
+class Outcomes(NamedTuple):
+    """The outcomes of the texts of a part of a request, as columns."""
+
+    answers: Sequence[Any] | bytes
+    """That of each text, or JSON of all, separated by commas; nothing where there are problems."""
+    tokens: Sequence[int]
+    """Tokens that were read of each text."""
+    truncated: tuple[int, ...] = ()
+    """The numbers of the texts, in the part, of which not all was read."""
+    problems: tuple[tuple[int, Problem, str], ...] = ()
+    """The numbers of the texts, in the part, that have no answer, and why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The outcomes of the texts of a batch, in its order; the seconds that it was computed."""
+    """The outcomes of the parts of a batch, in its order; the seconds that it was computed.
 
-    outcomes: tuple[Outcome, ...]
+    Where there are `more`, those of the next parts of the batch follow.
+    """
+
+    outcomes: tuple[Outcomes, ...]
     seconds: float
     number: int
+    more: bool = False
 
 
 def framed(message: object) -> bytes:

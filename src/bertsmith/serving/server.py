@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import resource
 import signal
 import socket
+import struct
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +36,11 @@ _PACKAGES = ("starlette", "granian", "orjson", "pydantic", "prometheus_client")
 # without a request, after which connections are closed; what is on its way then would be lost
 _QUIET = 0.3
 _MAX_PARTING_SECONDS = 5.0
+# since the signal, for which connections that say nothing are kept: their clients may be about to
+_MAX_SILENT_SECONDS = 2.0
 _TICK = 0.02
+# SO_ATTACH_FILTER of Linux
+_ATTACH_FILTER = 26
 # more than before, after which Python looks for cycles among the new ones
 _CONTAINERS = 50_000
 # beside those of connections and workers: about 15, and some to start other workers with
@@ -220,12 +226,13 @@ async def _serve(config: ServeConfig, keys: Keys, listener: socket.socket) -> No
     gateway = Gateway(config.limits, start, workers, lanes(config))
     with _signals(stop_requested.set):
         app = make_app(gateway, config, keys)
+        at_end = listener.dup()
         http = HttpServer(app, listener, config.limits)
         gateway.start()
         serving = asyncio.create_task(http.run())
         # it ends without a request only by a fault
         serving.add_done_callback(lambda _: stop_requested.set())
-        port = listener.getsockname()[1]
+        port = at_end.getsockname()[1]
         say(f"listening at {address(config, port)}; opening {counted(len(config.models), 'model')}")
         try:
             await _wait_until_open(gateway.opened, stop_requested)
@@ -240,10 +247,11 @@ async def _serve(config: ServeConfig, keys: Keys, listener: socket.socket) -> No
                 say(f"ready: {with_threads}{lane_note}")
                 await stop_requested.wait()
                 assert not serving.done(), "the HTTP server has ended by itself"
-                await _drain(gateway, app, config, stop_requested)
+                await _drain(gateway, app, config, at_end, stop_requested)
         finally:
             gateway.stop()
             http.end()
+            at_end.close()
             await asyncio.wait((serving,), timeout=5)
             await asyncio.gather(*tasks, forks.stop(), return_exceptions=True)
     say("stopped")
@@ -270,24 +278,71 @@ async def _wait_until_open(opened: asyncio.Future[None], stop_requested: asyncio
 
 
 async def _drain(
-    gateway: Gateway, app: Limits, config: ServeConfig, stop_requested: asyncio.Event
+    gateway: Gateway,
+    app: Limits,
+    config: ServeConfig,
+    listener: socket.socket,
+    stop_requested: asyncio.Event,
 ) -> None:
     """Answer what is there; a second signal ends that at once."""
     gateway.leave()
     say(f"shutting down; requests in progress: {gateway.waiting:,}")
     stop_requested.clear()
     second_request = asyncio.create_task(stop_requested.wait())
-    ending = asyncio.create_task(_end(gateway, app, config))
+    ending = asyncio.create_task(_end(gateway, app, config, listener))
     await asyncio.wait((second_request, ending), return_when=asyncio.FIRST_COMPLETED)
     for task in (second_request, ending):
         task.cancel()
 
 
-async def _end(gateway: Gateway, app: Limits, config: ServeConfig) -> None:
+def open_connections(port: int) -> int:
+    """Count the connections to a port of this machine, as far as the system says (Linux)."""
+    local, established, count = f":{port:04X}", "01", 0
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in Path(f"/proc/self/net/{name}").read_text().splitlines()[1:]:
+                _, here, _, state, _ = line.split(maxsplit=4)
+                count += here.endswith(local) and state == established
+    return count
+
+
+def refuse_connections(listener: socket.socket) -> None:
+    """Let a listening socket overlook further connections, as far as the system can (Linux).
+
+    Those that it has are served. Clients try again after a second, and are refused if nobody
+    listens then; a socket that is closed resets all that were not accepted yet.
+    """
+    if sys.platform != "linux":
+        return
+    # a program of the kernel: if the packet's flags have SYN, nothing of it is taken, else all
+    program = struct.pack(
+        "HBBI" * 5,
+        *(0x30, 0, 0, 13),
+        *(0x54, 0, 0, 2),
+        *(0x15, 0, 1, 2),
+        *(0x06, 0, 0, 0),
+        *(0x06, 0, 0, 0xFFFF_FFFF),
+    )
+    code = ctypes.create_string_buffer(program, len(program))
+    with suppress(OSError):
+        listener.setsockopt(
+            socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("HP", 5, ctypes.addressof(code))
+        )
+
+
+async def _end(gateway: Gateway, app: Limits, config: ServeConfig, listener: socket.socket) -> None:
+    silent_until = time.monotonic() + _MAX_SILENT_SECONDS
     await asyncio.sleep(config.drain_delay)
     await gateway.drain()
+    port = listener.getsockname()[1]
     until = time.monotonic() + _MAX_PARTING_SECONDS
-    while not app.quiet(_QUIET) and time.monotonic() < until:
+    while time.monotonic() < until:
+        if app.quiet(_QUIET) and (time.monotonic() >= silent_until or not open_connections(port)):
+            break
+        await asyncio.sleep(_TICK)
+    refuse_connections(listener)
+    until = time.monotonic() + _QUIET
+    while open_connections(port) and time.monotonic() < until:
         await asyncio.sleep(_TICK)
 
 

@@ -1,10 +1,11 @@
 """The way from requests to workers and back: the queue, its batches, deadlines, dead workers.
 
 It runs in one event loop and knows no HTTP. Requests are refused at once where more tokens wait
-than may, or than can be computed in half the deadline by the pace so far; most of them before they
-are read, by the tokens that bodies of such a size had at least. A batch is as large as is computed
-in `throughput.BATCH_SECONDS`, by what was measured so far; larger texts are computed alone, and
-never by all workers at once.
+than may, or than can be computed in `queue_seconds`, with those that workers have already, even if
+the machine is as slow as it was at times; most of them before they are read, by the tokens that
+bodies of such a size had at least. A batch is as large as is computed in
+`throughput.BATCH_SECONDS`, by what was measured so far; larger texts are computed alone, and never
+by all workers at once.
 
 A request that a batch holds is small. Small and large requests have workers of their own, as many
 of one as of the other; the system prefers those for small requests and interrupts the others for
@@ -19,13 +20,13 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bertsmith.core.errors import UserError, WorkerDied
 from bertsmith.core.log import say
 from bertsmith.serving.config import LimitsConfig
-from bertsmith.serving.dispatch.jobs import Group, Job, Part, SentBatch, Worker
+from bertsmith.serving.dispatch.jobs import Answers, Group, Job, Part, SentBatch, Worker
 from bertsmith.serving.dispatch.queue import QueueFull, TakenBatch, TokenQueue, TooLarge
 from bertsmith.serving.dispatch.throughput import SPECIALS, BodyTokens, ModelPace, ServerPace
 from bertsmith.serving.dispatch.workers import Link, Listener
@@ -38,7 +39,6 @@ from bertsmith.serving.messages import (
     Lane,
     ModelFacts,
     Opened,
-    Outcome,
     Refused,
 )
 from bertsmith.serving.refusals import (
@@ -56,8 +56,6 @@ _DEPTH = 2
 _ENCODED_FOR_ONE = 16
 # of the texts that wait as one, in a request of many: less than any batch, so that it stays full
 _PART_TOKENS, _PART_TEXTS = 128, 32
-# of the deadline, that may be spent waiting
-_WAITING = 0.5
 _MAX_PAUSE = 5.0
 _OUT_OF_MEMORY = "it was killed, by the system perhaps, which was short of memory"
 _TICK = 1.0
@@ -166,8 +164,8 @@ class Gateway:
 
     # requests
 
-    async def ask(self, model: int, task: Kind, inputs: Inputs, *, body: int = 0) -> list[Outcome]:
-        """Return the outcomes of some inputs, in their order.
+    async def ask(self, model: int, task: Kind, inputs: Inputs, *, body: int = 0) -> Answers:
+        """Return the answers to some inputs, in their order.
 
         `body` is the size of the request in bytes, from which others like it are refused unread. On
         cancellation, inputs that were not computed yet are dropped. Raises `Refusal`.
@@ -175,7 +173,7 @@ class Gateway:
         if self._refusing or not self._is_able:
             reason = "is shutting down" if self._refusing else "has no model open at the moment"
             raise Unavailable(f"the server {reason}")
-        job = Job([None] * len(inputs), len(inputs), asyncio.get_running_loop().create_future())
+        job = Job(asyncio.get_running_loop().create_future())
         self._add(job, model, task, inputs, body)
         self._jobs.add(job)
         try:
@@ -193,15 +191,12 @@ class Gateway:
             self._jobs.discard(job)
             if not self._jobs:
                 self._idle.set()
-        several = len(inputs) > 1
-        return [
-            _checked(outcome, inputs.owner(number) if several else None)
-            for number, outcome in enumerate(job.outcomes)
-        ]
+        return _checked(Answers([each for each in job.outcomes if each is not None]), inputs)
 
     def _add(self, job: Job, model: int, task: Kind, inputs: Inputs, body: int) -> None:
         speed = self._speeds[model]
-        guesses = self._guesses(model, inputs)
+        sizes = inputs.sizes()
+        guesses = self._guesses(model, inputs, sizes)
         total = sum(guesses)
         if body:
             self._body_tokens.learn(body, total)
@@ -209,9 +204,10 @@ class Gateway:
         if self._waits_too_long(large):
             raise self._overloaded(large)
         contents = [
-            (Part(job, begin, inputs.part(begin, end)), tokens)
-            for begin, end, tokens in _parts(guesses)
+            (Part(job, place, inputs.part(begin, end), sum(sizes[begin:end])), tokens)
+            for place, (begin, end, tokens) in enumerate(_parts(guesses))
         ]
+        job.outcomes, job.remaining = [None] * len(contents), len(contents)
         deadline = time.monotonic() + self.limits.deadline
         try:
             job.entries = self.queue.add((model, task), contents, deadline=deadline, large=large)
@@ -224,10 +220,10 @@ class Gateway:
             ) from None
         self._texts += len(inputs)
 
-    def _guesses(self, model: int, inputs: Inputs) -> list[int]:
-        """Return about how many tokens each of some inputs has for a model."""
+    def _guesses(self, model: int, inputs: Inputs, sizes: Sequence[int]) -> list[int]:
+        """Return about how many tokens each of some inputs, of these bytes, has for a model."""
         ratio, max_length = self._speeds[model].tokens_per_byte, self.models[model].max_input_length
-        guesses = [SPECIALS + int(ratio * size) for size in inputs.sizes()]
+        guesses = [SPECIALS + int(ratio * size) for size in sizes]
         if max(guesses) <= max_length:
             return guesses
         sequences = list(map(len, inputs.choices)) if inputs.choices else [1] * len(inputs)
@@ -252,17 +248,21 @@ class Gateway:
             raise self._overloaded(large)
 
     def _waits_too_long(self, large: bool) -> bool:
-        ahead = self.queue.ahead(large=large)
-        return self._seconds_to_wait(ahead) > self.limits.deadline * _WAITING
+        return self._seconds_to_wait(large) > self.limits.longest_wait
 
-    def _seconds_to_wait(self, tokens: int) -> float:
-        """Return the seconds in which tokens that wait will be computed, by the pace so far."""
+    def _seconds_to_wait(self, large: bool) -> float:
+        """Return the seconds in which what is ahead will be computed, at the pace of slow times."""
+        tokens = self.queue.ahead(large=large) + sum(
+            batch.tokens
+            for worker in self._workers
+            for batch in worker.batches.values()
+            if large or not batch.large
+        )
         return tokens * self._pace.seconds / self._count
 
     def _overloaded(self, large: bool) -> Overloaded:
-        tokens = self.queue.ahead(large=large)
-        seconds = max(1, math.ceil(self._seconds_to_wait(tokens)))
-        return Overloaded(f"{tokens:,} tokens wait already", seconds)
+        seconds = max(1, math.ceil(self._seconds_to_wait(large)))
+        return Overloaded(f"{self.queue.ahead(large=large):,} tokens wait already", seconds)
 
     def _cancel(self, job: Job) -> None:
         sent: dict[int, tuple[Worker, list[int]]] = {}
@@ -270,7 +270,7 @@ class Gateway:
             part = entry.content
             if self.queue.cancel(entry):
                 self._texts -= len(part.inputs)
-            elif job.outcomes[part.start] is None and part.worker:
+            elif job.outcomes[part.place] is None and part.worker:
                 sent.setdefault(id(part.worker), (part.worker, []))[1].append(part.number)
         for worker, numbers in sent.values():
             if worker in self._workers:
@@ -377,26 +377,25 @@ class Gateway:
             say(f"a worker cannot open the models again: {message.message}")
 
     def _done(self, worker: Worker, message: Done) -> None:
-        sent = worker.batches.pop(message.number)
+        sent = worker.batches[message.number]
         worker.since = time.monotonic()
-        size = tokens = computed = start = 0
-        for part in sent.parts:
-            outcomes = message.outcomes[start : start + len(part.inputs)]
-            start += len(outcomes)
-            part.job.end(part.start, outcomes)
-            for outcome, size_of_input in zip(outcomes, part.inputs.sizes(), strict=True):
-                if outcome.problem is None:
-                    computed += outcome.tokens
-                    if not outcome.truncated:
-                        size += size_of_input
-                        tokens += max(outcome.tokens - SPECIALS, 0)
-        assert start == len(message.outcomes), "a worker has answered for other texts"
+        parts = sent.parts[: len(message.outcomes)]
+        del sent.parts[: len(parts)]
+        for part, outcomes in zip(parts, message.outcomes, strict=True):
+            assert len(part.inputs) == len(outcomes.tokens), "a worker has answered for other texts"
+            sent.learn(part, outcomes)
+            part.job.end(part.place, outcomes)
+        if message.more:
+            return
+        assert not sent.parts, "a worker has not answered for all texts"
+        del worker.batches[message.number]
         # where both lanes compute, each of them has a part of the cores
         busy = sum(bool(other.batches) for other in self._workers) + (not worker.batches)
         seconds = message.seconds * min(1.0, self._count / busy)
-        self._speeds[sent.model].learn(size, tokens, computed, seconds)
-        self._pace.learn(computed, seconds)
-        self.counts.tokens += computed
+        self._speeds[sent.model].learn(sent.read_bytes, sent.read_tokens, sent.computed, seconds)
+        full = 2 * sent.computed >= self._speeds[sent.model].budget
+        self._pace.learn(sent.computed, seconds, worker.since, full=full)
+        self.counts.tokens += sent.computed
         self.counts.batches += 1
         self.counts.seconds += message.seconds
 
@@ -459,18 +458,18 @@ def _parts(guesses: list[int]) -> Iterator[tuple[int, int, int]]:
     yield start, len(guesses), tokens
 
 
-def _checked(outcome: Outcome | None, number: int | None) -> Outcome:
-    """Return an outcome that is an answer; raises `Refusal`, with the number of its input."""
-    assert outcome is not None
-    description = "" if outcome.problem is None or number is None else f"input {number}: "
-    match outcome.problem:
-        case None:
-            return outcome
+def _checked(answers: Answers, inputs: Inputs) -> Answers:
+    """Return answers; raises `Refusal` where a text has none, with the number of its input."""
+    if (found := answers.problem) is None:
+        return answers
+    number, problem, message = found
+    description = f"input {inputs.owner(number)}: " if len(inputs) > 1 else ""
+    match problem:
         case "too_long":
-            raise ContextTooLong(description + outcome.message)
+            raise ContextTooLong(description + message)
         case "invalid":
-            raise InvalidRequest(description + outcome.message)
+            raise InvalidRequest(description + message)
         case "expired":
             raise DeadlineExceeded("the deadline passed before its turn")
         case "failed":
-            raise InternalError(outcome.message)
+            raise InternalError(message)

@@ -5,13 +5,17 @@ They are of how fast texts are computed, and of the tokens of a request that was
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice
 
 BATCH_SECONDS = 0.05
 """The time in which a batch should be computed."""
 _MIN_BATCH, _MAX_BATCH, _FIRST_BATCH = 512, 16_384, 2048
 # share of what was known before in each estimate
 _MEMORY, _LONG_MEMORY = 0.9, 0.98
+# of the times in which much was computed, of which a pace is that of slow ones
+_WINDOW_SECONDS, _WINDOWS, _SLOW = 0.5, 120, 0.9
 # of texts, whose tokens count as much as all that was known before
 _MEMORY_BYTES = 2**14
 SPECIALS = 2
@@ -48,22 +52,68 @@ class ModelPace:
 
 
 @dataclass(slots=True)
-class ServerPace:
-    """The seconds that a worker computes for each token, over the requests to all models."""
+class _Window:
+    """The batches of some time: the seconds that they were computed, their tokens."""
 
-    computed: float = BATCH_SECONDS
-    tokens: float = _FIRST_BATCH
+    begin: float
+    computed: float = 0.0
+    tokens: float = 0.0
+
+    def add(self, tokens: float, seconds: float) -> None:
+        """Count what was computed."""
+        self.tokens += tokens
+        self.computed += seconds
 
     @property
-    def seconds(self) -> float:
+    def pace(self) -> float:
         """Seconds for each token."""
         return self.computed / self.tokens
 
-    def learn(self, tokens: int, seconds: float) -> None:
-        """Take note of a batch."""
-        if tokens:
-            self.computed = _LONG_MEMORY * self.computed + seconds
-            self.tokens = _LONG_MEMORY * self.tokens + tokens
+
+class ServerPace:
+    """The seconds that a worker computes for each token, over the requests to all models.
+
+    Machines that are shared vary in speed, by half within seconds, and what is promised to a
+    request must hold until its turn. So the pace is that of slow times: of windows of half a
+    second, of the last minute in which there was much to do, the tenth that was slowest; or the
+    present pace, where that is slower still. Batches that are not half full say little about many
+    requests, since each batch takes some time whatever it holds; they count as long as there were
+    no others.
+    """
+
+    def __init__(self) -> None:
+        self._light = _Window(0.0, BATCH_SECONDS, _FIRST_BATCH)
+        self._windows: deque[_Window] = deque(maxlen=_WINDOWS)
+        self.seconds = self._light.pace
+        """Seconds for each token."""
+
+    def learn(self, tokens: int, seconds: float, now: float, *, full: bool) -> None:
+        """Record a batch that has just been computed, and whether it was at least half full."""
+        if not tokens:
+            return
+        if full:
+            if not self._windows or now - self._windows[-1].begin >= _WINDOW_SECONDS:
+                self._windows.append(_Window(now))
+            self._windows[-1].add(tokens, seconds)
+            self.seconds = max(self._present(), self._slow())
+        else:
+            self._light.computed *= _LONG_MEMORY
+            self._light.tokens *= _LONG_MEMORY
+            self._light.add(tokens, seconds)
+            if not self._windows:
+                self.seconds = self._light.pace
+
+    def _present(self) -> float:
+        """Return the pace of the last two windows, of which one may have just begun."""
+        latest = _Window(0.0)
+        for window in islice(reversed(self._windows), 2):
+            latest.add(window.tokens, window.computed)
+        return latest.pace
+
+    def _slow(self) -> float:
+        """Return the pace that was slower in a tenth of the windows."""
+        paces = sorted(window.pace for window in self._windows)
+        return paces[int(_SLOW * (len(paces) - 1))]
 
 
 @dataclass(slots=True)

@@ -314,6 +314,7 @@ class ResponseSender:
         """Tell the client not to keep the connection where `close` returns true."""
         self._send, self._seconds, self._close = send, seconds, close
         self.status: int | None = None
+        self._in_pieces = False
 
     async def send(self, message: Message) -> None:
         """Send a message."""
@@ -322,16 +323,17 @@ class ResponseSender:
             if self._close():
                 others = (item for item in message["headers"] if item[0] != b"connection")
                 message = {**message, "headers": [*others, (b"connection", b"close")]}
-        body = message.get("body", b"")
-        if len(body) <= _PIECE:
+        body, more = message.get("body", b""), message.get("more_body", False)
+        self._in_pieces = self._in_pieces or more or len(body) > _PIECE
+        if not self._in_pieces:
             await self._send(message)
             return
-        for begin in range(0, len(body), _PIECE):
+        for begin in range(0, max(len(body), 1), _PIECE):
             last = begin + _PIECE >= len(body)
             piece = {
                 "type": "http.response.body",
                 "body": body[begin : begin + _PIECE],
-                "more_body": not last or message.get("more_body", False),
+                "more_body": not last or more,
             }
             # cancelled, the connection is closed
             async with asyncio.timeout(self._seconds):

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from bertsmith.core.printable import printable
 from bertsmith.serving.messages import Kind
@@ -101,10 +101,25 @@ class EmbeddingsRequest(RequestBody):
     form = '{"input": ["a text"]}'
     input: Text | Texts
     model: str | None = None
-    encoding_format: Literal["float", "base64"] = "float"
+    encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = None
     user: str | None = None
     truncate: bool = False
+
+    @field_validator("input", mode="before")
+    @classmethod
+    def _is_text(cls, value: Any) -> Any:  # noqa: ANN401
+        """Raise `InvalidRequest` for token ids, of one text or of several."""
+        first = value[0] if isinstance(value, list) and value else None
+        if isinstance(first, int) or (
+            isinstance(first, list) and first and isinstance(first[0], int)
+        ):
+            raise InvalidRequest(
+                "input: token ids are not read, since they are of another model's vocabulary; "
+                f"write {cls.form}",
+                parameter="input",
+            )
+        return value
 
 
 # those of text-embeddings-inference
@@ -196,7 +211,7 @@ def parsed(body: bytes, kind: type[B], max_inputs: int) -> B:
         content = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(f"the body is not JSON: {printable(error.msg)}") from None
-    if not isinstance(content, Mapping):
+    if not isinstance(content, dict):
         raise InvalidRequest(f"the body is not a JSON object; write {kind.form}")
     _check_counts(content, max_inputs)
     if issubclass(kind, StrictBody):
@@ -213,7 +228,7 @@ def _check_counts(content: Mapping[str, Any], max_inputs: int) -> None:
     """Raise `PayloadTooLarge` for lists of too many inputs, before each is looked at."""
     for name in _LISTS:
         value = content.get(name)
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             _check_counts(value, max_inputs)
         elif isinstance(value, list):
             # a ranking has a list of its own in each item
@@ -226,7 +241,7 @@ def _check_counts(content: Mapping[str, Any], max_inputs: int) -> None:
 
 def _texts_in(item: Any) -> int:  # noqa: ANN401
     """Return how many texts an item of a list asks for."""
-    texts = item.get("texts") if isinstance(item, Mapping) else None
+    texts = item.get("texts") if isinstance(item, dict) else None
     return len(texts) if isinstance(texts, list) else 1
 
 
@@ -235,7 +250,7 @@ def _check_fields(content: Mapping[str, Any], kind: type[RequestBody]) -> None:
     inputs = content.get("inputs")
     items = inputs if isinstance(inputs, list) else ()
     for item in (content, *items):
-        if isinstance(item, Mapping) and len(item) > _MAX_FIELDS:
+        if isinstance(item, dict) and len(item) > _MAX_FIELDS:
             raise InvalidRequest(f"an object has {len(item):,} fields; write {kind.form}")
 
 

@@ -27,7 +27,6 @@ from bertsmith.serving.log import buffered_log, drain_log
 from bertsmith.serving.messages import (
     Batch,
     Cancel,
-    Done,
     Input,
     Opened,
     Outcome,
@@ -36,6 +35,7 @@ from bertsmith.serving.messages import (
     framed,
     read_frame,
 )
+from bertsmith.serving.models.rendering import messages_of, outcomes_of
 from bertsmith.serving.models.served import ServedModel, open_models
 from bertsmith.serving.processes import LONG_SLICE, SHORT_SLICE, name_process, set_slice
 
@@ -87,8 +87,9 @@ class Computing:
         """Compute the next batch and send its outcomes."""
         _, batch, encoded = self._encoded.get()
         started = time.perf_counter()
-        outcomes = tuple(self._outcomes(batch, encoded))
-        self._send(Done(outcomes, time.perf_counter() - started, batch.number))
+        outcomes = outcomes_of(batch, self._outcomes(batch, encoded))
+        for message in messages_of(batch.number, outcomes, time.perf_counter() - started):
+            self._send(message)
 
     def answer(self, batch: Batch) -> tuple[Outcome, ...]:
         """Return the outcomes of a batch at once."""

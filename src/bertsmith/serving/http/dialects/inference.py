@@ -6,7 +6,7 @@ Beyond theirs a body may name one of several `model`s.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,10 +17,8 @@ from bertsmith.serving.http.dialects.service import (
     OBJECT,
     Chosen,
     Endpoint,
+    Rendered,
     Service,
-    shown,
-    unit,
-    vector,
 )
 from bertsmith.serving.http.schema import (
     EmbedRequest,
@@ -30,38 +28,37 @@ from bertsmith.serving.http.schema import (
     SimilarityRequest,
     TokenizeRequest,
 )
-from bertsmith.serving.messages import Inputs, ModelFacts, Outcome
+from bertsmith.serving.messages import Inputs, ModelFacts, Rendering
+from bertsmith.serving.models.rendering import shown, unit, vectors_of
 from bertsmith.serving.refusals import InvalidRequest
 
 
 async def embed(service: Service, body: EmbedRequest) -> Response:
     """Return a vector of each text."""
     chosen = service.choose(body.model, "vectors")
-    outcomes = await service.ask(chosen, _texts(body, chosen.facts.width))
-    vectors = np.stack([vector(outcome) for outcome in outcomes])
-    return await service.reply_in_pieces(unit(vectors) if body.normalize else vectors, outcomes)
+    rendering: Rendering = "unit vectors" if body.normalize else "vectors"
+    answers = await service.ask(chosen, _texts(body, chosen.facts.width, rendering))
+    return await service.reply_in_pieces(Rendered(answers.rendered), answers.truncated)
 
 
 async def embed_all(service: Service, body: EmbedRequest) -> Response:
     """Return a vector of each token of each text, special ones included."""
     chosen = service.choose(body.model, "token-vectors")
     width, longest = chosen.facts.token_width, chosen.facts.max_input_length
-    texts = _texts(body, width)
+    texts = _texts(body, width, "token vectors")
     most = sum(min(size + 2, longest) for size in texts.sizes())
     service.check_size(most, width)
-    outcomes = await service.ask(chosen, texts)
-    # the width of a model's last layer, which the vectors of texts may not have
-    rows = [vector(outcome).reshape(outcome.tokens, -1) for outcome in outcomes]
-    return await service.reply_in_pieces(rows, outcomes)
+    answers = await service.ask(chosen, texts)
+    return await service.reply_in_pieces(Rendered(answers.rendered), answers.truncated)
 
 
-def _texts(body: EmbedRequest, width: int) -> Inputs:
+def _texts(body: EmbedRequest, width: int, rendering: Rendering) -> Inputs:
     """Return the texts of a request for vectors of a width; raises `InvalidRequest`."""
     if body.dimensions not in (None, width):
         raise InvalidRequest(f"dimensions is {body.dimensions}, not {width}")
     _check_prompt(body.prompt_name)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
-    return Inputs(texts, truncate=_truncate(body))
+    return Inputs(texts, truncate=_truncate(body), rendering=rendering)
 
 
 def _truncate(
@@ -89,13 +86,13 @@ async def predict(service: Service, body: PredictRequest) -> Response:
     alone = isinstance(given, str) or (len(given) <= 2 and all(isinstance(x, str) for x in given))
     rows: Sequence[Any] = [given] if alone else given
     service.check_size(len(rows) * max(len(chosen.facts.labels), 1), OBJECT)
-    outcomes = await service.ask(_choose_output(chosen, body), _pairs(rows, _truncate(body)))
-    results = [_scored(chosen.facts, outcome) for outcome in outcomes]
+    answers = await service.ask(_choose_output(chosen, body), _pairs(rows, _truncate(body)))
+    results = [_scored(chosen.facts, answer) for answer in answers.values]
     if not body.raw_scores:
         results = [
             [{**item, "score": shown(item["score"])} for item in scores] for scores in results
         ]
-    return await service.reply_in_pieces(results[0] if alone else results, outcomes)
+    return await service.reply_in_pieces(results[0] if alone else results, answers.truncated)
 
 
 def _pairs(rows: Sequence[str | list[str]], truncate: bool) -> Inputs:
@@ -110,9 +107,9 @@ def _choose_output(chosen: Chosen, body: PredictRequest | RerankRequest) -> Chos
     return replace(chosen, kind="logits") if body.raw_scores else chosen
 
 
-def _scored(facts: ModelFacts, outcome: Outcome) -> list[dict[str, Any]]:
+def _scored(facts: ModelFacts, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the scores of all labels, the highest first; a lone number is as computed."""
-    answer, labels = outcome.answer, facts.labels or ("LABEL_0",)
+    labels = facts.labels or ("LABEL_0",)
     if "scores" in answer:
         return [{"score": score["score"], "label": score["label"]} for score in answer["scores"]]
     if "logits" in answer:
@@ -126,15 +123,15 @@ async def rerank(service: Service, body: RerankRequest) -> Response:
     """Return the texts by their relevance to a query, the most relevant first."""
     chosen = service.choose(body.model, "ranking", "regression")
     inputs = Inputs([body.query] * len(body.texts), body.texts, truncate=_truncate(body))
-    outcomes = await service.ask(_choose_output(chosen, body), inputs)
-    scores = [_scored(chosen.facts, outcome)[0]["score"] for outcome in outcomes]
+    answers = await service.ask(_choose_output(chosen, body), inputs)
+    scores = [_scored(chosen.facts, answer)[0]["score"] for answer in answers.values]
     order = sorted(range(len(scores)), key=lambda index: -_number(scores[index]))
     if not body.raw_scores:
         scores = [shown(score) for score in scores]
     results: list[dict[str, Any]] = [{"index": index, "score": scores[index]} for index in order]
     if body.return_text:
         results = [{**result, "text": body.texts[result["index"]]} for result in results]
-    return await service.reply_in_pieces(results, outcomes)
+    return await service.reply_in_pieces(results, answers.truncated)
 
 
 def _number(score: float | None) -> float:
@@ -147,11 +144,11 @@ async def similarity(service: Service, body: SimilarityRequest) -> Response:
     settings = body.parameters or SimilarityParameters()
     _check_prompt(settings.prompt_name)
     texts = [body.inputs.source_sentence, *body.inputs.sentences]
-    outcomes = await service.ask(chosen, Inputs(texts, truncate=_truncate(settings)))
-    source, *others = unit(np.stack([vector(outcome) for outcome in outcomes]))
+    answers = await service.ask(chosen, Inputs(texts, truncate=_truncate(settings)))
+    source, *others = unit(vectors_of(answers.values))
     # rounding takes that of equal texts beyond 1
     cosines = np.clip(np.stack(others) @ source, -1, 1)
-    return await service.reply_in_pieces(cosines, outcomes)
+    return await service.reply_in_pieces(cosines, answers.truncated)
 
 
 async def tokenize(service: Service, body: TokenizeRequest) -> Response:
@@ -160,18 +157,9 @@ async def tokenize(service: Service, body: TokenizeRequest) -> Response:
     _check_prompt(body.prompt_name)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     service.check_size(sum(map(len, texts)), OBJECT)
-    outcomes = await service.ask(chosen, Inputs(texts))
-    return await service.reply_in_pieces(
-        [_tokens(outcome.answer, body.add_special_tokens) for outcome in outcomes]
-    )
-
-
-def _tokens(rows: Sequence[tuple[Any, ...]], specials: bool) -> list[dict[str, Any]]:
-    return [
-        {"id": number, "text": piece, "special": special, "start": start, "stop": end}
-        for number, piece, special, start, end in rows
-        if specials or start is not None
-    ]
+    rendering: Rendering = "tokens" if body.add_special_tokens else "text tokens"
+    answers = await service.ask(chosen, Inputs(texts, rendering=rendering))
+    return await service.reply_in_pieces(Rendered(answers.rendered))
 
 
 ENDPOINTS = (

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 from starlette.responses import Response
 
 from bertsmith.serving.http.dialects.service import (
     Endpoint,
+    Rendered,
     Service,
-    tokens,
-    unit,
-    vector,
 )
 from bertsmith.serving.http.schema import EmbeddingsRequest
-from bertsmith.serving.messages import Inputs, ModelFacts
+from bertsmith.serving.messages import Inputs, ModelFacts, Rendering
 from bertsmith.serving.refusals import InvalidRequest
 
 
@@ -28,24 +25,17 @@ async def embeddings(service: Service, body: EmbeddingsRequest) -> Response:
             parameter="dimensions",
         )
     texts = [body.input] if isinstance(body.input, str) else body.input
-    outcomes = await service.ask(chosen, Inputs(texts, truncate=body.truncate))
-    data: list[dict[str, Any]] = []
-    for index, outcome in enumerate(outcomes):
-        numbers = unit(vector(outcome))
-        shown: object = numbers
-        if body.encoding_format == "base64":
-            shown = base64.b64encode(numbers.tobytes()).decode()
-        mark = {"truncated": True} if outcome.truncated else {}
-        data.append({"object": "embedding", "index": index, "embedding": shown, **mark})
-    count = tokens(outcomes)
+    rendering: Rendering = "base64 embeddings" if body.encoding_format == "base64" else "embeddings"
+    answers = await service.ask(chosen, Inputs(texts, truncate=body.truncate, rendering=rendering))
+    count = answers.tokens
     return await service.reply_in_pieces(
         {
             "object": "list",
-            "data": data,
+            "data": Rendered(answers.rendered),
             "model": chosen.facts.name,
             "usage": {"prompt_tokens": count, "total_tokens": count},
         },
-        outcomes,
+        answers.truncated,
     )
 
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from starlette.responses import Response
 
+from bertsmith.serving.dispatch.jobs import Answers
 from bertsmith.serving.http.dialects.service import (
     OBJECT,
     Endpoint,
+    Rendered,
     Service,
-    shown,
-    tokens,
-    vector,
 )
 from bertsmith.serving.http.schema import AnswerRequest, QuestionInput, RankingInput, TextInput
-from bertsmith.serving.messages import MASK, Inputs, Kind, Outcome
+from bertsmith.serving.messages import MASK, Inputs, Kind
+from bertsmith.serving.models.rendering import shown
 from bertsmith.serving.refusals import InvalidRequest
 
 Item = str | TextInput | QuestionInput | RankingInput
@@ -36,32 +37,26 @@ async def answer(service: Service, body: AnswerRequest) -> Response:
     inputs = Inputs(
         texts, seconds, choices, truncate=body.truncate, top=body.top, conformal=body.conformal,
         owners=[number for number, size in enumerate(sizes) for _ in range(size)] or None,
+        rendering="values" if chosen.kind == "ranking" else "answers",
     )  # fmt: skip
     if chosen.kind == "fill-mask":
         mask = chosen.facts.mask or MASK
         masks = sum(text.count(MASK) + text.count(mask) for text in texts)
         service.check_size(masks * body.top, OBJECT)
-    outcomes = await service.ask(chosen, inputs)
-    marked: Sequence[Outcome] = outcomes
+    answers = await service.ask(chosen, inputs)
+    content: object = Rendered(answers.rendered)
+    truncated = answers.truncated
     if chosen.kind == "ranking":
-        groups = list(_grouped(outcomes, sizes))
-        answers = [
-            {"scores": [shown(item.answer["score"]) for item in group], "truncated": _cut(group)}
-            for group in groups
-        ]
-        # one of each, a truncated one if there is one
-        marked = [max(group, key=lambda outcome: outcome.truncated) for group in groups]
-    else:
-        answers = [_answer(chosen.kind, outcome) for outcome in outcomes]
+        content, truncated = _ranked(answers, sizes)
     return await service.reply_in_pieces(
         {
             "model": chosen.facts.name,
             "task": chosen.kind,
-            "answers": answers,
+            "answers": content,
             "milliseconds": round(1000 * (time.perf_counter() - started), 3),
-            "tokens": tokens(outcomes),
+            "tokens": answers.tokens,
         },
-        marked,
+        truncated,
     )
 
 
@@ -118,25 +113,16 @@ _FORMS: dict[Kind, str] = {
 }
 
 
-def _grouped(outcomes: Sequence[Outcome], sizes: Sequence[int]) -> Iterator[Sequence[Outcome]]:
-    """Yield the outcomes in consecutive groups of these sizes."""
-    begin = 0
+def _ranked(answers: Answers, sizes: Sequence[int]) -> tuple[list[dict[str, Any]], list[int]]:
+    """Return the scores of each ranking, of these numbers of texts, and which are truncated."""
+    scores, cut = iter(answers.values), set(answers.truncated)
+    results, begin = [], 0
     for size in sizes:
-        yield outcomes[begin : begin + size]
+        shares = [shown(item["score"]) for item in islice(scores, size)]
+        truncated = not cut.isdisjoint(range(begin, begin + size))
+        results.append({"scores": shares, "truncated": truncated})
         begin += size
-
-
-def _cut(outcomes: Sequence[Outcome]) -> bool:
-    return any(outcome.truncated for outcome in outcomes)
-
-
-def _answer(kind: Kind, outcome: Outcome) -> dict[str, Any]:
-    """Return the answer to one input."""
-    if kind == "vectors":
-        return {"vector": vector(outcome), "truncated": outcome.truncated}
-    if kind == "regression":
-        return {"value": shown(outcome.answer["value"]), "truncated": outcome.truncated}
-    return {**outcome.answer, "truncated": outcome.truncated}
+    return results, [number for number, item in enumerate(results) if item["truncated"]]
 
 
 ENDPOINTS = (

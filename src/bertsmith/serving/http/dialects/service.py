@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
-import orjson
-from numpy.typing import NDArray
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
-from bertsmith.core.printable import printable, rounded
+from bertsmith.core.printable import printable
 from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.dispatch.gateway import Gateway
+from bertsmith.serving.dispatch.jobs import Answers
 from bertsmith.serving.http.schema import RequestBody
-from bertsmith.serving.messages import Inputs, Kind, ModelFacts, Outcome
+from bertsmith.serving.messages import Inputs, Kind, ModelFacts
+from bertsmith.serving.models.rendering import dumped
 from bertsmith.serving.refusals import InvalidRequest, ModelNotFound, PayloadTooLarge, Unavailable
 
 _MAX_MARKS = 1000
 _MAX_NUMBERS = 2**24
 # items of a list that are written at once: less than a millisecond's, where they are vectors
 _PIECE = 32
+# of a response, which are sent at once
+_MESSAGE_BYTES = 2**16
 # an object of JSON takes as much memory
 OBJECT = 64
 """The size of an item of an answer that is an object, as numbers."""
@@ -89,8 +94,8 @@ class Service:
                 f"{_MAX_NUMBERS // numbers:,} are allowed; ask for fewer"
             )
 
-    async def ask(self, chosen: Chosen, inputs: Inputs) -> list[Outcome]:
-        """Return the outcomes for inputs, in their order; raises `Refusal`."""
+    async def ask(self, chosen: Chosen, inputs: Inputs) -> Answers:
+        """Return the answers to inputs, in their order; raises `Refusal`."""
         max_inputs = self.limits.max_inputs
         if len(inputs) > max_inputs:
             raise PayloadTooLarge(
@@ -103,36 +108,38 @@ class Service:
                 f"input {inputs.owner(number)} has {sizes[number]:,} characters, and {bound:,} are "
                 "read"
             )
-        outcomes = await self.gateway.ask(chosen.index, chosen.kind, inputs, body=self.body)
-        if len(outcomes) > _PIECE:
+        answers = await self.gateway.ask(chosen.index, chosen.kind, inputs, body=self.body)
+        if len(inputs) > _PIECE:
             async with self.lock:
                 await asyncio.sleep(0)
-        return outcomes
+        return answers
 
-    async def reply_in_pieces(self, content: object, outcomes: Sequence[Outcome] = ()) -> Response:
+    async def reply_in_pieces(self, content: object, truncated: Sequence[int] = ()) -> Response:
         """Return a response of JSON, with the numbers of inputs that were truncated in a header.
 
         Between the pieces of a long list other requests proceed.
         """
-        data = await self._dumped_in_pieces(content)
-        cut = [str(number) for number, outcome in enumerate(outcomes) if outcome.truncated]
-        headers = {"x-truncated": ",".join(cut[:_MAX_MARKS])} if cut else {}
-        return Response(data, media_type="application/json", headers=headers)
+        headers = {"x-truncated": ",".join(map(str, truncated[:_MAX_MARKS]))} if truncated else {}
+        return JSONPieces(await self._pieces(content), headers)
 
-    async def _dumped_in_pieces(self, content: object) -> bytes:
+    async def _pieces(self, content: object) -> list[bytes]:
+        """Return JSON in pieces; of what workers have written, these are theirs."""
         if isinstance(content, dict):
-            pairs = [
-                _dumped(key) + b":" + await self._dumped_in_pieces(content[key]) for key in content
-            ]
-            return b"{" + b",".join(pairs) + b"}"
+            pieces = []
+            for key in content:
+                pieces += [b",", dumped(key) + b":", *await self._pieces(content[key])]
+            return [b"{", *pieces[1:], b"}"]
+        if isinstance(content, Rendered):
+            items = (item for part in content.parts for item in (b",", part))
+            return [b"[", *islice(items, 1, None), b"]"]
         if not isinstance(content, list | np.ndarray) or len(content) <= _PIECE:
-            return _dumped(content)
+            return [dumped(content)]
         pieces = []
         for begin in range(0, len(content), _PIECE):
             async with self.lock:
-                pieces.append(_dumped(content[begin : begin + _PIECE])[1:-1])
+                pieces += [b",", dumped(content[begin : begin + _PIECE])[1:-1]]
                 await asyncio.sleep(0)
-        return b"[" + b",".join(pieces) + b"]"
+        return [b"[", *pieces[1:], b"]"]
 
 
 def _supports(facts: ModelFacts, kind: Kind) -> bool:
@@ -155,30 +162,39 @@ class Endpoint:
 
 def reply(content: object) -> Response:
     """Return a response of JSON."""
-    return Response(_dumped(content), media_type="application/json")
+    return Response(dumped(content), media_type="application/json")
 
 
-def _dumped(content: object) -> bytes:
-    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A list whose items workers have written as JSON: all parts of it, none of them empty."""
+
+    parts: Sequence[bytes]
 
 
-def shown(score: float | None) -> float | None:
-    """Return a score with the figures that `predict` writes."""
-    return None if score is None else rounded(score)
+class JSONPieces(Response):
+    """A response of JSON that is sent in pieces, and never in memory twice."""
 
+    media_type = "application/json"
 
-def vector(outcome: Outcome) -> NDArray[np.float32]:
-    """Return the numbers of a vector, (width,)."""
-    return np.frombuffer(outcome.answer, np.float32)
+    def __init__(self, pieces: Sequence[bytes], headers: Mapping[str, str]) -> None:
+        length = str(sum(map(len, pieces)))
+        super().__init__(headers={**headers, "content-length": length})
+        self._pieces = deque(pieces)
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        start = {"status": self.status_code, "headers": self.raw_headers}
+        await send({"type": "http.response.start", **start})
+        while self._pieces:
+            body = self._next()
+            more = bool(self._pieces)
+            await send({"type": "http.response.body", "body": body, "more_body": more})
 
-def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return vectors (..., width) of length 1 with the same directions."""
-    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    result: NDArray[np.float32] = vectors / np.maximum(length, np.float32(1e-12))
-    return result
-
-
-def tokens(outcomes: Sequence[Outcome]) -> int:
-    """Return the tokens that were read."""
-    return sum(outcome.tokens for outcome in outcomes)
+    def _next(self) -> bytes:
+        """Take pieces that are sent at once."""
+        taken, size = list[bytes](), 0
+        while self._pieces and (not taken or size + len(self._pieces[0]) <= _MESSAGE_BYTES):
+            taken.append(self._pieces.popleft())
+            size += len(taken[-1])
+        return b"".join(taken)
