@@ -159,8 +159,9 @@ def test_embed_says_what_a_static_model_does_not_read(
     texts, out = tmp_path / "texts.txt", tmp_path / "vectors.npy"
     texts.write_text("bada\n\ndigi\n", encoding="utf-8")
     embed(EmbedConfig(model=folder, file=str(texts), out=out))
-    assert np.load(out).shape[0] == 2
-    assert "1 empty line skipped: rows are those of the others" in capsys.readouterr().err
+    vectors = np.load(out)
+    assert vectors.any(1).tolist() == [True, False, True]
+    assert "1 blank row: the vector of an empty text for each" in capsys.readouterr().err
     for features in (FeatureConfig(max_length=5), FeatureConfig(truncation="windows")):
         with pytest.raises(UserError, match="reads texts of any length whole"):
             embed(EmbedConfig(model=folder, file=str(texts), out=out, features=features))
