@@ -29,7 +29,7 @@ RESIDENT = 24
 @triton.jit
 @no_type_check
 def _kept(index, first, second, threshold):
-    """Whether values are kept: their 32 random bits reach the threshold.
+    """Return whether values are kept: whether their 32 random bits reach the threshold.
 
     A hash of the value's number (Wellons' lowbias32), with a key before each round, as
     `network.dropout.random_words` draws them on a processor.

@@ -1,4 +1,4 @@
-"""Where the kernels for training on a GPU are used."""
+"""The conditions under which the kernels for training on a GPU are used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from bertsmith.core.log import say
 
 Part = Literal["add_norm", "gelu", "projections", "weights", "loss"]
-"""What is fused, apart from the rest."""
+"""A part of the computation that is fused by itself."""
 PARTS: tuple[Part, ...] = get_args(Part)
 # rows and columns of a kernel's indices: below the largest int32 with some room
 _MAX_ROWS, _MAX_WIDTH = 2**30, 8192

@@ -95,7 +95,7 @@ def has_labels(path: Path, columns: Columns) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TableRows:
-    """What the rows of a table have to hold to be examples."""
+    """The requirements on the rows of a table to be examples."""
 
     kind: Kind
     need_label: bool
