@@ -143,7 +143,6 @@ BS_API int32_t bs_instruction_set(void);
 // forward pass.
 BS_API bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends);
 // Packs the weights of a block, each block once; they are not read any more then. BS_OK or BS_NO_MEMORY.
-// Until the last block a thread asks the system for the memory of those to come.
 BS_API int32_t bs_encoder_set_block(bs_encoder* encoder, int32_t number, const bs_block* weights);
 BS_API void bs_encoder_free(bs_encoder* encoder);
 

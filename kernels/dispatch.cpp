@@ -13,7 +13,6 @@
 #include <functional>
 #include <mutex>
 #include <new>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -45,26 +44,23 @@ void* allocate(size_t bytes, size_t to = LINE) {
 // Weights lie in large pages, since each text reads all of them from end to end: pages of 4 KiB are
 // too many for the processor to keep their addresses at hand. Linux gives small ones where it has
 // no large one left.
-bool Arena::chunk(size_t bytes) {
-    // the link lies before the first block, in a cache line of its own
-    const size_t size = rounded_up(bytes + LINE, PAGE);
-    char* memory = static_cast<char*>(allocate(size, PAGE));
-    if (!memory) return false;
-#ifdef MADV_HUGEPAGE
-    if (PAGE > LINE) madvise(memory, size, MADV_HUGEPAGE);
-#endif
-    last_ = new (memory) Link{last_};
-    next_ = memory + LINE;
-    left_ = size - LINE;
-    return true;
-}
-
 void* Arena::block(size_t bytes) {
     constexpr size_t MOST = size_t{1} << 46;
     if (bytes < MOST) bytes = rounded_up(bytes, LINE);
-    if (bytes > left_ && (bytes >= MOST || !chunk(std::max(bytes, CHUNK - LINE)))) {
-        failed = true;
-        return nullptr;
+    if (bytes > left_) {
+        // the link lies before the first block, in a cache line of its own
+        const size_t size = rounded_up(std::max(bytes + LINE, CHUNK), PAGE);
+        char* memory = bytes < MOST ? static_cast<char*>(allocate(size, PAGE)) : nullptr;
+        if (!memory) {
+            failed = true;
+            return nullptr;
+        }
+#ifdef MADV_HUGEPAGE
+        if (PAGE > LINE) madvise(memory, size, MADV_HUGEPAGE);
+#endif
+        last_ = new (memory) Link{last_};
+        next_ = memory + LINE;
+        left_ = size - LINE;
     }
     void* block = next_;
     next_ += bytes;
@@ -72,31 +68,7 @@ void* Arena::block(size_t bytes) {
     return block;
 }
 
-void Arena::reserve(size_t bytes) {
-    // Linux 5.14; older headers lack the name
-    constexpr int POPULATE_WRITE = 23;
-    if (PAGE == LINE || bytes <= CHUNK || !chunk(bytes)) return;
-    char* const begin = next_ - LINE;
-    const size_t size = left_ + LINE;
-    const auto ask = [this, begin, size] {
-        // in pieces, to end soon where it is told to
-        for (size_t done = 0; done < size && !settled_.load(); done += CHUNK)
-            if (madvise(begin + done, std::min(CHUNK, size - done), POPULATE_WRITE)) return;
-    };
-    try {
-        ahead_ = std::thread(ask);
-    } catch (const std::system_error&) {
-        // whoever writes to a page gets it then
-    }
-}
-
-void Arena::settle() {
-    settled_ = true;
-    if (ahead_.joinable()) ahead_.join();
-}
-
 Arena::~Arena() {
-    settle();
     while (last_) {
         Link* before = last_->before;
         free(last_);
@@ -327,10 +299,7 @@ bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends) {
 }
 
 int32_t bs_encoder_set_block(bs_encoder* encoder, int32_t number, const bs_block* weights) {
-    if (!encoder->kernels->prepare_block(*encoder, number, *weights)) return BS_NO_MEMORY;
-    // no thread is left once an encoder is whole: processes are forked from it
-    if (++encoder->packed == encoder->shape.blocks) encoder->arena.settle();
-    return BS_OK;
+    return encoder->kernels->prepare_block(*encoder, number, *weights) ? BS_OK : BS_NO_MEMORY;
 }
 
 void bs_encoder_free(bs_encoder* encoder) { delete encoder; }

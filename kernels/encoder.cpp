@@ -464,7 +464,6 @@ public:
             plain_sources(width);
             encoder_.widen = packed(w_.hidden_panels, up_to(width, LANES));
         }
-        arena_.reserve(shape_.blocks * block_bytes());
         return !arena_.failed && !temporary_.failed;
     }
 
@@ -475,13 +474,6 @@ public:
     }
 
 private:
-    size_t block_bytes() const {
-        const long inputs = up_to(shape_.hidden, LANES);
-        return packed_bytes<T>(3 * w_.third_panels, inputs) + packed_bytes<T>(w_.hidden_panels, w_.context) +
-               packed_bytes<T>(w_.up_panels, inputs) + packed_bytes<T>(w_.hidden_panels, w_.inner) +
-               4 * static_cast<size_t>(up_to(w_.hidden * 4, 64));
-    }
-
     // For the columns and the inputs of any matrix; false where there is no memory.
     bool room() {
         const long most = 4 * w_.third + w_.hidden + w_.embedding + 2 * w_.inner;

@@ -1,10 +1,8 @@
 // What the parts of the library share, whatever the instruction set.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <thread>
 
 #include "bertsmith_kernels.h"
 
@@ -14,10 +12,6 @@ namespace bertsmith {
 class Arena {
 public:
     ~Arena();
-    // Makes room for so many bytes, whose pages a thread asks the system for until `settle`, ahead of
-    // whoever writes to them: the system clears new pages, which takes longer than filling them.
-    void reserve(size_t bytes);
-    void settle();
     template <class T>
     T* take(size_t count) {
         return static_cast<T*>(block(count * sizeof(T)));
@@ -26,15 +20,12 @@ public:
 
 private:
     void* block(size_t bytes);
-    bool chunk(size_t bytes);
     struct Link {
         Link* before;
     };
     Link* last_ = nullptr;
     char* next_ = nullptr;  // in the last chunk
     size_t left_ = 0;
-    std::thread ahead_;
-    std::atomic<bool> settled_{false};
 };
 
 // A packed matrix: panels of columns, in each the words of a column below each other; for int8 the
@@ -119,7 +110,6 @@ struct bs_encoder {
     const bertsmith::Kernels* kernels;
     bertsmith::Arena arena;
     bertsmith::Block* blocks;
-    int32_t packed;  // blocks
     bertsmith::Weights widen;
     bertsmith::Norm embedding_norm, final_norm;
     bertsmith::Trials trials[2];  // one call right after another, and after a rest

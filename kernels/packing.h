@@ -105,25 +105,10 @@ void pack_panel(const Packed& matrix, long panel) {
     for (long c = 0; c < PANEL; c++) to.sums[panel * PANEL + c] = sums[c];
 }
 
-// The words of a packed column of so many inputs.
-template <class T>
-INLINE long depth_of(long inputs) {
-    return up_to(words<T>(inputs), WORDS_TOGETHER<T>);
-}
-
-// The bytes that a packed matrix takes, each of its parts to whole cache lines.
-template <class T>
-INLINE size_t packed_bytes(int panels, long inputs) {
-    const long count = static_cast<long>(panels) * PANEL;
-    const long values = count * depth_of<T>(inputs) * PER_WORD<T>;
-    const auto bytes = [](long size) { return static_cast<size_t>(up_to(size, 64)); };
-    return bytes(values * static_cast<long>(sizeof(typename Product<T>::Weight))) + 3 * bytes(count * 4);
-}
-
 // Packs `panels` panels of columns.
 template <class T>
 Weights pack(Arena& arena, const Column* columns, int panels, const int32_t* sources, long inputs) {
-    const long count = static_cast<long>(panels) * PANEL, depth = depth_of<T>(inputs);
+    const long count = static_cast<long>(panels) * PANEL, depth = up_to(words<T>(inputs), WORDS_TOGETHER<T>);
     Weights to{};
     to.panels = panels;
     to.words = depth;

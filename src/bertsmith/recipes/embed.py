@@ -339,7 +339,7 @@ def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
         for features in static.features(texts):
             vectors.add(features)
             count, tokens, cut = count + 1, tokens + features.tokens, cut + (features.left_out > 0)
-            blank += is_blank(features.example)
+            blank += _is_blank(features.example)
     seconds = time.monotonic() - started
     say(
         f"{config.out}: {counted(count, 'text')}, static vectors of {static.width}; "
@@ -350,7 +350,7 @@ def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
     _print_blank(config.out, texts, blank)
 
 
-def is_blank(example: Example) -> bool:
+def _is_blank(example: Example) -> bool:
     """Return whether a text, or both of a pair, are empty."""
     return not example.text and not example.text_pair
 
@@ -397,7 +397,7 @@ class _Totals:
         self._tokens += features.tokens
         self._left_out += features.left_out
         self._cut += features.left_out > 0
-        self._blank += is_blank(features.example)
+        self._blank += _is_blank(features.example)
 
     def print(self, out: Path, texts: Texts) -> None:
         """Say what was written, and what was left out."""

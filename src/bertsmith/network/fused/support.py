@@ -26,12 +26,17 @@ _left_out: set[Part] = set()
 
 
 def applies(inputs: Tensor) -> bool:
-    """Return whether any part of a block on `inputs` (rows, width) is fused."""
-    return any(uses(part, inputs) for part in PARTS if part != "loss")
+    """Return whether parts of a block on `inputs` (rows, width) are fused."""
+    return inputs.numel() >= least_values and any(
+        uses(part, inputs) for part in PARTS if part != "loss"
+    )
 
 
 def uses(part: Part, inputs: Tensor) -> bool:
-    """Return whether a part of the computation on `inputs` (rows, width) is fused."""
+    """Return whether a part of the computation on `inputs` (rows, width) is fused.
+
+    Of parts of a block `applies` decides first, by what the block is given.
+    """
     return (
         inputs.is_cuda
         and part not in _left_out
@@ -39,7 +44,6 @@ def uses(part: Part, inputs: Tensor) -> bool:
         and torch.is_autocast_enabled("cuda")
         and torch.get_autocast_dtype("cuda") == torch.bfloat16
         and 0 < len(inputs) < _MAX_ROWS
-        and (part == "loss" or inputs.numel() >= least_values)
         and inputs.shape[-1] <= _MAX_WIDTH
         and _works(inputs.device)
     )
