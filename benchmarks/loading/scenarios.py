@@ -36,10 +36,10 @@ def closed(bench: Bench, server: Server) -> dict[str, Any]:
     with Watch(server) as watch:
         found = bench.load(server).result()
     spent = {name: second - before[name] for name, second in server.seconds().items()}
-    cores = len(os.sched_getaffinity(0))
+    cores, clients = len(bench.cores), bench.share_of_clients * found["cpu"]
     elapsed, rate = found["seconds"], found["answers_per_second"]
     # what is left of the processors for computing, when clients and HTTP have had their share
-    left = elapsed - (found["cpu"] + spent["http"]) / cores
+    left = elapsed - (clients + spent["http"]) / cores
     bulk = len(bench.questions) / sum(bench.bulk.values())
     shares = {
         "bulk_per_second": bulk,
@@ -77,9 +77,9 @@ def overload(bench: Bench) -> dict[str, Any]:
             server, rate=5 * rate, clients=_OPEN, seconds=bench.options.overload_seconds
         ).result()
         spent = {name: second - before[name] for name, second in server.seconds().items()}
-    cores, elapsed = len(os.sched_getaffinity(0)), found["seconds"]
+    cores, elapsed = len(bench.cores), found["seconds"]
     goodput = found["answers_per_second"] / rate
-    elsewhere = goodput * undisturbed(found, cores) / undisturbed(capacity, cores)
+    elsewhere = goodput * undisturbed(bench, found) / undisturbed(bench, capacity)
     outcome(bench, "overload", found)
     bench.tell("overload", "capacity, then goodput", f"{rate:.0f}/s, {100 * goodput:.0f} % of it")
     bench.tell(
@@ -103,10 +103,10 @@ def overload(bench: Bench) -> dict[str, Any]:
     return found | figures | {"goodput_without_clients": elsewhere}
 
 
-def undisturbed(found: Mapping[str, Any], cores: int) -> float:
+def undisturbed(bench: Bench, found: Mapping[str, Any]) -> float:
     """Return how many times as much processor time servers have when clients run elsewhere."""
-    seconds = float(found["seconds"])
-    return seconds / (seconds - float(found["cpu"]) / cores)
+    seconds, clients = float(found["seconds"]), bench.share_of_clients * float(found["cpu"])
+    return seconds / (seconds - clients / len(bench.cores))
 
 
 def long(bench: Bench, server: Server) -> dict[str, Any]:

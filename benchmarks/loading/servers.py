@@ -40,8 +40,9 @@ class Server:
         ready: str,
         log: Path,
         folder: Path | None = None,
+        cores: set[int] | None = None,
     ) -> None:
-        """Start a command, in a folder; with this Python it finds what is found here."""
+        """Start a command, in a folder, on some cores; this Python finds what is found here."""
         self.name, self.port, self.log = name, port, log
         self._ready = f"http://127.0.0.1:{port}{ready}"
         self._stream: IO[bytes] = log.open("wb")
@@ -56,6 +57,9 @@ class Server:
             command, stdin=subprocess.DEVNULL, stdout=self._stream, stderr=subprocess.STDOUT,
             env=environment | own, cwd=folder,
         )  # fmt: skip
+        if cores is not None:
+            # before it has counted them, or started anything
+            os.sched_setaffinity(self.process.pid, cores)
 
     def wait(self) -> float:
         """Wait until it answers, and return the seconds; raises `SystemExit` where it ends."""
