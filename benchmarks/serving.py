@@ -131,7 +131,9 @@ def parse() -> argparse.Namespace:
     for name, (quick, full) in usual.items():
         if getattr(options, name) is None:
             setattr(options, name, quick if options.quick else full)
-    if options.server_cores and not 0 < options.server_cores < len(os.sched_getaffinity(0)):
+    if options.server_cores is not None and not (
+        0 < options.server_cores < len(os.sched_getaffinity(0))
+    ):
         parser.error("--server-cores: none would be left for clients")
     options.only = options.only.split(",")
     options.heads = options.heads.split(",")
