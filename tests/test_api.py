@@ -144,10 +144,10 @@ def test_masks_are_filled_by_choices_and_together(folders: dict[str, Path]) -> N
     masks = model.fill_mask("[MASK] word2", choices=["word3", "word4 word5"])
     pieces = {item["word"]: item["pieces"] for item in masks[0]}
     assert pieces == {"word3": 1, "word4 word5": 2}
-    fused_linear = model.fill_mask("[MASK] word2 [MASK]", joint=True)
-    assert [set(item) for item in fused_linear] == [{"piece", "probability"}] * 2
+    joint = model.fill_mask("[MASK] word2 [MASK]", joint=True)
+    assert [set(item) for item in joint] == [{"piece", "probability"}] * 2
     (found,) = model.predict(["[MASK] word2 [MASK]"], joint=True)
-    assert found["joint"]["fillings"] == fused_linear
+    assert found["joint"]["fillings"] == joint
     assert sorted(found["joint"]["order"]) == [1, 2]
     with pytest.raises(ConfigError, match="most_pieces is 9; it must be in"):
         model.fill_mask("[MASK]", most_pieces=9)

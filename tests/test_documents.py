@@ -184,9 +184,9 @@ def follow(name: str, follower: Follower) -> None:
         for command in commands(block):
             follower.shell(command)
     snippets = [block for block in blocks(page(name)) if block.language == "python"]
-    for fused_linear in [[snippet] for snippet in snippets] if name == README else [snippets]:
-        if fused_linear:
-            follower.snippets(name, fused_linear)
+    for script in [[snippet] for snippet in snippets] if name == README else [snippets]:
+        if script:
+            follower.snippets(name, script)
 
 
 def test_the_tour_can_be_walked(tmp_path: Path, programs: Path) -> None:

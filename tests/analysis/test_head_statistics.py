@@ -159,17 +159,17 @@ def test_statistics_of_each_text_are_those_of_it_alone() -> None:
         for layer in scanned.layers:
             for name, value in layer_sums(layer, own)._asdict().items():
                 getattr(sums, name)[scanned.units, layer.layer - 1] += value.double().numpy()
-    fused_linear = sums.statistics()
+    together = sums.statistics()
     for number in range(len(encoded)):
         one = EncodedExamples.of([encoded.ids[number]], [encoded.segments[number]])
         alone = counted(model, one).sums.statistics()
         for name, values in alone.items():
             there = ~np.isnan(values)
-            assert (there == ~np.isnan(fused_linear[name][number])).all()
-            check(fused_linear[name][number][there], values[there], 1e-5) if there.any() else None
+            assert (there == ~np.isnan(together[name][number])).all()
+            check(together[name][number][there], values[there], 1e-5) if there.any() else None
     # a single text has no second one, and only pairs give attention to it
-    assert np.isnan(fused_linear["first_to_second"][0]).all()
-    assert (fused_linear["first_to_second"][2] > 0).all()
+    assert np.isnan(together["first_to_second"][0]).all()
+    assert (together["first_to_second"][2] > 0).all()
 
 
 def test_distances_are_those_of_scipy() -> None:

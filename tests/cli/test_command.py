@@ -373,9 +373,9 @@ def test_no_option_of_any_verb_drops_a_value(name: str, capsys: pytest.CaptureFi
     for option in options_of(COMMANDS[name].config).values():
         if typing.get_origin(option.hint) is tuple and not option.positional:
             one, other = LIST_ITEMS.get(typing.get_args(option.hint)[0], option.choices[:2])
-            fused_linear = printed(option.shown, f"[{one}, {other}]")
-            assert printed(option.shown, f"[{one}]", option.shown, f"[{other}]") == fused_linear
-            assert printed(option.shown, f"[{other}]") != fused_linear
+            together = printed(option.shown, f"[{one}, {other}]")
+            assert printed(option.shown, f"[{one}]", option.shown, f"[{other}]") == together
+            assert printed(option.shown, f"[{other}]") != together
         elif not option.positional:
             words = [option.shown] if option.hint is bool else [option.shown, "1"]
             with pytest.raises(ConfigError, match=f"^{option.shown} is given twice; leave one"):

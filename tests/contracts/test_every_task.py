@@ -162,10 +162,10 @@ def test_rows_are_read_split_and_shown(tried: Tried) -> None:
 
 
 def test_rows_encoded_together_are_those_encoded_alone(tried: Tried) -> None:
-    fused_linear = list(tried.encoded.by_row())
-    assert len(fused_linear) == tried.encoded.texts == len(tried.rows)
-    assert tried.encoded.long_texts == sum(bool(item.long.any()) for item in fused_linear) > 0
-    for row, own in zip(tried.rows, fused_linear, strict=True):
+    together = list(tried.encoded.by_row())
+    assert len(together) == tried.encoded.texts == len(tried.rows)
+    assert tried.encoded.long_texts == sum(bool(item.long.any()) for item in together) > 0
+    for row, own in zip(tried.rows, together, strict=True):
         alone = tried.task.answers.encode(TOKENIZER, [row], ROOM)
         assert [ids.tolist() for ids in own.ids] == [ids.tolist() for ids in alone.ids]
         assert all(len(ids) <= ROOM.longest for ids in own.ids)

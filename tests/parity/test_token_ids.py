@@ -158,7 +158,7 @@ def assert_equal_documents(ours: Tokenizer, theirs: BertTokenizer, texts: Sequen
     paragraphs = [paragraph for paragraph in map(tidy, texts) if paragraph]
     encoder = DocumentEncoder(ours)
     # a line by itself, then all at once when nothing is new
-    fused_linear = encoder.encode([text.encode() for text in paragraphs])
+    together = encoder.encode([text.encode() for text in paragraphs])
     every: list[int] = []
     id_of = Ids(theirs)
     for text in paragraphs:
@@ -168,7 +168,7 @@ def assert_equal_documents(ours: Tokenizer, theirs: BertTokenizer, texts: Sequen
         assert encoded.sentences.tolist() == list(map(len, expected)), repr(text)
         assert encoded.ids.tolist() == list(chain.from_iterable(expected)), repr(text)
         every += encoded.ids.tolist()
-    assert fused_linear.ids.tolist() == every
+    assert together.ids.tolist() == every
 
 
 ALL_RULES = tuple(

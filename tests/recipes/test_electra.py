@@ -181,13 +181,13 @@ def test_draws_are_a_pure_function_of_epoch_and_index(store: Path, tokenizer: To
         batches = PretrainingBatches(TokenStore(store), tokenizer, config, seed=seed)
         return batches.samples(np.array(index), epoch).given["draws"]
 
-    fused_linear = drawn(3, [5, 2, 7], 1)
+    together = drawn(3, [5, 2, 7], 1)
     alone = [drawn(3, [number], 1) for number in (5, 2, 7)]
-    assert torch.equal(fused_linear, torch.cat(alone))
-    assert torch.equal(fused_linear, drawn(3, [5, 2, 7], 1))
-    assert bool(((fused_linear >= 0) & (fused_linear < 1)).all())
+    assert torch.equal(together, torch.cat(alone))
+    assert torch.equal(together, drawn(3, [5, 2, 7], 1))
+    assert bool(((together >= 0) & (together < 1)).all())
     for seed, epoch in ((4, 1), (3, 2)):
-        assert not torch.isin(drawn(seed, [5, 2, 7], epoch), fused_linear).any()
+        assert not torch.isin(drawn(seed, [5, 2, 7], epoch), together).any()
 
 
 def test_a_discriminator_goes_on_beside_a_new_generator(

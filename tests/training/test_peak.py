@@ -206,11 +206,11 @@ def test_the_cache_follows_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for name in ("BERTSMITH_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(home))
-    for system, random_integers in (
+    for system, place in (
         ("Linux", ".cache"), ("Darwin", "Library/Caches"), ("Windows", "AppData/Local"),
     ):  # fmt: skip
         monkeypatch.setattr(platform, "system", partial(str, system))
-        assert files.user_cache() == home / random_integers / "bertsmith"
+        assert files.user_cache() == home / place / "bertsmith"
     monkeypatch.setattr(platform, "system", partial(str, "Linux"))
     for value, place in ((str(tmp_path), tmp_path), ("relative", home / ".cache")):
         monkeypatch.setenv("XDG_CACHE_HOME", value)

@@ -378,7 +378,7 @@ class Features:
             outputs = split_by_request(requests, result)
             if self._config.unit != "text":
                 return outputs
-            return list(self._text_vectors(requests, outputs, fused_linear=not forward.alone))
+            return list(self._text_vectors(requests, outputs, together=not forward.alone))
 
     def decode(self, request: Request[Example], output: Any) -> TextFeatures:  # noqa: ANN401
         """Return the features of a text."""
@@ -427,7 +427,7 @@ class Features:
         requests: Sequence[Request[Example]],
         vectors_by_sequence: Sequence[Outputs],
         *,
-        fused_linear: bool,
+        together: bool,
     ) -> NDArray[np.float32]:
         """Return the vectors (texts, width), windows averaged by their tokens."""
         averaged = [
@@ -441,7 +441,7 @@ class Features:
         stacked = torch.from_numpy(np.stack(averaged))
         for layer in self._after:
             # the last bits of a product depend on the number of its rows
-            parts = [stacked] if fused_linear else stacked.split(1)
+            parts = [stacked] if together else stacked.split(1)
             stacked = torch.cat([layer(part) for part in parts])
         return stacked.numpy()
 

@@ -282,14 +282,14 @@ def _clusters() -> re.Pattern[str]:
 
     Consonants of India joined by a virama, and flags, are left apart: each has six bytes or more.
     """
-    join_runs, single = [], ["\u2028\u2029"]
+    joined, single = [], ["\u2028\u2029"]
     for code in range(0x110000):
         kind = unicodedata.category(chr(code))
         if kind in ("Mn", "Me") or (kind == "Mc" and chr(code) not in _NOT_JOINED):
-            join_runs.append(code)
+            joined.append(code)
         elif kind in ("Cc", "Cf", "Cs"):
             single.append(chr(code))
-    marks = f"{_ranges(join_runs)}{_ALSO_JOINED}"
+    marks = f"{_ranges(joined)}{_ALSO_JOINED}"
     alone = re.sub(f"[{_ALSO_JOINED}{_BEFORE}]", "", "".join(single))
     control = _ranges(sorted(map(ord, alone)))
     emoji = "".join(re.sub(r"\w+", lambda code: f"\\U{code[0]:0>8}", _EMOJI).split())

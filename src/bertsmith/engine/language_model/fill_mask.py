@@ -228,10 +228,10 @@ class MaskFilling:
         result = self._fill(model, texts, forward)
         if not self._config.joint:
             return [Fillings(masks=fillings) for fillings in result]
-        fused_linear = self._joint(model, texts, result, forward)
+        joint_fillings = self._joint(model, texts, result, forward)
         return [
             Fillings(masks=fillings, joint=joint)
-            for fillings, joint in zip(result, fused_linear, strict=True)
+            for fillings, joint in zip(result, joint_fillings, strict=True)
         ]
 
     def _words(self, model: Model, texts: Sequence[_MaskedText], forward: Forward) -> list[Filled]:

@@ -223,11 +223,11 @@ def _placed(
     need_tags: bool,
 ) -> _ColumnLayout:
     """Find the columns and the header, whose `present` is None if undecided."""
-    names, random_integers, width = _first(sample), _below(sample), len(_first(sample))
-    content = _given_positions(_by_content(random_integers), columns, tags, width)
+    names, rows_below, width = _first(sample), _below(sample), len(_first(sample))
+    content = _given_positions(_by_content(rows_below), columns, tags, width)
     usual = _by_names(names) if columns.header != "no" else None
     places = content if usual is None else _given_positions(usual, columns, tags, width)
-    header = _header(names, random_integers, places, columns)
+    header = _header(names, rows_below, places, columns)
     if usual is not None and header.present is False:
         places = content
     roles = (("word", columns.text), ("tag", columns.label), ("sentence", columns.group))
@@ -302,14 +302,14 @@ def _filled(cells: Sequence[str]) -> Iterator[str]:
 
 def _header(
     names: Sequence[str],
-    random_integers: Sequence[Sequence[str]],
+    rows_below: Sequence[Sequence[str]],
     places: _ColumnLayout,
     columns: Columns,
 ) -> Header:
     """Return the header as stated or, with `auto`, as detected."""
     if columns.header != "auto":
         return Header(present=columns.header == "yes", reason="as stated")
-    header = _seen_header(names, random_integers, places)
+    header = _seen_header(names, rows_below, places)
     given = (columns.text, columns.label, columns.group)
     named = [name for name in given if name is not None and not is_position(name)]
     if header.present is None and any(index_of(names, name) is not None for name in named):
@@ -318,7 +318,7 @@ def _header(
 
 
 def _seen_header(
-    names: Sequence[str], random_integers: Sequence[Sequence[str]], places: _ColumnLayout
+    names: Sequence[str], rows_below: Sequence[Sequence[str]], places: _ColumnLayout
 ) -> Header:
     """Decide whether the first line is a header, by usual names, sentences and tags."""
     known = {*WORD_NAMES, *_LABEL_NAMES, *_SENTENCE_NAMES}
@@ -328,7 +328,7 @@ def _seen_header(
         return Header(present=True, reason=f"its first line has the names {shown}")
     cell = names[places.sentence].strip() if places.sentence is not None else ""
     if cell and places.sentence is not None:
-        numbers = [value for row in random_integers if (value := row[places.sentence].strip())]
+        numbers = [value for row in rows_below if (value := row[places.sentence].strip())]
         if numbers and all(map(is_number, numbers)):
             shown = repr(cell[:30])
             if is_number(cell):
@@ -338,7 +338,7 @@ def _seen_header(
     evidence = (
         None
         if places.tag is None or not 0 <= places.tag < len(names)
-        else _tag_below(names[places.tag], random_integers, places.tag)
+        else _tag_below(names[places.tag], rows_below, places.tag)
     )
     if evidence and usual and places.tag in usual:
         evidence = None
@@ -349,9 +349,9 @@ def _seen_header(
     return _UNKNOWN
 
 
-def _tag_below(cell: str, random_integers: Sequence[Sequence[str]], tag: int) -> str | None:
+def _tag_below(cell: str, rows_below: Sequence[Sequence[str]], tag: int) -> str | None:
     """Return the evidence that the first cell of the tags is a tag; None if there is none."""
-    cell, values = cell.strip(), [row[tag].strip() for row in random_integers if row[tag].strip()]
+    cell, values = cell.strip(), [row[tag].strip() for row in rows_below if row[tag].strip()]
     if not cell or not values:
         return None
     shown = repr(cell[:30])
