@@ -212,8 +212,8 @@ def test_the_cache_follows_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(platform, "system", partial(str, system))
         assert files.user_cache() == home / place / "bertsmith"
     monkeypatch.setattr(platform, "system", partial(str, "Linux"))
-    for value, place in ((str(tmp_path), tmp_path), ("relative", home / ".cache")):
+    for value, cache in ((str(tmp_path), tmp_path), ("relative", home / ".cache")):
         monkeypatch.setenv("XDG_CACHE_HOME", value)
-        assert files.user_cache() == place / "bertsmith"
+        assert files.user_cache() == cache / "bertsmith"
     monkeypatch.setenv("BERTSMITH_CACHE", str(tmp_path / "own"))
     assert files.user_cache() == tmp_path / "own"

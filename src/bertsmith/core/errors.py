@@ -158,6 +158,20 @@ class TrainingDiverged(UserError):
     """The loss, its gradient or the weights are no numbers any more."""
 
 
+class NonFiniteOutputs(UserError):
+    """What a model computes for a text is infinite or no number."""
+
+    usual_remedy = (
+        "try --precision fp32; if that is no better, the weights are damaged or their training has "
+        "diverged"
+    )
+
+    def __init__(self, *, where: str | Path | None = None, line: int | None = None) -> None:
+        super().__init__(
+            "the model's outputs for this text are not finite numbers", where=where, line=line
+        )
+
+
 class WorkerDied(UserError):
     """A process that works for this one was killed."""
 

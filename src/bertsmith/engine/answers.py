@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.batches.examples import TOKENS_PER_BATCH, EncodedExamples, evaluation_batches
+from bertsmith.core.errors import NonFiniteOutputs
 from bertsmith.core.shapes import TagLogits
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import Precision
@@ -46,6 +48,18 @@ class Forward:
 FORWARD = Forward()
 
 
+def finite(outputs: Tensor) -> Tensor:
+    """Return outputs of a model as float32; raises `NonFiniteOutputs` unless all are finite.
+
+    An answer could be made of any others too: the class whose score comes first.
+    """
+    values = outputs.float()
+    # in float64 the sum of finite float32 numbers is finite
+    if not math.isfinite(values.sum(dtype=torch.float64).item()):
+        raise NonFiniteOutputs
+    return values
+
+
 def class_probabilities(
     model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> NDArray[np.float32]:
@@ -70,7 +84,7 @@ def text_outputs(
     results = np.empty((len(examples), len(model.config.labels)), np.float32)
     for units, batch in forward.batches(model, examples):
         logits = model.classify(_at_pooled(model, batch), batch)
-        results[units] = _means(_host(logits), sequences[units])
+        results[units] = _means(finite(logits).cpu().numpy(), sequences[units])
     return results
 
 
@@ -81,7 +95,7 @@ def option_scores(
     sequences = np.diff(examples.starts)
     results: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
     for units, batch in forward.batches(model, examples):
-        scores = model.choose(_at_pooled(model, batch), batch).float().cpu()
+        scores = finite(model.choose(_at_pooled(model, batch), batch)).cpu()
         parts = scores.split(sequences[units].tolist())
         for unit, part in zip(units.tolist(), parts, strict=True):
             results[unit] = part.softmax(-1).numpy()
@@ -91,10 +105,6 @@ def option_scores(
 def _at_pooled(model: Model, batch: Batch) -> Encoded:
     # the last layer works for the tokens that the pooler reads
     return model.encoder(batch, selected=model.pooled_tokens(batch))  # type: ignore[no-any-return]
-
-
-def _host(values: Tensor) -> NDArray[np.float32]:
-    return values.float().cpu().numpy()
 
 
 def _means(outputs: NDArray[np.float32], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -117,8 +127,8 @@ def next_sentence_probabilities(
     """
     results = np.empty(len(examples), np.float32)
     for units, batch in forward.batches(model, examples):
-        shares = model.next_sentence(_at_pooled(model, batch), batch).float().softmax(-1)
-        results[units] = shares[:, 0].cpu().numpy()
+        logits = finite(model.next_sentence(_at_pooled(model, batch), batch))
+        results[units] = logits.softmax(-1)[:, 0].cpu().numpy()
     return results
 
 
@@ -133,7 +143,7 @@ def tag_probabilities(
         selected = torch.from_numpy(np.concatenate(positions)).to(model.device)
         sizes = torch.tensor([len(position) for position in positions])
         selected = selected + batch.starts.repeat_interleave(sizes.to(model.device))
-        shares = _tags(model, batch, selected).float().softmax(-1).cpu()
+        shares = finite(_tags(model, batch, selected)).softmax(-1).cpu()
         for unit, part in zip(units.tolist(), shares.split(sizes.tolist()), strict=True):
             results[unit] = part.numpy()
     return results
@@ -166,7 +176,7 @@ def span_logits(
     """Return for every window the logits of beginning and end at each token, (length, 2)."""
     results: list[Scores] = [np.empty(0, np.float32)] * len(examples)
     for units, batch in forward.batches(model, examples):
-        logits = model.span(model.encoder(batch).last).float().cpu()
+        logits = finite(model.span(model.encoder(batch).last)).cpu()
         for unit, part in zip(units.tolist(), logits.split(list(batch.lengths)), strict=True):
             results[unit] = part.numpy()
     return results

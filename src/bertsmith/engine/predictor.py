@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from numpy.typing import NDArray
 
 from bertsmith.batches.examples import EncodedExamples
+from bertsmith.core.errors import NonFiniteOutputs
 from bertsmith.core.printable import counted
 from bertsmith.engine.answers import FORWARD, Forward
 from bertsmith.engine.devices import threads_of_torch
@@ -101,11 +102,27 @@ class Predictor(Generic[E, A_co]):
         return split_requests(examples, self.answering.encode(examples), first) if examples else []
 
     def run(self, requests: Sequence[Request[E]]) -> Outputs:
-        """Return the outputs of the model for each request."""
+        """Return the outputs of the model for each request.
+
+        Raises `NonFiniteOutputs` for the first for which they are not finite, by file and line.
+        """
         if not requests:
             return []
         with threads_of_torch(self.threads):
-            return self.answering.outputs(self.model, requests, self.forward)
+            try:
+                return self.answering.outputs(self.model, requests, self.forward)
+            except NonFiniteOutputs:
+                self._check_alone(requests)
+                raise
+
+    def _check_alone(self, requests: Sequence[Request[E]]) -> None:
+        for request in requests:
+            try:
+                self.answering.outputs(self.model, [request], self.forward)
+            except NonFiniteOutputs:
+                example = request.example
+                where, line = getattr(example, "source", None), getattr(example, "line", None)
+                raise NonFiniteOutputs(where=where, line=line) from None
 
     def decode(self, request: Request[E], output: Any) -> A_co:  # noqa: ANN401
         """Return the answer that the outputs for a request mean."""

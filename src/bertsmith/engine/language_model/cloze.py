@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.batches.truncation import Ids, Segments
-from bertsmith.engine.answers import Forward
+from bertsmith.engine.answers import Forward, finite
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -57,8 +57,8 @@ def predictions(
         rows = model.encoder(batch, selected=tokens).last
         for begin in range(0, len(own), ROWS_PROJECTED):
             part = slice(begin, begin + ROWS_PROJECTED)
-            logits = model.masked_lm(rows[part])[:, : tokenizer.size].float()
-            yield own[part], logits.log_softmax(-1)
+            logits = model.masked_lm(rows[part])[:, : tokenizer.size]
+            yield own[part], finite(logits).log_softmax(-1)
 
 
 def cloze_predictions(

@@ -14,7 +14,7 @@ from bertsmith.batches.examples import EncodedExamples
 from bertsmith.batches.truncation import Ids
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.streams import Purpose, stream
-from bertsmith.engine.answers import Forward
+from bertsmith.engine.answers import Forward, finite
 from bertsmith.engine.config import ContinuationConfig
 from bertsmith.engine.predictor import Request, text_length
 from bertsmith.network.model import Model
@@ -130,7 +130,7 @@ def _extend(
         numbers = [free[unit] for unit in units.tolist()]
         for part, row_numbers in zip(last.split(_TEXTS), _split(numbers), strict=True):
             # a table may have more rows than there are pieces
-            logits = model.masked_lm(part)[:, : tokenizer.size].float()
+            logits = finite(model.masked_lm(part)[:, : tokenizer.size])
             logits = logits.index_fill(1, specials, -torch.inf)
             for number, token in zip(
                 row_numbers, _choose_tokens(logits, row_numbers, draws, config), strict=True

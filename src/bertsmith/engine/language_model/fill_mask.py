@@ -17,7 +17,7 @@ from bertsmith.batches.examples import (
 )
 from bertsmith.batches.truncation import Ids, Segments
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.engine.answers import FORWARD, Forward
+from bertsmith.engine.answers import FORWARD, Forward, finite
 from bertsmith.engine.config import FillingConfig
 from bertsmith.engine.language_model.cloze import ROWS_PROJECTED, Cloze
 from bertsmith.engine.language_model.words import (
@@ -353,7 +353,7 @@ def _fillings(
 def _score_choices(
     logits: Tensor, top: int, among: Sequence[int]
 ) -> tuple[list[list[float]], list[list[int]]]:
-    probabilities = logits.float().softmax(-1)
+    probabilities = finite(logits).softmax(-1)
     if among:
         probabilities_of_choices = probabilities[:, list(among)].tolist()
         return probabilities_of_choices, [list(among) for _ in probabilities_of_choices]

@@ -225,7 +225,7 @@ def present_for_task(
 
 def present_logits(example: Any, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
     """Return the outputs of a head for each label, as they are."""
-    return {"logits": [_finite(item) for item in answer.tolist()]}
+    return {"logits": answer.tolist()}
 
 
 def _classes(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
@@ -248,15 +248,11 @@ def _listed(shares: dict[str, float]) -> list[dict[str, Any]]:
 
 
 def _number(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
-    return {"value": _finite(answer)}
+    return {"value": float(answer)}
 
 
 def _relevance(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
-    return {"score": _finite(answer)}
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+    return {"score": float(answer)}
 
 
 def _choice(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: ANN401

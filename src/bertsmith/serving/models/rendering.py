@@ -88,11 +88,6 @@ def dumped(content: object) -> bytes:
     return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def shown(score: float | None) -> float | None:
-    """Return a score with the figures that `predict` writes."""
-    return None if score is None else rounded(score)
-
-
 def _items(content: object) -> bytes:
     """Return the items of a list as JSON, without the brackets around them."""
     return dumped(content)[1:-1]
@@ -110,7 +105,7 @@ def _answers(outcomes: Sequence[Outcome], start: int) -> bytes:
     else:
         answers = [outcome.answer for outcome in outcomes]
         if "value" in answers[0]:
-            answers = [{"value": shown(answer["value"])} for answer in answers]
+            answers = [{"value": rounded(answer["value"])} for answer in answers]
     return _items(
         [
             {**answer, "truncated": outcome.truncated}

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO, NoReturn, Protocol
 
-from bertsmith.core.errors import UserError, out_of_memory
+from bertsmith.core.errors import NonFiniteOutputs, UserError, out_of_memory
 from bertsmith.core.log import say
 from bertsmith.core.signals import STOPPING
 from bertsmith.engine.predictor import Request
@@ -159,6 +159,8 @@ def _guarded(run: Callable[[], Any], number: int) -> Any:  # noqa: ANN401
     """Return what a function returns, or an outcome that says that it failed."""
     try:
         return run()
+    except NonFiniteOutputs as error:
+        return Outcome(number, problem="failed", message=error.problem)
     except UserError as error:
         return Outcome(number, problem="invalid", message=f"{error.problem}; {error.remedy}")
     except Exception as error:

@@ -5,7 +5,6 @@ Beyond theirs a body may name one of several `model`s.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from starlette.responses import Response
 
+from bertsmith.core.printable import rounded
 from bertsmith.serving.http.dialects.service import (
     OBJECT,
     Chosen,
@@ -29,7 +29,7 @@ from bertsmith.serving.http.schema import (
     TokenizeRequest,
 )
 from bertsmith.serving.messages import Inputs, ModelFacts, Rendering
-from bertsmith.serving.models.rendering import shown, unit, vectors_of
+from bertsmith.serving.models.rendering import unit, vectors_of
 from bertsmith.serving.refusals import InvalidRequest
 
 
@@ -90,7 +90,7 @@ async def predict(service: Service, body: PredictRequest) -> Response:
     results = [_scored(chosen.facts, answer) for answer in answers.values]
     if not body.raw_scores:
         results = [
-            [{**item, "score": shown(item["score"])} for item in scores] for scores in results
+            [{**item, "score": rounded(item["score"])} for item in scores] for scores in results
         ]
     return await service.reply_in_pieces(results[0] if alone else results, answers.truncated)
 
@@ -115,7 +115,7 @@ def _scored(facts: ModelFacts, answer: Mapping[str, Any]) -> list[dict[str, Any]
     if "logits" in answer:
         pairs = zip(answer["logits"], labels, strict=True)
         results = [{"score": score, "label": label} for score, label in pairs]
-        return sorted(results, key=lambda result: -_number(result["score"]))
+        return sorted(results, key=lambda result: -result["score"])
     return [{"score": answer["value" if "value" in answer else "score"], "label": labels[0]}]
 
 
@@ -125,17 +125,13 @@ async def rerank(service: Service, body: RerankRequest) -> Response:
     inputs = Inputs([body.query] * len(body.texts), body.texts, truncate=_truncate(body))
     answers = await service.ask(_choose_output(chosen, body), inputs)
     scores = [_scored(chosen.facts, answer)[0]["score"] for answer in answers.values]
-    order = sorted(range(len(scores)), key=lambda index: -_number(scores[index]))
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])
     if not body.raw_scores:
-        scores = [shown(score) for score in scores]
+        scores = list(map(rounded, scores))
     results: list[dict[str, Any]] = [{"index": index, "score": scores[index]} for index in order]
     if body.return_text:
         results = [{**result, "text": body.texts[result["index"]]} for result in results]
     return await service.reply_in_pieces(results, answers.truncated)
-
-
-def _number(score: float | None) -> float:
-    return -math.inf if score is None else score
 
 
 async def similarity(service: Service, body: SimilarityRequest) -> Response:

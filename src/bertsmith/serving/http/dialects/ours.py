@@ -9,6 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from bertsmith.core.printable import rounded
 from bertsmith.serving.dispatch.jobs import Answers
 from bertsmith.serving.http.dialects.service import (
     OBJECT,
@@ -18,7 +19,6 @@ from bertsmith.serving.http.dialects.service import (
 )
 from bertsmith.serving.http.schema import AnswerRequest, QuestionInput, RankingInput, TextInput
 from bertsmith.serving.messages import MASK, Inputs, Kind
-from bertsmith.serving.models.rendering import shown
 from bertsmith.serving.refusals import InvalidRequest
 
 Item = str | TextInput | QuestionInput | RankingInput
@@ -118,7 +118,7 @@ def _ranked(answers: Answers, sizes: Sequence[int]) -> tuple[list[dict[str, Any]
     scores, cut = iter(answers.values), set(answers.truncated)
     results, begin = [], 0
     for size in sizes:
-        shares = [shown(item["score"]) for item in islice(scores, size)]
+        shares = [rounded(item["score"]) for item in islice(scores, size)]
         truncated = not cut.isdisjoint(range(begin, begin + size))
         results.append({"scores": shares, "truncated": truncated})
         begin += size
