@@ -13,6 +13,8 @@ import torch
 import bertsmith
 from bertsmith.core.errors import NonFiniteOutputs
 from bertsmith.network.model import build_model
+from bertsmith.recipes.config import InspectConfig
+from bertsmith.recipes.inspect import inspect
 from bertsmith.weights.folder import save_model
 from families import MODELS, TOKENIZERS
 from serving_inline import serving
@@ -67,6 +69,20 @@ def test_no_mask_is_filled_where_a_piece_has_no_score(tmp_path: Path) -> None:
     for options in ({}, {"choices": ["word1", "word2"]}):
         with pytest.raises(NonFiniteOutputs):
             model.fill_mask("word1 [MASK]", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("head", ["class", "tags", "span"])
+def test_nothing_is_explained_of_it(head: str, tmp_path: Path) -> None:
+    model = bertsmith.load(folder_of(head, tmp_path / "model"))
+    with pytest.raises(NonFiniteOutputs, match=":2: "):
+        model.explain(ROWS[head], methods="leave-one-out")
+
+
+def test_no_attention_is_measured_of_it(tmp_path: Path) -> None:
+    folder, texts = folder_of("none", tmp_path / "model"), tmp_path / "texts.txt"
+    texts.write_text("\n".join(TEXTS), encoding="utf-8")
+    with pytest.raises(NonFiniteOutputs, match="a text are not finite"):
+        inspect(InspectConfig(model=folder, file=str(texts), out=tmp_path / "page.html"))
 
 
 async def _answers(folder: Path, body: dict[str, Any]) -> list[Any]:

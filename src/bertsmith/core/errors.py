@@ -162,14 +162,14 @@ class NonFiniteOutputs(UserError):
     """What a model computes for a text is infinite or no number."""
 
     usual_remedy = (
-        "try --precision fp32; if that is no better, the weights are damaged or their training has "
-        "diverged"
+        "the weights are damaged or their training has diverged; or, with --precision bf16 or "
+        "int8, try fp32"
     )
 
     def __init__(self, *, where: str | Path | None = None, line: int | None = None) -> None:
-        super().__init__(
-            "the model's outputs for this text are not finite numbers", where=where, line=line
-        )
+        text = "a text" if where is None else "this text"
+        problem = f"the model's outputs for {text} are not finite numbers"
+        super().__init__(problem, where=where, line=line)
 
 
 class WorkerDied(UserError):

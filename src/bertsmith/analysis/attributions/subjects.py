@@ -24,8 +24,8 @@ from bertsmith.batches.truncation import (
     fitting_lengths,
     second_begins,
 )
-from bertsmith.core.errors import ConfigError
-from bertsmith.engine.answers import candidates
+from bertsmith.core.errors import ConfigError, NonFiniteOutputs
+from bertsmith.engine.answers import candidates, finite
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.encoded import Encoded
 from bertsmith.network.heads import pooled_tokens
@@ -183,18 +183,22 @@ def subjects_of(
 
     Of long texts the part is read that the room says, the beginning instead of windows, and of a
     long context its first window. Raises `ConfigError` for a task whose answers have no explanation
-    here.
+    here, `NonFiniteOutputs` for a row without an answer.
     """
     explained = {"tag": _tag_subjects, "span": _span_subjects}
     if isinstance(row, Example) and model.config.head == "classify":
-        yield from _class_subjects(task, model, tokenizer, row, limits)
+        subjects = _class_subjects(task, model, tokenizer, row, limits)
     elif task.name in explained:
-        yield from explained[task.name](model, tokenizer, row, limits)
+        subjects = explained[task.name](model, tokenizer, row, limits)
     else:
         raise ConfigError(
             f"answers of a model for {task.title.lower()} are not explained",
             remedy="name a model of classes, numbers, tags or spans",
         )
+    try:
+        yield from subjects
+    except NonFiniteOutputs:
+        raise NonFiniteOutputs(where=row.source, line=row.line) from None
 
 
 def run(model: Model, subject: Subject, ids: Sequence[Ids]) -> tuple[Encoded, Batch]:
@@ -205,7 +209,9 @@ def run(model: Model, subject: Subject, ids: Sequence[Ids]) -> tuple[Encoded, Ba
 def _read(model: Model, batch: Batch) -> tuple[Encoded, Batch]:
     batch = batch.to(model.device)
     with forward_only(model, "fp32"):
-        return model.encoder(batch), batch
+        encoded = model.encoder(batch)
+    finite(encoded.last)
+    return encoded, batch
 
 
 def _words(
@@ -284,7 +290,7 @@ def _class_subjects(
     positions, several = _pooled(model, len(ids)), task.name == "multi-label"
     hidden, batch = _read(model, pack([ids], [segments]))
     with forward_only(model, "fp32"):
-        logits = model.classify(hidden, batch)[0].tolist()
+        logits = finite(model.classify(hidden, batch))[0].tolist()
     labels = model.config.labels
     for label in _predicted_outputs(logits, several=several):
         shown = f"{labels[label]} {logits[label]:z.3f}" if task.name in _NUMBERS else labels[label]
@@ -355,7 +361,7 @@ def _tag_subjects(
     hidden, _ = _read(model, pack([ids], [segments]))
     labels = model.config.labels
     with forward_only(model, "fp32"):
-        numbers = model.tag(hidden.last).argmax(1).tolist()
+        numbers = finite(model.tag(hidden.last)).argmax(1).tolist()
     first, inside = first_pieces(encoded, row)
     asked = np.flatnonzero((first >= 0) & (first < count)).tolist()
     tags = ["O"] * len(words)

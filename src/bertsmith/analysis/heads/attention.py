@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
+from bertsmith.engine.answers import finite
 from bertsmith.network.attention.layout import SequenceLayout
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig
@@ -124,7 +125,7 @@ def attention(
         q, k = (tensor[block.rows].transpose(1, 2) for tensor in (query, key))
         scores = (q @ k.transpose(-1, -2)).float() / math.sqrt(q.shape[-1])
         scores.add_(_unseen(block, spans))
-        total = scores.logsumexp(-1)
+        total = finite(scores.logsumexp(-1))
         weights = (scores - total[..., None]).exp_()
         entropy = total - (weights * scores).sum(-1)
         real = block.real[:, None]
