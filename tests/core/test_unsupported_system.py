@@ -15,5 +15,5 @@ def test_a_system_without_locks_is_refused_in_one_line(monkeypatch: pytest.Monke
     spec = importlib.util.find_spec("bertsmith.core.ownership")
     assert spec is not None
     assert spec.loader is not None
-    with pytest.raises(ConfigError, match="no locks of files.*use Linux"):
+    with pytest.raises(ConfigError, match=r"no locks of files.*use Linux"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
