@@ -104,3 +104,12 @@ def test_a_character_of_a_script_without_blanks_is_a_word() -> None:
     assert {(copy[8], copy[-1]) for copy in copies} == {("，", "。")}
     changed = sum(new != old for copy in copies for old, new in zip(text, copy, strict=True))
     assert changed / (COPIES * (len(text) - 2)) == pytest.approx(0.4, abs=0.1)
+
+
+def test_a_word_that_the_vocabulary_does_not_know_stays() -> None:
+    marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = Tokenizer([*marks, "good", "bad", "film", "story"], BasicRules(lowercase=True))
+    copies = _copies(_model(tokenizer), tokenizer, text="a good film")
+    # nothing is near to the vector of what is unknown
+    assert {copy.split()[0] for copy in copies} == {"a"}
+    assert len({copy.split()[1] for copy in copies}) == 4

@@ -126,7 +126,8 @@ class Augmenter:
         # as they are written after another word, for vocabularies that tell the two apart
         pieces = self.tokenizer.encode([f" {word}" for word in words])
         similar = dict[str, list[str]]()
-        spelled = [number for number, ids in enumerate(pieces) if len(ids)]
+        unknown = self.tokenizer.unknown_id
+        spelled = [n for n, ids in enumerate(pieces) if len(ids) and unknown not in ids]
         for begin in range(0, len(spelled), _AT_ONCE):
             part = spelled[begin : begin + _AT_ONCE]
             means = torch.stack(
