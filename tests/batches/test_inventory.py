@@ -90,6 +90,10 @@ def test_codes_are_read_from_left_to_right_without_a_mask(codes: TokenStore) -> 
     batch = batch_of(codes, without, left_to_right=True)
     target = batch.targets["left_to_right"]
     assert torch.equal(batch.ids[target.positions + 1].long(), target.labels)
+    # each code but the first of its sequence, which another sequence knows nothing of
+    ends = batch.offsets[1:] - 1
+    assert not torch.isin(target.positions, ends).any()
+    assert len(target) == batch.tokens - batch.sequences
     with pytest.raises(ConfigError, match="no mask"):
         batch_of(codes, without)
 

@@ -335,7 +335,14 @@ def test_spans_end_where_text_does(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"probability": 0.0}, {"as_mask": 0.95}, {"as_random": -0.1}, {"span": 0.5}]
+    "wrong",
+    [
+        {"probability": 0.0},
+        {"as_mask": 0.95},
+        {"as_mask": float("nan")},
+        {"as_random": -0.1},
+        {"span": 0.5},
+    ],
 )
 def test_impossible_masking_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):

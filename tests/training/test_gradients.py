@@ -219,16 +219,27 @@ def test_every_measurement_comes_after_its_step(count: int) -> None:
     assert due == list(range(3, 3 * count + 1, 3))
 
 
-def test_a_measurement_that_is_no_number_is_not_the_best_for_ever() -> None:
-    losses = [math.nan, 2.0, math.nan, 3.0]
+@pytest.mark.parametrize(
+    ("losses", "best_steps"),
+    [
+        ([math.nan, 2.0, math.nan, 3.0], [1, 2, 2, 2]),
+        ([3.0, 2.0, math.nan, math.nan], [1, 2, 2, 2]),
+        # training ends early without a single number as well
+        ([math.nan, math.nan, math.nan, math.nan], [1, 1, 1, 1]),
+    ],
+)
+def test_a_measurement_that_is_no_number_is_not_the_best_for_ever(
+    losses: list[float], best_steps: list[int]
+) -> None:
     encoder = EncoderConfig(vocabulary=5, hidden=2, layers=1, heads=1, feed_forward=3, longest=8)
     model = build_model(ModelConfig(encoder=encoder), seed=1)
-    measuring = Evaluator(lambda model, stopping: {"a_loss": losses.pop(0)}, 4, stop_after=2)
+    rest = iter(losses)
+    measuring = Evaluator(lambda model, stopping: {"a_loss": next(rest)}, 4, stop_after=2)
     state, best = State(), []
     for number in range(1, 5):
         found = measuring.measure(model, replace(state, step=number), number / 4, lambda: False)
         assert found is not None
         state, _ = found
         best.append(state.best_step)
-    assert best == [1, 2, 2, 2]
+    assert best == best_steps
     assert measuring.enough(state)

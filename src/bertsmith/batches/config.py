@@ -40,7 +40,8 @@ class MaskingConfig(Config):
     def __post_init__(self) -> None:
         check_range(self, ["probability"], "(0, 1)", group="masking.")
         check_range(self, ["smoothing"], "[0, 2]", group="masking.")
-        if min(self.as_mask, self.as_random) < 0 or self.as_mask + self.as_random > 1:
+        check_range(self, ["as_mask", "as_random"], "[0, 1]", group="masking.")
+        if self.as_mask + self.as_random > 1:
             raise ConfigError(
                 f"--masking.as-mask {self.as_mask} and --masking.as-random {self.as_random} are "
                 "not shares of one whole"

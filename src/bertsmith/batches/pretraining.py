@@ -166,15 +166,18 @@ def _unit_begins(stretch: NDArray[np.bool_], lengths: Numbers) -> NDArray[np.boo
     return reached[:-1]
 
 
-def following(ids: Numbers, ordinary: NDArray[np.bool_]) -> tuple[Numbers, Numbers]:
-    """Return the targets of left-to-right language modelling for packed `ids` (tokens,).
+def following(batch: Batch, ordinary: NDArray[np.bool_]) -> Target:
+    """Return the target of left-to-right language modelling for a batch.
 
-    They are the positions of the tokens that an ordinary token follows, (targets,), and these
-    following tokens; `ordinary` (vocabulary,) excludes the special tokens, so that nothing is
-    predicted across sequences.
+    It lies at the tokens that an ordinary token of the same sequence follows, and its labels are
+    these following tokens; `ordinary` (vocabulary,) excludes the special tokens.
     """
-    positions = np.flatnonzero(ordinary[ids[1:]])
-    return positions, ids[positions + 1]
+    ids = batch.ids.numpy()
+    follows = ordinary[ids]
+    # nothing is predicted across sequences, whether or not a special token begins them
+    follows[batch.starts.numpy()] = False
+    after = np.flatnonzero(follows)
+    return _target(after - 1, ids[after])
 
 
 class PhasedBatches:
@@ -317,7 +320,7 @@ class PretrainingBatches:
         batch = pack(ids, segments)
         targets = {}
         if self._masking is None:
-            targets["left_to_right"] = _target(*following(batch.ids.numpy(), self._ordinary))
+            targets["left_to_right"] = following(batch, self._ordinary)
         else:
             keys = bits(stream(Purpose.MASKS, self._seed, copy), index)
             masked = self._masking(batch.ids.numpy(), np.asarray(batch.lengths), keys)

@@ -10,7 +10,6 @@ shown none for a while.
 from __future__ import annotations
 
 import errno
-import fcntl
 import glob
 import json
 import os
@@ -36,6 +35,14 @@ from bertsmith.core.files import (
     writing,
 )
 from bertsmith.core.log import say
+
+try:
+    import fcntl
+except ImportError as lacking:
+    raise ConfigError(
+        "this system has no locks of files (fcntl), by which outputs have one owner",
+        remedy="use Linux, on Windows the subsystem for Linux (WSL)",
+    ) from lacking
 
 _BEAT = 15.0
 _GONE = 4 * _BEAT

@@ -89,7 +89,7 @@ class FeatureConfig(Config):
     @property
     def kinds(self) -> tuple[str, ...]:
         """The poolings whose results stand end to end."""
-        assert self.pool != "auto", "what auto is depends on the model: see `for_model`"
+        assert self.pool != "auto", "what auto is depends on the model: see `resolve_pooling`"
         return tuple(self.pool.split("+"))
 
     @property

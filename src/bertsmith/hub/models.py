@@ -135,20 +135,28 @@ def _download(name: HubName, commit: str, listing: dict[str, RemoteFile], purpos
         if listing[file].size > _MAX_SETTINGS_BYTES:
             raise ModelFolderError(f"{file} is larger than 64 MiB", where=str(name))
     folder = _snapshots(name) / commit
-    _fetch_all(name, commit, [listing[file] for file in settings])
+    checked = _noted_files(folder, purpose)
+    _fetch_all(name, commit, [listing[file] for file in settings], checked)
     weights = weights_files(listing, purpose, folder / index if index else None)
     if not weights and purpose != "vocabulary":
         _refuse_weights(name, listing)
-    total = _fetch_all(name, commit, [listing[file] for file in weights])
+    total = _fetch_all(name, commit, [listing[file] for file in weights], checked)
     _note_files(folder, purpose, [*settings, *weights])
     say(f"{name}: commit {commit}, {short_number(total)}B of weights")
     return folder
 
 
-def _fetch_all(name: HubName, commit: str, files: list[RemoteFile]) -> int:
-    """Download files that are not in the cache yet; return the bytes of all of them."""
-    total = sum(file.size for file in files)
-    missing = [file for file in files if not (_snapshots(name) / commit / file.name).exists()]
+def _fetch_all(
+    name: HubName, commit: str, files: list[RemoteFile], checked: Collection[str]
+) -> int:
+    """Download files that are not in the cache yet, and check those that are there unchecked.
+
+    Returns the bytes of all of them. Other programs fill the cache too, and this one may have been
+    killed before it had checked a file.
+    """
+    folder = _snapshots(name) / commit
+    missing = [file for file in files if not (folder / file.name).exists()]
+    unchecked = [file for file in files if file in missing or file.name not in checked]
     needed = sum(file.size for file in missing)
     existing = next(path for path in _snapshots(name).parents if path.exists())
     if needed > shutil.disk_usage(existing).free:
@@ -157,10 +165,11 @@ def _fetch_all(name: HubName, commit: str, files: list[RemoteFile]) -> int:
             where=existing,
             remedy="free some space, or set HF_HOME to another folder",
         )
-    if missing:
-        with progress(f"downloading {name.repository}", needed, "B") as bar:
-            fetch(str(name), name.repository, commit, missing, bar)
-    return total
+    if unchecked:
+        what = f"{'downloading' if missing else 'checking'} {name.repository}"
+        with progress(what, sum(file.size for file in unchecked), "B") as bar:
+            fetch(str(name), name.repository, commit, unchecked, bar)
+    return sum(file.size for file in files)
 
 
 def _cached(name: HubName, purpose: Purpose) -> Path | None:
@@ -191,7 +200,7 @@ def _record_of(folder: Path, purpose: Purpose) -> Path:
 
 
 def _note_files(folder: Path, purpose: Purpose, files: Collection[str]) -> None:
-    """Record what was downloaded: other programs fill the cache too, with what they need."""
+    """Record what was downloaded and checked: other programs fill the cache with what they need."""
     record = _record_of(folder, purpose)
     # a cache that many share may be one to read only
     with suppress(OSError, DiskError):
@@ -199,15 +208,21 @@ def _note_files(folder: Path, purpose: Purpose, files: Collection[str]) -> None:
         write_json(record, {"files": sorted(files)})
 
 
-def _is_whole(folder: Path, purpose: Purpose) -> bool:
-    """Return whether all that the hub has for a purpose is known to be in the cache."""
+def _noted_files(folder: Path, purpose: Purpose) -> frozenset[str]:
+    """Return the files that were downloaded and checked, as far as that is known."""
     try:
         record = read_json(_record_of(folder, purpose), ModelFolderError, largest=2**20)
     except ModelFolderError:
-        return False
+        return frozenset()
     files = record.get("files")
     known = isinstance(files, list) and all(isinstance(file, str) for file in files)
-    return known and all((folder / file).is_file() for file in files)
+    return frozenset(files) if known else frozenset()
+
+
+def _is_whole(folder: Path, purpose: Purpose) -> bool:
+    """Return whether all that the hub has for a purpose is known to be in the cache."""
+    files = _noted_files(folder, purpose)
+    return bool(files) and all((folder / file).is_file() for file in files)
 
 
 def _report_gaps(name: HubName, folder: Path, purpose: Purpose) -> None:

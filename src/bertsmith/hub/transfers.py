@@ -123,14 +123,19 @@ class RemoteFile(NamedTuple):
 def fetch(
     subject: str, repository: str, commit: str, files: Sequence[RemoteFile], bar: Bar
 ) -> None:
-    """Download all files into the cache. Raises `HubError` about `subject`, or `DiskError`."""
+    """Download all files that are not in the cache, and check every one.
+
+    Raises `HubError` about `subject`, or `DiskError`.
+    """
     done = 0
     for file in files:
         path = _download(subject, repository, commit, file, bar, done)
         if _hash_of(path, file) != file.hash:
-            path.resolve().unlink()
-            # no link, but the file itself, where the disk has no links
-            path.unlink(missing_ok=True)
+            # a cache that many share may be one to read only
+            with suppress(OSError):
+                path.resolve().unlink()
+                # no link, but the file itself, where the disk has no links
+                path.unlink(missing_ok=True)
             raise HubError(
                 f"{file.name} does not match the hub's hash: it was damaged in transfer",
                 where=subject,

@@ -229,6 +229,9 @@ class Block(nn.Module):
     With `norm` after, each sum is normed (BERT); before, what goes into the two is normed and their
     sums stay as they are (Xiong et al. 2020, figure 1). There the `first` block has nothing to norm
     before its attention: what embeddings give is normed already (Warner et al. 2024).
+
+    One product or kernel may compute what several layers inside do, so hooks on these need not
+    fire: `Taps` show what is inside.
     """
 
     def __init__(self, config: EncoderConfig, *, first: bool) -> None:

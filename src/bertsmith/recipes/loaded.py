@@ -20,6 +20,7 @@ from functools import cache, wraps
 from inspect import Signature, signature
 from itertools import chain, islice
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_type_hints
 
 import numpy as np
@@ -260,9 +261,7 @@ class LoadedModel:
         Raises `ConfigError`.
         """
         key = _key(options, prompt)
-        embedder = self._embedders.get(key)
-        if embedder is None:
-            embedder = _cached(self._embedders, key, self._embedder(options, prompt))
+        embedder = _cached(self._embedders, key, lambda: self._embedder(options, prompt))
         examples = (row.example or _blank(row) for row in value_rows(_check_several(texts), None))
         rows = [features.vectors for features in embedder.features(examples)]
         return np.stack(rows) if rows else np.zeros((0, embedder.width), np.float32)
@@ -301,19 +300,29 @@ class LoadedModel:
         return open_embedder(self._folder, config, prompt=prompt, loaded=loaded)
 
     def _answering(self, options: dict[str, Any]) -> Presented[Any]:
-        key = _key(options)
-        if key not in self._answerings:
+        def opened() -> Presented[Any]:
             config = configured(AnsweringConfig, options, spelled=in_python)
-            opened = answering_of(self.model, self.tokenizer, config, where=self.name)
-            return _cached(self._answerings, key, opened)
-        return self._answerings[key]
+            return answering_of(self.model, self.tokenizer, config, where=self.name)
+
+        return _cached(self._answerings, _key(options), opened)
 
 
-def _cached(cache: dict[object, T], key: object, value: T) -> T:
-    """Keep a value that was made for some options, in place of the oldest of too many."""
-    while len(cache) >= _KEPT:
-        del cache[next(iter(cache))]
-    cache[key] = value
+# threads may share a model
+_caching = Lock()
+
+
+def _cached(cache: dict[object, T], key: object, make: Callable[[], T]) -> T:
+    """Return what is kept for some options; if made now, it takes the place of the oldest of many.
+
+    Threads may make the same at once.
+    """
+    value = cache.get(key)
+    if value is None:
+        value = make()
+        with _caching:
+            while len(cache) >= _KEPT:
+                del cache[next(iter(cache))]
+            cache[key] = value
     return value
 
 

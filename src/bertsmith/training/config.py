@@ -144,7 +144,8 @@ class FitConfig(Config):
     """Measurements in a row without a better one after which training ends; 0 for never."""
     replicas: int = 1
     """Processes of this machine that compute the parts of each batch, one thread each; with more
-    than one, batches are cut into twice as many parts, which changes results in the last bits."""
+    than one, batches are cut into twice as many parts, which changes what is dropped, and without
+    dropout results in the last bits."""
     workers: int = 0
     """Processes that draw batches ahead; 0 draws them in this one. Changes nothing but the time."""
 

@@ -83,7 +83,8 @@ class Evaluator:
         loss = sum(value for name, value in metrics.items() if name.endswith("_loss"))
         best = math.inf if state.best_loss is None else state.best_loss
         # of losses that are no numbers the first counts as the best, until there is a number
-        if loss < best or math.isnan(best) or state.best_step is None:
+        found_number = math.isnan(best) and not math.isnan(loss)
+        if state.best_step is None or loss < best or found_number:
             state = replace(state, best_step=state.step, best_loss=loss, worse=0)
         else:
             state = replace(state, worse=state.worse + 1)

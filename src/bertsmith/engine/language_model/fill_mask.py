@@ -315,7 +315,11 @@ class MaskFilling:
         )
         results: list[Filled] = [[]] * len(texts)
         for indices, batch in forward.batches(model, encoded):
-            fillings = _fillings(model, self._tokenizer, batch, self._top, self._among)
+            # a mask that is filled with another one would stay open
+            fillings = _fillings(
+                model, self._tokenizer, batch, self._top, self._among,
+                specials=not self._config.joint,
+            )  # fmt: skip
             for index, fillings_of_text in zip(indices.tolist(), fillings, strict=True):
                 results[index] = fillings_of_text
         return results
@@ -327,9 +331,16 @@ class MaskFilling:
 
 
 def _fillings(
-    model: Model, tokenizer: Tokenizer, batch: Batch, top: int, among: Sequence[int]
+    model: Model,
+    tokenizer: Tokenizer,
+    batch: Batch,
+    top: int,
+    among: Sequence[int],
+    *,
+    specials: bool,
 ) -> list[Filled]:
     """Return for each sequence of a batch, for each of its masks, the likeliest pieces."""
+    left_out = [] if specials else sorted(tokenizer.special_ids)
     selected = torch.nonzero(batch.ids == tokenizer.mask_id)[:, 0]
     encoded = model.encoder(batch, selected=selected)
     owners = torch.searchsorted(batch.offsets, selected, right=True) - 1
@@ -339,7 +350,7 @@ def _fillings(
     ):
         # a table may have more rows than there are pieces
         logits = model.masked_lm(encoded.rows(part))[:, : tokenizer.size]
-        values, pieces = _score_choices(logits, top, among)
+        values, pieces = _score_choices(logits, top, among, left_out)
         for sequence, shares, ids in zip(owner.tolist(), values, pieces, strict=True):
             fillings[sequence].append(
                 [
@@ -351,11 +362,12 @@ def _fillings(
 
 
 def _score_choices(
-    logits: Tensor, top: int, among: Sequence[int]
+    logits: Tensor, top: int, among: Sequence[int], left_out: Sequence[int]
 ) -> tuple[list[list[float]], list[list[int]]]:
     probabilities = finite(logits).softmax(-1)
     if among:
         probabilities_of_choices = probabilities[:, list(among)].tolist()
         return probabilities_of_choices, [list(among) for _ in probabilities_of_choices]
-    values, pieces = probabilities.topk(min(top, probabilities.shape[-1]))
+    probabilities[:, list(left_out)] = -1
+    values, pieces = probabilities.topk(min(top, probabilities.shape[-1] - len(left_out)))
     return values.tolist(), pieces.tolist()

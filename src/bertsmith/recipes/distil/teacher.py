@@ -10,6 +10,7 @@ folder whose name is the hash of the teacher, the rows and what is read of it:
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches, pack_examples
 from bertsmith.core.errors import RunFolderError
-from bertsmith.core.files import read_json, write_json
+from bertsmith.core.files import read_json, write_json, writing
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import new_folder
 from bertsmith.network.batch import Batch
@@ -172,6 +173,7 @@ class TeacherRows:
         teacher, total = self._teacher(), len(self.rows)
         shapes = _shapes(teacher.config.encoder, teacher.config.outputs, self.outputs)
         with (
+            writing(folder, then="give the same command again"),
             new_folder(folder, replaces=lambda damaged: None) as fresh,
             progress("the teacher", total, "examples") as bar,
         ):
@@ -179,9 +181,7 @@ class TeacherRows:
             for name, shape in shapes.items():
                 row_counts = counts["logits" if name == LOGITS else ""]
                 begins[name] = np.concatenate([[0], np.cumsum(row_counts)])
-                arrays[name] = np.lib.format.open_memmap(
-                    fresh / f"{name}.npy", "w+", np.float32, (int(row_counts.sum()), *shape)
-                )
+                arrays[name] = _new_array(fresh / f"{name}.npy", (int(row_counts.sum()), *shape))
             for units, batch in evaluation_batches(self.rows):
                 batch_outputs = outputs_of(teacher, batch.to(self.device), self.outputs)
                 for name, array in arrays.items():
@@ -199,6 +199,17 @@ class TeacherRows:
             shapes_written = {name: list(item.shape) for name, item in arrays.items()}
             write_json(fresh / _SHAPES, shapes_written)
         self._opened.clear()
+
+
+def _new_array(path: Path, shape: tuple[int, ...]) -> np.memmap[Any, np.dtype[np.float32]]:
+    """Return a new array that is mapped to a file, whose place on the disk is taken already.
+
+    Without, the disk that is full when a page of it is first written would end the process: SIGBUS.
+    """
+    array = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+    with path.open("r+b") as file:
+        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return array
 
 
 def _is_whole(folder: Path) -> bool:

@@ -15,9 +15,8 @@ windows, or none where the teacher doubts that there is one.
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -47,8 +46,9 @@ from bertsmith.text.examples.example import Example, Kind, label_of
 from bertsmith.text.examples.formats.choices import Choice
 from bertsmith.text.examples.formats.squad import Answer as Span
 from bertsmith.text.examples.formats.squad import Question
-from bertsmith.text.examples.tagged import Spans, Tagged
+from bertsmith.text.examples.tagged import Spans, Tagged, words_of
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import Encoding
 from bertsmith.weights.folder import load_model, read_config
 
 CANDIDATES, REPLACED = 15, 0.4
@@ -59,7 +59,6 @@ _AT_ONCE = 256
 _NAMES = {"class": "label", "classes": "labels", "number": "number"}
 # what a row without a label is called where it is no text
 _UNITS = {"tags": "sentence", "span": "question", "choice": "question"}
-_WORD = re.compile(r"\S+")
 
 Row = TypeVar("Row", Example, Tagged)
 Text = tuple[str, Spans]
@@ -122,18 +121,21 @@ class Augmenter:
     def _similar_words(self, words: Sequence[str]) -> dict[str, list[str]]:
         """Return the words of one piece whose static vectors are nearest to that of each word."""
         table = F.normalize(self.teacher.encoder.embeddings.tokens.weight.detach().float())
-        whole_ids = torch.from_numpy(whole_words(self.tokenizer))
-        pieces, similar = self.tokenizer.encode(list(words)), dict[str, list[str]]()
-        spelled = [number for number, ids in enumerate(pieces) if len(ids)]
+        whole = whole_words(self.tokenizer)
+        names, whole_ids = list(whole.values()), torch.tensor(list(whole), dtype=torch.long)
+        # as they are written after another word, for vocabularies that tell the two apart
+        pieces = self.tokenizer.encode([f" {word}" for word in words])
+        similar = dict[str, list[str]]()
+        unknown = self.tokenizer.unknown_id
+        spelled = [n for n, ids in enumerate(pieces) if len(ids) and unknown not in ids]
         for begin in range(0, len(spelled), _AT_ONCE):
             part = spelled[begin : begin + _AT_ONCE]
             means = torch.stack(
                 [table[torch.from_numpy(pieces[n].astype(np.int64))].mean(0) for n in part]
             )
             best = (means @ table[whole_ids].T).topk(min(CANDIDATES + 1, len(whole_ids))).indices
-            for number, positions in zip(part, best.tolist(), strict=True):
-                names = [self.tokenizer.vocabulary[int(whole_ids[index])] for index in positions]
-                similar[words[number]] = _others(names, words[number])
+            for number, nearest in zip(part, best.tolist(), strict=True):
+                similar[words[number]] = _others([names[n] for n in nearest], words[number])
         return similar
 
     def _likely_words(
@@ -144,13 +146,14 @@ class Augmenter:
             return {}
         model, tokenizer = load_model(self.masked_lm)
         masked_words, masked, mask_positions = self._masked(
-            texts, words, tokenizer, model.config.encoder.longest
+            texts, tokenizer, model.config.encoder.longest
         )
         engine = prepare_model(model, EngineConfig())
         examples = EncodedExamples.of(masked, [np.zeros(len(item), np.int8) for item in masked])
+        names = whole_words(tokenizer)
         unwanted = torch.ones(tokenizer.size, dtype=torch.bool)
-        unwanted[torch.from_numpy(whole_words(tokenizer))] = False
-        count = min(CANDIDATES + 1, int((~unwanted).sum()))
+        unwanted[list(names)] = False
+        count = min(CANDIDATES + 1, len(names))
         candidates: dict[tuple[Text, int], list[str]] = {}
         with progress("replacing words", len(masked), "words") as bar:
             for units, batch in engine.forward.batches(engine.model, examples):
@@ -162,17 +165,13 @@ class Augmenter:
                 best = logits.masked_fill_(unwanted, -torch.inf).topk(count).indices
                 for unit, row in zip(units.tolist(), best.tolist(), strict=True):
                     text, word_index = masked_words[unit]
-                    names = [tokenizer.vocabulary[item] for item in row]
-                    candidates[masked_words[unit]] = _others(names, words[text][word_index])
+                    likely = [names[item] for item in row]
+                    candidates[masked_words[unit]] = _others(likely, words[text][word_index])
                 bar.advance(len(units))
         return candidates
 
     def _masked(
-        self,
-        texts: Sequence[Text],
-        words: dict[Text, list[str]],
-        tokenizer: Tokenizer,
-        longest: int,
+        self, texts: Sequence[Text], tokenizer: Tokenizer, longest: int
     ) -> tuple[list[tuple[Text, int]], list[NDArray[np.int32]], list[int]]:
         """Return the words that are masked, the ids of a text for each, and where the mask is."""
         masked_words, masked, mask_positions = (
@@ -181,42 +180,52 @@ class Augmenter:
             list[int](),
         )
         for text in texts:
-            pieces = tokenizer.encode(words[text])
-            ids = np.concatenate([tokenizer.begin, *pieces, tokenizer.end]).astype(np.int32)
+            encoded = tokenizer.encode_spans(text[0])
+            ids = np.concatenate([tokenizer.begin, encoded.ids, tokenizer.end]).astype(np.int32)
             if len(ids) > longest:
                 continue
-            position = len(tokenizer.begin)
-            for number, piece_ids in enumerate(pieces):
-                if len(piece_ids) == 1 and words[text][number].isalpha():
-                    hidden = ids.copy()
-                    hidden[position] = tokenizer.mask_id
-                    masked_words.append((text, number))
-                    masked.append(hidden)
-                    mask_positions.append(position)
-                position += len(piece_ids)
+            for number, piece in _words_of_one_piece(text, encoded):
+                position = len(tokenizer.begin) + piece
+                hidden = ids.copy()
+                hidden[position] = tokenizer.mask_id
+                masked_words.append((text, number))
+                masked.append(hidden)
+                mask_positions.append(position)
         return masked_words, masked, mask_positions
 
 
-def whole_words(tokenizer: Tokenizer) -> NDArray[np.int64]:
-    """Return the ids of pieces that are words by themselves."""
+def _words_of_one_piece(text: Text, encoded: Encoding) -> Iterator[tuple[int, int]]:
+    """Yield the words of letters that one piece stands for, and the piece, by their numbers."""
+    written, spans = text
+    # a piece ends in the word that it belongs to, and may begin with the blank before
+    owner = np.searchsorted([end for _, end in spans], encoded.ends - 1, side="right")
+    for number, (start, end) in enumerate(spans):
+        pieces = np.flatnonzero((owner == number) & (encoded.ends > start))
+        if len(pieces) == 1 and written[start:end].isalpha():
+            piece = int(pieces[0])
+            if not written[encoded.starts[piece] : start].strip():
+                yield number, piece
+
+
+def whole_words(tokenizer: Tokenizer) -> dict[int, str]:
+    """Return the pieces that are words by themselves, by id, as they are written in a text."""
     ordinary = np.asarray(tokenizer.ordinary_ids)
     word_starts = ordinary[~tokenizer.continues[ordinary]].tolist()
-    return np.array(
-        [item for item in word_starts if tokenizer.vocabulary[item].isalpha()], np.int64
-    )
+    written = ((number, tokenizer.decode([number]).strip()) for number in word_starts)
+    return {number: word for number, word in written if word.isalpha()}
 
 
 def _others(names: Sequence[str], word: str) -> list[str]:
-    """Return the candidates but for the word itself."""
-    return [name for name in names if name != word.lower()][:CANDIDATES]
+    """Return the candidates but for the word itself, in whatever case."""
+    return [name for name in names if name.casefold() != word.casefold()][:CANDIDATES]
 
 
 def _texts_of(row: Example | Tagged) -> list[Text]:
     """Return the texts of a row, one or two, with the spans of their words."""
     if isinstance(row, Tagged):
         return [(row.text, row.words)]
-    texts = [text for text in (row.text, row.text_pair) if text]
-    return [(text, tuple(match.span() for match in _WORD.finditer(text))) for text in texts]
+    texts = [text for text in (row.text, row.text_pair) if text is not None]
+    return [(text, words_of(text)) for text in texts]
 
 
 def _with_texts(row: Row, texts: Sequence[Text]) -> Row:

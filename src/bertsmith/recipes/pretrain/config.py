@@ -61,6 +61,7 @@ class NetworkConfig(Config):
     def __post_init__(self) -> None:
         check_least(self, {"segments": 0, "window": 1, "global_every": 1, "max_positions": 8})
         check_range(self, ["hidden_dropout", "attention_dropout"], "[0, 1)")
+        check_range(self, ["position_scale"], "[0, inf)")
 
 
 WIRING = ("positions", "norm", "gated", "biases", "segments", "window", "global_every")
