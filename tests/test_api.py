@@ -155,6 +155,14 @@ def test_masks_are_filled_by_choices_and_together(folders: dict[str, Path]) -> N
         bertsmith.load(folders["class"]).predict(["word1"], choices=["word2"])
 
 
+def test_no_choices_are_not_all_words(folders: dict[str, Path]) -> None:
+    model = bertsmith.load(folders["pretrained"])
+    with pytest.raises(ConfigError, match="choices is empty; give words, or leave it out"):
+        model.fill_mask("[MASK] word2", choices=[])
+    with pytest.raises(ConfigError, match="choices is empty"):
+        model.predict(["[MASK] word2"], choices=())
+
+
 def test_a_model_asked_in_many_ways_keeps_few_of_them(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -178,6 +178,7 @@ class LoadedModel:
                 "cannot fill masks", where=self.name, remedy="load a model pre-trained to do so"
             )
         config = AnsweringConfig(top=top)
+        _check_choices(options)
         filling = configured(FillingConfig, options, spelled=in_python)
         answering = PretrainedAnswering(self.model, self.tokenizer, config.top, filling)
         rows = value_rows([text], None)
@@ -303,6 +304,7 @@ class LoadedModel:
     def _answering(self, options: dict[str, Any]) -> Presented[Any]:
         key = _key(options)
         if key not in self._answerings:
+            _check_choices(options)
             config = configured(AnsweringConfig, options, spelled=in_python)
             opened = answering_of(self.model, self.tokenizer, config, where=self.name)
             return _cached(self._answerings, key, opened)
@@ -320,6 +322,13 @@ def _cached(cache: dict[object, T], key: object, value: T) -> T:
 def _key(options: Mapping[str, Any], *more: object) -> object:
     """Return a key that options share if they are written alike, types included."""
     return repr(sorted(options.items())), more
+
+
+def _check_choices(options: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for no choices, which a program may have found, in place of any word."""
+    choices = options.get("choices")
+    if isinstance(choices, list | tuple) and not choices:
+        raise ConfigError("choices is empty", remedy="give words, or leave it out")
 
 
 def _check_several(examples: Any) -> Iterable[Any]:  # noqa: ANN401
