@@ -117,6 +117,18 @@ def test_answers_are_those_of_the_command(
         assert json.loads(json.dumps(answer)) == answer
 
 
+@pytest.mark.parametrize("name", ["class", "classes", "pretrained", "causal", "words"])
+def test_a_blank_text_alone_has_the_keys_of_an_answer(name: str, folders: dict[str, Path]) -> None:
+    """A program that asks for one text at a time looked a label up in nothing."""
+    asked = [{"text": ""}] if name == "words" else [""]
+    whole = "word1 [MASK]" if name == "pretrained" else "word1"
+    answered = [{"tokens": ["word1"]}] if name == "words" else [whole]
+    model = bertsmith.load(folders[name])
+    (found,) = model.predict(asked)
+    assert list(found) == list(model.predict(answered)[0])
+    assert set(found.values()) == {None}
+
+
 def test_classes_are_those_of_a_pipeline_of_transformers(folders: dict[str, Path]) -> None:
     texts = [text for text in TEXTS[:2] if text]
     theirs = transformers.pipeline("text-classification", str(folders["class"]), top_k=None)

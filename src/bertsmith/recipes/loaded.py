@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, wraps
@@ -157,8 +157,7 @@ class LoadedModel:
         predictor = self.engine.predictor(answering)
         with _open_examples(_check_several(examples), answering, self.model.config) as rows:
             records = [record for _, record in answer_rows(predictor, answering, rows)]
-        first = next((record for record in records if record is not None), {})
-        return [dict.fromkeys(first) if record is None else record for record in records]
+        return _with_blanks(records, answering.keys)
 
     @checked
     def fill_mask(self, text: str, *, top: int = 5, **options: Any) -> list[Any]:  # noqa: ANN401
@@ -205,8 +204,7 @@ class LoadedModel:
         records = [
             record for _, record in answer_rows(engine.predictor(answering), answering, rows)
         ]
-        first = next((record for record in records if record is not None), {})
-        return [dict.fromkeys(first) if record is None else record for record in records]
+        return _with_blanks(records, answering.keys)
 
     @checked
     def write(self, prompt: str = "", *, samples: int = 1, **options: Any) -> list[str]:  # noqa: ANN401
@@ -322,6 +320,14 @@ def _cached(cache: dict[object, T], key: object, value: T) -> T:
 def _key(options: Mapping[str, Any], *more: object) -> object:
     """Return a key that options share if they are written alike, types included."""
     return repr(sorted(options.items())), more
+
+
+def _with_blanks(
+    records: Sequence[dict[str, Any] | None], keys: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return records, with no values in place of None: by the keys of the others, or these."""
+    first = next((record for record in records if record is not None), dict.fromkeys(keys))
+    return [dict.fromkeys(first) if record is None else record for record in records]
 
 
 def _check_choices(options: Mapping[str, Any]) -> None:

@@ -88,6 +88,11 @@ def _names(rows: Sequence[Example], known: Sequence[str]) -> Labels:
     return NUMBER
 
 
+def _keys(labels: Labels, tuned: Tuned) -> tuple[str, ...]:
+    """Return the keys of a record."""
+    return ("number",)
+
+
 def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # noqa: ANN401
     return {"number": rounded(float(answer))}
 
@@ -183,7 +188,7 @@ REGRESSION = Task(
     labels=Labelling(names=_names, fixed=NUMBER, check=partial(check_rows, None)),
     identity=same_text,
     answers=Answers(
-        encode=encode_texts, outputs=text_outputs, decode=decode_number, record=_record
+        encode=encode_texts, outputs=text_outputs, decode=decode_number, record=_record, keys=_keys
     ),
     learning=Learning(targets=_targets, objective=_objective, finish=_finish),
     measuring=Measuring(

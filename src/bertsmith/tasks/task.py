@@ -261,6 +261,8 @@ class Answers(Generic[R]):
     its only unit."""
     record: Callable[[Any, Labels, int, Tuned], Record]
     """An answer as plain JSON values, with a number of the likeliest ones."""
+    keys: Callable[[Labels, Tuned], tuple[str, ...]]
+    """The keys of each such record."""
     windowed: bool = False
     """True if long texts are always read whole, in windows."""
     unread: Callable[[Any], str] = _all_read
