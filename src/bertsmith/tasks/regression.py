@@ -138,6 +138,11 @@ def _scores(evidence: Evidence, labels: Labels, tuned: Tuned) -> Scores:
     return {name: value if np.isfinite(value) else 0.0 for name, value in scores.items()}
 
 
+def _defined(evidence: Evidence) -> bool:
+    """Return whether neither side is constant."""
+    return bool((np.ptp(evidence, 0) > 0).all())
+
+
 def _constant(rows: Sequence[Example], answers: Sequence[Any]) -> bool:
     """Return whether all numbers are the same up to a ten-thousandth of the true ones' range.
 
@@ -192,7 +197,12 @@ REGRESSION = Task(
     ),
     learning=Learning(targets=_targets, objective=_objective, finish=_finish),
     measuring=Measuring(
-        evidence=_evidence, scores=_scores, constant=_constant, units=no_units, notes=_notes
+        evidence=_evidence,
+        scores=_scores,
+        defined=_defined,
+        constant=_constant,
+        units=no_units,
+        notes=_notes,
     ),
     present=Presentation(
         lines=_lines,
