@@ -12,7 +12,9 @@ of its input. Every mistake in a request is a `UserError`.
 from __future__ import annotations
 
 import json
+import os
 import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -103,6 +105,25 @@ def _typed(function: Callable[..., Any]) -> tuple[Signature, dict[str, Any]]:
 _KEPT = 32
 
 
+_OPEN: weakref.WeakSet[LoadedModel] = weakref.WeakSet()
+
+
+def _compute_in_one_thread() -> None:
+    """Let the models of a forked process compute in one thread.
+
+    Of OpenMP's threads, which torch computes in, the child has none, and would wait for them for
+    ever.
+    """
+    torch.set_num_threads(1)
+    for model in list(_OPEN):
+        model._forked()
+
+
+@cache
+def _watch_forks() -> None:
+    os.register_at_fork(after_in_child=_compute_in_one_thread)
+
+
 class LoadedModel:
     """A model folder made ready to answer; `bertsmith.load` opens one."""
 
@@ -123,6 +144,13 @@ class LoadedModel:
         self._answerings: dict[object, Presented[Any]] = {}
         self._embedders: dict[object, Embedder] = {}
         self.model = self.engine.model
+        _watch_forks()
+        _OPEN.add(self)
+
+    def _forked(self) -> None:
+        """Answer in one thread, in a process that was forked from the one that opened the model."""
+        self.engine, self._measuring = self.engine.in_one_thread(), self._measuring.in_one_thread()
+        self._embedders.clear()
 
     @property
     def labels(self) -> tuple[str, ...]:
