@@ -169,7 +169,7 @@ def test_masks_are_filled_by_choices_and_together(folders: dict[str, Path]) -> N
 
 
 FORKED = """
-import os, sys
+import os, signal, sys
 import torch
 torch.set_num_threads(2)
 import bertsmith
@@ -177,6 +177,7 @@ model, texts = bertsmith.load(sys.argv[1]), ["word1 word2 word3 word4"] * 40
 asked = model.predict(texts), model.embed(texts).tolist()
 child = os.fork()
 if not child:
+    signal.alarm(50)
     os._exit(0 if (model.predict(texts), model.embed(texts).tolist()) == asked else 3)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), torch.get_num_threads(), model.engine)
 """
