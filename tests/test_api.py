@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import subprocess
 import sys
 import weakref
@@ -117,6 +118,18 @@ def test_answers_are_those_of_the_command(
         assert json.loads(json.dumps(answer)) == answer
 
 
+@pytest.mark.parametrize("name", ["class", "classes", "pretrained", "causal", "words"])
+def test_a_blank_text_alone_has_the_keys_of_an_answer(name: str, folders: dict[str, Path]) -> None:
+    """A program that asks for one text at a time looked a label up in nothing."""
+    asked = [{"text": ""}] if name == "words" else [""]
+    whole = "word1 [MASK]" if name == "pretrained" else "word1"
+    answered = [{"tokens": ["word1"]}] if name == "words" else [whole]
+    model = bertsmith.load(folders[name])
+    (found,) = model.predict(asked)
+    assert list(found) == list(model.predict(answered)[0])
+    assert set(found.values()) == {None}
+
+
 def test_classes_are_those_of_a_pipeline_of_transformers(folders: dict[str, Path]) -> None:
     texts = [text for text in TEXTS[:2] if text]
     theirs = transformers.pipeline("text-classification", str(folders["class"]), top_k=None)
@@ -153,6 +166,43 @@ def test_masks_are_filled_by_choices_and_together(folders: dict[str, Path]) -> N
         model.fill_mask("[MASK]", most_pieces=9)
     with pytest.raises(ConfigError, match="are for a model that fills masks"):
         bertsmith.load(folders["class"]).predict(["word1"], choices=["word2"])
+
+
+FORKED = """
+import os, signal, sys
+import torch
+torch.set_num_threads(2)
+import bertsmith
+model, texts = bertsmith.load(sys.argv[1]), ["word1 word2 word3 word4"] * 40
+asked = model.predict(texts), model.embed(texts).tolist()
+child = os.fork()
+if not child:
+    signal.alarm(50)
+    os._exit(0 if (model.predict(texts), model.embed(texts).tolist()) == asked else 3)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), torch.get_num_threads(), model.engine)
+"""
+
+
+@pytest.mark.parametrize("kernels", ["avx512-bf16", "none"])
+def test_a_model_answers_in_a_process_that_was_forked(
+    kernels: str, folders: dict[str, Path]
+) -> None:
+    """As servers fork that load before they do; torch waited for threads that were not there."""
+    command = [sys.executable, "-c", FORKED, str(folders["class"])]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60,
+        env={**os.environ, "BERTSMITH_KERNELS": kernels},
+    )  # fmt: skip
+    assert ended.stdout.startswith("0 2 ")
+    assert ended.stdout.endswith(" 2 threads\n")
+
+
+def test_no_choices_are_not_all_words(folders: dict[str, Path]) -> None:
+    model = bertsmith.load(folders["pretrained"])
+    with pytest.raises(ConfigError, match="choices is empty; give words, or leave it out"):
+        model.fill_mask("[MASK] word2", choices=[])
+    with pytest.raises(ConfigError, match="choices is empty"):
+        model.predict(["[MASK] word2"], choices=())
 
 
 def test_a_model_asked_in_many_ways_keeps_few_of_them(

@@ -187,6 +187,7 @@ def test_rows_answered_together_are_those_answered_alone(tried: Tried) -> None:
         again = task.answers.record(alone, labels, 3, UNTUNED)
         assert json.dumps(record)
         assert record.keys() == again.keys()
+        assert tuple(record) == task.answers.keys(labels, UNTUNED)
         for one, other in zip(arrays(record), arrays(again), strict=True):
             assert one == pytest.approx(other, abs=2e-5)
         assert isinstance(task.present.prediction(record), str)
@@ -204,6 +205,12 @@ def test_a_threshold_withholds_answers(tried: Tried) -> None:
         withheld = record(answer, tried.labels, 3, tuned)
         changed = withheld != record(answer, tried.labels, 3, UNTUNED)
         assert changed == (name in tried.task.answers.thresholds)
+
+
+def test_records_with_sets_of_classes_have_the_keys_that_are_told(tried: Tried) -> None:
+    tuned = replace(UNTUNED, set_threshold=0.1)
+    record = tried.task.answers.record(tried.answers[0], tried.labels, 3, tuned)
+    assert tuple(record) == tried.task.answers.keys(tried.labels, tuned)
 
 
 def test_targets_and_objective_give_a_loss_that_can_be_minimised(tried: Tried) -> None:

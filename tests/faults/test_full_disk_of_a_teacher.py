@@ -35,6 +35,7 @@ except DiskError as error:
 """
 
 
+@pytest.mark.faults
 def test_the_outputs_of_a_teacher(disk: Disk, tmp_path: Path) -> None:
     tokenizer = syllable_tokenizer()
     encoder = EncoderConfig(

@@ -129,6 +129,8 @@ def test_the_suite_runs_what_is_there_and_writes_the_submission(
         )
     )
     assert set(alone) == {"CoLA"}
+    assert "submission.zip held no answers of this model: deleted" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "submission.zip").exists()
     with pytest.raises(ConfigError, match="no task 'MNLI'"):
         glue(
             GlueConfig(

@@ -16,6 +16,7 @@ from bertsmith.recipes.predict.rows import task_rows, text_rows
 from bertsmith.recipes.predict.texts import Texts
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.config import Reading
+from bertsmith.tasks.multi_label import MULTI_LABEL
 from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.tag import TAG
 from bertsmith.tasks.task import Task
@@ -157,3 +158,65 @@ def test_labels_in_csv(
         writer.add({"text": str(number)}, {name: values}, lambda: iter(()))
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row[name] for row in rows] == cells
+
+
+@pytest.mark.parametrize("odd", ["b|c", "<b>", "[b"])
+def test_labels_in_csv_are_read_as_themselves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], odd: str
+) -> None:
+    """One label `b|c` was written as the two labels b and c are."""
+    given = [("a", odd), ("a",), (odd,), ()]
+    writer = AnswerWriter("csv", labels=["a", odd])
+    for number, labels in enumerate(given):
+        writer.add({"text": f"text {number}"}, {"labels": list(labels)}, lambda: iter(()))
+    file = tmp_path / "answers.csv"
+    file.write_text(capsys.readouterr().out, encoding="utf-8")
+    read = MULTI_LABEL.reader.labelled(file, MULTI_LABEL.reader.resolve(file, Reading()))
+    assert [row.labels for row in read] == given
+
+
+def test_answers_that_are_all_blank_have_their_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    for form in ("csv", "jsonl"):
+        writer = AnswerWriter(form, keys=["label", "probability", "probabilities"])
+        writer.blank({"text": "", "label": "x"})
+        writer.end()
+    header, row, line = capsys.readouterr().out.splitlines()
+    assert header == "text,label,predicted_label,probability"
+    assert row == ",x,,"
+    assert list(json.loads(line)) == [
+        "text", "label", "predicted_label", "probability", "probabilities"
+    ]  # fmt: skip
+
+
+def test_bad_lines_are_passed_over(tmp_path: Path) -> None:
+    """`--on-bad skip` was accepted for lines of text, and did nothing."""
+    path = tmp_path / "pairs.txt"
+    path.write_text("a\tb\nalone\n\ne\tf\n", encoding="utf-8")
+    reading = Reading(on_bad="skip")
+    rows = list(task_rows(CLASSIFY, str(path), reading, pairs=True))
+    assert [(row.columns["text"], row.example is None, row.bad) for row in rows] == [
+        ("a", False, False), ("alone", True, True), ("", True, False), ("e", False, False)
+    ]  # fmt: skip
+    assert reading.bad_rows.count == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('{"text": 5}\n{"txt": "x"}\n{"text": ""}\n', "2 bad rows, a blank answer for each; "),
+        ('{"text": 5}\n{"text": \n', "2 bad rows, 1 of them with a blank answer, the others left"),
+        ('{"text": \n', "1 bad row left out; "),
+    ],
+)
+def test_bad_rows_with_a_blank_answer_are_not_said_to_be_left_out(
+    tmp_path: Path, content: str, told: str
+) -> None:
+    """They were counted as blank rows, and as left out."""
+    path, reading = tmp_path / "rows.jsonl", Reading(on_bad="skip")
+    path.write_text('{"text": "a"}\n' + content, encoding="utf-8")
+    rows = list(task_rows(CLASSIFY, str(path), reading, pairs=False))
+    blank = [row for row in rows if row.example is None]
+    assert sum(not row.bad for row in blank) == content.count('""')
+    summary = reading.bad_rows.message(answered=sum(row.bad for row in blank))
+    assert summary is not None
+    assert summary.startswith(told)

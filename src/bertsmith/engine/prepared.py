@@ -7,7 +7,7 @@ network   the training network itself, on other devices
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -53,6 +53,12 @@ class Prepared:
         return Predictor(
             model=self.model, answering=answering, forward=self.forward, threads=self.threads
         )
+
+    def in_one_thread(self) -> Prepared:
+        """Return the same, that computes in one thread from now on."""
+        if isinstance(self.model.encoder, NativeEncoder):
+            self.model.encoder.threads = 1
+        return replace(self, threads=1)
 
     def __repr__(self) -> str:
         return f"<Prepared: {self}>"

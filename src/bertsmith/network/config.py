@@ -198,6 +198,8 @@ class Preprocessing(Config):
     """The column of the second text, where it was named."""
     label_column: str | None = None
     """The column of the label, where it was named."""
+    label_columns: tuple[str, ...] = ()
+    """The columns of 0 and 1 of several labels, where they were named."""
     label_until: str | None = None
     """The sign up to which the label was kept, where there was one."""
     tags: TagColumns | None = None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -268,23 +268,29 @@ def _write_results(
         for name, values in scores.items()
     }
     write_json(out / RESULTS, figures)
-    if answers := dict(_accepted(answers)):
-        path = write_submission(out, answers)
-        missing = missing_files(answers)
-        missing_note = f"; the leaderboard also wants {', '.join(missing)}" if missing else ""
-        say(f"{path} holds {', '.join(answers)}{missing_note}")
+    _write_accepted(out, answers)
     return figures
 
 
-def _accepted(answers: Mapping[str, Predictions]) -> Iterator[tuple[str, Predictions]]:
-    """Yield the answers that the leaderboard accepts; say which are left out, and why."""
+def _write_accepted(out: Path, answers: Mapping[str, Predictions]) -> None:
+    """Write the answers that the leaderboard accepts; say which are left out, and why.
+
+    Without any, a submission that is there is not of this model, and is deleted.
+    """
+    tables: dict[str, str] = {}
     for file, rows in answers.items():
         try:
-            _answers_table(file, rows)
+            tables[file] = _answers_table(file, rows)
         except ExampleError as error:
             say(f"left out of {ZIP}: {error}")
-        else:
-            yield file, rows
+    if tables:
+        path = _write_tables(out, tables)
+        missing = missing_files(tables)
+        missing_note = f"; the leaderboard also wants {', '.join(missing)}" if missing else ""
+        say(f"{path} holds {', '.join(tables)}{missing_note}")
+    elif (out / ZIP).exists():
+        (out / ZIP).unlink()
+        say(f"{out / ZIP} held no answers of this model: deleted")
 
 
 COLUMNS = (
@@ -363,7 +369,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 _MAX_ANSWERS_BYTES = 2**26
 
 
-def missing_files(predictions: Mapping[str, Predictions]) -> tuple[str, ...]:
+def missing_files(predictions: Collection[str]) -> tuple[str, ...]:
     """Return the files without predictions; the leaderboard requires all of them."""
     return tuple(file for file in FILES if file not in predictions)
 
@@ -376,6 +382,11 @@ def write_submission(folder: Path, predictions: Mapping[str, Predictions]) -> Pa
     that of the published test set, which the leaderboard refuses.
     """
     tables = {file: _answers_table(file, rows) for file, rows in predictions.items()}
+    return _write_tables(folder, tables)
+
+
+def _write_tables(folder: Path, tables: Mapping[str, str]) -> Path:
+    """Write `folder`/submission.zip of tables by the leaderboard's file."""
     path = folder / ZIP
     with (
         created_folder(folder),

@@ -12,8 +12,10 @@ of its input. Every mistake in a request is a `UserError`.
 from __future__ import annotations
 
 import json
+import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, wraps
@@ -104,6 +106,25 @@ def _typed(function: Callable[..., Any]) -> tuple[Signature, dict[str, Any]]:
 _KEPT = 32
 
 
+_OPEN: weakref.WeakSet[LoadedModel] = weakref.WeakSet()
+
+
+def _compute_in_one_thread() -> None:
+    """Let the models of a forked process compute in one thread.
+
+    Of OpenMP's threads, which torch computes in, the child has none, and would wait for them for
+    ever.
+    """
+    torch.set_num_threads(1)
+    for model in list(_OPEN):
+        model._forked()
+
+
+@cache
+def _watch_forks() -> None:
+    os.register_at_fork(after_in_child=_compute_in_one_thread)
+
+
 class LoadedModel:
     """A model folder made ready to answer; `bertsmith.load` opens one."""
 
@@ -124,6 +145,13 @@ class LoadedModel:
         self._answerings: dict[object, Presented[Any]] = {}
         self._embedders: dict[object, Embedder] = {}
         self.model = self.engine.model
+        _watch_forks()
+        _OPEN.add(self)
+
+    def _forked(self) -> None:
+        """Answer in one thread, in a process that was forked from the one that opened the model."""
+        self.engine, self._measuring = self.engine.in_one_thread(), self._measuring.in_one_thread()
+        self._embedders.clear()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -158,8 +186,7 @@ class LoadedModel:
         predictor = self.engine.predictor(answering)
         with _open_examples(_check_several(examples), answering, self.model.config) as rows:
             records = [record for _, record in answer_rows(predictor, answering, rows)]
-        first = next((record for record in records if record is not None), {})
-        return [dict.fromkeys(first) if record is None else record for record in records]
+        return _with_blanks(records, answering.keys)
 
     @checked
     def fill_mask(self, text: str, *, top: int = 5, **options: Any) -> list[Any]:  # noqa: ANN401
@@ -179,6 +206,7 @@ class LoadedModel:
                 "cannot fill masks", where=self.name, remedy="load a model pre-trained to do so"
             )
         config = AnsweringConfig(top=top)
+        _check_choices(options)
         filling = configured(FillingConfig, options, spelled=in_python)
         answering = PretrainedAnswering(self.model, self.tokenizer, config.top, filling)
         rows = value_rows([text], None)
@@ -205,8 +233,7 @@ class LoadedModel:
         records = [
             record for _, record in answer_rows(engine.predictor(answering), answering, rows)
         ]
-        first = next((record for record in records if record is not None), {})
-        return [dict.fromkeys(first) if record is None else record for record in records]
+        return _with_blanks(records, answering.keys)
 
     @checked
     def write(self, prompt: str = "", *, samples: int = 1, **options: Any) -> list[str]:  # noqa: ANN401
@@ -301,6 +328,7 @@ class LoadedModel:
 
     def _answering(self, options: dict[str, Any]) -> Presented[Any]:
         def opened() -> Presented[Any]:
+            _check_choices(options)
             config = configured(AnsweringConfig, options, spelled=in_python)
             return answering_of(self.model, self.tokenizer, config, where=self.name)
 
@@ -329,6 +357,21 @@ def _cached(cache: dict[object, T], key: object, make: Callable[[], T]) -> T:
 def _key(options: Mapping[str, Any], *more: object) -> object:
     """Return a key that options share if they are written alike, types included."""
     return repr(sorted(options.items())), more
+
+
+def _with_blanks(
+    records: Sequence[dict[str, Any] | None], keys: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return records, with no values in place of None: by the keys of the others, or these."""
+    first = next((record for record in records if record is not None), dict.fromkeys(keys))
+    return [dict.fromkeys(first) if record is None else record for record in records]
+
+
+def _check_choices(options: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for no choices, which a program may have found, in place of any word."""
+    choices = options.get("choices")
+    if isinstance(choices, list | tuple) and not choices:
+        raise ConfigError("choices is empty", remedy="give words, or leave it out")
 
 
 def _check_several(examples: Any) -> Iterable[Any]:  # noqa: ANN401

@@ -55,6 +55,11 @@ R = TypeVar("R")
 class Presented(Answering[R, Any], Protocol[R]):
     """An answering whose answers can be shown."""
 
+    @property
+    def keys(self) -> Sequence[str]:
+        """The keys of a record, also of a blank row's; a pair's may differ from a text's."""
+        ...
+
     def record(self, answer: Any) -> Record:  # noqa: ANN401
         """Return an answer as plain JSON values."""
         ...
@@ -110,6 +115,11 @@ class TaskAnswering:
                 row = request.example
                 results.append(f"{Path(row.source).name}:{row.line}: {note}")
         return results
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The keys of a record."""
+        return self.task.answers.keys(self.labels, self.tuned)
 
     def record(self, answer: Any) -> Record:  # noqa: ANN401
         """Return an answer as plain JSON values."""
@@ -203,6 +213,18 @@ class PretrainedAnswering:
         """Return the output as it is."""
         return output
 
+    @property
+    def keys(self) -> Sequence[str]:
+        """The keys of the record of a text with masks, or of a pair where none are filled."""
+        if self._config.masked_lm:
+            return ("masks", "joint") if self._how.joint else ("masks",)
+        return (self._pair_key, "probability")
+
+    @property
+    def _pair_key(self) -> str:
+        ordered = FAMILIES[self._config.encoder.family].pairs == "sentence_order"
+        return "in_order" if ordered else "is_next"
+
     def record(self, answer: Pretrained) -> Record:
         """Return whether the pair belongs so, and the fillings of each mask."""
         record: Record = {}
@@ -218,9 +240,7 @@ class PretrainedAnswering:
                     "probability": float(f"{joint.probability:.6g}"),
                 }
         if answer.share is not None:
-            ordered = FAMILIES[self._config.encoder.family].pairs == "sentence_order"
-            name = "in_order" if ordered else "is_next"
-            record |= {name: answer.share >= 0.5, "probability": round(answer.share, 6)}
+            record |= {self._pair_key: answer.share >= 0.5, "probability": round(answer.share, 6)}
         return record
 
     def _filling_record(self, filling: Filling) -> Record:
@@ -260,6 +280,8 @@ def _filling_words(filling: Record) -> str:
 
 class ContinuationAnswering(TextContinuation):
     """The answering of a model that continues texts."""
+
+    keys = ("continuation",)
 
     def record(self, answer: Continuation) -> Record:
         """Return what follows the text."""

@@ -101,6 +101,12 @@ def _encode(tokenizer: Tokenizer, rows: Sequence[Choice], limits: ReadingLimits)
     ).grouped([len(row.choices) for row in rows])
 
 
+def _keys(labels: Labels, tuned: Tuned) -> tuple[str, ...]:
+    """Return the keys of a record."""
+    among = () if tuned.set_threshold is None else ("prediction_set",)
+    return ("choice", "probability", *among, "probabilities")
+
+
 def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # noqa: ANN401
     """Return the chosen option, from 0, and the probabilities of all."""
     chosen = int(answer.argmax())
@@ -205,7 +211,11 @@ CHOICE = Task(
     identity=_identity,
     question_key=attrgetter("text", "choices"),
     answers=Answers(
-        encode=_encode, outputs=option_scores, record=_record, thresholds=("min_confidence",)
+        encode=_encode,
+        outputs=option_scores,
+        record=_record,
+        keys=_keys,
+        thresholds=("min_confidence",),
     ),
     learning=Learning(targets=_targets, objective=_objective),
     measuring=Measuring(

@@ -96,6 +96,12 @@ def _picked(rows: Sequence[Example], wanted: Callable[[str], bool]) -> list[Exam
 # answers
 
 
+def _keys(labels: Labels, tuned: Tuned) -> tuple[str, ...]:
+    """Return the keys of a record."""
+    among = () if tuned.set_threshold is None else ("prediction_set",)
+    return ("label", "probability", *among, "probabilities")
+
+
 def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # noqa: ANN401
     """Return the likeliest class, and the likeliest ones with their probabilities."""
     order = np.argsort(-answer, kind="stable")[:top].tolist()
@@ -210,6 +216,7 @@ CLASSIFY = Task(
         encode=encode_texts,
         outputs=class_probabilities,
         record=_record,
+        keys=_keys,
         thresholds=("min_confidence",),
     ),
     learning=Learning(targets=_targets, objective=_objective, weighs=True),

@@ -138,6 +138,19 @@ def absent_labels(task: Task[R], rows: Sequence[R], labels: Labels) -> str:
     return shown + (f" and {len(absent) - 10} more" if len(absent) > 10 else "")
 
 
+def absent_note(task: Task[R], name: str, rows: Sequence[R], labels: Labels) -> str | None:
+    """Return a note on the labels that none of the rows of `name` has, to be measured with."""
+    absent = absent_labels(task, rows, labels)
+    if not absent:
+        return None
+    # a mean over all labels, whereas that of classes is over those that there are
+    counted_all = task.head == "classes"
+    consequence = (
+        ": macro F1 counts it as 0" if counted_all else ", so the scores say nothing about it"
+    )
+    return f"{name} has no example of {absent}{consequence}"
+
+
 def alike_labels(labels: Labels) -> str:
     """Return the labels that differ from another in case or in how characters are written alone.
 

@@ -111,6 +111,11 @@ def _stratum(row: Example) -> str:
 # answers
 
 
+def _keys(labels: Labels, tuned: Tuned) -> tuple[str, ...]:
+    """Return the keys of a record."""
+    return ("labels", "probabilities")
+
+
 def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # noqa: ANN401
     """Return the predicted labels, and the likeliest ones with their probabilities."""
     order = np.argsort(-answer, kind="stable").tolist()
@@ -209,7 +214,7 @@ MULTI_LABEL = Task(
     ),
     identity=same_text,
     stratum=_stratum,
-    answers=Answers(encode=encode_texts, outputs=label_probabilities, record=_record),
+    answers=Answers(encode=encode_texts, outputs=label_probabilities, record=_record, keys=_keys),
     learning=Learning(targets=_targets, objective=_objective, weighs=True),
     measuring=Measuring(
         evidence=_evidence, scores=_scores, right=_right, units=_units, constant=_constant

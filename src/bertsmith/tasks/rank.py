@@ -69,6 +69,11 @@ def _check_relevance(rows: Sequence[Example]) -> None:
         )
 
 
+def _keys(labels: Labels, tuned: Tuned) -> tuple[str, ...]:
+    """Return the keys of a record."""
+    return ("relevance",)
+
+
 def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # noqa: ANN401
     return {"relevance": rounded(float(answer))}
 
@@ -165,7 +170,11 @@ RANK = Task(
     # a query with all its passages
     identity=attrgetter("group"),
     answers=Answers(
-        encode=encode_texts, outputs=label_probabilities, decode=decode_number, record=_record
+        encode=encode_texts,
+        outputs=label_probabilities,
+        decode=decode_number,
+        record=_record,
+        keys=_keys,
     ),
     learning=Learning(targets=_targets, objective=_objective),
     measuring=Measuring(

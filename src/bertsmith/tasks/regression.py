@@ -88,6 +88,11 @@ def _names(rows: Sequence[Example], known: Sequence[str]) -> Labels:
     return NUMBER
 
 
+def _keys(labels: Labels, tuned: Tuned) -> tuple[str, ...]:
+    """Return the keys of a record."""
+    return ("number",)
+
+
 def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # noqa: ANN401
     return {"number": rounded(float(answer))}
 
@@ -131,6 +136,11 @@ def _scores(evidence: Evidence, labels: Labels, tuned: Tuned) -> Scores:
     true, predicted = evidence.T
     scores = {"pearson": pearson(true, predicted), "spearman": spearman(true, predicted)}
     return {name: value if np.isfinite(value) else 0.0 for name, value in scores.items()}
+
+
+def _defined(evidence: Evidence) -> bool:
+    """Return whether neither side is constant."""
+    return bool((np.ptp(evidence, 0) > 0).all())
 
 
 def _constant(rows: Sequence[Example], answers: Sequence[Any]) -> bool:
@@ -183,11 +193,16 @@ REGRESSION = Task(
     labels=Labelling(names=_names, fixed=NUMBER, check=partial(check_rows, None)),
     identity=same_text,
     answers=Answers(
-        encode=encode_texts, outputs=text_outputs, decode=decode_number, record=_record
+        encode=encode_texts, outputs=text_outputs, decode=decode_number, record=_record, keys=_keys
     ),
     learning=Learning(targets=_targets, objective=_objective, finish=_finish),
     measuring=Measuring(
-        evidence=_evidence, scores=_scores, constant=_constant, units=no_units, notes=_notes
+        evidence=_evidence,
+        scores=_scores,
+        defined=_defined,
+        constant=_constant,
+        units=no_units,
+        notes=_notes,
     ),
     present=Presentation(
         lines=_lines,

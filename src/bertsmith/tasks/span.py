@@ -230,6 +230,11 @@ def _softmax(scores: Sequence[float]) -> list[float]:
     return [share / sum(shares) for share in shares]
 
 
+def _keys(labels: Labels, tuned: Tuned) -> tuple[str, ...]:
+    """Return the keys of a record."""
+    return ("answer", "start", "end", "probability", "doubt", "n_best")
+
+
 def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # noqa: ANN401
     """Return the best answer with its characters, the next best, and the doubt."""
     best = [_json(span) for span in answer.best[:top]]
@@ -461,6 +466,7 @@ SPAN = Task(
         outputs=span_logits,
         decode=_decode,
         record=_record,
+        keys=_keys,
         windowed=True,
         unread=_unread,
         thresholds=("no_answer",),

@@ -300,6 +300,11 @@ def continuation_tag(tag: str) -> str:
     return f"I{tag[1:]}" if tag == "B" or tag.startswith("B-") else tag
 
 
+def _keys(labels: Labels, tuned: Tuned) -> tuple[str, ...]:
+    """Return the keys of a record."""
+    return ("entities", "probability") if names_entities(labels) else ("words",)
+
+
 def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # noqa: ANN401
     """Return entities with their characters, or the words' tags where these name no entities."""
     row: Tagged = answer.row
@@ -523,6 +528,7 @@ TAG = Task(
         outputs=tag_probabilities,
         decode=_decode,
         record=_record,
+        keys=_keys,
         windowed=True,
     ),
     learning=Learning(targets=_targets, objective=_objective, weighs=True, lengthens=False),

@@ -14,6 +14,7 @@ functions; tasks may share a part.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -261,6 +262,8 @@ class Answers(Generic[R]):
     its only unit."""
     record: Callable[[Any, Labels, int, Tuned], Record]
     """An answer as plain JSON values, with a number of the likeliest ones."""
+    keys: Callable[[Labels, Tuned], tuple[str, ...]]
+    """The keys of each such record."""
     windowed: bool = False
     """True if long texts are always read whole, in windows."""
     unread: Callable[[Any], str] = _all_read
@@ -306,6 +309,8 @@ class Measuring(Generic[R]):
     """The evidence of how right the answers to labelled rows are, (rows, numbers)."""
     scores: Callable[[Evidence, Labels, Tuned], Scores]
     """The scores of some rows of evidence, as shares of 1, the one that counts most first."""
+    defined: Callable[[Evidence], bool] = _always
+    """True if rows of evidence have the scores, as correlations with a constant side have not."""
     constant: Callable[[Sequence[R], Sequence[Any]], bool]
     """True if the answers to labelled rows are all the same: the training has failed."""
     tune: Tune = _untuned
@@ -417,6 +422,26 @@ def right_rows(task: Task[Any], evidence: Evidence) -> Right | None:
     return None if measuring.right is None else measuring.right(evidence, measuring.tune(evidence))
 
 
+def scores_of_resamples(
+    measuring: Measuring[Any], evidence: Evidence, labels: Labels, tuned: Tuned
+) -> Callable[[NDArray[np.int64]], Scores]:
+    """Return the function from drawn rows of evidence to their scores.
+
+    Rows that have none, as correlations with one constant side, score NaN and not 0: bootstraps
+    leave them out. Where that is so of all the evidence, the scores of any rows are what it has.
+    """
+    defined = measuring.defined(evidence)
+
+    def scores_of(drawn: NDArray[np.int64]) -> Scores:
+        rows = evidence[drawn]
+        scores = measuring.scores(rows, labels, tuned)
+        return (
+            dict.fromkeys(scores, math.nan) if defined and not measuring.defined(rows) else scores
+        )
+
+    return scores_of
+
+
 def interval_of(
     task: Task[Any],
     evidence: Evidence,
@@ -433,8 +458,10 @@ def interval_of(
     measuring = task.measuring
     thresholds = measuring.tune(evidence) if tuned is None else tuned
 
+    scores_of = scores_of_resamples(measuring, evidence, labels, thresholds)
+
     def score(drawn: NDArray[np.int64]) -> float:
-        scores = measuring.scores(evidence[drawn], labels, thresholds)
+        scores = scores_of(drawn)
         return next(iter(scores.values())) if name is None else scores[name]
 
     interval = bootstrap_interval(score, len(evidence), resamples=1000)

@@ -95,17 +95,26 @@ class BadRows:
         remedy = "correct the rows, or name the columns or the task"
         return file.fault(f"holds no examples: {bad}", remedy=remedy)
 
-    def message(self) -> str | None:
-        """Return a summary of the bad rows, None if there are none: count, first error, files."""
+    def message(self, *, answered: int = 0) -> str | None:
+        """Return a summary of the bad rows, None if there are none: count, first error, files.
+
+        Of these, `answered` have a blank answer; the others are left out.
+        """
         if self.first is None:
             return None
-        rows = f"{counted(self.count, 'bad row')} left out"
+        rows = counted(self.count, "bad row")
+        if answered == self.count:
+            rows += ", a blank answer for each"
+        elif answered:
+            rows += f", {answered:,} of them with a blank answer, the others left out"
+        else:
+            rows += " left out"
         places = f", kept in {', '.join(map(str, self.files))}" if self.files else ""
         return f"{rows}{places}; the first: {self.first}"
 
-    def print(self) -> None:
+    def print(self, *, answered: int = 0) -> None:
         """Print the summary, if there are bad rows."""
-        if (summary := self.message()) is not None:
+        if (summary := self.message(answered=answered)) is not None:
             say(summary)
 
 

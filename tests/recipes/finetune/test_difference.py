@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 from scipy.stats import binomtest
 
-from bertsmith.evaluation.significance import Interval
+from bertsmith.evaluation.significance import Interval, draws
 from bertsmith.recipes.finetune.compare import compare
 from bertsmith.recipes.finetune.config import CompareConfig, FinetuneSettings, SearchConfig
 from bertsmith.recipes.finetune.outcome import (
@@ -22,6 +23,7 @@ from bertsmith.recipes.finetune.recipe import FinetuneRun
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.glue import GLUE
 from bertsmith.tasks.multi_label import MULTI_LABEL
+from bertsmith.tasks.regression import NUMBER, REGRESSION
 from bertsmith.tasks.tag import TAG
 from bertsmith.tasks.task import Evidence, interval_of
 from bertsmith.training.run_folder import RUN_FORMAT, write_record
@@ -129,6 +131,33 @@ def test_a_correlation_that_is_whole_in_all_resamples_has_no_interval() -> None:
     assert found.certain
     assert found.interval(of_other=True).startswith("no interval")
     assert found.to_dict() == {"points": 1, "low": None, "high": None, "p": found.p}
+
+
+def test_draws_without_a_correlation_are_left_out_of_its_interval() -> None:
+    """They counted as a correlation of 0, with which the interval of any other one ended."""
+    true = np.ones(20)
+    true[3] = 5
+    predicted = np.arange(20.0) % 7
+    predicted[3] = -5
+    numbers = np.stack([true, predicted], 1)
+    drawn = [
+        scipy.stats.pearsonr(*numbers[rows].T).statistic
+        for rows in draws(20, 1000, 0)
+        if 3 in rows and set(rows) != {3}
+    ]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    assert 500 < len(drawn) < 900
+    found = interval_of(REGRESSION, numbers, NUMBER)
+    assert [found.low, found.high] == pytest.approx([low, high], abs=1e-9)
+    assert interval_of_mean(REGRESSION, NUMBER, [numbers]) == found
+    turned = np.stack([true, -predicted], 1)
+    lead = difference_of(REGRESSION, NUMBER, [turned], [numbers])
+    assert lead.low > 0
+    # a model that answers alike has a correlation of 0 in every draw, as it has over all rows
+    constant = np.stack([true, np.ones(20)], 1)
+    assert difference_of(REGRESSION, NUMBER, [turned], [constant]).points == pytest.approx(
+        scipy.stats.pearsonr(*turned.T).statistic
+    )
 
 
 def test_the_interval_of_a_mean_is_that_of_all_seeds() -> None:

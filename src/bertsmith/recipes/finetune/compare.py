@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import say
@@ -31,7 +30,7 @@ from bertsmith.recipes.finetune.outcome import (
 from bertsmith.recipes.finetune.recipe import FinetuneRun
 from bertsmith.recipes.finetune.trial import read_evidence
 from bertsmith.tasks.rows import task_named
-from bertsmith.tasks.task import Evidence, Task, right_rows
+from bertsmith.tasks.task import Evidence, Task, right_rows, scores_of_resamples
 from bertsmith.training.run_folder import RunFolder, read_record
 
 
@@ -56,11 +55,8 @@ class _FinishedRun:
         measuring = self.task.measuring
         # what was tuned on all of dev is kept on resampled rows
         tuned = measuring.tune(self.evidence)
-
-        def score(rows: NDArray[np.int64]) -> float:
-            return measuring.scores(self.evidence[rows], self.run.labels, tuned)[name]
-
-        return score
+        scores_of = scores_of_resamples(measuring, self.evidence, self.run.labels, tuned)
+        return lambda rows: scores_of(rows)[name]
 
     def score(self, name: str) -> float:
         """Return a score of the best seed."""

@@ -31,7 +31,7 @@ from bertsmith.recipes.finetune.baselines import TF_IDF, BaselineScores
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData
 from bertsmith.recipes.finetune.trial import TrialResult
-from bertsmith.tasks.task import Evidence, Task, right_rows
+from bertsmith.tasks.task import Evidence, Task, right_rows, scores_of_resamples
 
 CERTAIN = 0.05
 RESAMPLES = 2000
@@ -55,6 +55,11 @@ class Difference:
     def certain(self) -> bool:
         """Return whether the difference is significant over dev sets."""
         return self.p < CERTAIN
+
+    @property
+    def exact_test_decides(self) -> bool:
+        """Return whether it is not significant although the interval excludes no difference."""
+        return not self.certain and (self.low > 0 or self.high < 0)
 
     def interval(self, *, of_other: bool = False) -> str:
         """Return the interval in points, with the sign reversed for `of_other`."""
@@ -145,14 +150,13 @@ def _mean_score(
 ) -> Statistic:
     """Return the function from resampled rows to the mean primary score of some models."""
     # what was tuned on all rows is kept on resampled rows
-    tuned = [task.measuring.tune(evidence) for evidence in evidences]
+    models = [
+        scores_of_resamples(task.measuring, evidence, labels, task.measuring.tune(evidence))
+        for evidence in evidences
+    ]
 
     def score(rows: NDArray[np.int64]) -> float:
-        scores = [
-            next(iter(task.measuring.scores(evidence[rows], labels, thresholds).values()))
-            for thresholds, evidence in zip(tuned, evidences, strict=True)
-        ]
-        return float(np.mean(scores))
+        return float(np.mean([next(iter(scores_of(rows).values())) for scores_of in models]))
 
     return score
 
@@ -357,6 +361,8 @@ class FinetuneOutcome:
         uncertainty = (
             f"95 % over dev sets of this size: {difference.interval(of_other=mean < best)}"
         )
+        if difference.exact_test_decides:
+            uncertainty += f", but an exact test of these rows gives p = {difference.p:.2g}"
         if spread is not None:
             uncertainty += f"; spread of the seeds: {percent(spread)}"
         if not difference.certain or points <= max(100 * (spread or 0.0), 0.005):

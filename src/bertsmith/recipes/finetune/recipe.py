@@ -52,7 +52,7 @@ from bertsmith.recipes.finetune.outcome import FinetuneOutcome, print_outcome
 from bertsmith.recipes.finetune.report import write_card, write_report
 from bertsmith.recipes.finetune.trials import ParallelPlan, Trials, plan_trials
 from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
-from bertsmith.tasks.labels import absent_labels, alike_labels, placeholder_labels
+from bertsmith.tasks.labels import absent_labels, absent_note, alike_labels, placeholder_labels
 from bertsmith.tasks.task import Task, counted_rows
 from bertsmith.text.examples.example import folded
 from bertsmith.training.run_folder import RunFolder, require_tensorboard, write_record
@@ -331,8 +331,8 @@ def describe(prepared: Prepared) -> list[str]:
         lines.append(f"{what}: {option} leaves its examples out")
     if absent := absent_labels(task, data.train, data.labels):
         lines.append(f"train has no example of {absent}, which the model cannot learn")
-    if absent := absent_labels(task, data.dev, data.labels):
-        lines.append(f"dev has no example of {absent}, so the scores say nothing about it")
+    if note := absent_note(task, "dev", data.dev, data.labels):
+        lines.append(note)
     if several := contradictions(data):
         have = f"{counted(several, 'text')} of train {'has' if several == 1 else 'have'}"
         lines.append(f"{have} copies with another label")

@@ -272,6 +272,7 @@ def _preprocessing(prepared: Prepared, config: FinetuneSettings) -> Preprocessin
         text_column=columns.text,
         text_pair_column=columns.text_pair,
         label_column=columns.label,
+        label_columns=columns.labels,
         label_until=columns.label_until,
         tags=tags if keeps_tags else None,
         tags_kind=kind_of(Path(first.source)) if keeps_tags else "",

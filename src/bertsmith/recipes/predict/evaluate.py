@@ -29,7 +29,7 @@ from bertsmith.tasks.answering import (
 )
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.conformal import set_figures
-from bertsmith.tasks.labels import absent_labels, require_labels, unknown_label
+from bertsmith.tasks.labels import absent_note, require_labels, unknown_label
 from bertsmith.tasks.rows import pick_classes, print_rows
 from bertsmith.tasks.task import Task, counted_rows, interval_of
 from bertsmith.text.examples.tagged import names_entities
@@ -122,8 +122,8 @@ def labelled_rows(
     rows = list(pick_classes(task, rows, reading.columns, known=answering.labels))
     print_rows(task, rows, file, reading)
     check_known(task, rows, answering.labels)
-    if absent := absent_labels(task, rows, answering.labels):
-        say(f"{file.name} has no example of {absent}, so the scores say nothing about it")
+    if note := absent_note(task, file.name, rows, answering.labels):
+        say(note)
     reading.bad_rows.print()
     return rows
 

@@ -21,33 +21,44 @@ from bertsmith.text.tables import DELIMITED, TABLES, ColumnSelection, Table, Tab
 def reading_as_trained(
     reading: Reading, trained: Preprocessing | None, file: str, *, labelled: bool
 ) -> Reading:
-    """Return how a file is read: with the columns of training, where none are named.
+    """Return how a file is read: texts, and labels, from the columns of training if none is named.
 
     Says so where the file lacks one: the usual names are looked for then.
     """
-    columns = reading.columns
+    columns, path = reading.columns, Path(file)
     if trained is None or file == "-":
         return reading
-    reading = _tags_as_trained(reading, trained, Path(file))
-    if columns.named():
-        return reading
-    named = {"text": trained.text_column, "text_pair": trained.text_pair_column}
-    if labelled:
-        named |= {"label": trained.label_column}
-    trained_columns = {role: name for role, name in named.items() if name is not None}
-    path = Path(file)
-    if trained_columns and not path.is_dir() and kind_of(path) in TABLES:
-        missing = [
-            name for name in trained_columns.values() if not _has_column(path, columns, name)
-        ]
-        if missing:
-            say(f"{path.name} has no column {missing[0]!r}, on which the model was trained")
-            trained_columns = {}
-    else:
+    reading = _tags_as_trained(reading, trained, path)
+    trained_columns = _columns_of(trained, columns, labelled=labelled)
+    if path.is_dir() or kind_of(path) not in TABLES:
+        trained_columns = {}
+    names = [name for value in trained_columns.values() for name in _names_in(value)]
+    missing = [name for name in names if not _has_column(path, columns, name)]
+    if missing:
+        say(f"{path.name} has no column {missing[0]!r}, on which the model was trained")
         trained_columns = {}
     if labelled and columns.label_until is None and trained.label_until is not None:
         trained_columns["label_until"] = trained.label_until
     return reading.override(**{f"columns.{key}": name for key, name in trained_columns.items()})
+
+
+def _columns_of(
+    trained: Preprocessing, given: Columns, *, labelled: bool
+) -> dict[str, str | tuple[str, ...]]:
+    """Return the columns named in training, of texts and of labels, where none of these is given.
+
+    An id or a label that is named does not change which text is read.
+    """
+    roles: dict[str, str | tuple[str, ...] | None] = {}
+    if given.text is None and given.text_pair is None:
+        roles |= {"text": trained.text_column, "text_pair": trained.text_pair_column}
+    if labelled and given.label is None and not given.labels:
+        roles |= {"label": trained.label_column, "labels": trained.label_columns}
+    return {role: names for role, names in roles.items() if names}
+
+
+def _names_in(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import json
 import shutil
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,8 @@ from bertsmith.tasks.answering import (
 )
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.opening import open_model
-from bertsmith.tasks.task import Record, Task
+from bertsmith.tasks.task import Labels, Record, Task
+from bertsmith.text.examples.example import BadLabel, classes_of
 from bertsmith.text.examples.reading import reading_note
 from bertsmith.text.examples.tagged import Tagged
 from bertsmith.text.opening import kind_of
@@ -92,12 +93,14 @@ def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
     task = answering.task if isinstance(answering, TaskAnswering) else None
     if note := _reading_note(task, Path(file), reading):
         say(note)
-    writer, blank_count = AnswerWriter(config.format), 0
+    writer = AnswerWriter(config.format, keys=answering.keys, labels=_labels_of(answering))
+    blank_count = bad_count = 0
     for row, record in answer_rows(
         predictor, answering, rows_in, rows=rows, map_windows=map_windows
     ):
         if record is None:
-            blank_count += 1
+            bad_count += row.bad
+            blank_count += not row.bad
             writer.blank(row.columns)
         else:
             lines = partial(answering.lines, row.example, record, terminal_preview)
@@ -107,7 +110,7 @@ def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
     writer.end()
     if blank_count:
         say(f"{counted(blank_count, 'blank row')}: a blank answer for each")
-    reading.bad_rows.print()
+    reading.bad_rows.print(answered=bad_count)
     say(f"engine: {prepared}")
 
 
@@ -258,11 +261,17 @@ def terminal_preview(text: str) -> str:
 class AnswerWriter:
     """Writes answers to standard output, in the order of their rows.
 
-    Raises `ExampleError` for an input column that comes later and has the name of an answer's.
+    `keys` are those of an answer, for rows that are all blank. Raises `ExampleError` for an input
+    column that comes later and has the name of an answer's.
     """
 
-    def __init__(self, form: Format) -> None:
+    def __init__(
+        self, form: Format, *, keys: Sequence[str] = (), labels: Sequence[str] = ()
+    ) -> None:
+        """Lists of `labels` are written to CSV with | between if they can be told apart so."""
         self._form: Format = form
+        self._keys = keys
+        self._joined = all(map(_is_one_label, labels))
         self._waiting: list[Columns] = []
         self._names: dict[str, str] | None = None
         self._header: list[str] = []
@@ -290,7 +299,7 @@ class AnswerWriter:
                 print_line(line)
             return
         if self._form == "csv":
-            record = _flatten(record)
+            record = self._flatten(record)
         if self._names is None:
             self._begin(columns, record)
         self._emit(columns, record)
@@ -298,7 +307,20 @@ class AnswerWriter:
     def end(self) -> None:
         """Write blank rows that no answer followed."""
         if self._names is None and self._waiting:
-            self._begin(self._waiting[0], {})
+            only_json = _ONLY_JSON if self._form == "csv" else ()
+            keys = [key for key in self._keys if key not in only_json]
+            self._begin(self._waiting[0], dict.fromkeys(keys))
+
+    def _flatten(self, record: Columns) -> dict[str, Any]:
+        """Return an answer as single values: labels with | between them, other lists as JSON.
+
+        No entities are ``[]``, and so differ from the empty cell of a blank row.
+        """
+        return {
+            key: "|".join(map(str, value)) if key in _LABELS and self._joined else value
+            for key, value in record.items()
+            if key not in _ONLY_JSON
+        }
 
     def _begin(self, columns: Columns, record: Columns) -> None:
         inputs = list(dict.fromkeys(name for row in (*self._waiting, columns) for name in row))
@@ -347,16 +369,16 @@ def _column_clash(name: str) -> ExampleError:
     return ExampleError(problem, remedy="rename that column of the input")
 
 
-def _flatten(record: Columns) -> dict[str, Any]:
-    """Return an answer as single values: labels with | between them, other lists as JSON.
+def _is_one_label(label: str) -> bool:
+    """Return whether a label in a cell is read as itself: ``a|b`` would be two."""
+    try:
+        return classes_of(label) == (label,)
+    except BadLabel:
+        return False
 
-    No entities are ``[]``, and so differ from the empty cell of a blank row.
-    """
-    return {
-        key: "|".join(map(str, value)) if key in _LABELS else value
-        for key, value in record.items()
-        if key not in _ONLY_JSON
-    }
+
+def _labels_of(answering: Presented[Any]) -> Labels:
+    return answering.labels if isinstance(answering, TaskAnswering) else ()
 
 
 def _cell(value: object) -> object:

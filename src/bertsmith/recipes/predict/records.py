@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from bertsmith.core.errors import ExampleError, UserError
+from bertsmith.core.errors import BlankText, ExampleError, UserError
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted
 from bertsmith.tasks.config import Reading
@@ -24,10 +24,22 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRow(Generic[R]):
-    """A row of the input: its columns as written, and the model's example; None for a blank."""
+    """A row of the input: its columns as written, and the model's example.
+
+    That is None for a blank row, and for one that is `bad`.
+    """
 
     columns: Mapping[str, object]
     example: R | None
+    bad: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """The line of a record that is no row, as it is blank or `bad`."""
+
+    line: int | None
+    bad: bool
 
 
 Cells = tuple[int | None, tuple[str, ...] | None, tuple[object, ...]]
@@ -35,12 +47,12 @@ Cells = tuple[int | None, tuple[str, ...] | None, tuple[object, ...]]
 
 
 class Refusals(BadRows):
-    """The bad rows of a reading of one file, blank ones too, and their lines in its order."""
+    """The bad rows of a reading of one file, and what was refused, blank rows too, in its order."""
 
     def __init__(self, bad: BadRows) -> None:
         super().__init__(bad.on_bad)
         self._bad = bad
-        self.lines: deque[int | None] = deque()
+        self.refused: deque[Refusal] = deque()
 
     def reading(self, reading: Reading) -> Reading:
         """Return a reading that gives its bad rows to these."""
@@ -54,7 +66,7 @@ class Refusals(BadRows):
         def watched(refuse: Refuse) -> Iterator[R]:
             def keep(error: UserError, row: str) -> None:
                 refuse(error, row)
-                self.lines.append(error.line)
+                self.refused.append(Refusal(line=error.line, bad=not isinstance(error, BlankText)))
 
             return rows(keep)
 
@@ -98,22 +110,22 @@ def table_records(path: Path, reading: Reading) -> Iterator[Cells]:
 def join_records(
     records: Iterator[Cells],
     rows: Iterator[R],
-    refused: deque[int | None],
+    refused: deque[Refusal],
     *,
     delimited: bool,
 ) -> Iterator[InputRow[R]]:
     """Join the records of a file with the rows that were read from it, in order and by their lines.
 
-    `refused` gets the lines of the records that are no rows: JSON may have many in a line. Of a CSV
+    `refused` gets the records that are no rows: JSON may have many in a line. Of a CSV
     or TSV the first record is the header, unless it was read as a row: then there is none, and
     columns are called by their numbers from 0.
     """
 
-    def read_rows() -> Iterator[tuple[int | None, R | None]]:
+    def read_rows() -> Iterator[tuple[int | None, R | Refusal]]:
         for row in rows:
-            yield from ((refused.popleft(), None) for _ in range(len(refused)))
+            yield from ((refused[0].line, refused.popleft()) for _ in range(len(refused)))
             yield _line(row), row
-        yield from ((line, None) for line in refused)
+        yield from ((refusal.line, refusal) for refusal in refused)
 
     read = read_rows()
     waiting = next(read, None)
@@ -127,9 +139,12 @@ def join_records(
         if matching is not None:
             waiting = next(read, None)
         if names is not None:
-            example = None if matching is None else matching[1]
             columns = dict(zip(numbers or _distinct(names), cells, strict=True))
-            yield InputRow(columns=columns, example=example)
+            read_as = None if matching is None else matching[1]
+            if isinstance(read_as, Refusal):
+                yield InputRow(columns=columns, example=None, bad=read_as.bad)
+            else:
+                yield InputRow(columns=columns, example=read_as)
 
 
 @lru_cache(maxsize=1)

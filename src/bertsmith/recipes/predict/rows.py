@@ -7,6 +7,7 @@ one whose text is empty; of other files and folders what the task's reader gives
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from bertsmith.recipes.predict.records import InputRow, Refusals, join_records, 
 from bertsmith.recipes.predict.texts import STANDARD_INPUT, standard_input
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.task import Task
-from bertsmith.text.config import Columns
+from bertsmith.text.bad_rows import Refuse
 from bertsmith.text.corpus.documents import tidy, tidy_places
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.reading import has_cells, has_labels, read_examples
@@ -40,9 +41,9 @@ def task_rows(
     reads_pairs = reader.pairs and pairs is not None and file != "-"
     cells = reads_pairs and has_cells(path, reading.columns, texts=2 if pairs else 1)
     if reader.of_text is not None and reader.reads_lines(file, reading) and not cells:
-        for line_row in _lines(file, reading.columns, pairs=bool(pairs)):
+        for line_row in _lines(file, reading, pairs=bool(pairs)):
             row = None if line_row.example is None else reader.of_text(line_row.example)
-            yield InputRow(columns=line_row.columns, example=row)
+            yield replace(line_row, example=row)
         return
     if file == "-":
         raise ExampleError(
@@ -57,7 +58,7 @@ def task_rows(
     if table or (cells and not has_labels(path, reading.columns)):
         delimited = cells or kind_of(path) in DELIMITED
         records = table_records(path, reading)
-        yield from join_records(records, rows, refusals.lines, delimited=delimited)
+        yield from join_records(records, rows, refusals.refused, delimited=delimited)
         return
     for row in rows:
         location = {"file": row.source, "line": row.line} if path.is_dir() else {}
@@ -69,12 +70,14 @@ def text_rows(file: str, reading: Reading, *, pairs: bool) -> Iterator[InputRow[
     reading.bad_rows.skip_blank = True
     path = Path(file)
     if file == "-" or kind_of(path) not in TABLES:
-        yield from _lines(file, reading.columns, pairs=pairs, single=True)
+        yield from _lines(file, reading, pairs=pairs, single=True)
         return
     refusals = Refusals(reading.bad_rows)
     rows = read_examples(path, reading.columns, need_label=False, bad=refusals)
     delimited = kind_of(path) in DELIMITED
-    yield from join_records(table_records(path, reading), rows, refusals.lines, delimited=delimited)
+    yield from join_records(
+        table_records(path, reading), rows, refusals.refused, delimited=delimited
+    )
 
 
 def value_rows(
@@ -154,41 +157,54 @@ def checked_pairs(rows: Iterable[R], pairs: bool | None) -> Iterator[R]:
 
 
 def _lines(
-    file: str, columns: Columns, *, pairs: bool, single: bool = False
+    file: str, reading: Reading, *, pairs: bool, single: bool = False
 ) -> Iterator[InputRow[Example]]:
     """Yield lines of a text, as pairs with a tab between; with `single` those without one too."""
+    bad, columns = reading.bad_rows, reading.columns
     columns.check_read(file, "lines of text")
+    if file == "-" and bad.on_bad == "quarantine":
+        raise ConfigError(
+            f"bad rows are written beside their file, and {STANDARD_INPUT} is none",
+            remedy="give --on-bad skip, or name a file",
+        )
     if file == "-":
         two = "two texts separated by a tab"
         holds = f"a text, or {two}" if pairs and single else two if pairs else "a text"
         source, lines = STANDARD_INPUT, standard_input(columns.encoding, holds)
     else:
-        source = file
-        lines = TextFile(Path(file), ExampleError, columns.encoding).lines()
+        source, lines = file, TextFile(Path(file), ExampleError, columns.encoding).lines()
     empty = True
-    for line, line_text in lines:
-        empty = False
-        written = line_text.rstrip("\r\n")
-        if not tidy(written):
-            yield InputRow(columns={"text": written}, example=None)
-            continue
-        first, tab, second = written.partition("\t") if pairs else (written, "", "")
-        if pairs and not (single and not tab) and not (tidy(first) and tidy(second)):
-            problem, remedy = (
-                ("has a tab, but no text on one side of it", ", or one text without a tab")
-                if single
-                else ("is not a pair of texts, and the model was trained on pairs", "")
-            )
-            remedy = f"write both texts, separated by a tab{remedy}"
-            raise ExampleError(problem, where=source, line=line, remedy=remedy)
-        row = Example(
-            text=tidy(first),
-            text_pair=tidy(second) if tab else None,
-            label=None,
-            source=source,
-            line=line,
-        )
-        shown = {"text": first, "text_pair": second} if tab else {"text": written}
-        yield InputRow(columns=shown, example=row)
+    with bad.of(Path(source)) as refuse:
+        for line, written in lines:
+            empty = False
+            yield _line_row(source, line, written, refuse, pairs=pairs, single=single)
     if empty:
         raise ExampleError("holds no text", where=source, remedy="write one text a line")
+
+
+def _line_row(
+    source: str, line: int, line_text: str, refuse: Refuse, *, pairs: bool, single: bool
+) -> InputRow[Example]:
+    """Return the row of a line."""
+    written = line_text.rstrip("\r\n")
+    if not tidy(written):
+        return InputRow(columns={"text": written}, example=None)
+    first, tab, second = written.partition("\t") if pairs else (written, "", "")
+    shown = {"text": first, "text_pair": second} if tab else {"text": written}
+    if pairs and not (single and not tab) and not (tidy(first) and tidy(second)):
+        problem, remedy = (
+            ("has a tab, but no text on one side of it", ", or one text without a tab")
+            if single
+            else ("is not a pair of texts, and the model was trained on pairs", "")
+        )
+        remedy = f"write both texts, separated by a tab{remedy}"
+        refuse(ExampleError(problem, where=source, line=line, remedy=remedy), written)
+        return InputRow(columns=shown, example=None, bad=True)
+    row = Example(
+        text=tidy(first),
+        text_pair=tidy(second) if tab else None,
+        label=None,
+        source=source,
+        line=line,
+    )
+    return InputRow(columns=shown, example=row)

@@ -36,6 +36,8 @@ from bertsmith.weights.folder import load_model
 class ScoreAnswering(TextScoring):
     """The answering by which texts are scored, and the scores shown."""
 
+    keys = ("score", "tokens", "token_scores")
+
     def record(self, answer: tuple[TextScore, ...]) -> Record:
         """Return the score of a text, or which text of a pair has the higher one."""
         first, *rest = (to_millionths(score.total) for score in answer)
@@ -156,11 +158,13 @@ def score(config: ScoreConfig) -> dict[str, Any]:
     answering = score_answering(loaded, tokenizer, config.scoring.masking, where=config.model)
     prepared = prepare_model(loaded.to(device), config.engine, automatic="fp32")
     rows = text_rows(config.file, config.reading, pairs=True)
-    written, summary = AnswerWriter(config.format), Summary()
+    written, summary = AnswerWriter(config.format, keys=answering.keys), Summary()
+    bad_count = 0
     for row, record in answer_rows(prepared.predictor(answering), answering, rows):
         if row.example is None or record is None:
             if not config.json:
                 written.blank(row.columns)
+                bad_count += row.bad
             continue
         summary.add(record)
         if not config.json:
@@ -172,6 +176,6 @@ def score(config: ScoreConfig) -> dict[str, Any]:
     else:
         written.end()
         _print_summary(figures, causal=loaded.config.encoder.causal)
-    config.reading.bad_rows.print()
+    config.reading.bad_rows.print(answered=bad_count)
     say(f"engine: {prepared}")
     return figures

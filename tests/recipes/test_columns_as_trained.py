@@ -1,0 +1,52 @@
+"""The columns on which a model was trained: options that name others leave them as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bertsmith.network.config import Preprocessing
+from bertsmith.recipes.predict.reading import reading_as_trained
+from bertsmith.tasks.classify import CLASSIFY
+from bertsmith.tasks.config import Reading
+from bertsmith.tasks.multi_label import MULTI_LABEL
+from bertsmith.text.config import Columns
+
+TRAINED = Preprocessing(longest=16, text_column="body", label_column="grade")
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (Columns(), ("b", "2")),
+        (Columns(label="score"), ("b", "3")),
+        (Columns(id="n"), ("b", "2")),
+        (Columns(group="n"), ("b", "2")),
+        (Columns(text="text"), ("a", "2")),
+        (Columns(text="text", label="score"), ("a", "3")),
+    ],
+)
+def test_another_column_that_is_named_does_not_change_the_text(
+    tmp_path: Path, given: Columns, read: tuple[str, str]
+) -> None:
+    """With the column of ids or of labels named, another text was read in silence."""
+    file = tmp_path / "rows.csv"
+    file.write_text("n,text,body,grade,score\n1,a,b,2,3\n", encoding="utf-8")
+    reading = reading_as_trained(Reading(columns=given), TRAINED, str(file), labelled=True)
+    (row,) = CLASSIFY.reader.labelled(file, reading)
+    assert (row.text, row.label) == read
+    reading = reading_as_trained(Reading(columns=given), TRAINED, str(file), labelled=False)
+    (row,) = CLASSIFY.reader.unlabelled(file, reading)
+    assert row.text == read[0]
+
+
+def test_the_columns_of_several_labels_are_those_of_training(tmp_path: Path) -> None:
+    """They were asked for again, by the option for one column of labels."""
+    file, trained = tmp_path / "rows.csv", Preprocessing(longest=16, label_columns=("y", "x"))
+    file.write_text("x,y,z,text\n1,0,1,a\n0,1,1,b\n", encoding="utf-8")
+    reading = reading_as_trained(Reading(), trained, str(file), labelled=True)
+    rows = list(MULTI_LABEL.reader.labelled(file, MULTI_LABEL.reader.resolve(file, reading)))
+    assert [row.labels for row in rows] == [("x",), ("y",)]
+    kept = Preprocessing.from_dict(trained.to_dict())
+    assert kept == trained
