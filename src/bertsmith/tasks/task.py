@@ -46,6 +46,8 @@ Brief = Callable[[str], str]
 Evidence = NDArray[np.float64]
 Right = NDArray[np.bool_]
 Scores = dict[str, float]
+Scoring = dict[str, Callable[[Evidence], float]]
+"""Scores by name, each a function of some rows of evidence, so that one can be had alone."""
 
 
 class Row(Protocol):
@@ -304,8 +306,8 @@ class Measuring(Generic[R]):
 
     evidence: Callable[[Sequence[R], Sequence[Any], Labels], Evidence]
     """The evidence of how right the answers to labelled rows are, (rows, numbers)."""
-    scores: Callable[[Evidence, Labels, Tuned], Scores]
-    """The scores of some rows of evidence, as shares of 1, the one that counts most first."""
+    scoring: Callable[[Labels, Tuned], Scoring]
+    """The scores at some thresholds, as shares of 1, the one that counts most first."""
     constant: Callable[[Sequence[R], Sequence[Any]], bool]
     """True if the answers to labelled rows are all the same: the training has failed."""
     tune: Tune = _untuned
@@ -325,6 +327,14 @@ class Measuring(Generic[R]):
     """Name and score on dev rows of what learns from training rows no more than frequencies."""
     by_type: Callable[[Sequence[R], Sequence[Any]], dict[str, EntityScores]] | None = None
     """The scores of each type of entity."""
+
+    def scores(self, evidence: Evidence, labels: Labels, tuned: Tuned) -> Scores:
+        """Return all scores of some rows of evidence, the one that counts most first."""
+        return {name: score(evidence) for name, score in self.scoring(labels, tuned).items()}
+
+    def primary(self, labels: Labels, tuned: Tuned) -> tuple[str, Callable[[Evidence], float]]:
+        """Return the name of the score that counts most, and its function."""
+        return next(iter(self.scoring(labels, tuned).items()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -432,11 +442,10 @@ def interval_of(
     """
     measuring = task.measuring
     thresholds = measuring.tune(evidence) if tuned is None else tuned
-
-    def score(drawn: NDArray[np.int64]) -> float:
-        scores = measuring.scores(evidence[drawn], labels, thresholds)
-        return next(iter(scores.values())) if name is None else scores[name]
-
-    interval = bootstrap_interval(score, len(evidence), resamples=1000)
-    first = next(iter(measuring.scores(evidence, labels, thresholds))) if name is None else name
-    return share_interval(interval, measuring.units(evidence, first))
+    scoring = measuring.scoring(labels, thresholds)
+    name = next(iter(scoring)) if name is None else name
+    score = scoring[name]
+    interval = bootstrap_interval(
+        lambda drawn: score(evidence[drawn]), len(evidence), resamples=1000
+    )
+    return share_interval(interval, measuring.units(evidence, name))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import say
@@ -55,12 +54,8 @@ class _FinishedRun:
         """Return the function that computes a score on some of the dev rows."""
         measuring = self.task.measuring
         # what was tuned on all of dev is kept on resampled rows
-        tuned = measuring.tune(self.evidence)
-
-        def score(rows: NDArray[np.int64]) -> float:
-            return measuring.scores(self.evidence[rows], self.run.labels, tuned)[name]
-
-        return score
+        score = measuring.scoring(self.run.labels, measuring.tune(self.evidence))[name]
+        return lambda rows: score(self.evidence[rows])
 
     def score(self, name: str) -> float:
         """Return a score of the best seed."""

@@ -118,7 +118,7 @@ def units_of(
     """
     measuring = task.measuring
     if name is None:
-        name = next(iter(measuring.scores(evidences[0], labels, measuring.tune(evidences[0]))))
+        name, _ = measuring.primary(labels, measuring.tune(evidences[0]))
     units = [measuring.units(evidence, name) for evidence in evidences]
     return min((count for count in units if count is not None), default=None)
 
@@ -144,17 +144,15 @@ def _mean_score(
     task: Task[Any], labels: tuple[str, ...], evidences: Sequence[Evidence]
 ) -> Statistic:
     """Return the function from resampled rows to the mean primary score of some models."""
+    measuring = task.measuring
     # what was tuned on all rows is kept on resampled rows
-    tuned = [task.measuring.tune(evidence) for evidence in evidences]
+    scores = [measuring.primary(labels, measuring.tune(evidence))[1] for evidence in evidences]
 
-    def score(rows: NDArray[np.int64]) -> float:
-        scores = [
-            next(iter(task.measuring.scores(evidence[rows], labels, thresholds).values()))
-            for thresholds, evidence in zip(tuned, evidences, strict=True)
-        ]
-        return float(np.mean(scores))
+    def mean(rows: NDArray[np.int64]) -> float:
+        values = [score(of[rows]) for score, of in zip(scores, evidences, strict=True)]
+        return float(np.mean(values))
 
-    return score
+    return mean
 
 
 @dataclass(frozen=True, kw_only=True)
