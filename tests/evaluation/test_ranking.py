@@ -56,7 +56,7 @@ def test_a_thousand_cases_equal_the_mean_over_all_orders() -> None:
             assert found == metric(expected), number
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(3000, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("count", [90, pytest.param(3000, marks=pytest.mark.faults)])
 def test_random_ndcgs_equal_those_of_scikit_learn(count: int) -> None:
     for number in range(count):
         relevance, scores = queries(number, 30)
@@ -70,7 +70,7 @@ def test_random_ndcgs_equal_those_of_scikit_learn(count: int) -> None:
 
 def test_average_precision_equals_that_of_scikit_learn_without_ties() -> None:
     random = np.random.default_rng(5)
-    for size in range(2, 200):
+    for size in (*range(2, 40), *range(40, 200, 7)):
         relevance = (random.random(size) < 0.3).astype(float)
         relevance[0] = 1
         scores = random.permutation(size).astype(float)

@@ -74,7 +74,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: Host) -> Iterator
     # what is lost when a connection breaks off; the client's own is 10 MiB
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 100)
     # what the client waits between attempts of its own
-    monkeypatch.setattr(importlib.import_module("huggingface_hub.utils._http"), "time", Clock())
+    for name in ("utils._http", "file_download"):
+        monkeypatch.setattr(importlib.import_module(f"huggingface_hub.{name}"), "time", Clock())
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     hub = FakeHub()

@@ -218,7 +218,7 @@ WORDS = st.sampled_from([*SPECIALS, "[MA", "SK]", "\u0301", "Σ", "İ", "中", "
 ANY_TEXT = st.lists(st.text(st.characters(codec=None), max_size=12) | WORDS).map("".join)
 
 
-@pytest.mark.parametrize("examples", [150, pytest.param(1000, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("examples", [75, pytest.param(1000, marks=pytest.mark.faults)])
 @pytest.mark.parametrize("rules", ALL_RULES, ids=str)
 def test_arbitrary_text(rules: BasicRules, examples: int, folder: Path) -> None:
     @settings(max_examples=examples, deadline=None, derandomize=True, database=None)

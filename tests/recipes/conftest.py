@@ -47,6 +47,17 @@ def brief_peak() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def brief_trial() -> Iterator[None]:
+    """Measure the speed of training with a step, not five: they take longer than most trainings.
+
+    What is measured is said all the same. test_preflight.py and test_threads.py measure as usual.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bertsmith.recipes.pretrain.speed.TRIAL_STEPS", 1)
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny_tokenizer() -> Tokenizer:
     return Tokenizer((*SPECIALS, *WORDS, "good", "bad"), BasicRules(lowercase=True))

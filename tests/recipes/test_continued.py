@@ -22,10 +22,10 @@ from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import build_model
+from bertsmith.recipes.pretrain import speed
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, start
 from bertsmith.recipes.pretrain.resolving import resolve
-from bertsmith.recipes.pretrain.speed import TRIAL_STEPS
 from bertsmith.recipes.pretrain.starting import continued
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -157,7 +157,7 @@ def whole(
 @pytest.fixture
 def stopping(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Ctrl-C when batches are drawn the fourth time."""
-    next_batch, left = PretrainingBatches.next_batch, [TRIAL_STEPS + 4]
+    next_batch, left = PretrainingBatches.next_batch, [speed.TRIAL_STEPS + 4]
 
     def stop(self: PretrainingBatches, place: DataPosition) -> tuple[Batch, DataPosition]:
         left[0] -= 1

@@ -21,11 +21,11 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch, pack
 from bertsmith.objectives.pretraining import objective_of
+from bertsmith.recipes.pretrain import speed
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.published import electra
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
 from bertsmith.recipes.pretrain.report import evaluate_held_out
-from bertsmith.recipes.pretrain.speed import TRIAL_STEPS
 from bertsmith.recipes.pretrain.starting import continued
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
@@ -122,7 +122,7 @@ def test_the_folder_holds_the_discriminator_alone(whole: PretrainOutcome) -> Non
 def test_a_stopped_run_goes_on_to_the_very_same_model(
     whole: PretrainOutcome, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    next_batch, left = PretrainingBatches.next_batch, [TRIAL_STEPS + 9]
+    next_batch, left = PretrainingBatches.next_batch, [speed.TRIAL_STEPS + 9]
 
     def stopping(self: PretrainingBatches, place: DataPosition) -> tuple[Batch, DataPosition]:
         left[0] -= 1

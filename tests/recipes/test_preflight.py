@@ -34,6 +34,11 @@ __all__ = ["tokenizer"]
 PEAK = Peak(flops=1e12, occasions=1, measured=0.0)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def brief_trial() -> None:
+    """Measure with as many steps as usual: this is what is tested."""
+
+
 def stored(documents: list[Document], tokenizer: Tokenizer, folder: Path) -> TokenStore:
     prepare_store(documents, tokenizer, folder, held_out=0.0)
     return TokenStore(folder)

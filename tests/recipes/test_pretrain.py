@@ -26,10 +26,10 @@ from bertsmith.network.config import Positions
 from bertsmith.network.families.bert import BERT
 from bertsmith.network.families.family import usual
 from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.recipes.pretrain import speed
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
 from bertsmith.recipes.pretrain.report import describe, evaluate_held_out
-from bertsmith.recipes.pretrain.speed import TRIAL_STEPS
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -211,7 +211,7 @@ def test_a_stopped_run_goes_on_to_the_very_same_model(
 ) -> None:
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
-        stop_when_drawn(patch, TRIAL_STEPS + 4)
+        stop_when_drawn(patch, speed.TRIAL_STEPS + 4)
         with pytest.raises(Interrupted) as stopped:
             run(store_folder, folder)
     assert str(stopped.value) == (

@@ -31,7 +31,7 @@ from bertsmith.tasks.task import (
     Reader,
     ReadingLimits,
     Record,
-    Scores,
+    Scoring,
     Task,
     Tuned,
 )
@@ -141,9 +141,9 @@ def _evidence(rows: Sequence[Choice], answers: Sequence[Any], labels: Labels) ->
     return choice_evidence(_right_options(rows), answers)
 
 
-def _scores(evidence: Evidence, labels: Labels, tuned: Tuned) -> Scores:
+def _scoring(labels: Labels, tuned: Tuned) -> Scoring:
     """Return the share of the questions with the right option chosen."""
-    return {"accuracy": float(right_choices(evidence, tuned).mean())}
+    return {"accuracy": lambda evidence: float(right_choices(evidence, tuned).mean())}
 
 
 def _constant(rows: Sequence[Choice], answers: Sequence[Any]) -> bool:
@@ -220,7 +220,7 @@ CHOICE = Task(
     learning=Learning(targets=_targets, objective=_objective),
     measuring=Measuring(
         evidence=_evidence,
-        scores=_scores,
+        scoring=_scoring,
         constant=_constant,
         tune=tune_confidence,
         right=right_choices,

@@ -30,7 +30,6 @@ from bertsmith.tasks.labels import (
     tune_confidence,
 )
 from bertsmith.tasks.task import (
-    UNTUNED,
     Answers,
     Brief,
     Evidence,
@@ -40,7 +39,7 @@ from bertsmith.tasks.task import (
     Measuring,
     Presentation,
     Record,
-    Scores,
+    Scoring,
     Task,
     Tuned,
 )
@@ -139,9 +138,13 @@ def _evidence(rows: Sequence[Example], answers: Sequence[Any], labels: Labels) -
     return choice_evidence(classes_of(rows, labels), answers)
 
 
-def _scores(names: tuple[str, ...], evidence: Evidence, labels: Labels, tuned: Tuned) -> Scores:
+def _score(name: str, evidence: Evidence) -> float:
     true, predicted = evidence[:, :2].astype(np.int64).T
-    return {name: CLASS_SCORES[name](true, predicted) for name in names}
+    return CLASS_SCORES[name](true, predicted)
+
+
+def _scoring(names: tuple[str, ...], labels: Labels, tuned: Tuned) -> Scoring:
+    return {name: partial(_score, name) for name in names}
 
 
 def _units(evidence: Evidence, name: str) -> int | None:
@@ -162,15 +165,14 @@ def _commonest_class(
     true = classes_of(dev, labels)
     predicted = np.full_like(true, np.bincount(classes_of(train, labels)).argmax())
     evidence = np.stack([true, predicted], 1).astype(np.float64)
-    scores = _scores(names, evidence, labels, UNTUNED)
-    return "always predicting the most frequent class", next(iter(scores.values()))
+    return "always predicting the most frequent class", _score(names[0], evidence)
 
 
 def class_measuring(names: tuple[str, ...]) -> Measuring[Example]:
     """Return how answers are measured, by the scores of these names."""
     return Measuring(
         evidence=_evidence,
-        scores=partial(_scores, names),
+        scoring=partial(_scoring, names),
         constant=_constant,
         tune=tune_confidence,
         right=right_choices,

@@ -30,7 +30,7 @@ from bertsmith.tasks.task import (
     Presentation,
     Record,
     Right,
-    Scores,
+    Scoring,
     Task,
     Tuned,
 )
@@ -156,14 +156,19 @@ def _evidence(rows: Sequence[Example], answers: Sequence[Any], labels: Labels) -
     return np.concatenate([flags_of(rows, labels), predicted], 1).astype(np.float64)
 
 
-def _scores(evidence: Evidence, labels: Labels, tuned: Tuned) -> Scores:
+def _scoring(labels: Labels, tuned: Tuned) -> Scoring:
     """Return F1 over all labels of all texts, the mean of the labels' F1, and rows all right."""
-    true, predicted = evidence[:, : len(labels)] > 0, evidence[:, len(labels) :] > 0
     return {
-        "micro_f1": multi_label_f1(true, predicted, average="micro"),
-        "macro_f1": multi_label_f1(true, predicted, average="macro"),
-        "exact_match": exact_match(true, predicted),
+        "micro_f1": lambda evidence: multi_label_f1(*_flags(evidence), average="micro"),
+        "macro_f1": lambda evidence: multi_label_f1(*_flags(evidence), average="macro"),
+        "exact_match": lambda evidence: exact_match(*_flags(evidence)),
     }
+
+
+def _flags(evidence: Evidence) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return the true and the predicted labels, (rows, labels) each."""
+    half = evidence.shape[1] // 2
+    return evidence[:, :half] > 0, evidence[:, half:] > 0
 
 
 def _right(evidence: Evidence, tuned: Tuned) -> Right:
@@ -217,7 +222,7 @@ MULTI_LABEL = Task(
     answers=Answers(encode=encode_texts, outputs=label_probabilities, record=_record, keys=_keys),
     learning=Learning(targets=_targets, objective=_objective, weighs=True),
     measuring=Measuring(
-        evidence=_evidence, scores=_scores, right=_right, units=_units, constant=_constant
+        evidence=_evidence, scoring=_scoring, right=_right, units=_units, constant=_constant
     ),
     present=Presentation(
         lines=_lines,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -18,7 +19,6 @@ from bertsmith.objectives.tasks import Relevance
 from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.regression import decode_number, number_truth, numbers_of
 from bertsmith.tasks.task import (
-    UNTUNED,
     Answers,
     Brief,
     Evidence,
@@ -28,7 +28,7 @@ from bertsmith.tasks.task import (
     Measuring,
     Presentation,
     Record,
-    Scores,
+    Scoring,
     Task,
     Tuned,
 )
@@ -119,9 +119,13 @@ def _evidence(rows: Sequence[Example], answers: Sequence[Any], labels: Labels) -
     return np.array(evidence, np.float64)
 
 
-def _scores(evidence: Evidence, labels: Labels, tuned: Tuned) -> Scores:
+def _scoring(labels: Labels, tuned: Tuned) -> Scoring:
     """Return means over the queries."""
-    return dict(zip(("mrr", "map", "ndcg@10"), evidence.mean(0).tolist(), strict=True))
+    return {name: partial(_mean, column) for column, name in enumerate(("mrr", "map", "ndcg@10"))}
+
+
+def _mean(column: int, evidence: Evidence) -> float:
+    return float(evidence.mean(0)[column])
 
 
 def _constant(rows: Sequence[Example], answers: Sequence[Any]) -> bool:
@@ -133,8 +137,7 @@ def _at_random(
     train: Sequence[Example], dev: Sequence[Example], labels: Labels
 ) -> tuple[str, float]:
     """Return the mean score of all orders, which is that of equal scores."""
-    scores = _scores(_evidence(dev, [0.0] * len(dev), labels), labels, UNTUNED)
-    return "ordering passages at random", next(iter(scores.values()))
+    return "ordering passages at random", _mean(0, _evidence(dev, [0.0] * len(dev), labels))
 
 
 # presentation
@@ -178,7 +181,7 @@ RANK = Task(
     ),
     learning=Learning(targets=_targets, objective=_objective),
     measuring=Measuring(
-        evidence=_evidence, scores=_scores, constant=_constant, majority_baseline=_at_random
+        evidence=_evidence, scoring=_scoring, constant=_constant, majority_baseline=_at_random
     ),
     present=Presentation(
         lines=_lines,

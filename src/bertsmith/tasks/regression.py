@@ -15,7 +15,7 @@ from bertsmith.core.errors import ExampleError
 from bertsmith.core.printable import rounded
 from bertsmith.engine.answers import text_outputs
 from bertsmith.engine.predictor import Outputs
-from bertsmith.evaluation.metrics import pearson, spearman
+from bertsmith.evaluation.metrics import Score, pearson, spearman
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.tasks import Regress
@@ -30,7 +30,7 @@ from bertsmith.tasks.task import (
     Measuring,
     Presentation,
     Record,
-    Scores,
+    Scoring,
     Task,
     Tuned,
     no_units,
@@ -131,11 +131,17 @@ def _evidence(rows: Sequence[Example], answers: Sequence[Any], labels: Labels) -
     return np.stack([numbers_of(rows), np.array(answers, np.float64)], 1)
 
 
-def _scores(evidence: Evidence, labels: Labels, tuned: Tuned) -> Scores:
+def _scoring(labels: Labels, tuned: Tuned) -> Scoring:
     """Return Pearson's and Spearman's correlation, 0 where either side is constant."""
-    true, predicted = evidence.T
-    scores = {"pearson": pearson(true, predicted), "spearman": spearman(true, predicted)}
-    return {name: value if np.isfinite(value) else 0.0 for name, value in scores.items()}
+    return {
+        "pearson": partial(_correlation, pearson),
+        "spearman": partial(_correlation, spearman),
+    }
+
+
+def _correlation(correlation: Score, evidence: Evidence) -> float:
+    value = correlation(*evidence.T)
+    return value if np.isfinite(value) else 0.0
 
 
 def _defined(evidence: Evidence) -> bool:
@@ -198,7 +204,7 @@ REGRESSION = Task(
     learning=Learning(targets=_targets, objective=_objective, finish=_finish),
     measuring=Measuring(
         evidence=_evidence,
-        scores=_scores,
+        scoring=_scoring,
         defined=_defined,
         constant=_constant,
         units=no_units,

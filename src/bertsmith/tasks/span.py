@@ -37,7 +37,7 @@ from bertsmith.tasks.task import (
     ReadingLimits,
     Record,
     Right,
-    Scores,
+    Scoring,
     Task,
     Tuned,
 )
@@ -354,14 +354,16 @@ def _tune(evidence: Evidence, target_accuracy: float | None = None) -> Tuned:
     return UNTUNED if evidence[:, 3].all() else Tuned(no_answer=kept_threshold(evidence))
 
 
-def _scores(evidence: Evidence, labels: Labels, tuned: Tuned) -> Scores:
+def _scoring(labels: Labels, tuned: Tuned) -> Scoring:
     """Return F1 and exact match at the threshold, and with one F1 at 0 too."""
     threshold = math.inf if tuned.no_answer is None else tuned.no_answer
-    exact, f1 = with_threshold(evidence, threshold).mean(0).tolist()
-    scores = {"f1": f1, "exact_match": exact}
+    scoring: Scoring = {
+        "f1": lambda evidence: float(with_threshold(evidence, threshold).mean(0)[1]),
+        "exact_match": lambda evidence: float(with_threshold(evidence, threshold).mean(0)[0]),
+    }
     if threshold < math.inf:
-        scores["f1_at_0"] = float(with_threshold(evidence, 0.0)[:, 1].mean())
-    return scores
+        scoring["f1_at_0"] = lambda evidence: float(with_threshold(evidence, 0.0)[:, 1].mean())
+    return scoring
 
 
 def _right(evidence: Evidence, tuned: Tuned) -> Right:
@@ -474,7 +476,7 @@ SPAN = Task(
     learning=Learning(targets=_targets, objective=_objective, longest=384, lengthens=False),
     measuring=Measuring(
         evidence=_evidence,
-        scores=_scores,
+        scoring=_scoring,
         constant=_constant,
         tune=_tune,
         right=_right,

@@ -37,7 +37,7 @@ from bertsmith.tasks.task import (
     ReadingLimits,
     Record,
     Right,
-    Scores,
+    Scoring,
     Task,
     Tuned,
 )
@@ -376,18 +376,30 @@ def _true_entities(row: Tagged) -> tuple[Entity, ...]:
     return entities_of(row.words, row.tags or ()) if row.entities is None else row.entities
 
 
-def _scores(evidence: Evidence, labels: Labels, tuned: Tuned) -> Scores:
+def _scoring(labels: Labels, tuned: Tuned) -> Scoring:
     """Return F1, precision and recall of entities as conlleval has them, and words right.
 
     Of tags that name no entities, words right alone.
     """
-    true, predicted, right, words, words_right = map(int, evidence.sum(0).tolist())
-    accuracy = {"accuracy": words_right / max(words, 1)}
+    accuracy: Scoring = {"accuracy": _accuracy}
     if not names_entities(labels):
         return accuracy
-    entities = EntityScores(true=true, found=predicted, right=right)
-    scores = {"f1": entities.f1, "precision": entities.precision, "recall": entities.recall}
-    return scores | accuracy
+    entities: Scoring = {
+        "f1": lambda evidence: _entity_scores(evidence).f1,
+        "precision": lambda evidence: _entity_scores(evidence).precision,
+        "recall": lambda evidence: _entity_scores(evidence).recall,
+    }
+    return entities | accuracy
+
+
+def _entity_scores(evidence: Evidence) -> EntityScores:
+    true, predicted, right = map(int, evidence[:, :3].sum(0).tolist())
+    return EntityScores(true=true, found=predicted, right=right)
+
+
+def _accuracy(evidence: Evidence) -> float:
+    words, right = map(int, evidence[:, 3:].sum(0).tolist())
+    return right / max(words, 1)
 
 
 def _right(evidence: Evidence, tuned: Tuned) -> Right:
@@ -435,8 +447,8 @@ def _commonest_tags(
         )
         for row in dev
     ]
-    scores = _scores(_evidence(dev, answers, labels), labels, UNTUNED)
-    return "predicting each word's most frequent tag", next(iter(scores.values()))
+    score = next(iter(_scoring(labels, UNTUNED).values()))
+    return "predicting each word's most frequent tag", score(_evidence(dev, answers, labels))
 
 
 # presentation
@@ -534,7 +546,7 @@ TAG = Task(
     learning=Learning(targets=_targets, objective=_objective, weighs=True, lengthens=False),
     measuring=Measuring(
         evidence=_evidence,
-        scores=_scores,
+        scoring=_scoring,
         constant=_constant,
         right=_right,
         units=_units,

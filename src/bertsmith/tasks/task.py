@@ -29,7 +29,12 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.printable import counted
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.predictor import Outputs
-from bertsmith.evaluation.significance import Interval, bootstrap_interval, share_interval
+from bertsmith.evaluation.significance import (
+    Interval,
+    Statistic,
+    bootstrap_interval,
+    share_interval,
+)
 from bertsmith.evaluation.spans import EntityScores
 from bertsmith.network.config import Conformal, Fit, ModelConfig, Predicts
 from bertsmith.network.model import Model
@@ -47,6 +52,8 @@ Brief = Callable[[str], str]
 Evidence = NDArray[np.float64]
 Right = NDArray[np.bool_]
 Scores = dict[str, float]
+Scoring = dict[str, Callable[[Evidence], float]]
+"""Scores by name, each a function of some rows of evidence, so that one can be had alone."""
 
 
 class Row(Protocol):
@@ -307,8 +314,8 @@ class Measuring(Generic[R]):
 
     evidence: Callable[[Sequence[R], Sequence[Any], Labels], Evidence]
     """The evidence of how right the answers to labelled rows are, (rows, numbers)."""
-    scores: Callable[[Evidence, Labels, Tuned], Scores]
-    """The scores of some rows of evidence, as shares of 1, the one that counts most first."""
+    scoring: Callable[[Labels, Tuned], Scoring]
+    """The scores at some thresholds, as shares of 1, the one that counts most first."""
     defined: Callable[[Evidence], bool] = _always
     """True if rows of evidence have the scores, as correlations with a constant side have not."""
     constant: Callable[[Sequence[R], Sequence[Any]], bool]
@@ -330,6 +337,14 @@ class Measuring(Generic[R]):
     """Name and score on dev rows of what learns from training rows no more than frequencies."""
     by_type: Callable[[Sequence[R], Sequence[Any]], dict[str, EntityScores]] | None = None
     """The scores of each type of entity."""
+
+    def scores(self, evidence: Evidence, labels: Labels, tuned: Tuned) -> Scores:
+        """Return all scores of some rows of evidence, the one that counts most first."""
+        return {name: score(evidence) for name, score in self.scoring(labels, tuned).items()}
+
+    def primary(self, labels: Labels, tuned: Tuned) -> tuple[str, Callable[[Evidence], float]]:
+        """Return the name of the score that counts most, and its function."""
+        return next(iter(self.scoring(labels, tuned).items()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -422,24 +437,26 @@ def right_rows(task: Task[Any], evidence: Evidence) -> Right | None:
     return None if measuring.right is None else measuring.right(evidence, measuring.tune(evidence))
 
 
-def scores_of_resamples(
-    measuring: Measuring[Any], evidence: Evidence, labels: Labels, tuned: Tuned
-) -> Callable[[NDArray[np.int64]], Scores]:
-    """Return the function from drawn rows of evidence to their scores.
+def score_of_resamples(
+    measuring: Measuring[Any],
+    evidence: Evidence,
+    labels: Labels,
+    tuned: Tuned,
+    name: str | None = None,
+) -> Statistic:
+    """Return the function from drawn rows of evidence to a score, the primary one if none is named.
 
     Rows that have none, as correlations with one constant side, score NaN and not 0: bootstraps
     leave them out. Where that is so of all the evidence, the scores of any rows are what it has.
     """
+    score = measuring.scoring(labels, tuned)[name or measuring.primary(labels, tuned)[0]]
     defined = measuring.defined(evidence)
 
-    def scores_of(drawn: NDArray[np.int64]) -> Scores:
+    def score_of(drawn: NDArray[np.int64]) -> float:
         rows = evidence[drawn]
-        scores = measuring.scores(rows, labels, tuned)
-        return (
-            dict.fromkeys(scores, math.nan) if defined and not measuring.defined(rows) else scores
-        )
+        return math.nan if defined and not measuring.defined(rows) else score(rows)
 
-    return scores_of
+    return score_of
 
 
 def interval_of(
@@ -457,13 +474,7 @@ def interval_of(
     """
     measuring = task.measuring
     thresholds = measuring.tune(evidence) if tuned is None else tuned
-
-    scores_of = scores_of_resamples(measuring, evidence, labels, thresholds)
-
-    def score(drawn: NDArray[np.int64]) -> float:
-        scores = scores_of(drawn)
-        return next(iter(scores.values())) if name is None else scores[name]
-
+    name = measuring.primary(labels, thresholds)[0] if name is None else name
+    score = score_of_resamples(measuring, evidence, labels, thresholds, name)
     interval = bootstrap_interval(score, len(evidence), resamples=1000)
-    first = next(iter(measuring.scores(evidence, labels, thresholds))) if name is None else name
-    return share_interval(interval, measuring.units(evidence, first))
+    return share_interval(interval, measuring.units(evidence, name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from bertsmith.tasks.glue import GLUE
 from bertsmith.tasks.multi_label import MULTI_LABEL
 from bertsmith.tasks.regression import NUMBER, REGRESSION
 from bertsmith.tasks.tag import TAG
-from bertsmith.tasks.task import Evidence, interval_of
+from bertsmith.tasks.task import Evidence, Labels, Scoring, Tuned, interval_of
 from bertsmith.training.run_folder import RUN_FORMAT, write_record
 
 LABELS = ("x", "y")
@@ -167,6 +168,24 @@ def test_the_interval_of_a_mean_is_that_of_all_seeds() -> None:
     interval = interval_of_mean(CLASSIFY, LABELS, seeds)
     mean = float(np.mean([seed[:, 0] == seed[:, 1] for seed in seeds]))
     assert interval.low < mean < interval.high < interval_of(CLASSIFY, seeds[0], LABELS).low
+
+
+def test_resamples_are_scored_by_the_score_that_is_asked_for_alone() -> None:
+    """The others take several times as long, thousands of times over."""
+
+    def other(evidence: Evidence) -> float:
+        raise AssertionError("a score that nobody asked for")
+
+    def scoring(labels: Labels, tuned: Tuned) -> Scoring:
+        return CLASSIFY.measuring.scoring(labels, tuned) | {"macro_f1": other}
+
+    task = replace(CLASSIFY, measuring=replace(CLASSIFY.measuring, scoring=scoring))
+    ours, theirs = pair(9, 2, 20)
+    found = difference_of(task, LABELS, [ours], [theirs])
+    assert found == difference_of(CLASSIFY, LABELS, [ours], [theirs])
+    mean = interval_of_mean(task, LABELS, [ours, theirs])
+    assert mean == interval_of_mean(CLASSIFY, LABELS, [ours, theirs])
+    assert interval_of(task, ours, LABELS) == interval_of(CLASSIFY, ours, LABELS, name="accuracy")
 
 
 def test_the_lead_of_the_other_is_told_with_its_own_interval() -> None:

@@ -30,7 +30,7 @@ from bertsmith.recipes.finetune.outcome import (
 from bertsmith.recipes.finetune.recipe import FinetuneRun
 from bertsmith.recipes.finetune.trial import read_evidence
 from bertsmith.tasks.rows import task_named
-from bertsmith.tasks.task import Evidence, Task, right_rows, scores_of_resamples
+from bertsmith.tasks.task import Evidence, Task, right_rows, score_of_resamples
 from bertsmith.training.run_folder import RunFolder, read_record
 
 
@@ -55,8 +55,7 @@ class _FinishedRun:
         measuring = self.task.measuring
         # what was tuned on all of dev is kept on resampled rows
         tuned = measuring.tune(self.evidence)
-        scores_of = scores_of_resamples(measuring, self.evidence, self.run.labels, tuned)
-        return lambda rows: scores_of(rows)[name]
+        return score_of_resamples(measuring, self.evidence, self.run.labels, tuned, name)
 
     def score(self, name: str) -> float:
         """Return a score of the best seed."""

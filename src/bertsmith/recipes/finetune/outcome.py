@@ -31,7 +31,7 @@ from bertsmith.recipes.finetune.baselines import TF_IDF, BaselineScores
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData
 from bertsmith.recipes.finetune.trial import TrialResult
-from bertsmith.tasks.task import Evidence, Task, right_rows, scores_of_resamples
+from bertsmith.tasks.task import Evidence, Task, right_rows, score_of_resamples
 
 CERTAIN = 0.05
 RESAMPLES = 2000
@@ -123,7 +123,7 @@ def units_of(
     """
     measuring = task.measuring
     if name is None:
-        name = next(iter(measuring.scores(evidences[0], labels, measuring.tune(evidences[0]))))
+        name, _ = measuring.primary(labels, measuring.tune(evidences[0]))
     units = [measuring.units(evidence, name) for evidence in evidences]
     return min((count for count in units if count is not None), default=None)
 
@@ -149,16 +149,17 @@ def _mean_score(
     task: Task[Any], labels: tuple[str, ...], evidences: Sequence[Evidence]
 ) -> Statistic:
     """Return the function from resampled rows to the mean primary score of some models."""
+    measuring = task.measuring
     # what was tuned on all rows is kept on resampled rows
-    models = [
-        scores_of_resamples(task.measuring, evidence, labels, task.measuring.tune(evidence))
+    scores = [
+        score_of_resamples(measuring, evidence, labels, measuring.tune(evidence))
         for evidence in evidences
     ]
 
-    def score(rows: NDArray[np.int64]) -> float:
-        return float(np.mean([next(iter(scores_of(rows).values())) for scores_of in models]))
+    def mean(rows: NDArray[np.int64]) -> float:
+        return float(np.mean([score(rows) for score in scores]))
 
-    return score
+    return mean
 
 
 @dataclass(frozen=True, kw_only=True)
