@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import os
+import pickle
 import subprocess
 import sys
 import weakref
@@ -195,6 +197,16 @@ def test_a_model_answers_in_a_process_that_was_forked(
     )  # fmt: skip
     assert ended.stdout.startswith("0 2 ")
     assert ended.stdout.endswith(" 2 threads\n")
+
+
+@pytest.mark.parametrize("hand_over", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_model_that_cannot_be_handed_over_says_what_can(
+    hand_over: Callable[[object], object], folders: dict[str, Path]
+) -> None:
+    """It was a TypeError of an object in it."""
+    model = bertsmith.load(folders["class"])
+    with pytest.raises(ConfigError, match=r"pickled; hand over the name of its folder"):
+        hand_over(model)
 
 
 def test_no_choices_are_not_all_words(folders: dict[str, Path]) -> None:

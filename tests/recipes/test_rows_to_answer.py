@@ -200,6 +200,20 @@ def test_bad_lines_are_passed_over(tmp_path: Path) -> None:
     assert reading.bad_rows.count == 1
 
 
+def test_lines_that_cannot_be_decoded_are_passed_over(tmp_path: Path) -> None:
+    """They ended `predict` in spite of `--on-bad`."""
+    path = tmp_path / "lines.txt"
+    path.write_bytes("à\n".encode() * 40 + b"\xff\xfeabc\nlast\n")
+    reading = Reading(on_bad="quarantine")
+    rows = list(task_rows(CLASSIFY, str(path), reading, pairs=False))
+    assert [row.bad for row in rows] == [False] * 40 + [True, False]
+    assert rows[40].columns["text"] == "\ufffd\ufffdabc"
+    kept = json.loads((tmp_path / "lines.txt.bad.jsonl").read_text())
+    assert (kept["line"], kept["row"]) == (41, "\udcff\udcfeabc")
+    with pytest.raises(ExampleError, match=r"lines\.txt:41: is not UTF-8"):
+        list(task_rows(CLASSIFY, str(path), Reading(), pairs=False))
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [

@@ -250,6 +250,9 @@ def test_what_cannot_be_served_is_told_in_one_line(
         return line
 
     assert "no such folder" in complaint(str(tmp_path / "none"), "--check")
+    # the check passed, and the server did not start
+    keys = str(tmp_path / "keys")
+    assert "--api-keys cannot be read" in complaint(str(folder), "--check", "--api-keys", keys)
     assert "two models are called 'small'" in complaint(str(folder), str(folder))
     assert "--name has 1 name for 2 models" in complaint(str(folder), "b", "--name", "a")
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -130,6 +130,22 @@ def test_where_silence_is_best_the_threshold_is_below_every_doubt() -> None:
     assert best_threshold(evidence[2:3]) == official["best_f1_thresh"] == 0
 
 
+def test_an_answer_ends_after_the_marks_on_its_last_letter() -> None:
+    """Marks that the tokenizer drops were cut off: decomposed, "word1" with an accent lost it."""
+    accented = "word1\u0301\u0323"
+    for context in (f"word0 {accented} word2", f"word0 {accented}"):
+        row = Question(
+            id="q", question="word3", context=context, answers=(), impossible=True,
+            plausible=(), title="", source="m", line=1,
+        )  # fmt: skip
+        encoded = encode_questions(TOKENIZER, [row], ReadingLimits(longest=24))
+        (windows,) = encoded.sidecar
+        logits = np.zeros((len(encoded.ids[0]), 2), np.float32)
+        logits[windows.offset + 1] = 9
+        best = SPAN.answers.decode(row, windows, [logits], ()).best[0]
+        assert (best.text, best.start, best.end) == (accented, 6, 13)
+
+
 @pytest.mark.parametrize(("longest", "least"), [(8, 12), (11, 12)])
 def test_windows_too_small_for_a_question_are_refused(longest: int, least: int) -> None:
     row = Question(

@@ -23,7 +23,16 @@ from inspect import Signature, signature
 from itertools import chain, islice
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    NoReturn,
+    ParamSpec,
+    SupportsIndex,
+    TypeVar,
+    get_args,
+    get_type_hints,
+)
 
 import numpy as np
 import torch
@@ -147,6 +156,13 @@ class LoadedModel:
         self.model = self.engine.model
         _watch_forks()
         _OPEN.add(self)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Raise `ConfigError`: weights made ready for one processor are not copied."""
+        raise ConfigError(
+            f"the loaded model {self.name!r} can be neither copied nor pickled",
+            remedy="hand over the name of its folder, and bertsmith.load it there",
+        )
 
     def _forked(self) -> None:
         """Answer in one thread, in a process that was forked from the one that opened the model."""

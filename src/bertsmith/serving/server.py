@@ -50,12 +50,12 @@ _OTHER_FILES = 64
 def serve(config: ServeConfig) -> None:
     """Serve models until a signal ends the server; raises `UserError` where it cannot start."""
     _check_packages()
-    if config.check:
-        check(config)
-        return
     from bertsmith.serving.http.limits import Keys
 
     keys = Keys.load(config.api_keys)
+    if config.check:
+        check(config)
+        return
     config = with_room(config)
     with listening(config) as listener:
         # before any thread is started, which has the same

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -217,10 +218,20 @@ def _texts(row: Question, context: Encoding, best: Sequence[Candidate]) -> tuple
     shares = _softmax([candidate.score for candidate in best])
     answers: dict[str, Answer] = {}
     for item, share in zip(best, shares, strict=True):
-        start, end = int(context.starts[item.first]), int(context.ends[item.last])
+        start = int(context.starts[item.first])
+        end = _end_with_marks(row.context, context, item.last)
         text = row.context[start:end]
         answers.setdefault(text, Answer(text, start, end, share))
     return tuple(answers.values())
+
+
+def _end_with_marks(text: str, context: Encoding, last: int) -> int:
+    """Return the end of a token with the marks on its last letter that the tokenizer dropped."""
+    end = int(context.ends[last])
+    limit = int(context.starts[last + 1]) if last + 1 < len(context) else len(text)
+    while end < limit and unicodedata.category(text[end]) == "Mn":
+        end += 1
+    return end
 
 
 def _softmax(scores: Sequence[float]) -> list[float]:

@@ -171,13 +171,22 @@ def _lines(
         two = "two texts separated by a tab"
         holds = f"a text, or {two}" if pairs and single else two if pairs else "a text"
         source, lines = STANDARD_INPUT, standard_input(columns.encoding, holds)
+        undecodable = None
     else:
-        source, lines = file, TextFile(Path(file), ExampleError, columns.encoding).lines()
+        text_file = TextFile(Path(file), ExampleError, columns.encoding)
+        source, lines = file, text_file.lines(escaped=bad.on_bad != "fail")
+        undecodable = text_file.undecodable
     empty = True
     with bad.of(Path(source)) as refuse:
         for line, written in lines:
             empty = False
-            yield _line_row(source, line, written, refuse, pairs=pairs, single=single)
+            if undecodable is not None and (error := undecodable(written, line)):
+                refuse(error, written)
+                # what is not text cannot be written with the answers
+                shown = written.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+                yield InputRow(columns={"text": shown}, example=None, bad=True)
+            else:
+                yield _line_row(source, line, written, refuse, pairs=pairs, single=single)
     if empty:
         raise ExampleError("holds no text", where=source, remedy="write one text a line")
 

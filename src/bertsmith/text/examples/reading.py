@@ -169,7 +169,9 @@ def has_cells(path: Path, columns: Columns, *, texts: int) -> bool:
     """
     if kind_of(path) in TABLES or not path.is_file():
         return False
-    lines = islice(TextFile(path, ExampleError, columns.encoding).lines(), _LINES_LOOKED_AT)
+    # what cannot be decoded is for the reader to refuse, or to pass over
+    lines = TextFile(path, ExampleError, columns.encoding).lines(escaped=True)
+    lines = islice(lines, _LINES_LOOKED_AT)
     tabs = [line.count("\t") for _, line in lines if line.strip()]
     return len(tabs) > 1 and len(set(tabs)) == 1 and tabs[0] >= texts
 
