@@ -32,7 +32,7 @@ class Bench:
 
     @property
     def share_of_clients(self) -> float:
-        """How much of the processor time of clients is taken from the server's cores."""
+        """The share of the processor time of clients that is taken from the server's cores."""
         return 0.0 if self.options.server_cores else 1.0
 
     @property

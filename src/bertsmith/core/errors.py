@@ -159,7 +159,7 @@ class TrainingDiverged(UserError):
 
 
 class NonFiniteOutputs(UserError):
-    """What a model computes for a text is infinite or no number."""
+    """A model's outputs for a text are infinite or no numbers."""
 
     usual_remedy = (
         "the weights are damaged or their training has diverged; or, with --precision bf16 or "
