@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bertsmith.core.printable import printable
 
@@ -61,10 +62,21 @@ class UserError(ValueError):
         message = f"{location}: {self.problem}" if location else self.problem
         return f"{message}; {self.remedy}" if self.remedy else message
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let processes send it to each other, whatever arguments a subclass takes."""
+        return _restored, (type(self), vars(self))
+
     def reword(self, rewrite: Callable[[str], str]) -> None:
         """Say in other words what is wrong and what to do."""
         self.problem, self.remedy = rewrite(self.problem), rewrite(self.remedy)
         self.args = (str(self),)
+
+
+def _restored(kind: type[UserError], fields: dict[str, Any]) -> UserError:
+    error = kind.__new__(kind)
+    vars(error).update(fields)
+    error.args = (str(error),)
+    return error
 
 
 def _shown(text: str) -> str:
