@@ -12,9 +12,11 @@ import torch
 
 import bertsmith
 from bertsmith.core.errors import NonFiniteOutputs
+from bertsmith.engine.features import features
 from bertsmith.network.model import build_model
 from bertsmith.recipes.config import InspectConfig
 from bertsmith.recipes.inspect import inspect
+from bertsmith.text.examples.example import Example
 from bertsmith.weights.folder import save_model
 from families import MODELS, TOKENIZERS
 from serving_inline import serving
@@ -61,6 +63,16 @@ def test_there_are_no_vectors_of_it(precision: PrecisionChoice, tmp_path: Path) 
     with pytest.raises(NonFiniteOutputs, match=":2: "):
         model.embed(TEXTS)
     assert np.isfinite(model.embed(TEXTS[::2])).all()
+
+
+def test_layers_after_the_pooling_count(tmp_path: Path) -> None:
+    model = bertsmith.load(folder_of("none", tmp_path / "model"), precision="fp32")
+    example = Example(text=TEXTS[0], text_pair=None, label=None, source="texts.txt", line=7)
+    dense = torch.nn.Linear(32, 8).requires_grad_(False)
+    dense.weight.fill_(3e38)
+    dense.bias.fill_(3e38)
+    with pytest.raises(NonFiniteOutputs, match=r"texts\.txt:7: "):
+        list(features(model.model, TOKENIZERS["bert"], [example], after=[dense]))
 
 
 def test_no_mask_is_filled_where_a_piece_has_no_score(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@
     ├── OutOfMemory           there is too little memory for what was asked
     ├── OutputTaken           another process is writing the same file or folder
     ├── TrainingDiverged      the loss, its gradient or the weights stopped being numbers
+    ├── NonFiniteOutputs      a model's outputs for a text are infinite or no numbers
     ├── WorkerDied            a process that works for this one was killed
     ├── RankLost              another process of the same run has ended before its time
     └── MissingExtra          an optional package is not installed

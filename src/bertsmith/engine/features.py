@@ -443,7 +443,7 @@ class Features:
             # the last bits of a product depend on the number of its rows
             parts = [stacked] if together else stacked.split(1)
             stacked = torch.cat([layer(part) for part in parts])
-        return stacked.numpy()
+        return finite(stacked).numpy()
 
     def _row_features(
         self, example: Example, text: ReadText, sequence_vectors: Sequence[NDArray[np.float32]]

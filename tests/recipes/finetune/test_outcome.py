@@ -87,15 +87,15 @@ def test_what_may_be_luck_wins_nothing() -> None:
     assert "the model wins by 2.00" in outcome([0.92], 0.90, p=0.04).verdict()
 
 
-def test_an_exact_test_that_decides_against_an_interval_is_named() -> None:
+def test_a_p_value_that_contradicts_its_interval_is_told() -> None:
     """A lead was called luck beside an interval that holds leads only."""
     found = outcome([0.92], 0.80)
     led = replace(found, difference=Difference(points=0.12, low=0.02, high=0.2, p=0.125))
     assert (
         "12.00 points may well be luck (95 % over dev sets of this size: +2.00 to +20.00 points, "
-        "but an exact test of these rows gives p = 0.12)"
+        "but by all tests of these rows p = 0.12)"
     ) in led.verdict()
-    assert "exact test" not in outcome([0.92], 0.90, p=0.06).verdict()
+    assert "all tests" not in outcome([0.92], 0.90, p=0.06).verdict()
 
 
 def test_a_model_that_read_less_says_so() -> None:

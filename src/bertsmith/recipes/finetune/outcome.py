@@ -57,8 +57,11 @@ class Difference:
         return self.p < CERTAIN
 
     @property
-    def exact_test_decides(self) -> bool:
-        """Return whether it is not significant although the interval excludes no difference."""
+    def contradicts_interval(self) -> bool:
+        """Return whether it is not significant although the interval does not contain 0.
+
+        The p-value is the largest of several tests, some of them exact (`difference_of`).
+        """
         return not self.certain and (self.low > 0 or self.high < 0)
 
     def interval(self, *, of_other: bool = False) -> str:
@@ -362,8 +365,8 @@ class FinetuneOutcome:
         uncertainty = (
             f"95 % over dev sets of this size: {difference.interval(of_other=mean < best)}"
         )
-        if difference.exact_test_decides:
-            uncertainty += f", but an exact test of these rows gives p = {difference.p:.2g}"
+        if difference.contradicts_interval:
+            uncertainty += f", but by all tests of these rows p = {difference.p:.2g}"
         if spread is not None:
             uncertainty += f"; spread of the seeds: {percent(spread)}"
         if not difference.certain or points <= max(100 * (spread or 0.0), 0.005):
