@@ -143,12 +143,15 @@ def parse() -> argparse.Namespace:
         "--model", choices=("both", "MiniLM", "base"), help="both; --quick takes MiniLM alone"
     )
     parser.add_argument("--only", help="contestants whose names contain one of these, by commas")
-    parser.add_argument("--rounds", type=int, help="turns of each contestant")
+    parser.add_argument(
+        "--rounds", type=int, help="turns of each contestant; 0: they are opened, and no more"
+    )
     parser.add_argument(
         "--openings", type=int, help="processes that each is opened in; 5, --quick 3"
     )
     options = parser.parse_args()
-    options.rounds = options.rounds or (2 if options.quick else 5)
+    if options.rounds is None:
+        options.rounds = 2 if options.quick else 5
     options.openings = options.openings or (3 if options.quick else 5)
     options.model = options.model or ("MiniLM" if options.quick else "both")
     return options
@@ -248,7 +251,7 @@ def race(
             if process is not None:
                 running[name] = process
                 stack.callback(process.close)
-        for request in asked:
+        for request in asked if options.rounds else ():
             results.operations[request.name] = operations(folder, request)
             tried = TRIED_QUICKLY if options.quick else TRIED
             _take_turns(request, running, options.rounds, tried, results)

@@ -225,9 +225,12 @@ def soak(bench: Bench, server: Server) -> dict[str, Any]:
     outcome(bench, "soak", found)
     answered = sum(found["statuses"].values())
     bench.tell("soak", "requests, minutes", f"{answered:,}, {bench.options.soak:g}")
-    series = np.array(watch.found[len(watch.found) // 2 :], float).T / [[3600], [MB], [MB]]
-    hours, whole, http = series
-    parts = {"all processes": whole, "HTTP": http, "workers": whole - http}
+    series = np.array(watch.found[len(watch.found) // 2 :], float).T / [[3600], [MB], [MB], [MB]]
+    hours, whole, http, private = series
+    parts = {
+        "all processes": whole, "HTTP": http, "workers": whole - http,
+        "all processes, without files": private,
+    }  # fmt: skip
     slopes = {name: slope(hours, memory) for name, memory in parts.items()}
     for name, (middle, spread) in slopes.items():
         figure = f"{parts[name].max():.1f} MB, {middle:+.2f} ± {spread:.2f} MB an hour"

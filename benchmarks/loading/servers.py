@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,6 +109,10 @@ class Server:
         """Return the resident bytes of some processes, of what they share each one's part."""
         return sum(map(_resident, processes))
 
+    def private_memory(self) -> int:
+        """Return the resident bytes of no file: of files' pages other programs share a part."""
+        return sum(_resident(process, ("Pss_Anon", "Pss_Shmem")) for process in self.processes())
+
     def metrics(self) -> dict[str, float]:
         """Return what /metrics says, by name and labels."""
         address = f"http://127.0.0.1:{self.port}/metrics"
@@ -151,13 +155,14 @@ def _stat(pid: int) -> list[str] | None:
         return None
 
 
-def _resident(pid: int) -> int:
-    """Return the proportional set size of a process; 0 where it has ended."""
+def _resident(pid: int, kinds: Collection[str] = ("Pss",)) -> int:
+    """Return the proportional set size of a process, of some kinds; 0 where it has ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text("utf-8").splitlines()
     except OSError:
         return 0
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
+    fields = (line.split() for line in lines)
+    return sum(1024 * int(field[1]) for field in fields if field[0].rstrip(":") in kinds)
 
 
 def _maps(pid: int) -> str:
@@ -173,8 +178,8 @@ class Watch:
 
     server: Server
     every: float = 0.5
-    found: list[tuple[float, int, int]] = field(default_factory=list)
-    """Seconds, and the bytes of all processes and of the first one."""
+    found: list[tuple[float, int, int, int]] = field(default_factory=list)
+    """Seconds, and the bytes of all processes, of the first one, and of all without files."""
 
     def __enter__(self) -> Watch:
         self._end = threading.Event()
@@ -189,13 +194,15 @@ class Watch:
 
     def _look(self) -> None:
         while not self._end.wait(self.every):
-            own = self.server.memory_of([self.server.process.pid])
-            self.found.append((time.perf_counter() - self._began, self.server.memory(), own))
+            first = self.server.memory_of([self.server.process.pid])
+            elapsed = time.perf_counter() - self._began
+            private = self.server.private_memory()
+            self.found.append((elapsed, self.server.memory(), first, private))
 
     @property
     def peak(self) -> int:
         """The most bytes that were seen."""
-        return max((memory for _, memory, _ in self.found), default=self.server.memory())
+        return max((memory for _, memory, _, _ in self.found), default=self.server.memory())
 
 
 class LoadProcess:
