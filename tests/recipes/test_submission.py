@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from bertsmith.recipes.glue import (
     Predictions,
     missing_files,
     read_submission,
+    submission_table,
     write_submission,
 )
 
@@ -23,6 +25,10 @@ def predicted(file: str) -> Predictions:
     return [(str(n), task.labels[n % len(task.labels)]) for n in range(task.sizes[split])]
 
 
+def tables_of(predictions: Mapping[str, Predictions]) -> dict[str, str]:
+    return {file: submission_table(file, rows) for file, rows in predictions.items()}
+
+
 def test_the_leaderboards_files() -> None:
     names = ["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI"]
     assert list(FILES) == [f"{name}.tsv" for name in (*names, "AX")]
@@ -31,7 +37,7 @@ def test_the_leaderboards_files() -> None:
 
 def test_a_submission(tmp_path: Path) -> None:
     files = ("RTE.tsv", "STS-B.tsv", "WNLI.tsv", "AX.tsv")
-    path = write_submission(tmp_path / "new", {file: predicted(file) for file in files})
+    path = write_submission(tmp_path / "new", tables_of({file: predicted(file) for file in files}))
     with zipfile.ZipFile(path) as packed:
         assert packed.namelist() == list(files)
         tables = {file: packed.read(file).decode().splitlines() for file in files}
@@ -43,7 +49,7 @@ def test_a_submission(tmp_path: Path) -> None:
     assert tables["WNLI.tsv"][1:3] == ["0\t0", "1\t1"]
     assert tables["AX.tsv"][3] == "2\tcontradiction"
     first = path.read_bytes()
-    write_submission(tmp_path / "new", {file: predicted(file) for file in files})
+    write_submission(tmp_path / "new", tables_of({file: predicted(file) for file in files}))
     assert path.read_bytes() == first
     assert list(path.parent.iterdir()) == [path]
 
@@ -51,11 +57,11 @@ def test_a_submission(tmp_path: Path) -> None:
 def test_a_submission_is_read_again(tmp_path: Path) -> None:
     assert read_submission(tmp_path) == {}
     files = ("RTE.tsv", "STS-B.tsv", "WNLI.tsv")
-    path = write_submission(tmp_path, {file: predicted(file) for file in files})
+    path = write_submission(tmp_path, tables_of({file: predicted(file) for file in files}))
     found, first = read_submission(tmp_path), path.read_bytes()
     assert tuple(found) == ("STS-B.tsv", "RTE.tsv", "WNLI.tsv")
     assert found["RTE.tsv"] == predicted("RTE.tsv")
-    write_submission(tmp_path, {file: found[file] for file in files})
+    write_submission(tmp_path, tables_of({file: found[file] for file in files}))
     assert path.read_bytes() == first
     with zipfile.ZipFile(path, "a") as packed:
         packed.writestr("CoLA.tsv", "index\tprediction\n0\t1\n")
@@ -86,11 +92,8 @@ def test_a_submission_is_read_again(tmp_path: Path) -> None:
         ("STS-B.tsv", [(str(n), "3") for n in range(1379)], "'3' is not a score"),
     ],
 )
-def test_what_the_leaderboard_would_refuse(
-    tmp_path: Path, file: str, rows: Predictions, message: str
-) -> None:
+def test_what_the_leaderboard_would_refuse(file: str, rows: Predictions, message: str) -> None:
     with pytest.raises(ExampleError) as caught:
-        write_submission(tmp_path / "new", {file: rows})
+        submission_table(file, rows)
     assert message in str(caught.value)
     assert caught.value.remedy
-    assert not (tmp_path / "new").exists()

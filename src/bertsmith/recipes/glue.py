@@ -280,11 +280,11 @@ def _write_accepted(out: Path, answers: Mapping[str, Predictions]) -> None:
     tables: dict[str, str] = {}
     for file, rows in answers.items():
         try:
-            tables[file] = _answers_table(file, rows)
+            tables[file] = submission_table(file, rows)
         except ExampleError as error:
             say(f"left out of {ZIP}: {error}")
     if tables:
-        path = _write_tables(out, tables)
+        path = write_submission(out, tables)
         missing = missing_files(tables)
         missing_note = f"; the leaderboard also wants {', '.join(missing)}" if missing else ""
         say(f"{path} holds {', '.join(tables)}{missing_note}")
@@ -374,19 +374,8 @@ def missing_files(predictions: Collection[str]) -> tuple[str, ...]:
     return tuple(file for file in FILES if file not in predictions)
 
 
-def write_submission(folder: Path, predictions: Mapping[str, Predictions]) -> Path:
-    """Write `folder`/submission.zip of predictions by the leaderboard's file, such as MNLI-m.tsv.
-
-    Each file has ``index`` and ``prediction``: labels as the task's files write them, the scores of
-    STS-B from 0 to 5. Raises `ExampleError` for an unknown label, or a number of rows other than
-    that of the published test set, which the leaderboard refuses.
-    """
-    tables = {file: _answers_table(file, rows) for file, rows in predictions.items()}
-    return _write_tables(folder, tables)
-
-
-def _write_tables(folder: Path, tables: Mapping[str, str]) -> Path:
-    """Write `folder`/submission.zip of tables by the leaderboard's file."""
+def write_submission(folder: Path, tables: Mapping[str, str]) -> Path:
+    """Write `folder`/submission.zip of the tables of `submission_table`, by file."""
     path = folder / ZIP
     with (
         created_folder(folder),
@@ -401,7 +390,7 @@ def _write_tables(folder: Path, tables: Mapping[str, str]) -> Path:
 def read_submission(folder: Path) -> dict[str, Predictions]:
     """Return the predictions in `folder`/submission.zip, by the leaderboard's file.
 
-    Those that `write_submission` would refuse are left out; empty if the zip file is missing or
+    Those that `submission_table` would refuse are left out; empty if the zip file is missing or
     cannot be read.
     """
     predictions: dict[str, Predictions] = {}
@@ -412,7 +401,7 @@ def read_submission(folder: Path) -> dict[str, Predictions]:
                     continue
                 rows = _rows(file, packed.read(file).decode("utf-8"))
                 with suppress(ExampleError):
-                    _answers_table(file, rows)
+                    submission_table(file, rows)
                     predictions[file] = rows
     except (OSError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error):
         # RuntimeError is raised for encrypted files, and for unsupported compression methods
@@ -428,7 +417,13 @@ def _rows(file: str, table: str) -> Predictions:
     ]
 
 
-def _answers_table(file: str, rows: Predictions) -> str:
+def submission_table(file: str, rows: Predictions) -> str:
+    """Return the text of one of the leaderboard's files, such as MNLI-m.tsv.
+
+    It has ``index`` and ``prediction``: labels as the task's files write them, the scores of STS-B
+    from 0 to 5. Raises `ExampleError` for an unknown label, or a number of rows other than that of
+    the published test set, which the leaderboard refuses.
+    """
     if file not in FILES:
         remedy = f"it has {', '.join(FILES)}"
         raise ExampleError("is not a file of GLUE's leaderboard", where=file, remedy=remedy)
