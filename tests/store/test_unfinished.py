@@ -77,6 +77,25 @@ def partial(folder: Path) -> Path:
     return folder.with_name("store.partial")
 
 
+def test_names_are_on_the_disk_before_progress_is_noted(
+    prepare: Prepare, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[Path] = []
+    fsync = os.fsync
+
+    def noted(handle: int) -> None:
+        flushed.append(Path(os.readlink(f"/proc/self/fd/{handle}")))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(moved=after(9, KeyboardInterrupt()))
+    place = partial(folder)
+    # the first line is the source, the second the first progress
+    first, second = [n for n, path in enumerate(flushed) if path == place / "journal.jsonl"][:2]
+    assert {place.parent, place, place / "store"} <= set(flushed[first:second])
+
+
 @pytest.mark.parametrize("groups", [1, 2, 3, 9])
 def test_an_interruption_says_how_to_go_on(
     prepare: Prepare, folder: Path, tmp_path: Path, groups: int, capsys: pytest.CaptureFixture[str]

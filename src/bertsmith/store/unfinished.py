@@ -301,7 +301,10 @@ class UnfinishedStore:
             self._saving = self._thread.submit(self._record, self._journal, *self._reached)
 
     def _record(self, journal: Journal, progress: Progress, files: Sequence[Path]) -> None:
-        for path in files:
+        # the names of new files and folders too
+        top = self.folder.parent
+        folders = {each for path in files for each in path.parents if each.is_relative_to(top)}
+        for path in (*files, *sorted(folders, reverse=True)):
             flush_to_disk(path)
         journal.note(progress)
 
