@@ -101,6 +101,18 @@ def test_both_learn(whole: PretrainOutcome) -> None:
     assert whole.held_out["replaced_tokens_count"] > whole.held_out["masked_lm_count"]
 
 
+def test_accuracy_is_shown_beside_that_of_the_majority_class(whole: PretrainOutcome) -> None:
+    held_out = whole.held_out
+    masked = held_out["masked_lm_count"] / held_out["replaced_tokens_count"]
+    majority = held_out["replaced_tokens_majority"]
+    # of what was masked some samples may be the original
+    assert 1 - masked <= majority < 1
+    card = (whole.folder / "model" / "README.md").read_text(encoding="utf-8")
+    assert f"| replaced tokens majority, held out | {majority:.4g} |" in card
+    report = (whole.folder / "report.html").read_text(encoding="utf-8")
+    assert f"(majority class: {100 * majority:.1f} %)" in report
+
+
 @torch.no_grad()
 def test_the_folder_holds_the_discriminator_alone(whole: PretrainOutcome) -> None:
     folder = whole.folder / "model"

@@ -19,6 +19,7 @@ class FakePart:
     count: int
     correct: Tensor
     predicts: bool = True
+    majority: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ class Loss:
 
     `sum` is the loss summed over `count` targets, float32 with gradient; `correct` counts targets
     predicted right, without gradient, and means nothing unless the objective `predicts`; `weight`
-    multiplies its mean in a total.
+    multiplies its mean in a total. `majority`, where classes are uneven, counts targets of the most
+    frequent one: what is right of a constant prediction.
     """
 
     sum: Tensor
@@ -32,6 +33,7 @@ class Loss:
     correct: Tensor
     weight: float = 1.0
     predicts: bool = True
+    majority: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

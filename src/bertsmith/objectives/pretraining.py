@@ -139,7 +139,8 @@ class ReplacedTokens(TokenTerm):
         with torch.autocast(logits.device.type, enabled=False):
             loss = F.binary_cross_entropy_with_logits(logits, labels.float(), reduction="sum")
         correct = ((logits > 0) == (labels > 0)).sum()
-        return Loss(sum=loss, count=len(target), correct=correct, weight=WEIGHT)
+        originals = (labels == 0).sum()
+        return Loss(sum=loss, count=len(target), correct=correct, weight=WEIGHT, majority=originals)
 
 
 @torch.no_grad()

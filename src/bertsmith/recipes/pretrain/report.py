@@ -61,6 +61,11 @@ class LossPart(Protocol):
         """False if there are no predictions to count."""
         ...
 
+    @property
+    def majority(self) -> Tensor | None:
+        """Number of targets of the most frequent class, where classes are uneven."""
+        ...
+
 
 class LossParts(Protocol):
     """The result of an objective: a `LossPart` by the name of its target."""
@@ -85,10 +90,12 @@ def evaluate_objective(
     """Return means over all targets: ``NAME_loss``, ``NAME_accuracy``, ``NAME_count``.
 
     Names are those of the log of training. A part without any target is left out, and the accuracy
-    of one that predicts nothing.
+    of one that predicts nothing. Where classes are uneven there is ``NAME_majority`` too, the
+    accuracy of always predicting the most frequent one.
     """
     sums: dict[str, float] = {}
     correct: dict[str, int] = {}
+    majority: dict[str, int] = {}
     counts: dict[str, int] = {}
     with forward_only(model, precision), _without_dropout(objective):
         for batch in batches:
@@ -96,6 +103,8 @@ def evaluate_objective(
                 sums[name] = sums.get(name, 0.0) + part.sum.item()
                 if part.predicts:
                     correct[name] = correct.get(name, 0) + int(part.correct.item())
+                if part.majority is not None:
+                    majority[name] = majority.get(name, 0) + int(part.majority.item())
                 counts[name] = counts.get(name, 0) + part.count
     figures: dict[str, float] = {}
     for name, count in counts.items():
@@ -103,6 +112,8 @@ def evaluate_objective(
             figures[f"{name}_loss"] = sums[name] / count
             if name in correct:
                 figures[f"{name}_accuracy"] = correct[name] / count
+            if name in majority:
+                figures[f"{name}_majority"] = majority[name] / count
             figures[f"{name}_count"] = count
     return figures
 
@@ -217,6 +228,8 @@ def describe(state: State, held_out: dict[str, float]) -> str:
     for name in ("replaced_tokens", "next_sentence", "sentence_order"):
         if f"{name}_accuracy" in held_out:
             line += f", {name.replace('_', ' ')} {held_out[f'{name}_accuracy']:.3f}"
+        if f"{name}_majority" in held_out:
+            line += f" ({held_out[f'{name}_majority']:.3f} by always predicting the majority class)"
     return line
 
 
@@ -364,7 +377,7 @@ def add_held_out(report: Report, held_out: Mapping[str, float]) -> None:
         [
             title,
             round(held_out[f"{name}_loss"], 4),
-            f"{100 * held_out[f'{name}_accuracy']:.1f} %" if f"{name}_accuracy" in held_out else "",
+            _accuracy(held_out, name),
             int(held_out[f"{name}_count"]),
         ]
         for name, title in NAMES.items()
@@ -376,3 +389,12 @@ def add_held_out(report: Report, held_out: Mapping[str, float]) -> None:
         rows,
         note="Measured in float32 on documents that training never saw.",
     )
+
+
+def _accuracy(held_out: Mapping[str, float], name: str) -> str:
+    """Return an accuracy, with that of the majority class where classes are uneven."""
+    if f"{name}_accuracy" not in held_out:
+        return ""
+    shown = f"{100 * held_out[f'{name}_accuracy']:.1f} %"
+    majority = held_out.get(f"{name}_majority")
+    return shown if majority is None else f"{shown} (majority class: {100 * majority:.1f} %)"
