@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from bertsmith.tasks.multi_label import MULTI_LABEL
 from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.tag import TAG
 from bertsmith.tasks.task import Task
-from bertsmith.text.config import Columns
+from bertsmith.text.config import Columns, OnBad
 
 SKIP = Reading(on_bad="skip")
 
@@ -212,6 +213,28 @@ def test_lines_that_cannot_be_decoded_are_passed_over(tmp_path: Path) -> None:
     assert (kept["line"], kept["row"]) == (41, "\udcff\udcfeabc")
     with pytest.raises(ExampleError, match=r"lines\.txt:41: is not UTF-8"):
         list(task_rows(CLASSIFY, str(path), Reading(), pairs=False))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "codec", "byte"), [("auto", "UTF-8", 0xFF), ("cp1252", "CP1252", 0x81)]
+)
+def test_lines_of_standard_input_that_cannot_be_decoded_are_passed_over(
+    encoding: str, codec: str, byte: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only those of a file."""
+    data = b"first\nabc" + bytes([byte]) + b"\r\nlast\n"
+
+    def rows(on_bad: OnBad) -> tuple[Reading, list[Any]]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        reading = Reading(columns=Columns(encoding=encoding), on_bad=on_bad)
+        return reading, list(task_rows(CLASSIFY, "-", reading, pairs=False))
+
+    reading, passed = rows("skip")
+    assert [row.bad for row in passed] == [False, True, False]
+    assert [row.columns["text"] for row in passed] == ["first", "abc\ufffd", "last"]
+    assert reading.bad_rows.count == 1
+    with pytest.raises(ExampleError, match=f"^standard input:2: is not {codec}: byte 0x{byte:X}; "):
+        rows("fail")
 
 
 @pytest.mark.parametrize(

@@ -1072,6 +1072,11 @@ def test_the_openapi_document_and_the_figures_name_every_endpoint() -> None:
             assert "attacker" not in figures
             models = (await rig.client.get("/v1/models")).json()["data"]
             assert [model["id"] for model in models] == ["one", "two"]
+            assert (await rig.client.get("/v1/models/two")).json() == models[1]
+            absent = await rig.client.get("/v1/models/three%2Ffour")
+            assert (absent.status_code, absent.json()["error"]["code"]) == (404, "model_not_found")
+            assert "'three/four'" in absent.json()["error"]["message"]
+            assert document["paths"]["/v1/models/{model}"]["get"]["parameters"][0]["in"] == "path"
             info = (await rig.client.get("/info")).json()
             assert (info["model_id"], info["max_input_length"]) == ("one", 64)
 

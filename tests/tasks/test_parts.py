@@ -369,6 +369,24 @@ def test_weights_and_smoothing_of_classes_are_refused_where_there_are_none(name:
         assert settings_of(GLUE_TASKS["RTE"], settings) == settings
 
 
+def test_a_word_of_which_nothing_is_read_gets_no_tag_where_none_is_for_nothing() -> None:
+    """Neither the first part of speech, nor an entity."""
+    text, spans = joined(["word1", "\u200b"])
+    row = Tagged(text=text, words=spans, tags=None, entities=None, document=0, source="m", line=1)
+    encoded = encode_words(TOKENIZER, [row], ReadingLimits(longest=20))
+
+    def answered(labels: tuple[str, ...]) -> dict[str, Any]:
+        outputs = [np.array([[0.25, 0.75]])]
+        answer = TAG.answers.decode(row, encoded.sidecar[0], outputs, labels)
+        return TAG.answers.record(answer, labels, 1, UNTUNED)
+
+    parts = answered(("DET", "NOUN"))
+    assert parts["words"] == [{"word": "word1", "tag": "NOUN"}, {"word": "\u200b", "tag": None}]
+    assert TAG.present.prediction(parts) == "NOUN -"
+    assert list(TAG.present.lines(row, parts, ("DET", "NOUN"), str)) == ["word1/NOUN \u200b"]
+    assert [entity["text"] for entity in answered(("B-X", "B-Y"))["entities"]] == ["word1"]
+
+
 def test_every_word_is_asked_once_at_its_first_piece() -> None:
     words = ["word1,", "good", "\u200b", "(word2)"] * 9
     # one tag a word: its number is that of the word

@@ -267,12 +267,17 @@ def first_pieces(encoded: Encoding, row: Tagged) -> tuple[NDArray[np.int64], lis
 class TagAnswer:
     """A row with a tag for each word, and how sure the model is of each, (words,).
 
-    NaN for words without any piece, of which the model reads nothing.
+    NaN for words without any piece, of which the model reads nothing; their tag is "O", or None
+    where the labels have no tag for what is nothing.
     """
 
     row: Tagged
-    tags: tuple[str, ...]
+    tags: tuple[str | None, ...]
     probabilities: NDArray[np.float32]
+
+    def entities(self) -> tuple[Entity, ...]:
+        """Return the entities that the tags name."""
+        return entities_of(self.row.words, [tag or "O" for tag in self.tags])
 
 
 def _decode(
@@ -281,16 +286,18 @@ def _decode(
     outputs: Outputs,
     labels: Labels,
 ) -> TagAnswer:
-    """Return the likeliest tags; a word without a piece continues the last one."""
+    """Return the likeliest tags; a word inside a piece continues the one before it."""
     assert isinstance(sidecar, WordWindows)
-    tags = ["O" if "O" in labels else labels[0]] * len(row.words)
+    unread = "O" if "O" in labels or names_entities(labels) else None
+    tags = [unread] * len(row.words)
     probabilities = np.full(len(row.words), np.nan, np.float32)
     for words, shares in zip(sidecar.words, outputs, strict=True):
         for word, share in zip(words.tolist(), shares, strict=True):
             best = int(share.argmax())
             tags[word], probabilities[word] = labels[best], share[best]
     for word in sidecar.inside:
-        tags[word] = continuation_tag(tags[word - 1])
+        # None is the tag of a word without a piece alone, and the one before has this one
+        tags[word] = continuation_tag(tags[word - 1] or "")
         probabilities[word] = probabilities[word - 1]
     return TagAnswer(row, tuple(tags), probabilities)
 
@@ -314,7 +321,7 @@ def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # n
         return {"words": [{"word": word, "tag": tag} for word, tag in pairs]}
     begins = np.array([start for start, _ in row.words], np.int64)
     entities = []
-    for entity in entities_of(row.words, answer.tags):
+    for entity in answer.entities():
         inside = slice(*np.searchsorted(begins, (entity.start, entity.end)).tolist())
         entities.append(
             {
@@ -364,8 +371,7 @@ def _evidence(rows: Sequence[Tagged], answers: Sequence[Any], labels: Labels) ->
         right = sum(one == other for one, other in zip(row.tags, answer.tags, strict=True))
         counts = (0, 0, 0)
         if entities:
-            predicted = entities_of(row.words, answer.tags)
-            scores = score_entities([_true_entities(row)], [predicted])
+            scores = score_entities([_true_entities(row)], [answer.entities()])
             counts = scores.true, scores.found, scores.right
         evidence.append((*counts, len(row.tags), right))
     return np.array(evidence, np.float64)
@@ -424,7 +430,7 @@ def _constant(rows: Sequence[Tagged], answers: Sequence[Any]) -> bool:
 
 
 def _by_type(rows: Sequence[Tagged], answers: Sequence[Any]) -> dict[str, EntityScores]:
-    predicted = [entities_of(answer.row.words, answer.tags) for answer in answers]
+    predicted = [answer.entities() for answer in answers]
     return scores_by_type([_true_entities(row) for row in rows], predicted)
 
 
@@ -457,7 +463,8 @@ def _commonest_tags(
 def _lines(row: Tagged, record: Record, labels: Labels, brief: Brief) -> Iterator[str]:
     """Yield the text, and below it its entities; or its words with their tags."""
     if not names_entities(labels):
-        yield " ".join(f"{word['word']}/{word['tag']}" for word in record["words"])
+        tagged = ((word["word"], word["tag"]) for word in record["words"])
+        yield " ".join(word if tag is None else f"{word}/{tag}" for word, tag in tagged)
         return
     yield brief(row.text)
     for entity in record["entities"]:
@@ -486,7 +493,7 @@ def _truth(row: Tagged) -> str:
 def _prediction(record: Record) -> str:
     """Return the predicted entities, or tags."""
     if "words" in record:
-        return " ".join(word["tag"] for word in record["words"])
+        return " ".join(word["tag"] or "-" for word in record["words"])
     return ", ".join(f"{e['text']} {e['label']}" for e in record["entities"]) or "-"
 
 

@@ -36,8 +36,8 @@ MAX_LINE_LENGTH = 1 << 26
 MAX_FILE_LENGTH = 1 << 29
 """Maximum characters of a file that must be in memory as a whole, such as one JSON object."""
 
-# undecodable bytes in text ("surrogateescape")
-_ESCAPED = re.compile("[\udc80-\udcff]")
+ESCAPED = re.compile("[\udc80-\udcff]")
+"""An undecodable byte in text ("surrogateescape")."""
 _MAX_VERDICTS = 100_000
 # files are opened several times, to recognise and to read them, but examined and reported once
 _verdicts: dict[tuple[object, ...], Verdict] = {}
@@ -238,7 +238,7 @@ class TextFile:
 
     def undecodable(self, text: str, line: int) -> UserError | None:
         """Return the error of a line that was read `escaped`, or None."""
-        if text.isascii() or not (escaped := _ESCAPED.search(text)):
+        if text.isascii() or not (escaped := ESCAPED.search(text)):
             return None
         if self._codec != UTF8:
             return self._not_in_codec(ord(escaped[0]) - 0xDC00, line)

@@ -373,7 +373,10 @@ def _tuned_doubt(teacher: Model, prepared: Prepared) -> Tuned:
 def _labelled(row: Any, answer: Any, answering: TaskAnswering) -> Any:  # noqa: ANN401
     """Return a row with an answer as its label, its tags, its span or its option."""
     if isinstance(answer, TagAnswer):
-        return replace(row, tags=answer.tags, entities=None)
+        # words of which no model reads anything have to have some tag
+        known = answering.labels
+        tags = tuple(tag if tag in known else known[0] for tag in answer.tags)
+        return replace(row, tags=tags, entities=None)
     record = answering.record(answer)
     if isinstance(row, Choice):
         return replace(row, label=record["choice"])

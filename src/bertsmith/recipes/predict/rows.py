@@ -6,14 +6,15 @@ one whose text is empty; of other files and folders what the task's reader gives
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.core.errors import ConfigError, ExampleError, UserError
 from bertsmith.recipes.predict.records import InputRow, Refusals, join_records, table_records
-from bertsmith.recipes.predict.texts import STANDARD_INPUT, standard_input
+from bertsmith.recipes.predict.texts import STANDARD_INPUT, standard_input, undecodable_input
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.task import Task
 from bertsmith.text.bad_rows import Refuse
@@ -24,6 +25,7 @@ from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.tables import DELIMITED, TABLES
 
 R = TypeVar("R")
+_Undecodable = Callable[[str, int], UserError | None]
 
 
 def task_rows(
@@ -170,8 +172,9 @@ def _lines(
     if file == "-":
         two = "two texts separated by a tab"
         holds = f"a text, or {two}" if pairs and single else two if pairs else "a text"
-        source, lines = STANDARD_INPUT, standard_input(columns.encoding, holds)
-        undecodable = None
+        source = STANDARD_INPUT
+        lines = standard_input(columns.encoding, holds, escaped=bad.on_bad != "fail")
+        undecodable: _Undecodable = partial(undecodable_input, encoding=columns.encoding)
     else:
         text_file = TextFile(Path(file), ExampleError, columns.encoding)
         source, lines = file, text_file.lines(escaped=bad.on_bad != "fail")
@@ -180,10 +183,11 @@ def _lines(
     with bad.of(Path(source)) as refuse:
         for line, written in lines:
             empty = False
-            if undecodable is not None and (error := undecodable(written, line)):
+            if error := undecodable(written, line):
                 refuse(error, written)
                 # what is not text cannot be written with the answers
-                shown = written.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+                data = written.rstrip("\r\n").encode("utf-8", "surrogateescape")
+                shown = data.decode("utf-8", "replace")
                 yield InputRow(columns={"text": shown}, example=None, bad=True)
             else:
                 yield _line_row(source, line, written, refuse, pairs=pairs, single=single)

@@ -18,7 +18,7 @@ from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.encodings import OPTION, is_wide
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.reading import has_labels, read_examples
-from bertsmith.text.opening import MAX_LINE_LENGTH, TextFile, kind_of
+from bertsmith.text.opening import ESCAPED, MAX_LINE_LENGTH, TextFile, kind_of
 from bertsmith.text.tables import TABLES, Table
 
 STANDARD_INPUT = "standard input"
@@ -91,10 +91,13 @@ class Texts:
             raise ExampleError("holds no text", where=source, remedy="write one text a line")
 
 
-def standard_input(encoding: str, holds: str = "a text") -> Iterator[tuple[int, str]]:
+def standard_input(
+    encoding: str, holds: str = "a text", *, escaped: bool = False
+) -> Iterator[tuple[int, str]]:
     """Yield numbered lines of standard input, of which is said what each `holds`.
 
-    Raises `ExampleError` for what cannot be decoded.
+    Raises `ExampleError` for what cannot be decoded. With `escaped`, undecodable bytes are kept
+    for `undecodable_input` to find, but for UTF-16 and UTF-32, which cannot be read beyond them.
     """
     # without a file it would seem to hang, or to read a table as one
     ends = "; Ctrl-D ends the input" if sys.stdin.isatty() else ""
@@ -104,16 +107,23 @@ def standard_input(encoding: str, holds: str = "a text") -> Iterator[tuple[int, 
         yield from _wide_lines(codec)
         return
     for line, written in _numbered(standard_input_bytes().readline):
-        try:
-            text = written.decode(codec)
-        except UnicodeDecodeError as error:
-            raise ExampleError(
-                f"is not {codec.upper()}: byte 0x{written[error.start]:02X}",
-                where=STANDARD_INPUT,
-                line=line,
-                remedy=f"name its encoding: {OPTION} cp1252 or ...",
-            ) from error
+        text = written.decode(codec, "surrogateescape")
+        if not escaped and (error := undecodable_input(text, line, encoding)):
+            raise error
         yield line, text.removeprefix("\ufeff") if line == 1 else text
+
+
+def undecodable_input(text: str, line: int, encoding: str) -> ExampleError | None:
+    """Return the error of a line of standard input that was read `escaped`, or None."""
+    if text.isascii() or not (found := ESCAPED.search(text)):
+        return None
+    codec = UTF8 if encoding == AUTO else codec_named(encoding)
+    return ExampleError(
+        f"is not {codec.upper()}: byte 0x{ord(found[0]) - 0xDC00:02X}",
+        where=STANDARD_INPUT,
+        line=line,
+        remedy=f"name its encoding: {OPTION} cp1252 or ...",
+    )
 
 
 def _wide_lines(codec: str) -> Iterator[tuple[int, str]]:

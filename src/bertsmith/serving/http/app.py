@@ -110,6 +110,9 @@ def _fixed(
     async def models(request: Request) -> Response:
         return reply(openai.listed(gateway.models))
 
+    async def model(request: Request) -> Response:
+        return reply(openai.described(service.choose(request.path_params["model"]).facts))
+
     async def health(request: Request) -> Response:
         return reply({"status": "alive"})
 
@@ -120,7 +123,14 @@ def _fixed(
             )
         return reply({"status": "ready"})
 
-    return {"/info": info, "/v1/models": models, "/health": health, "/ready": ready}
+    return {
+        "/info": info,
+        "/v1/models": models,
+        # names may have slashes, which clients send as they are or as %2F
+        "/v1/models/{model:path}": model,
+        "/health": health,
+        "/ready": ready,
+    }
 
 
 def _handler_of(

@@ -30,10 +30,13 @@ _STATUSES = {
 _ABOUT = {
     "/info": "The models",
     "/v1/models": "The models, as OpenAI lists them",
+    "/v1/models/{model}": "A model, as OpenAI describes it",
     "/health": "The server is alive",
     "/ready": "Requests are answered",
     "/metrics": "Figures in Prometheus' format",
 }
+# of a path
+_MODEL = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
 
 
 def described(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
@@ -48,7 +51,10 @@ def described(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     for path, about in _ABOUT.items():
         kind = "text/plain" if path == "/metrics" else "application/json"
         good = {"description": about, "content": {kind: {"schema": {}}}}
-        paths[path] = {"get": {"summary": about, "responses": {"200": good, **_failures()}}}
+        operation: dict[str, Any] = {"summary": about, "responses": {"200": good, **_failures()}}
+        if path.endswith("{model}"):
+            operation["parameters"] = [_MODEL]
+        paths[path] = {"get": operation}
     return {
         "openapi": "3.1.0",
         "info": {"title": "bertsmith", "version": VERSION},

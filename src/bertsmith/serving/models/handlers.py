@@ -283,6 +283,7 @@ def _tags(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: AN
         results = [
             (start, end, tag, None if math.isnan(share) else round(share, 6))
             for (start, end), tag, share in words
+            if tag is not None
         ]
     if answer.row.text == request_input.text:
         spans = [(start, end) for start, end, _, _ in results]

@@ -1,4 +1,4 @@
-"""OpenAI's endpoints: /v1/embeddings, and /v1/models in the application."""
+"""OpenAI's endpoints: /v1/embeddings, and those of /v1/models in the application."""
 
 from __future__ import annotations
 
@@ -41,13 +41,12 @@ async def embeddings(service: Service, body: EmbeddingsRequest) -> Response:
 
 def listed(models: tuple[ModelFacts, ...]) -> dict[str, Any]:
     """Return the models as OpenAI's /v1/models has them."""
-    return {
-        "object": "list",
-        "data": [
-            {"id": facts.name, "object": "model", "created": 0, "owned_by": "bertsmith"}
-            for facts in models
-        ],
-    }
+    return {"object": "list", "data": [described(facts) for facts in models]}
+
+
+def described(facts: ModelFacts) -> dict[str, Any]:
+    """Return a model as OpenAI's /v1/models/{model} has it."""
+    return {"id": facts.name, "object": "model", "created": 0, "owned_by": "bertsmith"}
 
 
 ENDPOINTS = (
