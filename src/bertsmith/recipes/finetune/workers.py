@@ -232,7 +232,9 @@ class TrialPool:
                     self._request_stop()
                 try:
                     self._assign(waiting, others, bars)
-                    for worker in self._ready():
+                    # one at a time: a process that is done has its next training before `ended`
+                    # is called for another
+                    for worker in self._ready()[:1]:
                         self._handle(worker, ended, stops, bars)
                 except Exception as error:
                     errors.append(error)
