@@ -237,6 +237,16 @@ def test_lines_of_standard_input_that_cannot_be_decoded_are_passed_over(
         rows("fail")
 
 
+def test_what_no_line_can_pass_over_is_an_error_of_its_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The escape byte of ISO-2022-JP is below 128, and has no stand-in."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"first\nabc\x1b")))
+    reading = Reading(columns=Columns(encoding="iso2022_jp"), on_bad="skip")
+    with pytest.raises(ExampleError, match=r"^standard input:2: is not ISO2022_JP: byte 0x1B; "):
+        list(task_rows(CLASSIFY, "-", reading, pairs=False))
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [

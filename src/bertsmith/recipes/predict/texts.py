@@ -97,7 +97,8 @@ def standard_input(
     """Yield numbered lines of standard input, of which is said what each `holds`.
 
     Raises `ExampleError` for what cannot be decoded. With `escaped`, undecodable bytes are kept
-    for `undecodable_input` to find, but for UTF-16 and UTF-32, which cannot be read beyond them.
+    for `undecodable_input` to find, but for UTF-16, UTF-32 and some encodings with escape
+    sequences, which cannot be read beyond them.
     """
     # without a file it would seem to hang, or to read a table as one
     ends = "; Ctrl-D ends the input" if sys.stdin.isatty() else ""
@@ -107,7 +108,11 @@ def standard_input(
         yield from _wide_lines(codec)
         return
     for line, written in _numbered(standard_input_bytes().readline):
-        text = written.decode(codec, "surrogateescape")
+        try:
+            text = written.decode(codec, "surrogateescape")
+        except UnicodeDecodeError as error:
+            # of some encodings bytes below 128 may be undecodable, which have no escape
+            raise _undecodable(codec, line, written[error.start]) from error
         if not escaped and (error := undecodable_input(text, line, encoding)):
             raise error
         yield line, text.removeprefix("\ufeff") if line == 1 else text
@@ -118,8 +123,12 @@ def undecodable_input(text: str, line: int, encoding: str) -> ExampleError | Non
     if text.isascii() or not (found := ESCAPED.search(text)):
         return None
     codec = UTF8 if encoding == AUTO else codec_named(encoding)
+    return _undecodable(codec, line, ord(found[0]) - 0xDC00)
+
+
+def _undecodable(codec: str, line: int, byte: int) -> ExampleError:
     return ExampleError(
-        f"is not {codec.upper()}: byte 0x{ord(found[0]) - 0xDC00:02X}",
+        f"is not {codec.upper()}: byte 0x{byte:02X}",
         where=STANDARD_INPUT,
         line=line,
         remedy=f"name its encoding: {OPTION} cp1252 or ...",
