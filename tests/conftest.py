@@ -53,8 +53,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
     """Let the garbage collector see only what tests make from now on."""
-    gc.collect()
     gc.freeze()
+    # a test makes thousands of objects and few cycles
+    gc.set_threshold(5_000)
     gc.enable()
 
 

@@ -8,6 +8,7 @@ import importlib.util
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
@@ -70,9 +71,17 @@ def definitions() -> list[tuple[Path, Definition]]:
     return [
         (file, node)
         for file in FILES
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, Definition)
+        for node in _defined_in(ast.parse(file.read_text(encoding="utf-8")))
     ]
+
+
+def _defined_in(node: ast.AST) -> Iterator[Definition]:
+    """Every function and class below a statement; expressions, most of a tree, hold none."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, name, []):
+            if isinstance(child, Definition):
+                yield child
+            yield from _defined_in(child)
 
 
 def test_version_is_said_alike_everywhere() -> None:
