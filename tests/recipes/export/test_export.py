@@ -32,6 +32,7 @@ from bertsmith.recipes.export.graph import PaddedModel
 from bertsmith.recipes.export.program import ONNX_FILE, exported_program, write_onnx
 from bertsmith.recipes.export.recipe import export
 from bertsmith.recipes.export.runtimes import Arrays
+from bertsmith.tasks.rank import RELEVANCE
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.weights.folder import save_model
 from bertsmith.weights.sentence_folder import SentenceSettings, write_sentence_files
@@ -118,17 +119,27 @@ def test_onnx_gives_the_logits_of_transformers(
 @pytest.mark.parametrize(
     ("case", "said"),
     [
+        ("bert-relevance", ["| logits | (batch, 1), before a sigmoid |"]),
         ("bert-class", ["pipeline('text-classification', \"spam-web\"", 'await ask("A text.")']),
         ("bert-classes", ["{ top_k: null }"]),
         # the pipeline would say 1 of any number
-        ("bert-number", ["const { logits } = await model(inputs)", "max_length: 23"]),
+        (
+            "bert-number",
+            [
+                "const { logits } = await model(inputs)",
+                "max_length: 23",
+                "(batch, 1), the numbers themselves",
+            ],
+        ),
         ("modernbert-span", ['text_pair: ["Ann came home.", ', "{ start_logits, end_logits }"]),
         ("bert-span", ["pipeline('question-answering'", 'ask("Who came?", "Ann came home.")']),
         ("roberta-masked_lm", ["pipeline('fill-mask'", "A [MASK] text."]),
     ],
 )
 def test_the_lines_for_node_suit_the_head(case: str, said: list[str]) -> None:
-    config = MODELS[case]
+    config = MODELS[case.replace("relevance", "number")]
+    if case == "bert-relevance":
+        config = replace(config, labels=RELEVANCE)
     comparison = Comparison(difference=1e-7, output="logits", batches=5, longest=23)
 
     def written(name: str) -> str:
@@ -235,6 +246,7 @@ def test_options_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("case", "said"),
     [
+        ("bert-relevance", ["| logits | (batch, 1), before a sigmoid |"]),
         ("bert-masked_lm", "has no head for a task"),
         ("bert-class", "cannot be read"),
         ("bert-none", "dev.csv: cannot be read"),

@@ -14,6 +14,7 @@ from bertsmith.network.config import ModelConfig
 from bertsmith.recipes.export.checking import BOUND, Comparison
 from bertsmith.recipes.export.config import Target
 from bertsmith.recipes.export.graph import SENTENCE_OUTPUT, input_names, output_names
+from bertsmith.tasks.rank import RELEVANCE
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.sentence_folder import SentenceSettings
 
@@ -234,6 +235,8 @@ def _meaning(described: Described, name: str) -> str:
             return f"(batch, {many}), before a softmax"
         case "classes":
             return f"(batch, {many}), before a sigmoid each"
+        case "number" if config.labels == RELEVANCE:
+            return f"(batch, {many}), before a sigmoid"
         case "number":
             return f"(batch, {many}), the numbers themselves"
         case "tags":
