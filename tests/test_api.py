@@ -363,10 +363,11 @@ MISTAKES: dict[str, tuple[str, Callable[[Any], Any], type[Exception], str]] = {
     "numbers": ("class", lambda m: m.predict(["word1", 2]), ConfigError, "1 is of type int"),
     "nan": ("class", lambda m: m.predict([float("nan")]), ConfigError, "of type float"),
     "three": ("class", lambda m: m.predict([("a", "b", "c")]), ConfigError, "pairs of strings"),
+    "no dimension": ("class", lambda m: m.predict(np.array("word1")), ConfigError, "give a list"),
     "mixture": ("class", lambda m: m.predict([{"text": "a"}, "b"]), ConfigError, "example 1"),
     "table": ("class", lambda m: m.predict(Frame()), ConfigError, "are a Frame, a table; give its"),
     "no json": ("class", lambda m: m.predict([{"text": {1, 2}}]), ConfigError, "as JSON"),
-    "no text": ("class", lambda m: m.predict([{"other": "a"}]), ExampleError, "examples"),
+    "no text": ("class", lambda m: m.predict([{"other": "a"}]), ExampleError, "example 0"),
     "option": ("class", lambda m: m.predict(["a"], topp=2), ConfigError, "did you mean top"),
     "type": ("class", lambda m: m.predict(["a"], top="2"), ConfigError, "a whole number"),
     "span": ("span", lambda m: m.predict(["word1"]), ConfigError, "give dictionaries"),
@@ -380,6 +381,38 @@ MISTAKES: dict[str, tuple[str, Callable[[Any], Any], type[Exception], str]] = {
         "class", lambda m: m.evaluate([{"text": "a", "label": "x"}]), ExampleError, "none of the",
     ),
 }  # fmt: skip
+
+
+def test_of_dictionaries_no_file_is_named_and_they_are_counted_as_in_python(
+    folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The user wrote no `examples.jsonl`, nor does the file of bad rows beside it stay."""
+    model = bertsmith.load(folders["class"])
+    rows = [{"text": "word1", "label": "ham"}, {"label": "spam"}, {"text": "", "label": "spam"}]
+    asked: list[tuple[int, Callable[[], Any]]] = [
+        (1, lambda: model.evaluate(rows)),
+        (0, lambda: model.evaluate([{"text": "word1", "label": "other"}])),
+        (1, lambda: model.predict([{"text": "word1"}, {"other": "word1"}])),
+        (1, lambda: bertsmith.load(folders["pretrained"]).predict([MASKED[0], "word1"])),
+        (1, lambda: bertsmith.load(folders["pretrained"]).score(["word1", "word2 " * 500])),
+    ]
+    for number, ask in asked:
+        capsys.readouterr()
+        with pytest.raises(ExampleError, match=rf"^example {number}: ") as caught:
+            ask()
+        assert (caught.value.where, caught.value.line) == (f"example {number}", None)
+        assert "jsonl" not in capsys.readouterr().err + str(caught.value).lower()
+    assert model.evaluate(rows, on_bad="skip")["rows"] == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("examples: text is 'text', label is 'label'\n  example 0   text ")
+    assert "2 bad rows left out; the first: example 1: has no 'text'; " in shown
+    with pytest.raises(ConfigError, match=r"^bad rows are written beside their file, .*on_bad="):
+        model.evaluate(rows, on_bad="quarantine")
+    # the lines of a file are those of an editor, whatever its name
+    file = tmp_path / "examples.jsonl"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    with pytest.raises(ExampleError, match=r"examples\.jsonl:2: has no 'text'"):
+        model.evaluate(file)
 
 
 @pytest.mark.parametrize("name", MISTAKES)

@@ -50,3 +50,19 @@ def test_the_columns_of_several_labels_are_those_of_training(tmp_path: Path) -> 
     assert [row.labels for row in rows] == [("x",), ("y",)]
     kept = Preprocessing.from_dict(trained.to_dict())
     assert kept == trained
+
+
+def test_several_labels_are_separated_as_in_training(tmp_path: Path) -> None:
+    """The separator was asked for again, or cells were labels of their own."""
+    trained = Preprocessing(longest=16, label_column="topics", label_separator=";")
+    file = tmp_path / "rows.csv"
+    file.write_text('text,topics\na,"x;y, z"\nb,x\n', encoding="utf-8")
+
+    def read(given: Columns) -> list[object]:
+        reading = reading_as_trained(Reading(columns=given), trained, str(file), labelled=True)
+        rows = MULTI_LABEL.reader.labelled(file, MULTI_LABEL.reader.resolve(file, reading))
+        return [row.labels for row in rows]
+
+    assert read(Columns()) == [("x", "y, z"), ("x",)]
+    assert read(Columns(label_separator="|")) == [("x;y, z",), ("x",)]
+    assert Preprocessing.from_dict(trained.to_dict()) == trained

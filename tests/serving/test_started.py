@@ -22,6 +22,7 @@ pytest.importorskip("granian")
 # at the top: within a test, CPython 3.11 may fail to compile it ("recursion depth mismatch")
 pytest.importorskip("bertsmith.serving.models.served")
 
+import forking
 from bertsmith import load
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError
@@ -38,6 +39,28 @@ from serving_process import Started, slice_of, started
 
 # seconds after which an answer never comes, on a busy machine too
 PATIENCE = 300
+
+
+THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Thread
+
+from bertsmith.serving.models.fork_server import alone
+
+for _ in range(200):
+    with ThreadPoolExecutor(1) as beside:
+        beside.submit(int).result()
+    assert alone()
+Thread(target=Event().wait, daemon=True).start()
+assert not alone(0.0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="models are shared by forks on Linux alone")
+def test_a_thread_that_is_ending_keeps_no_memory_from_being_shared() -> None:
+    """Workers opened the models themselves where one that reads a tokenizer still existed."""
+    done = forking.run([sys.executable, "-c", THREADS])
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +97,7 @@ def test_the_client_of_openai_gets_vectors(server: Started, folder: Path) -> Non
     expected = load(folder, precision="fp32", threads=1, device="cpu").embed(texts, normalize=True)
     with openai.OpenAI(api_key="none", base_url=f"{server.url}/v1", max_retries=0) as client:
         assert [item.id for item in client.models.list()] == ["mine"]
+        assert client.models.retrieve("mine").id == "mine"
         # by itself it asks for base64
         handlers: tuple[dict[str, str], ...] = ({}, {"encoding_format": "float"})
         for how in handlers:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import IO, Any, Protocol, cast
 
@@ -84,9 +85,23 @@ console = Console(
 )
 
 
+_rewrite: ContextVar[Callable[[str], str] | None] = ContextVar("rewrite", default=None)
+
+
+@contextmanager
+def reworded(rewrite: Callable[[str], str]) -> Iterator[None]:
+    """Let lines of result of this thread be said in other words meanwhile."""
+    token = _rewrite.set(rewrite)
+    try:
+        yield
+    finally:
+        _rewrite.reset(token)
+
+
 def say(line: str = "") -> None:
     """Print one line of result to standard error, where progress bars do not disturb it."""
-    line = printable(line, MAX_LINE_LENGTH)
+    rewrite = _rewrite.get()
+    line = printable(line if rewrite is None else rewrite(line), MAX_LINE_LENGTH)
     if _screens:
         _screens[-1].say(line)
     else:

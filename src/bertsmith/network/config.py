@@ -202,6 +202,8 @@ class Preprocessing(Config):
     """The columns of 0 and 1 of several labels, where they were named."""
     label_until: str | None = None
     """The sign up to which the label was kept, where there was one."""
+    label_separator: Literal["auto", "|", ",", ";"] = "auto"
+    """The separator of several labels in a cell; auto where it was not stated."""
     tags: TagColumns | None = None
     """Layout of words and tags, of a tagging model that was not trained with the defaults."""
     tags_kind: str = ""

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from inspect import Signature, signature
 from itertools import chain, islice
 from pathlib import Path
@@ -41,6 +42,7 @@ from numpy.typing import NDArray
 from bertsmith.core.config import typed_value
 from bertsmith.core.errors import ConfigError, ModelFolderError, UserError
 from bertsmith.core.keywords import in_python, python_terms
+from bertsmith.core.log import reworded
 from bertsmith.core.options import configured
 from bertsmith.core.printable import counted
 from bertsmith.engine.config import EngineConfig, FeatureConfig, FillingConfig, WritingConfig
@@ -54,7 +56,7 @@ from bertsmith.recipes.predict.config import MAX_SAMPLES, MeasuringConfig, Scori
 from bertsmith.recipes.predict.evaluate import evaluate_model
 from bertsmith.recipes.predict.recipe import answer_rows, open_rows
 from bertsmith.recipes.predict.records import InputRow
-from bertsmith.recipes.predict.rows import value_rows
+from bertsmith.recipes.predict.rows import EXAMPLES, value_rows
 from bertsmith.recipes.predict.score import score_answering
 from bertsmith.recipes.predict.write import written_texts
 from bertsmith.tasks.answering import Presented, PretrainedAnswering, TaskAnswering, answering_of
@@ -226,7 +228,8 @@ class LoadedModel:
         filling = configured(FillingConfig, options, spelled=in_python)
         answering = PretrainedAnswering(self.model, self.tokenizer, config.top, filling)
         rows = value_rows([text], None)
-        ((_, record),) = answer_rows(self.engine.predictor(answering), answering, rows)
+        with _counted_from_zero():
+            ((_, record),) = answer_rows(self.engine.predictor(answering), answering, rows)
         if record is None:
             raise ConfigError("text is blank", remedy="give a text with a mask")
         fillings: list[Any] = record["joint"]["fillings"] if filling.joint else record["masks"]
@@ -246,9 +249,9 @@ class LoadedModel:
         engine = self._full_precision()
         answering = score_answering(engine.model, self.tokenizer, config.masking, where=self.name)
         rows = value_rows(_check_several(texts), None)
-        records = [
-            record for _, record in answer_rows(engine.predictor(answering), answering, rows)
-        ]
+        with _counted_from_zero():
+            answers = list(answer_rows(engine.predictor(answering), answering, rows))
+        records = [record for _, record in answers]
         return _with_blanks(records, answering.keys)
 
     @checked
@@ -306,7 +309,8 @@ class LoadedModel:
         key = _key(options, prompt)
         embedder = _cached(self._embedders, key, lambda: self._embedder(options, prompt))
         examples = (row.example or _blank(row) for row in value_rows(_check_several(texts), None))
-        rows = [features.vectors for features in embedder.features(examples)]
+        with _counted_from_zero():
+            rows = [features.vectors for features in embedder.features(examples)]
         return np.stack(rows) if rows else np.zeros((0, embedder.width), np.float32)
 
     @checked
@@ -320,6 +324,11 @@ class LoadedModel:
         """
         config = configured(MeasuringConfig, options, spelled=in_python)
         answering = answering_of(self.model, self.tokenizer, config.answering, where=self.name)
+        if config.reading.on_bad == "quarantine" and not isinstance(rows, str | Path):
+            raise ConfigError(
+                "bad rows are written beside their file, and dictionaries have none",
+                remedy="give --on-bad skip, or name a file",
+            )
         with _file_of(rows) as file:
             return evaluate_model(
                 self._full_precision(), answering, file, where=self.name, reading=config.reading
@@ -392,7 +401,12 @@ def _check_choices(options: Mapping[str, Any]) -> None:
 
 def _check_several(examples: Any) -> Iterable[Any]:  # noqa: ANN401
     """Return several examples; raises `ConfigError` for what is one, or none."""
-    if isinstance(examples, str | bytes | Mapping) or not isinstance(examples, Iterable):
+    if (
+        isinstance(examples, str | bytes | Mapping)
+        or not isinstance(examples, Iterable)
+        # an array of numpy without a dimension, which cannot be iterated over
+        or getattr(examples, "ndim", 1) == 0
+    ):
         raise ConfigError(
             f"examples are of type {type(examples).__name__}", remedy="give a list of them"
         )
@@ -410,7 +424,7 @@ def _blank(row: InputRow[Any]) -> Example:
         text=tidy(str(text)),
         text_pair=None if pair is None else tidy(str(pair)),
         label=None,
-        source="examples",
+        source=EXAMPLES,
         line=1,
     )
 
@@ -426,29 +440,61 @@ def _open_examples(
     if not (first and isinstance(first[0], Mapping)):
         trained = config.preprocessing
         pairs = trained.pairs if trained is not None and task is not None else None
-        yield value_rows(chain(first, rest), task, pairs=pairs)
+        with _counted_from_zero():
+            yield value_rows(chain(first, rest), task, pairs=pairs)
         return
     with _file_of(chain(first, rest)) as file:
         yield open_rows(config, answering, str(file), Reading())[1]
 
 
 @contextmanager
+def _counted_from_zero(source: str = EXAMPLES) -> Iterator[None]:
+    """Let errors in the rows of a source name examples as Python counts them."""
+    try:
+        yield
+    except UserError as error:
+        if error.where is not None and str(error.where) == source:
+            error.where, error.line = _named(error.line), None
+            error.args = (str(error),)
+        raise
+
+
+def _named(line: int | None) -> str:
+    return EXAMPLES if line is None else f"example {line - 1}"
+
+
+@contextmanager
 def _file_of(rows: Any) -> Iterator[Path]:  # noqa: ANN401
-    """Give the file of some rows: the one named, or a JSONL file of dictionaries for a while."""
+    """Give the file of some rows: the one named, or a JSONL file of dictionaries for a while.
+
+    The user did not write that one: what is said of it is said of the examples.
+    """
     if isinstance(rows, str | Path):
         yield Path(rows)
         return
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "examples.jsonl"
-        with file.open("wb") as stream:
-            for number, row in enumerate(_check_several(rows)):
-                stream.write(_line(row, number))
-        try:
-            yield file
-        except UserError as error:
-            if error.where is not None and Path(error.where) == file:
-                error.where = "examples"
-            raise
+        # a name that no text has
+        file = Path(folder) / f"{Path(folder).name}.jsonl"
+        with reworded(partial(_of_examples, file)), _counted_from_zero(str(file)):
+            with file.open("wb") as stream:
+                for number, row in enumerate(_check_several(rows)):
+                    stream.write(_line(row, number))
+            try:
+                yield file
+            except UserError as error:
+                error.reword(partial(_of_examples, file))
+                raise
+
+
+def _of_examples(file: Path, text: str) -> str:
+    """Return what is said of a file that the user did not write, and its rows, as of examples."""
+
+    def named(found: re.Match[str]) -> str:
+        return _named(int(found["line"]) if found["line"] else None)
+
+    text = re.sub(r"^  line (?P<line>\d+) *", lambda found: f"  {named(found):<12}", text)
+    mention = rf"({re.escape(f'{file.parent}{os.sep}')})?{re.escape(file.name)}"
+    return re.sub(rf"{mention}(:(?P<line>\d+)|: JSONL)?", named, text)
 
 
 def _line(row: object, number: int) -> bytes:

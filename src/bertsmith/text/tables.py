@@ -348,7 +348,7 @@ class Table:
             values = {key: _value(row, key) for key in keys}
             lacking = next((key for key in keys if key in wanted and values[key] is _ABSENT), None)
             if lacking is not None:
-                remedy = "every line must hold the same keys"
+                remedy = "every row must hold the same keys"
                 self._refuse(self.file.fault(f"has no {lacking!r}", line, remedy), text)
                 continue
             self._record = row

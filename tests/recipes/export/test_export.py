@@ -32,6 +32,8 @@ from bertsmith.recipes.export.graph import PaddedModel
 from bertsmith.recipes.export.program import ONNX_FILE, exported_program, write_onnx
 from bertsmith.recipes.export.recipe import export
 from bertsmith.recipes.export.runtimes import Arrays
+from bertsmith.tasks.rank import RELEVANCE
+from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.weights.folder import save_model
 from bertsmith.weights.sentence_folder import SentenceSettings, write_sentence_files
 from bounds import close_to_transformers
@@ -117,17 +119,27 @@ def test_onnx_gives_the_logits_of_transformers(
 @pytest.mark.parametrize(
     ("case", "said"),
     [
+        ("bert-relevance", ["| logits | (batch, 1), before a sigmoid |"]),
         ("bert-class", ["pipeline('text-classification', \"spam-web\"", 'await ask("A text.")']),
         ("bert-classes", ["{ top_k: null }"]),
         # the pipeline would say 1 of any number
-        ("bert-number", ["const { logits } = await model(inputs)", "max_length: 23"]),
+        (
+            "bert-number",
+            [
+                "const { logits } = await model(inputs)",
+                "max_length: 23",
+                "(batch, 1), the numbers themselves",
+            ],
+        ),
         ("modernbert-span", ['text_pair: ["Ann came home.", ', "{ start_logits, end_logits }"]),
         ("bert-span", ["pipeline('question-answering'", 'ask("Who came?", "Ann came home.")']),
         ("roberta-masked_lm", ["pipeline('fill-mask'", "A [MASK] text."]),
     ],
 )
 def test_the_lines_for_node_suit_the_head(case: str, said: list[str]) -> None:
-    config = MODELS[case]
+    config = MODELS[case.replace("relevance", "number")]
+    if case == "bert-relevance":
+        config = replace(config, labels=RELEVANCE)
     comparison = Comparison(difference=1e-7, output="logits", batches=5, longest=23)
 
     def written(name: str) -> str:
@@ -140,6 +152,40 @@ def test_the_lines_for_node_suit_the_head(case: str, said: list[str]) -> None:
     assert all(item in written("spam-web") for item in said)
     assert "rename the folder" not in written("spam-web")
     assert "rename the folder" in written("spam--web")
+
+
+@pytest.mark.parametrize("head", ["class", "span"])
+def test_the_lines_of_python_read_white_space_as_the_engine(
+    head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte-pair tokenizers have tokens for white space, which the engine reads as a space."""
+    config = MODELS[f"roberta-{head}"]
+    config = replace(config, encoder=replace(config.encoder, longest=64))
+    tokenizer = learn_byte_bpe(["word1 word2 word3 word4"] * 9, size=280)
+    tokenizer.save(tmp_path)
+
+    def written(target: Target) -> str:
+        about = Described(
+            config=config, tokenizer=tokenizer, sentence=None, target=target, name="out"
+        )
+        return card(about, Comparison(difference=1e-7, output="logits", batches=5, longest=23))
+
+    code = written("onnx")
+    in_node = written("transformers.js")
+    assert "const spaced = (text) => text.split(" in in_node
+    asked = '"Who came?"), "Ann' if head == "span" else '"A text."))'
+    assert f"await ask(spaced({asked}" in in_node
+    code, _, _ = code.partition("```python\n")[2].partition("inputs = {")
+    odd: Any = [" word1  word2\n", "word1\u3000\tword2"]
+    if head == "span":
+        odd = [(text, "word3  word4") for text in odd]
+    monkeypatch.chdir(tmp_path)
+    asked = re.sub("texts = .*", lambda _: f"texts = {odd!r}", code, count=1)
+    found = [text.ids for text in ran(asked)["encoded"]]
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    # the context of a question is read as it is
+    both = ("word1 word2", "word3  word4") if head == "span" else ("word1 word2",)
+    assert found == [theirs(*both).input_ids] * 2
 
 
 @pytest.mark.parametrize(
@@ -200,6 +246,7 @@ def test_options_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("case", "said"),
     [
+        ("bert-relevance", ["| logits | (batch, 1), before a sigmoid |"]),
         ("bert-masked_lm", "has no head for a task"),
         ("bert-class", "cannot be read"),
         ("bert-none", "dev.csv: cannot be read"),

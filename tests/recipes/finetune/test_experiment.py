@@ -249,3 +249,25 @@ def test_runs_that_have_not_ended_or_differ_in_dev_are_not_compared(
     )
     with pytest.raises(RunFolderError, match="was measured on other dev rows"):
         compare(CompareConfig(first=found.folder, second=other.folder))
+
+
+def test_runs_that_read_the_same_dev_file_otherwise_are_told_by_which_option(
+    experiment: tuple[Path, FinetuneOutcome], tmp_path: Path
+) -> None:
+    """They were said to be measured on other rows, and that the same --dev would help."""
+    _, found = experiment
+    copied = shutil.copytree(found.folder, tmp_path / "run")
+    run = json.loads((copied / "run.json").read_text())
+    reading = run["settings"]["settings"]["reading"]
+
+    def compared() -> dict[str, Any]:
+        (copied / "run.json").write_text(json.dumps(run))
+        return compare(CompareConfig(first=found.folder, second=copied))
+
+    # no row is bad
+    reading["on_bad"] = "skip"
+    assert compared()["scores"]["accuracy"]["difference"] == 0
+    reading["columns"] |= {"text": "1", "header": "no"}
+    options = "with another --text-column and --header than "
+    with pytest.raises(RunFolderError, match=f"run: read its dev rows {options}.*; fine-tune both"):
+        compared()

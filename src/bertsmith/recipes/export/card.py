@@ -14,6 +14,7 @@ from bertsmith.network.config import ModelConfig
 from bertsmith.recipes.export.checking import BOUND, Comparison
 from bertsmith.recipes.export.config import Target
 from bertsmith.recipes.export.graph import SENTENCE_OUTPUT, input_names, output_names
+from bertsmith.tasks.rank import RELEVANCE
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.sentence_folder import SentenceSettings
 
@@ -70,6 +71,9 @@ _NO_PIPELINE = {("albert", "tags"), ("modernbert", "span")}
 # the names that transformers.js takes for a model's
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
 _NOT_IN_NAME = re.compile(r"--|\.\.|\.(git|ipynb)$")
+_SPACED_IN_NODE = (
+    r"const spaced = (text) => text.split(/\p{White_Space}+/u).filter(Boolean).join(' ');"
+)
 _PARTS = {
     "head": "the beginning",
     "tail": "the end",
@@ -119,6 +123,14 @@ class Described:
         for layer in self.sentence.after:
             width = getattr(layer, "outputs", width)
         return width
+
+    @property
+    def spaced(self) -> bool:
+        """Return whether texts have to be given as the engine reads them, with single spaces.
+
+        To a WordPiece vocabulary, white space of any length only separates words.
+        """
+        return self.tokenizer.kind != "wordpiece"
 
     @property
     def pairs(self) -> bool:
@@ -223,6 +235,8 @@ def _meaning(described: Described, name: str) -> str:
             return f"(batch, {many}), before a softmax"
         case "classes":
             return f"(batch, {many}), before a sigmoid each"
+        case "number" if config.labels == RELEVANCE:
+            return f"(batch, {many}), before a sigmoid"
         case "number":
             return f"(batch, {many}), the numbers themselves"
         case "tags":
@@ -296,6 +310,7 @@ def _python(described: Described) -> list[str]:
         "from tokenizers import Tokenizer",
         "",
         f"texts = {_string(_texts(described))}",
+        *_spaced_in_python(described),
         'tokenizer = Tokenizer.from_file("tokenizer.json")',
         f"tokenizer.enable_truncation({described.longest}{side})",
         "tokenizer.enable_padding()",
@@ -309,6 +324,19 @@ def _python(described: Described) -> list[str]:
         *lines,
         f"print({', '.join(outputs_wanted)})",
     ]
+
+
+def _spaced_in_python(described: Described) -> list[str]:
+    """Return lines that put single spaces in place of white space, where a tokenizer does not."""
+    if not described.spaced:
+        return []
+    spaced = 'texts = [" ".join(text.split()) for text in texts]'
+    if described.config.predicts == "span":
+        # a context is read as it is
+        spaced = 'texts = [(" ".join(text.split()), context) for text, context in texts]'
+    elif described.pairs:
+        spaced = 'texts = [tuple(" ".join(text.split()) for text in pair) for pair in texts]'
+    return ["# bertsmith reads white space as single spaces", spaced]
 
 
 def _prompted(described: Described, lower: str) -> str:
@@ -341,6 +369,7 @@ def _javascript(described: Described) -> list[str]:
         return [
             "import { env, pipeline } from '@huggingface/transformers';",
             *local,
+            *[_SPACED_IN_NODE] * described.spaced,
             f"const ask = await pipeline('{pipeline}', {name}, {{ dtype: 'fp32' }});",
             f"console.log({shown});",
         ]
@@ -350,15 +379,18 @@ def _javascript(described: Described) -> list[str]:
     text = _prompted(described, ".toLowerCase()")
     argument = "texts" if text == "text" else f"texts.map((text) => {text})"
     options = f"padding: true, truncation: true, max_length: {described.longest}"
+    spaced = ".map(spaced)" * described.spaced
     if described.pairs:
-        options = f"text_pair: {_string([other for _, other in texts])}, {options}"
+        spaced_too = "" if described.config.predicts == "span" else spaced
+        options = f"text_pair: {_string([other for _, other in texts])}{spaced_too}, {options}"
         texts = [text for text, _ in texts]
     return [
         "import { AutoModel, AutoTokenizer, env } from '@huggingface/transformers';",
         *local,
+        *[_SPACED_IN_NODE] * described.spaced,
         f"const tokenizer = await AutoTokenizer.from_pretrained({name});",
         f"const model = await AutoModel.from_pretrained({name}, {{ dtype: 'fp32' }});",
-        f"const texts = {_string(texts)};",
+        f"const texts = {_string(texts)}{spaced};",
         f"const inputs = await tokenizer({argument}, {{ {options} }});",
         f"const {{ {', '.join(outputs_wanted)} }} = await model(inputs);",
         f"console.log({', '.join(f'{output}.tolist()' for output in outputs_wanted)});",
@@ -370,14 +402,17 @@ def _pipeline(described: Described) -> tuple[str, str] | None:
     config, (text, _) = described.config, _texts(described)
     family, predicts = config.encoder.family, config.predicts
     if predicts == "span" and (family, predicts) not in _NO_PIPELINE:
-        return "question-answering", ", ".join(map(_string, text))
+        question, context = map(_string, text)
+        question = f"spaced({question})" if described.spaced else question
+        return "question-answering", f"{question}, {context}"
     if described.pairs or described.sentence is not None or config.encoder.causal:
         return None
+    text = f"spaced({_string(text)})" if described.spaced else _string(text)
     if predicts in _PIPELINES and (family, predicts) not in _NO_PIPELINE:
         every = ", { top_k: null }" if predicts == "classes" else ""
-        return _PIPELINES[predicts], _string(text) + every
+        return _PIPELINES[predicts], text + every
     if predicts is None and config.masked_lm:
-        return "fill-mask", _string(text)
+        return "fill-mask", text
     if predicts is None and not config.pretraining_heads:
-        return "feature-extraction", f"{_string(text)}, {{ pooling: 'mean' }}"
+        return "feature-extraction", f"{text}, {{ pooling: 'mean' }}"
     return None

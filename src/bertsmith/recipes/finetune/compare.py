@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import say
+from bertsmith.core.options import options_of
 from bertsmith.evaluation.metrics import format_mean, percent, score_label
 from bertsmith.evaluation.significance import (
     Statistic,
@@ -29,6 +31,7 @@ from bertsmith.recipes.finetune.outcome import (
 )
 from bertsmith.recipes.finetune.recipe import FinetuneRun
 from bertsmith.recipes.finetune.trial import read_evidence
+from bertsmith.tasks.config import Reading
 from bertsmith.tasks.rows import task_named
 from bertsmith.tasks.task import Evidence, Task, right_rows, score_of_resamples
 from bertsmith.training.run_folder import RunFolder, read_record
@@ -61,12 +64,12 @@ class _FinishedRun:
         """Return a score of the best seed."""
         return self.statistic(name)(np.arange(len(self.evidence)))
 
-    def dev_identity(self) -> tuple[object, ...]:
-        """Return what identifies the dev rows."""
-        run, settings = self.run, self.run.settings
+    def dev_files(self) -> tuple[object, ...]:
+        """Return what identifies the dev rows, but for how their file was read."""
+        run = self.run
         if run.dev_hash is not None:
-            return run.dev_hash, settings.reading
-        return run.train_hash, settings.reading, settings.dev_share, settings.seed
+            return (run.dev_hash,)
+        return run.train_hash, run.settings.dev_share, run.settings.seed
 
 
 def compare(config: CompareConfig) -> dict[str, Any]:
@@ -80,12 +83,7 @@ def compare(config: CompareConfig) -> dict[str, Any]:
         raise RunFolderError(
             f"is a run of {other.run.task}, and {first} one of {one.run.task}", where=second
         )
-    if one.dev_identity() != other.dev_identity() or len(one.evidence) != len(other.evidence):
-        raise RunFolderError(
-            f"was measured on other dev rows than {first}",
-            where=second,
-            remedy="fine-tune both with the same --dev",
-        )
+    _check_same_rows(one, other)
     scores = {name: _difference(one, other, name) for name in one.results["scores"]}
     name, figures = next(iter(scores)), dict[str, Any](rows=len(one.evidence), scores={})
     for run in (one, other):
@@ -118,6 +116,30 @@ def compare(config: CompareConfig) -> dict[str, Any]:
     say(_verdict(p, scores[name].points))
     say(_compare_all_seeds(one, other, name, figures))
     return figures
+
+
+def _check_same_rows(first: _FinishedRun, second: _FinishedRun) -> None:
+    """Raise `RunFolderError` for runs that were not measured on the same rows, read alike."""
+    readings = [run.run.settings.reading for run in (first, second)]
+    # of the rows of the same files that are left out, none differ
+    one, other = (replace(reading, on_bad="fail") for reading in readings)
+    options = [
+        option.shown
+        for option in options_of(Reading).values()
+        if attrgetter(".".join(option.path))(one) != attrgetter(".".join(option.path))(other)
+    ]
+    if first.dev_files() == second.dev_files() and options:
+        raise RunFolderError(
+            f"read its dev rows with another {' and '.join(options)} than {first.path}",
+            where=second.path,
+            remedy="fine-tune both with the same",
+        )
+    if first.dev_files() != second.dev_files() or len(first.evidence) != len(second.evidence):
+        raise RunFolderError(
+            f"was measured on other dev rows than {first.path}",
+            where=second.path,
+            remedy="fine-tune both with the same --dev",
+        )
 
 
 def _verdict(p: float, difference: float) -> str:

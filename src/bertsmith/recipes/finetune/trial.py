@@ -274,6 +274,7 @@ def _preprocessing(prepared: Prepared, config: FinetuneSettings) -> Preprocessin
         label_column=columns.label,
         label_columns=columns.labels,
         label_until=columns.label_until,
+        label_separator=columns.label_separator,
         tags=tags if keeps_tags else None,
         tags_kind=kind_of(Path(first.source)) if keeps_tags else "",
     )

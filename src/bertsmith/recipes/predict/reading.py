@@ -23,7 +23,8 @@ def reading_as_trained(
 ) -> Reading:
     """Return how a file is read: texts, and labels, from the columns of training if none is named.
 
-    Says so where the file lacks one: the usual names are looked for then.
+    Says so where the file lacks one: the usual names are looked for then. Labels are taken from
+    their cells as in training, unless an option says otherwise.
     """
     columns, path = reading.columns, Path(file)
     if trained is None or file == "-":
@@ -39,6 +40,8 @@ def reading_as_trained(
         trained_columns = {}
     if labelled and columns.label_until is None and trained.label_until is not None:
         trained_columns["label_until"] = trained.label_until
+    if labelled and columns.label_separator == "auto":
+        trained_columns["label_separator"] = trained.label_separator
     return reading.override(**{f"columns.{key}": name for key, name in trained_columns.items()})
 
 

@@ -24,6 +24,9 @@ from bertsmith.text.examples.reading import has_cells, has_labels, read_examples
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.tables import DELIMITED, TABLES
 
+EXAMPLES = "examples"
+"""The source of examples that are no file's."""
+
 R = TypeVar("R")
 _Undecodable = Callable[[str, int], UserError | None]
 
@@ -94,8 +97,11 @@ def value_rows(
         parts = list(value) if isinstance(value, tuple | list) else [value]
         texts = [item for item in parts if isinstance(item, str)]
         if len(texts) != len(parts) or len(texts) not in (1, 2):
+            items = f", of {len(parts)} items" if isinstance(value, tuple | list) else ""
+            if items and len(parts) in (1, 2):
+                items = ", of other things than strings"
             raise ConfigError(
-                f"example {number} is of type {type(value).__name__}",
+                f"example {number} is of type {type(value).__name__}{items}",
                 remedy="give strings, pairs of strings as tuples, or dictionaries only",
             )
         of_text = None if task is None else task.reader.of_text
@@ -111,7 +117,7 @@ def value_rows(
         if all(tidied):
             pair = tidied[1] if len(tidied) > 1 else None
             row = Example(
-                text=tidied[0], text_pair=pair, label=None, source="examples", line=number + 1
+                text=tidied[0], text_pair=pair, label=None, source=EXAMPLES, line=number + 1
             )
             (row,) = checked_pairs([row], pairs)
             row = row if of_text is None else of_text(row)

@@ -18,9 +18,9 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import NoReturn
 
 from bertsmith.core.errors import UserError
@@ -93,13 +93,26 @@ def _opened(config: ServeConfig, threads: int) -> Sequence[ServedModel] | None:
         return None
     lower_priority()
     models = open_models(config, threads)
-    if len(list(Path("/proc/self/task").iterdir())) > 1:
+    if not alone():
         say("each worker opens the models itself: something runs a thread where they were opened")
         return None
     gc.collect()
     # else the collector would write to all objects, and so copy them, in every worker
     gc.freeze()
     return models
+
+
+def alone(patience: float = 1.0) -> bool:
+    """Return whether this process has one thread; those that are ending get some seconds to do so.
+
+    A thread that was joined still exists for a moment.
+    """
+    deadline = time.monotonic() + patience
+    while len(os.listdir("/proc/self/task")) > 1:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
+    return True
 
 
 def _next(connection: socket.socket) -> socket.socket | None:
