@@ -96,9 +96,9 @@ def standard_input(
 ) -> Iterator[tuple[int, str]]:
     """Yield numbered lines of standard input, of which is said what each `holds`.
 
-    Raises `ExampleError` for what cannot be decoded. With `escaped`, undecodable bytes are kept
-    for `undecodable_input` to find, but for UTF-16, UTF-32 and some encodings with escape
-    sequences, which cannot be read beyond them.
+    With `escaped`, undecodable bytes are kept for `undecodable_input` to find, but for UTF-16,
+    UTF-32 and some encodings with escape sequences, which cannot be read beyond them. Raises
+    `ExampleError` for what cannot be decoded.
     """
     # without a file it would seem to hang, or to read a table as one
     ends = "; Ctrl-D ends the input" if sys.stdin.isatty() else ""
@@ -110,9 +110,9 @@ def standard_input(
     for line, written in _numbered(standard_input_bytes().readline):
         try:
             text = written.decode(codec, "surrogateescape")
-        except UnicodeDecodeError as error:
+        except UnicodeDecodeError as cause:
             # of some encodings bytes below 128 may be undecodable, which have no escape
-            raise _undecodable(codec, line, written[error.start]) from error
+            raise _undecodable(codec, line, written[cause.start]) from cause
         if not escaped and (error := undecodable_input(text, line, encoding)):
             raise error
         yield line, text.removeprefix("\ufeff") if line == 1 else text
