@@ -150,6 +150,7 @@ def test_int8_vectors_are_written_where_they_are_faster_and_near(
     said = capsys.readouterr()
     scores = json.loads(said.out)["int8"]["precisions"]["int8"]["scores"]
     readme = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "outputs for a text differ a little with the texts beside it" in readme
     assert "tokenizer.enable_truncation(9)" in readme
     assert f"| int8 | 1000 | {scores['cosine']:.5f} | {scores['worst_cosine']:.5f} |" in readme
     shift = 0.01

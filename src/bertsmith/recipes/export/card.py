@@ -216,6 +216,9 @@ def int8_section(rows: Sequence[Sequence[str]], judged: str, target: Target) -> 
         f"|{'---|' * len(rows[0])}",
         *body,
         "",
+        "Products have one scale for the whole input, so the outputs for a text differ a little "
+        "with the texts beside it in a batch.",
+        "",
     ]
     return "\n".join(lines)
 
