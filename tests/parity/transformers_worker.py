@@ -49,6 +49,12 @@ def encode(folder: str, kind: str, texts: list[str], pair: str, **options: Any) 
     }
 
 
+def inputs(folder: str, first: str, second: str) -> dict[str, list[int]]:
+    """What AutoTokenizer gives the model for a pair of texts."""
+    theirs = _class("AutoTokenizer").from_pretrained(folder)
+    return {name: list(value) for name, value in theirs(first, second).items()}
+
+
 def spans(folder: str, kind: str, texts: list[str]) -> Any:  # noqa: ANN401
     """The ids of texts without special tokens around them, and where each stands."""
     theirs = _class(kind).from_pretrained(folder)
@@ -137,6 +143,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
         version,
         places,
         encode,
+        inputs,
         spans,
         save_tokenizer,
         make_model,

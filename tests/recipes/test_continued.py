@@ -264,6 +264,13 @@ def test_settings_that_contradict_the_model(
                 store=store, out=tmp_path / "run", model="tiny", steps=2, settings=settings
             )
         )
+    # its positions cannot be more: no remedy says so
+    longest = settings.network.max_positions
+    wrong = settings.override(**{"samples.max_length": longest + 1})
+    with pytest.raises(ConfigError, match=r"--from decides; lower --max-length$"):
+        pretrain(
+            PretrainConfig(store=store, out=tmp_path / "run", from_=folder, steps=2, settings=wrong)
+        )
 
 
 def test_the_verb(

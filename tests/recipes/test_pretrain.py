@@ -349,7 +349,8 @@ def test_impossible_runs_leave_nothing(store_folder: Path, tmp_path: Path) -> No
     with pytest.raises(ConfigError, match=r"--model is 2/63, .* a multiple of 64, as 4/192"):
         run(store_folder, out, model="2/63")
     longer = replace(QUICK, samples=SampleConfig(max_length=41))
-    with pytest.raises(ConfigError, match=r"--max-length \(41\) exceeds --max-positions \(40\)"):
+    exceeds = r"--max-length \(41\) exceeds --max-positions \(40\); lower .*, or give --max"
+    with pytest.raises(ConfigError, match=exceeds):
         run(store_folder, out, settings=longer)
     with pytest.raises(ConfigError, match="either steps or minutes"):
         run(store_folder, out, minutes=1.0)

@@ -340,7 +340,7 @@ class Tokenizer(TokenInventory):
         """Write the vocabulary, tokenizer.json, tokenizer_config.json and special_tokens_map.json.
 
         `transformers` reads them (BertTokenizer and the like, fast ones included, AutoTokenizer);
-        `longest` is the model's maximum length in tokens; without `segments` it takes none. Raises
+        `longest` is the model's maximum length in tokens; without `segments` it tells none. Raises
         `DiskError`.
         """
         pieces, rules = self.vocabulary, self.rules
@@ -356,7 +356,7 @@ class Tokenizer(TokenInventory):
             case ModernRules():
                 from bertsmith.tokens.folder import modern
 
-                contents = modern.files_of(pieces, rules, longest=longest)
+                contents = modern.files_of(pieces, rules, longest=longest, segments=segments)
             case PlainRules():
                 from bertsmith.tokens.folder import xlm
 
@@ -364,7 +364,7 @@ class Tokenizer(TokenInventory):
             case UnigramRules():
                 from bertsmith.tokens.folder import unigram
 
-                contents = unigram.files_of(pieces, rules, longest=longest)
+                contents = unigram.files_of(pieces, rules, longest=longest, segments=segments)
         write_files(folder, contents)
 
 

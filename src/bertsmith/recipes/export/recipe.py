@@ -153,7 +153,7 @@ def _compared(source: Source, target: Target, folder: Path, outputs: Sequence[st
 def _write_settings(source: Source, target: Target, folder: Path, *, longest: int) -> None:
     """Write config.json and the tokenizer's files, and those of a sentence-transformers folder."""
     model, tokenizer = source.model.config, source.tokenizer
-    tokenizer.save(folder, longest=longest, segments=bool(model.encoder.segments))
+    tokenizer.save(folder, longest=longest, segments=model.encoder.segments > 1)
     ends = (tokenizer.cls_id, tokenizer.sep_id)
     settings = hub_config(model, pad_id=tokenizer.pad_id, ends=ends)
     model_file = output_file(folder, target)

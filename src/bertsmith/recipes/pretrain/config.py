@@ -27,7 +27,8 @@ class NetworkConfig(Config):
     embeddings are narrow; modernbert has rotary positions and reads long texts."""
     initialisation: Literal["random", "neighbours"] = "random"
     """Initial weights: random, as published; or neighbours, from counts of neighbouring tokens in
-    the corpus, with positions to match (takes some seconds; only for BERT)."""
+    the corpus, with positions to match (takes some seconds; needs learned positions, and
+    embeddings as wide as the layers)."""
     positions: Positions | None = None
     """Positions: learned, sinusoidal (not trained), rotary or none. The family decides the default
     of this option and the next six. A wiring that no class of transformers computes is reported

@@ -241,8 +241,11 @@ def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
     """Return the config of the network that the run trains."""
     network, samples = run.settings.network, run.settings.samples
     if samples.max_length > network.max_positions:
+        longer = "" if run.parent else f", or give --max-positions {samples.max_length}"
         raise ConfigError(
             f"--max-length ({samples.max_length}) exceeds --max-positions ({network.max_positions})"
+            + (", which the model in --from decides" if run.parent else ""),
+            remedy=f"lower --max-length{longer}",
         )
     if run.parent is not None:
         return continued_config(run.parent, run.settings)

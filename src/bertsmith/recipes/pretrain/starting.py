@@ -313,7 +313,7 @@ def check_neighbour_start(encoder: EncoderConfig) -> None:
     """Raise `ConfigError` for an encoder that cannot start from counts of neighbours."""
     if not has_position_columns(encoder):
         raise ConfigError(
-            "only a BERT with learned positions and room for them can start from neighbours",
+            "--initialisation neighbours needs learned positions, and embeddings as wide as layers",
             remedy="give --initialisation random",
         )
 

@@ -105,6 +105,16 @@ def names_of(specials: Sequence[str], *, ends: bool) -> dict[str, str]:
     return names | ({"bos_token": specials[2], "eos_token": specials[3]} if ends else {})
 
 
+def input_names(*, segments: bool) -> dict[str, list[str]]:
+    """Return the setting that names what a model takes, with or without the ids of segments.
+
+    Classes have defaults of their own for it, which are those of their family, and for ALBERT
+    differ between versions of `transformers`.
+    """
+    given = ["token_type_ids"] if segments else []
+    return {"model_input_names": ["input_ids", *given, "attention_mask"]}
+
+
 def standard_files(
     compiled: dict[str, Any], settings: dict[str, Any], names: dict[str, str], longest: int | None
 ) -> dict[str, bytes]:

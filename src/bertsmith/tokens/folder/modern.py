@@ -27,6 +27,7 @@ from bertsmith.tokens.folder.files import (
     BPE_FILE,
     COMPILED_FILE,
     Settings,
+    input_names,
     names_of,
     read_json,
     refused,
@@ -205,7 +206,7 @@ def _check_settings(
 
 
 def files_of(
-    vocabulary: Sequence[str], rules: ModernRules, *, longest: int | None
+    vocabulary: Sequence[str], rules: ModernRules, *, longest: int | None, segments: bool
 ) -> dict[str, bytes]:
     """Return the contents of the three files."""
     ids = {piece: number for number, piece in enumerate(vocabulary)}
@@ -224,6 +225,6 @@ def files_of(
         "tokenizer_class": "PreTrainedTokenizerFast",
         "added_tokens_decoder": by_id(entries),
         "clean_up_tokenization_spaces": True,
-        "model_input_names": ["input_ids", "attention_mask"],
+        **input_names(segments=segments),
     }
     return standard_files(compiled, settings, names_of(SPECIALS, ends=False), longest)

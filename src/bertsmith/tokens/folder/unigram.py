@@ -44,6 +44,7 @@ from bertsmith.tokens.folder.files import (
     Settings,
     check_added,
     check_added_ids,
+    input_names,
     names_of,
     read_bytes,
     read_json,
@@ -462,9 +463,12 @@ def check_scores(
 
 
 def files_of(
-    vocabulary: Sequence[str], rules: UnigramRules, *, longest: int | None
+    vocabulary: Sequence[str], rules: UnigramRules, *, longest: int | None, segments: bool = True
 ) -> dict[str, bytes]:
-    """Return the contents of the files, without spiece.model if the vocabulary came without it."""
+    """Return the contents of the files, without spiece.model if the vocabulary came without it.
+
+    Without `segments` the model tells none.
+    """
     compiled = unigram_tokenizer(vocabulary, rules)
     settings: dict[str, Any] = {
         "tokenizer_class": "AlbertTokenizer",
@@ -473,6 +477,7 @@ def files_of(
         _SPACES: rules.remove_space,
         "added_tokens_decoder": by_id(compiled["added_tokens"]),
         **({} if rules.prefix_space else {"add_prefix_space": False}),
+        **input_names(segments=segments),
     }
     contents = standard_files(compiled, settings, names_of(UNIGRAM_SPECIALS, ends=True), longest)
     if not rules.number_commas:

@@ -35,6 +35,7 @@ from bertsmith.tokens.folder.files import (
     Settings,
     check_added,
     check_added_ids,
+    input_names,
     names_of,
     read_json,
     read_lines,
@@ -211,7 +212,7 @@ def _read_vocabulary(path: Path) -> tuple[str, ...]:
 def files_of(
     vocabulary: Sequence[str], rules: BasicRules, *, longest: int | None, segments: bool = True
 ) -> dict[str, bytes]:
-    """Return the contents of the four files; without `segments` the model takes none."""
+    """Return the contents of the four files; without `segments` the model tells none."""
     names = names_of(SPECIALS, ends=False)
     settings: dict[str, Any] = {
         "tokenizer_class": "BertTokenizer",
@@ -221,8 +222,8 @@ def files_of(
         **({} if rules.composes else {FOLLOWS: "fast"}),
         **names,
         **({} if longest is None else {"model_max_length": longest}),
-        # a DistilBERT refuses those that a BertTokenizer gives
-        **({} if segments else {"model_input_names": ["input_ids", "attention_mask"]}),
+        # a DistilBERT refuses those that a BertTokenizer gives, a RoBERTa has no row for them
+        **({} if segments else input_names(segments=False)),
     }
     pieces = "".join(f"{piece}\n" for piece in vocabulary).encode()
     compiled = compiled_tokenizer(vocabulary, rules)
