@@ -90,7 +90,7 @@ _rewrite: ContextVar[Callable[[str], str] | None] = ContextVar("rewrite", defaul
 
 @contextmanager
 def reworded(rewrite: Callable[[str], str]) -> Iterator[None]:
-    """Let lines of result of this thread be said in other words meanwhile."""
+    """Rewrite the lines that `say` prints in this context."""
     token = _rewrite.set(rewrite)
     try:
         yield

@@ -340,8 +340,8 @@ class Tokenizer(TokenInventory):
         """Write the vocabulary, tokenizer.json, tokenizer_config.json and special_tokens_map.json.
 
         `transformers` reads them (BertTokenizer and the like, fast ones included, AutoTokenizer);
-        `longest` is the model's maximum length in tokens; without `segments` it tells none. Raises
-        `DiskError`.
+        `longest` is the model's maximum length in tokens; without `segments` it takes no ids of
+        them. Raises `DiskError`.
         """
         pieces, rules = self.vocabulary, self.rules
         match rules:

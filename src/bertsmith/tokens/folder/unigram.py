@@ -467,7 +467,7 @@ def files_of(
 ) -> dict[str, bytes]:
     """Return the contents of the files, without spiece.model if the vocabulary came without it.
 
-    Without `segments` the model tells none.
+    Without `segments` the model takes no ids of them.
     """
     compiled = unigram_tokenizer(vocabulary, rules)
     settings: dict[str, Any] = {

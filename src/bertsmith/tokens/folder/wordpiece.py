@@ -212,7 +212,7 @@ def _read_vocabulary(path: Path) -> tuple[str, ...]:
 def files_of(
     vocabulary: Sequence[str], rules: BasicRules, *, longest: int | None, segments: bool = True
 ) -> dict[str, bytes]:
-    """Return the contents of the four files; without `segments` the model tells none."""
+    """Return the contents of the four files; without `segments` the model takes no ids of them."""
     names = names_of(SPECIALS, ends=False)
     settings: dict[str, Any] = {
         "tokenizer_class": "BertTokenizer",
