@@ -364,7 +364,7 @@ def test_impossible_runs_leave_nothing(store_folder: Path, tmp_path: Path) -> No
     [
         ("--model tiny --log-every 0", "--log-every is 0"),
         ("--model tiny --workers -1", "--workers is -1"),
-        ("--family albert --model base", "only a BERT with learned positions"),
+        ("--family albert --model base", "needs learned positions, and embeddings as wide"),
     ],
 )
 def test_options_are_refused_before_anything_is_measured(
