@@ -246,7 +246,6 @@ def test_options_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("case", "said"),
     [
-        ("bert-relevance", ["| logits | (batch, 1), before a sigmoid |"]),
         ("bert-masked_lm", "has no head for a task"),
         ("bert-class", "cannot be read"),
         ("bert-none", "dev.csv: cannot be read"),
