@@ -225,8 +225,8 @@ def soak(bench: Bench, server: Server) -> dict[str, Any]:
     outcome(bench, "soak", found)
     answered = sum(found["statuses"].values())
     bench.tell("soak", "requests, minutes", f"{answered:,}, {bench.options.soak:g}")
-    series = np.array(watch.found[len(watch.found) // 2 :], float).T / [[3600], [MB], [MB], [MB]]
-    hours, whole, http, private = series
+    half = [(seconds, *memory) for seconds, memory in watch.found[len(watch.found) // 2 :]]
+    hours, whole, http, private = np.array(half, float).T / [[3600], [MB], [MB], [MB]]
     parts = {
         "all processes": whole, "HTTP": http, "workers": whole - http,
         "all processes, without files": private,

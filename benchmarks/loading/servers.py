@@ -11,11 +11,11 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START = 180.0
@@ -27,6 +27,15 @@ def free_port() -> int:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]
         return port
+
+
+class Memory(NamedTuple):
+    """Resident bytes of all processes, of the first one, and of all without the pages of files."""
+
+    whole: int
+    first: int
+    private: int
+    """Of files' pages other programs may have a part."""
 
 
 class Server:
@@ -100,18 +109,14 @@ class Server:
                 found["workers" if process in workers else "http"] += spent
         return found
 
-    def memory(self) -> int:
-        """Return its resident bytes, those that its processes share counted once."""
-        return self.memory_of(self.processes())
+    def memory(self) -> Memory:
+        """Return its resident bytes, those that its processes share counted once.
 
-    @staticmethod
-    def memory_of(processes: list[int]) -> int:
-        """Return the resident bytes of some processes, of what they share each one's part."""
-        return sum(map(_resident, processes))
-
-    def private_memory(self) -> int:
-        """Return the resident bytes of no file: of files' pages other programs share a part."""
-        return sum(_resident(process, ("Pss_Anon", "Pss_Shmem")) for process in self.processes())
+        The system walks through all pages for it, which takes a large process some milliseconds.
+        """
+        sizes = {process: _resident(process) for process in self.processes()}
+        whole, private = (sum(size[kind] for size in sizes.values()) for kind in range(2))
+        return Memory(whole, sizes.get(self.process.pid, (0, 0))[0], private)
 
     def metrics(self) -> dict[str, float]:
         """Return what /metrics says, by name and labels."""
@@ -155,14 +160,14 @@ def _stat(pid: int) -> list[str] | None:
         return None
 
 
-def _resident(pid: int, kinds: Collection[str] = ("Pss",)) -> int:
-    """Return the proportional set size of a process, of some kinds; 0 where it has ended."""
+def _resident(pid: int) -> tuple[int, int]:
+    """Return the proportional set size of a process, and what of it is no file's; 0 at its end."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text("utf-8").splitlines()
     except OSError:
-        return 0
-    fields = (line.split() for line in lines)
-    return sum(1024 * int(field[1]) for field in fields if field[0].rstrip(":") in kinds)
+        return 0, 0
+    sizes = {name: 1024 * int(size) for name, size, *_ in map(str.split, lines[1:])}
+    return sizes["Pss:"], sizes["Pss_Anon:"] + sizes["Pss_Shmem:"]
 
 
 def _maps(pid: int) -> str:
@@ -178,8 +183,8 @@ class Watch:
 
     server: Server
     every: float = 0.5
-    found: list[tuple[float, int, int, int]] = field(default_factory=list)
-    """Seconds, and the bytes of all processes, of the first one, and of all without files."""
+    found: list[tuple[float, Memory]] = field(default_factory=list)
+    """Seconds, and the memory then."""
 
     def __enter__(self) -> Watch:
         self._end = threading.Event()
@@ -194,15 +199,13 @@ class Watch:
 
     def _look(self) -> None:
         while not self._end.wait(self.every):
-            first = self.server.memory_of([self.server.process.pid])
             elapsed = time.perf_counter() - self._began
-            private = self.server.private_memory()
-            self.found.append((elapsed, self.server.memory(), first, private))
+            self.found.append((elapsed, self.server.memory()))
 
     @property
     def peak(self) -> int:
         """The most bytes that were seen."""
-        return max((memory for _, memory, _, _ in self.found), default=self.server.memory())
+        return max((found.whole for _, found in self.found), default=self.server.memory().whole)
 
 
 class LoadProcess:
