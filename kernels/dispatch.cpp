@@ -25,11 +25,12 @@ namespace {
 constexpr size_t LINE = 64;
 #ifdef __SANITIZE_ADDRESS__
 // each block by itself, so that what is read beyond it is found
-constexpr size_t PAGE = LINE;
+constexpr size_t PAGE = LINE, CHUNK = 4 * LINE;
 #else
-constexpr size_t PAGE = size_t{1} << 21;
+// What a chunk has left that is too small for the next block is lost, but no memory as long as
+// nobody writes there; of small chunks a fifth of all pages would begin with a block's end.
+constexpr size_t PAGE = size_t{1} << 21, CHUNK = 32 * PAGE;
 #endif
-constexpr size_t CHUNK = 4 * PAGE;
 
 size_t rounded_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,16 +54,28 @@ def test_a_block_whose_tensors_lie_in_several_files(saved: Path, model: Model) -
         assert all(torch.equal(state[name], tensor) for name, tensor in block.state_dict().items())
 
 
-def test_each_block_takes_the_memory_of_the_one_before(saved: Path) -> None:
+def test_a_block_is_whole_until_the_second_one_after_it_takes_its_memory(
+    tmp_path: Path, model: Model
+) -> None:
+    config = replace(model.config, encoder=replace(model.config.encoder, layers=5))
+    deep = varied(build_model(config, seed=4))
+    save_model(tmp_path / "deep", deep, TOKENIZERS["bert"])
+    expected = [block.state_dict() for block in deep.encoder.blocks]
+
     def addresses(stored: StoredModel) -> list[set[int]]:
-        results = []
-        for number, block in enumerate(stored.model.encoder.blocks):
+        blocks, results = stored.model.encoder.blocks, []
+        for number, block in enumerate(blocks):
             stored.read_block(number)
             results.append({tensor.data_ptr() for tensor in block.parameters()})
+            for earlier in range(max(number - 1, 0), number + 1):
+                state = blocks[earlier].state_dict()
+                assert all(torch.equal(state[name], expected[earlier][name]) for name in state)
         return results
 
-    first, *others = load_prepared(saved, addresses)[0]
-    assert all(each == first for each in others)
+    found, _ = load_prepared(tmp_path / "deep", addresses)
+    assert found[0] == found[2] == found[4]
+    assert found[1] == found[3]
+    assert not found[0] & found[1]
 
 
 def test_blocks_of_a_whole_model_have_memory_of_their_own(saved: Path, model: Model) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_void_p
 from typing import Literal
 
@@ -68,8 +69,8 @@ class NativeEncoder(nn.Module):
 
         `instructions` is a lower instruction set than that of the processor. With `release` each
         block of the encoder loses its weights when they are packed, so that no more than one is
-        held twice. `read_block` gives a block its weights, before they are packed; what it raises
-        is raised here.
+        held twice. `read_block` gives a block its weights, while the one before it is packed, in
+        another thread; what it raises is raised here.
         """
         super().__init__()
         assert unsupported_reason(encoder.config, precision, instructions) is None
@@ -134,10 +135,7 @@ class _Handle:
         self._address = library.bs_encoder_new(shape, ends)
         if not self._address:
             raise MemoryError(_NO_MEMORY)
-        for number, block in enumerate(encoder.blocks):
-            if read_block is not None:
-                read_block(number)
-            assert isinstance(block, Block)
+        for number, block in enumerate(_read_ahead(encoder.blocks, read_block)):
             self._pack(number, block)
             if release:
                 for parameter in block.parameters():
@@ -159,6 +157,18 @@ class _Handle:
 
     def forward(self, call: kernels.EncoderCall) -> None:
         kernels.check(self._library.bs_encoder_forward(self._address, call))
+
+
+def _read_ahead(blocks: nn.ModuleList, read_block: Callable[[int], None] | None) -> Iterator[Block]:
+    """Yield blocks that have their weights; the next one is read while the caller packs one."""
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        coming = None if read_block is None else beside.submit(read_block, 0)
+        for number, block in enumerate(blocks, 1):
+            if read_block is not None and coming is not None:
+                coming.result()
+                coming = beside.submit(read_block, number) if number < len(blocks) else None
+            assert isinstance(block, Block)
+            yield block
 
 
 def _pointer(values: Tensor | None) -> int | None:

@@ -110,24 +110,28 @@ def load_model(folder: Path) -> tuple[Model, Tokenizer]:
 
 
 class StoredModel:
-    """A model whose blocks are still in their file; its other weights are read.
+    """A model whose weights are still in their file: those of its blocks, and the others.
 
-    Packing needs the weights of one block at a time: in the same memory again and again, since new
-    memory for all of them would take longer than reading them.
+    Packing needs the weights of one block at a time, while the next one is read: in the same memory
+    again and again, since new memory for all of them would take longer than reading them.
     """
 
     def __init__(self, files: ModelFiles, config: ModelConfig, heads: Collection[Part]) -> None:
-        self._files, self._memory = files, ReusedMemory()
+        self._files, self._memory = files, (ReusedMemory(), ReusedMemory())
         self._blocks: dict[int, list[Row]] = {}
-        others: list[Row] = []
+        self._others: list[Row] = []
         for row in files.rows(config, heads):
             number = names.block_of(row.ours)
-            (others if number is None else self._blocks.setdefault(number, [])).append(row)
-        self.model = _assemble(config, files.read(others), blocks=False)
+            (self._others if number is None else self._blocks.setdefault(number, [])).append(row)
+        self.model = _empty_model(config)
+
+    def read_others(self) -> None:
+        """Give the model all weights but those of its blocks."""
+        _load_state(self.model, self._files.read(self._others), blocks=False)
 
     def read_block(self, number: int) -> None:
-        """Give a block its weights, in memory that those of the next block take."""
-        self._fill(number, self._memory)
+        """Give a block its weights, in memory that those of the second block after it take."""
+        self._fill(number, self._memory[number % 2])
 
     def whole(self) -> Model:
         """Return the model with the weights of all blocks, each in memory of its own."""
@@ -151,9 +155,12 @@ def load_prepared(folder: Path, prepare: Callable[[StoredModel], P]) -> tuple[P,
     """
     files = _files(folder, heads=True)
     config = files.config
+    # before there is another thread, since both are in Python
+    stored = StoredModel(files, config, names.parts(config))
     with ThreadPoolExecutor(max_workers=1) as beside:
         tokenizer = beside.submit(copy_context().run, _tokenizer, folder, config)
-        prepared = prepare(StoredModel(files, config, names.parts(config)))
+        stored.read_others()
+        prepared = prepare(stored)
     return prepared, tokenizer.result()
 
 
@@ -325,17 +332,27 @@ def _check_finite(tensors: Mapping[str, Tensor], folder: Path) -> None:
             )
 
 
-def _assemble(config: ModelConfig, state: Mapping[str, Tensor], *, blocks: bool = True) -> Model:
-    """Return a model of a state, in which those of the blocks may lack."""
+def _assemble(config: ModelConfig, state: Mapping[str, Tensor]) -> Model:
+    """Return a model of a state."""
+    model = _empty_model(config)
+    _load_state(model, state)
+    return model
+
+
+def _empty_model(config: ModelConfig) -> Model:
+    """Return a model in evaluation mode whose tensors have shapes alone."""
     with empty_modules():
-        model = Model(config)
+        return Model(config).eval()
+
+
+def _load_state(model: Model, state: Mapping[str, Tensor], *, blocks: bool = True) -> None:
+    """Give a model its tensors, among which those of the blocks may lack."""
     lacking, unknown = model.load_state_dict(state, strict=blocks, assign=True)
     assert not unknown
     assert all(names.block_of(name) is not None for name in lacking)
     for part in model.modules():
         if isinstance(part, FixedTable):
             part.weight = sinusoidal_table(*part.weight.shape)
-    return model.eval()
 
 
 def _fresh_heads(config: ModelConfig, seed: int) -> dict[str, Tensor]:
