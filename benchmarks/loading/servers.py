@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 # how many times as long as a look at memory the pause after it is, at least
-_PAUSES = 20
+_PAUSES = 100
 _START = 180.0
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bertsmith.serving.dispatch.gateway import Gateway
     from bertsmith.serving.http.limits import Keys, Limits
 
-_PACKAGES = ("starlette", "granian", "orjson", "pydantic", "prometheus_client")
+_PACKAGES = ("starlette", "granian", "orjson", "pydantic", "prometheus_client", "uvloop")
 # without a request, after which connections are closed; what is on its way then would be lost
 _QUIET = 0.3
 _MAX_PARTING_SECONDS = 5.0
@@ -50,6 +50,8 @@ _OTHER_FILES = 64
 def serve(config: ServeConfig) -> None:
     """Serve models until a signal ends the server; raises `UserError` where it cannot start."""
     _check_packages()
+    import uvloop
+
     from bertsmith.serving.http.limits import Keys
 
     keys = Keys.load(config.api_keys)
@@ -60,8 +62,8 @@ def serve(config: ServeConfig) -> None:
     with listening(config) as listener:
         # before any thread is started, which has the same
         set_slice(SHORT_SLICE)
-        with buffered_log():
-            asyncio.run(_serve(config, keys, listener))
+        with buffered_log(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(config, keys, listener))
     # granian's threads may call Python for a moment yet, and abort where it is being torn down
     os._exit(0)
 

@@ -188,9 +188,11 @@ class WorkerProcess:
             self._listener.on_exit(self)
 
     def send(self, message: Batch | Cancel) -> None:
-        """Send a message."""
+        """Send a message; to a worker that has ended nothing is sent, and `on_exit` follows."""
         assert self._writer is not None
-        self._writer.write(framed(message))
+        # uvloop, unlike asyncio, raises otherwise
+        if not self._writer.is_closing():
+            self._writer.write(framed(message))
 
     def kill(self) -> None:
         """End the process."""
