@@ -183,7 +183,7 @@ def _maps(pid: int) -> str:
 class Watch:
     """Memory of a server, looked at every so often until the watch ends.
 
-    A look takes 60 ms of a processor for 400 MB, so that pauses are a hundred times as long at least.
+    A look takes 60 ms of a processor for 400 MB: pauses are a hundred times as long at least.
     """
 
     server: Server
