@@ -6,6 +6,7 @@ import inspect
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import AutoModel, AutoModelForPreTraining
@@ -16,7 +17,10 @@ from bertsmith.cli.verbs import pretrain as verb
 from bertsmith.cli.verbs import recipe_settings
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import encoder_of
-from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
+from bertsmith.network.families.catalog import FAMILIES
+from bertsmith.network.families.family import FamilyName
+from bertsmith.objectives.pretraining import objective_of
+from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings, RecipeName
 from bertsmith.recipes.pretrain.published import (
     RECIPES,
     albert,
@@ -26,7 +30,8 @@ from bertsmith.recipes.pretrain.published import (
     roberta,
 )
 from bertsmith.recipes.pretrain.recipe import pretrain
-from bertsmith.recipes.pretrain.starting import continued
+from bertsmith.recipes.pretrain.resolving import network_of, resolve
+from bertsmith.recipes.pretrain.starting import check_neighbour_start, continued
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
@@ -171,6 +176,46 @@ def test_defaults_follow_recipe_size_and_budget() -> None:
     assert recipe_settings({}) == {"settings": quick.to_dict()}
     given = {"recipe": "roberta", "model": "large", "steps": 9}
     assert recipe_settings(given) == {"settings": roberta("large", Budget(steps=9)).to_dict()}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_recipe_suits_every_family(
+    store: Path, tokenizer: Tokenizer, recipe: RecipeName, family: FamilyName
+) -> None:
+    """`--family` alone is refused by no default, and has the objective of the family's heads."""
+    given = {"recipe": recipe, "model": "tiny", "settings": {"network": {"family": family}}}
+    settings = PretrainSettings.from_dict(recipe_settings(given)["settings"])
+    config = network_of(resolve(store, "tiny", BUDGET, settings), tokenizer)
+    assert config.encoder.family == family
+    if settings.network.initialisation == "neighbours":
+        check_neighbour_start(config.encoder)
+    assert config.replaced_tokens == (family == "electra")
+    pairs = {"bert": "next_sentence", "albert": "sentence_order"}.get(family)
+    # a recipe without pairs needs none
+    assert settings.samples.text in {pairs, "within_documents", "across_documents"}
+    if recipe in ("quick", "paper"):
+        assert settings.samples.text == (pairs or "within_documents")
+    assert (recipe == "quick" and family in LEARNED_AND_WIDE) == (
+        settings.network.initialisation == "neighbours"
+    )
+    objective_of(config, seed=0)
+
+
+LEARNED_AND_WIDE = {"bert", "roberta", "distilbert", "xlm-roberta"}
+
+
+@pytest.mark.parametrize("given", [{"settings": {"network": {"family": 7}}}, {"settings": 3}])
+def test_values_that_are_refused_later_have_the_recipes_settings(given: dict[str, Any]) -> None:
+    assert recipe_settings(given) == recipe_settings({})
+
+
+def test_a_stated_option_is_not_changed_for_a_family(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["pretrain", str(store), "--family", "roberta", "--out", str(tmp_path / "run")]
+    assert main([*given, "--steps", "2", "--sequences", "next_sentence"]) != 0
+    assert "RoBERTa has no next-sentence head" in capsys.readouterr().err
 
 
 SMALL = ["--gradient-accumulation", "2", "--tokens-per-batch", "190", "--max-length", "61",

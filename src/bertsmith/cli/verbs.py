@@ -108,7 +108,17 @@ def recipe_settings(values: Mapping[str, Any]) -> Mapping[str, Any]:
     # help needs none, and a run without any is refused when it is resolved
     budget = Budget(**spent) if len(spent) == 1 else Budget(minutes=30.0)
     model, recipe = values.get("model") or "small", values.get("recipe") or "quick"
-    return {"settings": default_settings(recipe, model, budget, values.get("from_")).to_dict()}
+    settings = default_settings(recipe, model, budget, values.get("from_"), _family(values))
+    return {"settings": settings.to_dict()}
+
+
+def _family(values: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Return the family that was given, if any."""
+    for name in ("settings", "network"):
+        inner = values.get(name)
+        values = inner if isinstance(inner, Mapping) else {}
+    family = values.get("family")
+    return family if isinstance(family, str) else None
 
 
 def list_models() -> Verb:

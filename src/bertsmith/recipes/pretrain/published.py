@@ -14,11 +14,14 @@ the papers': a run of any length warms up for the same share of it as the publis
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from bertsmith.batches.config import MaskingConfig, Phase, SampleConfig
+from bertsmith.batches.config import MaskingConfig, Phase, SampleConfig, Text
 from bertsmith.core.errors import ConfigError
 from bertsmith.hub.models import model_folder
+from bertsmith.network.families.catalog import FAMILIES
+from bertsmith.network.families.family import FamilyName
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainSettings, electra_masking
 from bertsmith.training.config import Budget, OptimiserConfig, ScheduleConfig
 
@@ -259,11 +262,17 @@ RECIPES: dict[str, Recipe] = {
 
 
 def default_settings(
-    recipe: str, model: str, budget: Budget, parent: str | Path | None = None
+    recipe: str,
+    model: str,
+    budget: Budget,
+    parent: str | Path | None = None,
+    family: FamilyName | None = None,
 ) -> PretrainSettings:
     """Return the initial settings of a run: the recipe's, or those suited to `parent`.
 
-    Raises `ConfigError` for an unknown recipe, `ModelFolderError` for the parent.
+    A recipe is for one family; of another `family`, it has that one's objective, and initial
+    weights that it can have. Raises `ConfigError` for an unknown recipe, `ModelFolderError` for the
+    parent.
     """
     if parent is not None:
         # torch is not needed for a recipe, nor for the help
@@ -272,4 +281,28 @@ def default_settings(
         return continued(model_folder(parent))
     if recipe not in RECIPES:
         raise ConfigError(f"no recipe {recipe!r}", remedy=f"recipes are {', '.join(RECIPES)}")
-    return RECIPES[recipe](model, budget)
+    settings = RECIPES[recipe](model, budget)
+    # a name that is none is refused with the other options
+    if family is None or family not in FAMILIES or family == settings.network.family:
+        return settings
+    return _of_family(settings, family, model)
+
+
+def _of_family(settings: PretrainSettings, name: FamilyName, model: str) -> PretrainSettings:
+    """Return a recipe's settings for a family that it was not made for."""
+    family = FAMILIES[name]
+    samples, network = settings.samples, replace(settings.network, family=name)
+    if family.replaced_tokens:
+        large = model in _LARGE
+        masking = electra_masking(large=large)
+        samples = replace(samples, text="within_documents", replaced_tokens=True, masking=masking)
+    elif samples.replaced_tokens or samples.pairs:
+        text: Text = family.pairs or "within_documents"
+        masking = MaskingConfig() if samples.replaced_tokens else samples.masking
+        samples = replace(samples, text=text, replaced_tokens=False, masking=masking)
+    size = family.size(model)
+    narrow = "embedding" in family.wiring or (size is not None and size.embedding is not None)
+    if narrow or family.wiring.get("positions", "learned") != "learned":
+        # counts of neighbours need columns for positions in token rows that are the states
+        network = replace(network, initialisation="random")
+    return replace(settings, network=network, samples=samples)
