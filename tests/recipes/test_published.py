@@ -183,14 +183,14 @@ def test_defaults_follow_recipe_size_and_budget() -> None:
 def test_a_recipe_suits_every_family(
     store: Path, tokenizer: Tokenizer, recipe: RecipeName, family: FamilyName
 ) -> None:
-    """`--family` alone is refused by no default, and has the objective of the family's heads."""
+    """`--family` alone is refused by no default, and pairs are those of the family's head."""
     given = {"recipe": recipe, "model": "tiny", "settings": {"network": {"family": family}}}
     settings = PretrainSettings.from_dict(recipe_settings(given)["settings"])
     config = network_of(resolve(store, "tiny", BUDGET, settings), tokenizer)
     assert config.encoder.family == family
     if settings.network.initialisation == "neighbours":
         check_neighbour_start(config.encoder)
-    assert config.replaced_tokens == (family == "electra")
+    assert config.replaced_tokens == (family == recipe == "electra")
     pairs = {"bert": "next_sentence", "albert": "sentence_order"}.get(family)
     # a recipe without pairs needs none
     assert settings.samples.text in {pairs, "within_documents", "across_documents"}

@@ -24,8 +24,9 @@ class NetworkConfig(Config):
 
     family: FamilyName = "bert"
     """Model family: its sizes, wiring and heads. Objective and initial weights that it cannot have
-    are replaced in the recipe. The layers of albert share their weights, and its embeddings are
-    narrow; modernbert has rotary positions and reads long texts."""
+    are replaced in the recipe; electra has its own objective in the recipe electra alone. The
+    layers of albert share their weights, and its embeddings are narrow; modernbert has rotary
+    positions and reads long texts."""
     initialisation: Literal["random", "neighbours"] = "random"
     """Initial weights: random, as published; or neighbours, from counts of neighbouring tokens in
     the corpus, with positions to match (takes some seconds; needs learned positions, and

@@ -270,8 +270,8 @@ def default_settings(
 ) -> PretrainSettings:
     """Return the initial settings of a run: the recipe's, or those suited to `parent`.
 
-    A recipe is for one family; of another `family`, it has that one's objective, and initial
-    weights that it can have. Raises `ConfigError` for an unknown recipe, `ModelFolderError` for the
+    A recipe is for one family; for another `family`, objective and initial weights that this one
+    cannot have are replaced. Raises `ConfigError` for an unknown recipe, `ModelFolderError` for the
     parent.
     """
     if parent is not None:
@@ -292,14 +292,11 @@ def _of_family(settings: PretrainSettings, name: FamilyName, model: str) -> Pret
     """Return a recipe's settings for a family that it was not made for."""
     family = FAMILIES[name]
     samples, network = settings.samples, replace(settings.network, family=name)
-    if family.replaced_tokens:
-        large = model in _LARGE
-        masking = electra_masking(large=large)
-        samples = replace(samples, text="within_documents", replaced_tokens=True, masking=masking)
-    elif samples.replaced_tokens or samples.pairs:
+    if samples.pairs:
         text: Text = family.pairs or "within_documents"
-        masking = MaskingConfig() if samples.replaced_tokens else samples.masking
-        samples = replace(samples, text=text, replaced_tokens=False, masking=masking)
+        samples = replace(samples, text=text)
+    if samples.replaced_tokens and not family.replaced_tokens:
+        samples = replace(samples, replaced_tokens=False, masking=MaskingConfig())
     size = family.size(model)
     narrow = "embedding" in family.wiring or (size is not None and size.embedding is not None)
     if narrow or family.wiring.get("positions", "learned") != "learned":
