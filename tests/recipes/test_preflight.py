@@ -39,8 +39,10 @@ def brief_trial() -> None:
     """Measure with as many steps as usual: this is what is tested."""
 
 
-def stored(documents: list[Document], tokenizer: Tokenizer, folder: Path) -> TokenStore:
-    prepare_store(documents, tokenizer, folder, held_out=0.0)
+def stored(
+    documents: list[Document], tokenizer: Tokenizer, folder: Path, held_out: float = 0.0
+) -> TokenStore:
+    prepare_store(documents, tokenizer, folder, held_out=held_out)
     return TokenStore(folder)
 
 
@@ -77,7 +79,8 @@ def verdicts(preflight: Findings) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def good(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
-    return stored(invented_documents(200), tokenizer, tmp_path_factory.mktemp("good") / "store")
+    folder = tmp_path_factory.mktemp("good") / "store"
+    return stored(invented_documents(200), tokenizer, folder, held_out=0.05)
 
 
 def test_a_good_corpus_passes(
@@ -91,6 +94,15 @@ def test_a_good_corpus_passes(
     assert "1,000 steps" in found["budget"]
     preflight.print()
     assert "unigram loss" in capsys.readouterr().err
+
+
+def test_a_store_that_holds_nothing_out_is_worth_a_look(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    preflight = checked(
+        stored(invented_documents(40), tokenizer, tmp_path / "store"), tokenizer, Budget(steps=20)
+    )
+    assert verdicts(preflight)["held-out text"] == "look"
 
 
 def test_the_survey_counts(good: TokenStore, tokenizer: Tokenizer) -> None:

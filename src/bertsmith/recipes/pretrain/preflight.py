@@ -129,6 +129,7 @@ def check(
     return Findings(
         findings=(
             *check_text(store, tokenizer, seen),
+            *_held_out_text(store),
             *check_vocabulary(store, tokenizer, seen, rows, inherited=inherited),
             *check_sequences(store, samples, seen, shown),
             *_loss(tokenizer, seen.unigram_entropy, costs, inherited=inherited),
@@ -138,6 +139,15 @@ def check(
             check_format(model.config),
         )
     )
+
+
+def _held_out_text(store: TokenStore) -> list[Finding]:
+    """Return a finding for a store that holds nothing out, as one of a few documents may."""
+    if store.held_out() is not None:
+        return []
+    found = "none; the run will not show the loss on text that the model has not seen"
+    remedy = "prepare more documents, or with a larger --held-out"
+    return [Finding(name="held-out text", found=found, verdict="look", remedy=remedy)]
 
 
 def check_format(config: ModelConfig) -> Finding:
