@@ -328,8 +328,8 @@ def test_nothing_to_go_on_with(tmp_path: Path) -> None:
     "options",
     ["--window 0", "--global-every -1", "--segments -1", "--max-positions 4",
      "--left-to-right --sequences within_documents --window 64", "--replaced-tokens",
-     "--left-to-right --family modernbert --sequences within_documents", "--family roberta",
-     "--family distilbert --model xlarge"],
+     "--left-to-right --family modernbert --sequences within_documents",
+     "--family roberta --sequences next_sentence", "--family distilbert --model xlarge"],
 )  # fmt: skip
 def test_a_network_that_cannot_be_is_refused_in_terms_of_options(
     options: str, store_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -364,7 +364,10 @@ def test_impossible_runs_leave_nothing(store_folder: Path, tmp_path: Path) -> No
     [
         ("--model tiny --log-every 0", "--log-every is 0"),
         ("--model tiny --workers -1", "--workers is -1"),
-        ("--family albert --model base", "needs learned positions, and embeddings as wide"),
+        (
+            "--family albert --model base --initialisation neighbours",
+            "needs learned positions, and embeddings as wide",
+        ),
     ],
 )
 def test_options_are_refused_before_anything_is_measured(
