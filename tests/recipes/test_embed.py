@@ -181,7 +181,7 @@ def test_rows_of_a_table_without_text_keep_their_places(
         parquet.write_table(pa.table({"text": rows}), texts)
     else:
         texts.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows), "utf-8")
-    embed(EmbedConfig(model=base_folder, file=str(texts), out=out))
+    embed(EmbedConfig(model=base_folder, file=str(texts), out=out, engine=FULL_PRECISION))
     found = np.load(out)
     given = vectors(open_embedder(base_folder), ["word1", "", "", "word2"])
     close_when_regrouped(found, given)
