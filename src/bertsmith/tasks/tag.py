@@ -242,7 +242,11 @@ def encode_words(
 
 
 def first_pieces(encoded: Encoding, row: Tagged) -> tuple[NDArray[np.int64], list[int]]:
-    """Return each word's first piece (words,), -1 for none, and the words inside other pieces."""
+    """Return each word's first piece (words,), -1 for none, and the words inside other pieces.
+
+    The mark of the blank before a word, where it is a piece of its own, is the word's first, as in
+    the `word_ids` of `transformers`.
+    """
     first = np.full(len(row.words), -1, np.int64)
     if not len(encoded) or not len(row.words):
         return first, []
@@ -257,6 +261,11 @@ def first_pieces(encoded: Encoding, row: Tagged) -> tuple[NDArray[np.int64], lis
         word for word in range(1, len(first)) if first[word] >= 0 and first[word] == first[word - 1]
     ]
     first[inside] = -1
+    after_blank = starts > np.concatenate(([-1], ends[:-1]))
+    before = np.maximum(first - 1, 0)
+    marked = after_blank & (first > 0) & (encoded.ends[before] == starts)
+    marked &= encoded.starts[before] >= np.concatenate(([0], ends[:-1]))
+    first[marked] -= 1
     return first, inside
 
 

@@ -225,14 +225,14 @@ def _words(
 ) -> list[Word]:
     """Return the words of a text some of whose `pieces`, by number, stand from `offset`.
 
-    A piece belongs to the word, of the `spans` given, in which its last character is. Without
-    `spans`, words that one piece covers are one word: in a script without blanks each character
-    would be one.
+    A piece belongs to the word, of the `spans` given, in which its last character is, or to the
+    next where that is a blank. Without `spans`, words that one piece covers are one word: in a
+    script without blanks each character would be one.
     """
     spans = _with_whole_pieces(words_of(text), encoded) if spans is None else spans
-    starts = np.array([start for start, _ in spans], np.int64)
-    # a marker alone, of the blank before a text, stands before the first word
-    owner = np.maximum(np.searchsorted(starts, encoded.ends[pieces] - 1, side="right") - 1, 0)
+    ends = np.array([end for _, end in spans], np.int64)
+    owner = np.searchsorted(ends, encoded.ends[pieces] - 1, side="right")
+    owner = np.minimum(owner, len(spans) - 1)
     positions = np.arange(len(pieces)) + offset
     return [
         Word(
