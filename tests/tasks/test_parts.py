@@ -44,6 +44,10 @@ from bertsmith.text.examples.glue import TASKS as GLUE_TASKS
 from bertsmith.text.examples.reading import Example
 from bertsmith.text.examples.tagged import Entity, Tagged, joined
 from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.bpe import ByteRules
+from bertsmith.tokens.learning.bpe import learn_byte_bpe
+from bertsmith.tokens.learning.unigram import learn_unigram
+from bertsmith.tokens.modern import AddedPiece, ModernRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from evaluation.official import squad_v1, squad_v2
@@ -128,6 +132,39 @@ def test_where_silence_is_best_the_threshold_is_below_every_doubt() -> None:
     assert squad_v2(answers, said, doubts, threshold)["f1"] == 75
     # as there, 0 where that will do
     assert best_threshold(evidence[2:3]) == official["best_f1_thresh"] == 0
+
+
+def _modern() -> Tokenizer:
+    """A vocabulary of ModernBERT's kind."""
+    learned = learn_byte_bpe(["the old man and the sea"] * 4, size=290)
+    assert isinstance(learned.rules, ByteRules)
+    pieces = learned.vocabulary[5:]
+    added = tuple(AddedPiece(piece=piece, special=True, composed=False) for piece in SPECIALS)
+    rules = ModernRules(merges=learned.rules.merges, learned=len(pieces), added=added)
+    return Tokenizer((*pieces, *SPECIALS), rules)
+
+
+@pytest.mark.parametrize("kind", ["albert", "modernbert"])
+def test_an_answer_has_no_blanks_around_it(kind: str) -> None:
+    """ALBERT's pieces may be a blank alone, those of ModernBERT begin with one."""
+    albert = kind == "albert"
+    made = learn_unigram(["the old man and the sea zq"] * 4, size=40) if albert else _modern()
+    row = Question(
+        id="q", question="who", context="the old zeal", answers=(), impossible=True,
+        plausible=(), title="", source="m", line=1,
+    )  # fmt: skip
+    encoded = encode_questions(made, [row], ReadingLimits(longest=40))
+    (windows,) = encoded.sidecar
+    logits = np.zeros((len(encoded.ids[0]), 2), np.float32)
+    pieces = [made.vocabulary[number] for number in windows.context.ids]
+    old = next(number for number, piece in enumerate(pieces) if piece.endswith("old"))
+    logits[windows.offset + old, 0] = 9
+    # the piece after it in ALBERT's is the blank before a rare word
+    logits[windows.offset + old + albert, 1] = 9
+    best = SPAN.answers.decode(row, windows, [logits], ()).best
+    assert (best[0].text, best[0].start, best[0].end) == ("old", 4, 7)
+    assert all(one.text == row.context[one.start : one.end].strip() for one in best)
+    assert all(one.text for one in best)
 
 
 def test_an_answer_ends_after_the_marks_on_its_last_letter() -> None:

@@ -214,14 +214,17 @@ def _decode(
 
 
 def _texts(row: Question, context: Encoding, best: Sequence[Candidate]) -> tuple[Answer, ...]:
-    """Return spans as pieces of the context; of two with the same text, the better one."""
+    """Return spans without surrounding blanks; of two with the same text, the better one."""
     shares = _softmax([candidate.score for candidate in best])
     answers: dict[str, Answer] = {}
     for item, share in zip(best, shares, strict=True):
-        start = int(context.starts[item.first])
         end = _end_with_marks(row.context, context, item.last)
-        text = row.context[start:end]
-        answers.setdefault(text, Answer(text, start, end, share))
+        # pieces may begin with the blank before a word, or be nothing else
+        span = row.context[int(context.starts[item.first]) : end].rstrip()
+        end = int(context.starts[item.first]) + len(span)
+        text = span.lstrip()
+        if text:
+            answers.setdefault(text, Answer(text, end - len(text), end, share))
     return tuple(answers.values())
 
 
