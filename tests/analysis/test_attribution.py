@@ -249,6 +249,31 @@ def test_words_and_answers_are_those_of_the_text(models: dict[Predicts, Model]) 
     assert [len(word.positions) for word in long.words] == [1] * 22 + [0] * 8
 
 
+def test_an_answer_that_ends_with_a_blank_is_explained_without_it() -> None:
+    """A piece of ALBERT's may be the blank before the next word, which is no part of the answer."""
+    made = learn_unigram(["the old man and the sea zq"] * 4, size=40)
+    encoder = EncoderConfig(
+        vocabulary=made.size, hidden=24, layers=2, heads=3, feed_forward=37, longest=29,
+        initial_std=0.5,
+    )  # fmt: skip
+    model = build_model(ModelConfig(encoder=encoder, predicts="span", pooler=False), seed=4).eval()
+    draw, blanks = np.random.default_rng(2), 0
+    for _ in range(12):
+        context = " ".join(draw.permutation(["the", "old", "zm", "sea", "qz"]))
+        question = Question(
+            id="q", question="man", context=context, answers=(), impossible=True,
+            plausible=(), title="", source="m", line=1,
+        )  # fmt: skip
+        (subject,) = subjects_of(SPAN, model, made, question, ROOM)
+        assert isinstance(subject.target, subjects.SpanTarget)
+        blanks += made.vocabulary[subject.ids[subject.target.last]] == "\u2581"
+        assert subject.answer == subject.answer.strip()
+        own = " ".join(word.text for word in subject.words if word.in_answer)
+        assert len(own.split(" ")) == len(subject.answer.split(" "))
+        assert subject.answer in own
+    assert blanks
+
+
 class OneWordCounts:
     """A target that depends on one place only: the answer is the token there."""
 

@@ -408,11 +408,15 @@ def _span_subjects(
     with forward_only(model, "fp32"):
         ((first, last),) = target.answers(model, hidden, batch)
     start, end = context.starts[first - offset], context.ends[last - offset]
+    answer = row.context[start:end].rstrip()
+    # the blank before the next word may be its last piece
+    until = start + len(answer)
+    inner = context.starts[first - offset : last - offset + 1] < until
     yield Subject(
         ids=ids,
         segments=segments,
-        words=_mark_answer(words, np.arange(first, last + 1)),
+        words=_mark_answer(words, first + np.flatnonzero(inner)),
         target=replace(target, first=first, last=last),
-        answer=row.context[start:end],
+        answer=answer.lstrip(),
         cut=len(encoded) > 1,
     )
