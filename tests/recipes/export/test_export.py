@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 import transformers
 from torch.export import ExportedProgram
@@ -22,6 +23,7 @@ from bertsmith.cli.main import main
 from bertsmith.core.errors import ModelFolderError, UserError
 from bertsmith.network.batch import pack
 from bertsmith.network.config import Fit, Preprocessing, VectorPooling
+from bertsmith.network.families.family import FamilyName
 from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import UnitLength
 from bertsmith.recipes.export import recipe
@@ -32,8 +34,13 @@ from bertsmith.recipes.export.graph import PaddedModel
 from bertsmith.recipes.export.program import ONNX_FILE, exported_program, write_onnx
 from bertsmith.recipes.export.recipe import export
 from bertsmith.recipes.export.runtimes import Arrays
+from bertsmith.recipes.export.tokenizer_file import adapt_tokenizer
 from bertsmith.tasks.rank import RELEVANCE
+from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
+from bertsmith.tokens.learning.unigram import learn_unigram
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import save_model
 from bertsmith.weights.sentence_folder import SentenceSettings, write_sentence_files
 from bounds import close_to_transformers
@@ -120,7 +127,10 @@ def test_onnx_gives_the_logits_of_transformers(
     ("case", "said"),
     [
         ("bert-relevance", ["| logits | (batch, 1), before a sigmoid |"]),
-        ("bert-class", ["pipeline('text-classification', \"spam-web\"", 'await ask("A text.")']),
+        (
+            "bert-class",
+            ["pipeline('text-classification', \"spam-web\"", 'await ask(spaced("A text."))'],
+        ),
         ("bert-classes", ["{ top_k: null }"]),
         # the pipeline would say 1 of any number
         (
@@ -132,7 +142,10 @@ def test_onnx_gives_the_logits_of_transformers(
             ],
         ),
         ("modernbert-span", ['text_pair: ["Ann came home.", ', "{ start_logits, end_logits }"]),
-        ("bert-span", ["pipeline('question-answering'", 'ask("Who came?", "Ann came home.")']),
+        (
+            "bert-span",
+            ["pipeline('question-answering'", 'ask(spaced("Who came?"), "Ann came home.")'],
+        ),
         ("roberta-masked_lm", ["pipeline('fill-mask'", "A [MASK] text."]),
     ],
 )
@@ -154,14 +167,16 @@ def test_the_lines_for_node_suit_the_head(case: str, said: list[str]) -> None:
     assert "rename the folder" in written("spam--web")
 
 
+@pytest.mark.parametrize("family", ["roberta", "bert"])
 @pytest.mark.parametrize("head", ["class", "span"])
 def test_the_lines_of_python_read_white_space_as_the_engine(
-    head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: FamilyName, head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Byte-pair tokenizers have tokens for white space, which the engine reads as a space."""
-    config = MODELS[f"roberta-{head}"]
+    """Byte-pair tokenizers have tokens for white space; WordPiece's remove form feeds."""
+    config = MODELS[f"{family}-{head}"]
     config = replace(config, encoder=replace(config.encoder, longest=64))
-    tokenizer = learn_byte_bpe(["word1 word2 word3 word4"] * 9, size=280)
+    words = learn_byte_bpe(["word1 word2 word3 word4"] * 9, size=280)
+    tokenizer = words if family == "roberta" else TOKENIZERS["bert"]
     tokenizer.save(tmp_path)
 
     def written(target: Target) -> str:
@@ -176,7 +191,8 @@ def test_the_lines_of_python_read_white_space_as_the_engine(
     asked = '"Who came?"), "Ann' if head == "span" else '"A text."))'
     assert f"await ask(spaced({asked}" in in_node
     code, _, _ = code.partition("```python\n")[2].partition("inputs = {")
-    odd: Any = [" word1  word2\n", "word1\u3000\tword2"]
+    odd: Any = [" word1  word2\n", "word1\u3000\tword2", "word1\fword2", "word1\x85word2"]
+    count = len(odd)
     if head == "span":
         odd = [(text, "word3  word4") for text in odd]
     monkeypatch.chdir(tmp_path)
@@ -185,7 +201,34 @@ def test_the_lines_of_python_read_white_space_as_the_engine(
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     # the context of a question is read as it is
     both = ("word1 word2", "word3  word4") if head == "span" else ("word1 word2",)
-    assert found == [theirs(*both).input_ids] * 2
+    assert found == [theirs(*both).input_ids] * count
+
+
+def test_the_tokenizer_of_an_exported_cased_model_composes_text(tmp_path: Path) -> None:
+    """As the slow tokenizer does, which a model folder follows."""
+    pieces = (*SPECIALS, "caf\u00e9", "caf", "##\u00e9", "e", "\u0301", "a")
+    tokenizer = Tokenizer(pieces, BasicRules(lowercase=False))
+    tokenizer.save(tmp_path)
+    adapt_tokenizer(tmp_path, tokenizer, "onnx")
+    compiled = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for text in ("a cafe\u0301 e\u0301", "caf\u00e9"):
+        assert (
+            compiled.encode(text).ids
+            == transformers.BertTokenizer.from_pretrained(tmp_path)(text)["input_ids"]
+        )
+
+
+def test_transformers_js_is_given_no_replacement_rules_it_takes_for_others(tmp_path: Path) -> None:
+    """It replaces by NFKC, whatever the rules are: an ellipsis by three dots."""
+    tokenizer = learn_unigram(["wait\u2026 and see..."] * 9, size=60, plain=True)
+    tokenizer.save(tmp_path)
+    before = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    adapt_tokenizer(tmp_path, tokenizer, "transformers.js")
+    assert "Precompiled" not in (tmp_path / "tokenizer.json").read_text(encoding="utf-8")
+    after = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    texts = ["wait\u2026", "wait ...", "see\u3000and\tsee\n", "see\x85and \x1c see"]
+    for text in texts:
+        assert after.encode(text).ids == before.encode(text).ids
 
 
 @pytest.mark.parametrize(

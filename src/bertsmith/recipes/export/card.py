@@ -72,7 +72,8 @@ _NO_PIPELINE = {("albert", "tags"), ("modernbert", "span")}
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
 _NOT_IN_NAME = re.compile(r"--|\.\.|\.(git|ipynb)$")
 _SPACED_IN_NODE = (
-    r"const spaced = (text) => text.split(/\p{White_Space}+/u).filter(Boolean).join(' ');"
+    r"const spaced = (text) => text.split(/[\p{White_Space}\x1c-\x1f]+/u)"
+    ".filter(Boolean).join(' ');"
 )
 _PARTS = {
     "head": "the beginning",
@@ -123,14 +124,6 @@ class Described:
         for layer in self.sentence.after:
             width = getattr(layer, "outputs", width)
         return width
-
-    @property
-    def spaced(self) -> bool:
-        """Return whether texts have to be given as the engine reads them, with single spaces.
-
-        To a WordPiece vocabulary, white space of any length only separates words.
-        """
-        return self.tokenizer.kind != "wordpiece"
 
     @property
     def pairs(self) -> bool:
@@ -330,9 +323,10 @@ def _python(described: Described) -> list[str]:
 
 
 def _spaced_in_python(described: Described) -> list[str]:
-    """Return lines that put single spaces in place of white space, where a tokenizer does not."""
-    if not described.spaced:
-        return []
+    """Return lines that put single spaces in place of white space.
+
+    WordPiece, too, would remove some of it, such as form feeds, and join the words beside it.
+    """
     spaced = 'texts = [" ".join(text.split()) for text in texts]'
     if described.config.predicts == "span":
         # a context is read as it is
@@ -372,7 +366,7 @@ def _javascript(described: Described) -> list[str]:
         return [
             "import { env, pipeline } from '@huggingface/transformers';",
             *local,
-            *[_SPACED_IN_NODE] * described.spaced,
+            _SPACED_IN_NODE,
             f"const ask = await pipeline('{pipeline}', {name}, {{ dtype: 'fp32' }});",
             f"console.log({shown});",
         ]
@@ -382,18 +376,18 @@ def _javascript(described: Described) -> list[str]:
     text = _prompted(described, ".toLowerCase()")
     argument = "texts" if text == "text" else f"texts.map((text) => {text})"
     options = f"padding: true, truncation: true, max_length: {described.longest}"
-    spaced = ".map(spaced)" * described.spaced
     if described.pairs:
-        spaced_too = "" if described.config.predicts == "span" else spaced
-        options = f"text_pair: {_string([other for _, other in texts])}{spaced_too}, {options}"
+        # a context is read as it is
+        spaced = "" if described.config.predicts == "span" else ".map(spaced)"
+        options = f"text_pair: {_string([other for _, other in texts])}{spaced}, {options}"
         texts = [text for text, _ in texts]
     return [
         "import { AutoModel, AutoTokenizer, env } from '@huggingface/transformers';",
         *local,
-        *[_SPACED_IN_NODE] * described.spaced,
+        _SPACED_IN_NODE,
         f"const tokenizer = await AutoTokenizer.from_pretrained({name});",
         f"const model = await AutoModel.from_pretrained({name}, {{ dtype: 'fp32' }});",
-        f"const texts = {_string(texts)}{spaced};",
+        f"const texts = {_string(texts)}.map(spaced);",
         f"const inputs = await tokenizer({argument}, {{ {options} }});",
         f"const {{ {', '.join(outputs_wanted)} }} = await model(inputs);",
         f"console.log({', '.join(f'{output}.tolist()' for output in outputs_wanted)});",
@@ -406,11 +400,10 @@ def _pipeline(described: Described) -> tuple[str, str] | None:
     family, predicts = config.encoder.family, config.predicts
     if predicts == "span" and (family, predicts) not in _NO_PIPELINE:
         question, context = map(_string, text)
-        question = f"spaced({question})" if described.spaced else question
-        return "question-answering", f"{question}, {context}"
+        return "question-answering", f"spaced({question}), {context}"
     if described.pairs or described.sentence is not None or config.encoder.causal:
         return None
-    text = f"spaced({_string(text)})" if described.spaced else _string(text)
+    text = f"spaced({_string(text)})"
     if predicts in _PIPELINES and (family, predicts) not in _NO_PIPELINE:
         every = ", { top_k: null }" if predicts == "classes" else ""
         return _PIPELINES[predicts], text + every

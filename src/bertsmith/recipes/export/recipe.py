@@ -32,6 +32,7 @@ from bertsmith.recipes.export.program import (
 )
 from bertsmith.recipes.export.quantised import add_int8, read_int8_gate
 from bertsmith.recipes.export.runtimes import open_exported, output_file
+from bertsmith.recipes.export.tokenizer_file import adapt_tokenizer
 from bertsmith.recipes.quantize import by_precision, table_rows
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.config_json import hub_config
@@ -154,6 +155,7 @@ def _write_settings(source: Source, target: Target, folder: Path, *, longest: in
     """Write config.json and the tokenizer's files, and those of a sentence-transformers folder."""
     model, tokenizer = source.model.config, source.tokenizer
     tokenizer.save(folder, longest=longest, segments=model.encoder.segments > 1)
+    adapt_tokenizer(folder, tokenizer, target)
     ends = (tokenizer.cls_id, tokenizer.sep_id)
     settings = hub_config(model, pad_id=tokenizer.pad_id, ends=ends)
     model_file = output_file(folder, target)

@@ -51,8 +51,8 @@ Integers = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
 MAX_PIECE_LENGTH = 16
-# other white space becomes a blank, for programs that would not split at it
-_BLANKS = {chr(n): " " for n in range(0x3001) if chr(n).isspace() and chr(n) != " "}
+BLANKS = {chr(n): " " for n in range(0x3001) if chr(n).isspace() and chr(n) != " "}
+"""White space that becomes a blank, for programs that would not split at it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +236,7 @@ def learn_unigram(
     )
     rules = UnigramRules(scores=(), lowercase=lowercase, keep_accents=not accents.strip)
     if plain:
-        rules = PlainRules(scores=(), charsmap=compiled(_BLANKS))
+        rules = PlainRules(scores=(), charsmap=compiled(BLANKS))
     runs = _count_runs(counter.counts, rules, observer)
     if not runs:
         raise refuse_empty()
