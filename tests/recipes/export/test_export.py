@@ -232,6 +232,27 @@ def test_transformers_js_is_given_no_replacement_rules_it_takes_for_others(tmp_p
 
 
 @pytest.mark.parametrize(
+    ("case", "changes", "said"),
+    [
+        ("bert-class", {"min_confidence": 0.8125}, "the largest probability is below 0.8125 ("),
+        ("bert-span", {"no_answer": -1.5}, "is more than -1.5 above that of the best span ("),
+    ],
+)
+def test_the_card_states_the_threshold_of_answers(
+    case: str, changes: dict[str, float], said: str
+) -> None:
+    def written(**settings: Any) -> str:  # noqa: ANN401
+        about = Described(
+            config=replace(MODELS[case], **settings), tokenizer=TOKENIZERS["bert"], sentence=None,
+            target="onnx", name="out",
+        )  # fmt: skip
+        return card(about, Comparison(difference=1e-7, output="logits", batches=5, longest=23))
+
+    assert said in written(**changes)
+    assert "gives no answer" not in written()
+
+
+@pytest.mark.parametrize(
     ("long", "target", "warned"),
     [
         ("head", "onnx", False),

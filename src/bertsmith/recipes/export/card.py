@@ -16,6 +16,7 @@ from bertsmith.recipes.export.config import Target
 from bertsmith.recipes.export.graph import SENTENCE_OUTPUT, input_names, output_names
 from bertsmith.tasks.rank import RELEVANCE
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.config_json import MIN_CONFIDENCE, NO_ANSWER
 from bertsmith.weights.sentence_folder import SentenceSettings
 
 _INPUTS = {
@@ -164,9 +165,26 @@ def card(described: Described, comparison: Comparison) -> str:
     if config.labels:
         names = ", ".join(map(markdown, config.labels))
         lines += [f"Labels, in the order of the outputs: {names}.", ""]
-    if read := _read(described):
-        lines += [read, ""]
+    for said in (_withheld(config), _read(described)):
+        lines += [said, ""] if said else []
     return "\n".join([*lines, ""]) + _example(described)
+
+
+def _withheld(config: ModelConfig) -> str:
+    """Return when bertsmith gives no answer, which the file does not know; "" if it always does."""
+    setting = ""
+    if config.min_confidence is not None:
+        condition = f"the largest probability is below {config.min_confidence:.6g}"
+        setting = MIN_CONFIDENCE
+    elif config.no_answer is not None:
+        condition = (
+            "the score of no answer, the sum of both logits of the first token, is more than "
+            f"{config.no_answer:.6g} above that of the best span"
+        )
+        setting = NO_ANSWER
+    if not setting:
+        return ""
+    return f"bertsmith gives no answer where {condition} (`{setting}` in `config.json`)."
 
 
 def _read(described: Described) -> str:
