@@ -31,7 +31,13 @@ from bertsmith.recipes.export.card import Described, card
 from bertsmith.recipes.export.checking import BOUND, Comparison, compare
 from bertsmith.recipes.export.config import ExportConfig, Target
 from bertsmith.recipes.export.graph import PaddedModel
-from bertsmith.recipes.export.program import ONNX_FILE, exported_program, write_onnx
+from bertsmith.recipes.export.program import (
+    ONNX_FILE,
+    OPSET,
+    exported_program,
+    write_onnx,
+    write_openvino,
+)
 from bertsmith.recipes.export.recipe import export
 from bertsmith.recipes.export.runtimes import Arrays
 from bertsmith.recipes.export.tokenizer_file import adapt_tokenizer
@@ -275,6 +281,26 @@ def test_code_that_reads_another_part_of_long_texts_says_so(
     assert "At most 9 tokens of a text are read, as in training" in written
     assert ("The code below reads the beginning alone" in written) == warned
     assert ('direction="left"' in written) == (long == "tail" and target == "onnx")
+
+
+def test_openvino_refuses_texts_that_are_too_long(tmp_path: Path) -> None:
+    """It would take zeros for rows of a table that there are not, where others refuse."""
+    openvino, onnx = pytest.importorskip("openvino"), pytest.importorskip("onnx")
+    ids = onnx.helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["batch", "n"])
+    rows = onnx.helper.make_tensor_value_info("rows", onnx.TensorProto.FLOAT, ["batch", "n", 1])
+    table = onnx.numpy_helper.from_array(np.ones((3, 1), np.float32), "table")
+    nodes = [onnx.helper.make_node("Gather", ["table", "input_ids"], ["rows"])]
+    graph = onnx.helper.make_graph(nodes, "graph", [ids], [rows], [table])
+    opsets = [onnx.helper.make_opsetid("", OPSET)]
+    model = onnx.helper.make_model(graph, ir_version=8, opset_imports=opsets)
+    onnx.save(model, tmp_path / "model.onnx")
+    write_openvino(tmp_path / "model.onnx", tmp_path / "model.xml", longest=3)
+    compiled = openvino.Core().compile_model(tmp_path / "model.xml", "CPU")
+    for batch, length in ((1, 1), (2, 3)):
+        (found,) = compiled({"input_ids": np.zeros((batch, length), np.int64)}).values()
+        assert found.shape == (batch, length, 1)
+    with pytest.raises(RuntimeError, match="incompatible"):
+        compiled({"input_ids": np.zeros((2, 4), np.int64)})
 
 
 def test_what_differs_from_the_engine_is_refused() -> None:

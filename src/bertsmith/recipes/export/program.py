@@ -127,11 +127,22 @@ def _store_transposed(weight: Any, graph: Any) -> None:  # noqa: ANN401
         graph.remove(node, safe=True)
 
 
-def write_openvino(onnx: Path, path: Path) -> None:
-    """Write OpenVINO's representation (.xml and .bin, in float32) of a file of ONNX."""
+def write_openvino(onnx: Path, path: Path, *, longest: int) -> None:
+    """Write OpenVINO's representation (.xml and .bin, in float32) of a file of ONNX.
+
+    Its inputs state that texts have at most `longest` tokens. Without that OpenVINO would answer
+    longer ones, with zeros for the positions that there are not.
+    """
     import openvino
 
-    openvino.save_model(openvino.convert_model(onnx), path, compress_to_fp16=False)
+    model = openvino.convert_model(onnx)
+    shapes = {}
+    for each in model.inputs:
+        shape = each.get_partial_shape()
+        shape[len(shape) - 1] = openvino.Dimension(1, longest)
+        shapes[each.get_any_name()] = shape
+    model.reshape(shapes)
+    openvino.save_model(model, path, compress_to_fp16=False)
 
 
 @contextmanager

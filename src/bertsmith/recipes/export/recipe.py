@@ -139,7 +139,8 @@ def _write(padded: PaddedModel, target: Target, folder: Path) -> None:
     elif target == "openvino":
         with TemporaryDirectory(dir=folder) as between:
             write_onnx(program, padded, Path(between) / ONNX_FILE)
-            write_openvino(Path(between) / ONNX_FILE, path)
+            longest = padded.config.encoder.longest
+            write_openvino(Path(between) / ONNX_FILE, path, longest=longest)
     else:
         write_onnx(program, padded, path)
 
