@@ -22,7 +22,7 @@ import bertsmith
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ModelFolderError, UserError
 from bertsmith.network.batch import pack
-from bertsmith.network.config import Fit, Preprocessing, VectorPooling
+from bertsmith.network.config import Fit, ModelConfig, Preprocessing, VectorPooling
 from bertsmith.network.families.family import FamilyName
 from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import UnitLength
@@ -237,6 +237,13 @@ def test_transformers_js_is_given_no_replacement_rules_it_takes_for_others(tmp_p
         assert after.encode(text).ids == before.encode(text).ids
 
 
+def card_of(config: ModelConfig) -> str:
+    about = Described(
+        config=config, tokenizer=TOKENIZERS["bert"], sentence=None, target="onnx", name="out"
+    )
+    return card(about, Comparison(difference=1e-7, output="logits", batches=5, longest=23))
+
+
 @pytest.mark.parametrize(
     ("case", "changes", "said"),
     [
@@ -245,17 +252,15 @@ def test_transformers_js_is_given_no_replacement_rules_it_takes_for_others(tmp_p
     ],
 )
 def test_the_card_states_the_threshold_of_answers(
-    case: str, changes: dict[str, float], said: str
+    case: str, changes: dict[str, Any], said: str
 ) -> None:
-    def written(**settings: Any) -> str:  # noqa: ANN401
-        about = Described(
-            config=replace(MODELS[case], **settings), tokenizer=TOKENIZERS["bert"], sentence=None,
-            target="onnx", name="out",
-        )  # fmt: skip
-        return card(about, Comparison(difference=1e-7, output="logits", batches=5, longest=23))
+    assert said in card_of(replace(MODELS[case], **changes))
+    assert "gives no answer" not in card_of(MODELS[case])
 
-    assert said in written(**changes)
-    assert "gives no answer" not in written()
+
+def test_the_card_of_a_model_that_continues_texts_says_from_which_token() -> None:
+    assert "To continue a text, leave out that token" in card_of(WIRINGS["causal-masked_lm"])
+    assert "To continue a text" not in card_of(MODELS["bert-masked_lm"])
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def card(described: Described, comparison: Comparison) -> str:
     if config.labels:
         names = ", ".join(map(markdown, config.labels))
         lines += [f"Labels, in the order of the outputs: {names}.", ""]
-    for said in (_withheld(config), _read(described)):
+    for said in (_withheld(config), _continued(config), _read(described)):
         lines += [said, ""] if said else []
     return "\n".join([*lines, ""]) + _example(described)
 
@@ -185,6 +185,16 @@ def _withheld(config: ModelConfig) -> str:
     if not setting:
         return ""
     return f"bertsmith gives no answer where {condition} (`{setting}` in `config.json`)."
+
+
+def _continued(config: ModelConfig) -> str:
+    """Return how a text is continued, "" for models that do not."""
+    if not (config.masked_lm and config.encoder.causal):
+        return ""
+    return (
+        "The code below encodes whole texts, with a special token at the end. To continue a text, "
+        "leave out that token: the logits of the one before it are those of the next token."
+    )
 
 
 def _read(described: Described) -> str:
