@@ -153,6 +153,10 @@ def test_onnx_gives_the_logits_of_transformers(
             ["pipeline('question-answering'", 'ask(spaced("Who came?"), "Ann came home.")'],
         ),
         ("roberta-masked_lm", ["pipeline('fill-mask'", "A [MASK] text."]),
+        (
+            "bert-choice",
+            ['text_pair: ["One choice.", "Another choice.", ', "= inputs[name].unsqueeze(0);"],
+        ),
     ],
 )
 def test_the_lines_for_node_suit_the_head(case: str, said: list[str]) -> None:
@@ -256,6 +260,20 @@ def test_the_card_states_the_threshold_of_answers(
 ) -> None:
     assert said in card_of(replace(MODELS[case], **changes))
     assert "gives no answer" not in card_of(MODELS[case])
+
+
+def test_the_lines_of_python_give_a_text_with_its_choices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TOKENIZERS["bert"].save(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    code = card_of(MODELS["bert-choice"]).partition("```python\n")[2]
+    inputs = ran(f"{code.partition('session = ')[0]}")["inputs"]
+    # padded to the longest of three
+    assert {item.shape for item in inputs.values()} == {(1, 3, 9)}
+    both = transformers.AutoTokenizer.from_pretrained(tmp_path)("A text.", "Another choice.")
+    for name, item in inputs.items():
+        assert item[0, 1, : len(both[name])].tolist() == both[name]
 
 
 def test_the_card_of_a_model_that_continues_texts_says_from_which_token() -> None:
@@ -429,10 +447,10 @@ def test_every_family_and_head_in_every_runtime(
     pytest.importorskip(RUNTIMES[target])
     figures = make(case, None).export(target, tmp_path / "out")
     assert figures["difference"] <= BOUND
-    if (MODELS | WIRINGS)[case].predicts != "choice":
-        monkeypatch.chdir(tmp_path / "out")
-        names = ran(example(Path()))
-        assert {len(names[name]) for name in figures["outputs"]} == {2}
+    monkeypatch.chdir(tmp_path / "out")
+    names = ran(example(Path()))
+    rows = 1 if (MODELS | WIRINGS)[case].predicts == "choice" else 2
+    assert {len(names[name]) for name in figures["outputs"]} == {rows}
 
 
 @pytest.mark.faults

@@ -76,6 +76,7 @@ _SPACED_IN_NODE = (
     r"const spaced = (text) => text.split(/[\p{White_Space}\x1c-\x1f]+/u)"
     ".filter(Boolean).join(' ');"
 )
+_ONE_ROW_IN_NODE = "for (const name in inputs) inputs[name] = inputs[name].unsqueeze(0);"
 _PARTS = {
     "head": "the beginning",
     "tail": "the end",
@@ -133,7 +134,7 @@ class Described:
         is_pair_model = config.next_sentence and not config.masked_lm
         return (
             is_pair_model
-            or config.predicts == "span"
+            or config.predicts in ("span", "choice")
             or bool(trained is not None and trained.pairs)
         )
 
@@ -212,7 +213,7 @@ def _read(described: Described) -> str:
     # tokenizers cut at one end; the library of node always at the last one
     in_python = described.target != "transformers.js"
     as_trained = trained is None or trained.long == "head" or (trained.long == "tail" and in_python)
-    if as_trained or not _example(described):
+    if as_trained:
         return read
     return f"{read} The code below reads the beginning alone: shorten longer texts before."
 
@@ -276,8 +277,6 @@ def _meaning(described: Described, name: str) -> str:
 
 def _example(described: Described) -> str:
     """Return a few lines of code that ask the model."""
-    if described.config.predicts == "choice":
-        return ""
     in_node = described.target == "transformers.js"
     language, code = ("js", _javascript(described)) if in_node else ("python", _python(described))
     remark = ", as a file `ask.mjs` for `node ask.mjs`" if in_node else ""
@@ -301,6 +300,8 @@ def _texts(described: Described) -> list[Any]:
     """Return two texts, or pairs of texts, as the model reads them."""
     if described.config.predicts == "span":
         return [("Who came?", "Ann came home."), ("Where is she?", "Ann, who came, is at home.")]
+    if described.config.predicts == "choice":
+        return [("A text.", "One choice."), ("A text.", "Another choice."), ("A text.", "A third.")]
     if described.pairs:
         return [("A text.", "The one beside it."), ("Another text.", "And a longer one beside it.")]
     if described.config.masked_lm and not described.config.encoder.causal:
@@ -320,6 +321,8 @@ def _python(described: Described) -> list[str]:
     outputs = described.outputs
     outputs_wanted = [SENTENCE_OUTPUT] if SENTENCE_OUTPUT in outputs else outputs
     lines = list(_OPEN[target])
+    # one text with its choices is one row of the batch
+    before, after = ("[[", "]]") if config.predicts == "choice" else ("[", "]")
     if target == "onnx":
         lines.append(
             f"{_unpacked(outputs_wanted)} = session.run({_string(outputs_wanted)}, inputs)"
@@ -341,7 +344,7 @@ def _python(described: Described) -> list[str]:
         f"encoded = tokenizer.encode_batch({argument})",
         "inputs = {",
         *(
-            f'    "{name}": np.array([text.{_COLUMNS[name]} for text in encoded]),'
+            f'    "{name}": np.array({before}text.{_COLUMNS[name]} for text in encoded{after}),'
             for name in names
         ),
         "}",
@@ -417,6 +420,7 @@ def _javascript(described: Described) -> list[str]:
         f"const model = await AutoModel.from_pretrained({name}, {{ dtype: 'fp32' }});",
         f"const texts = {_string(texts)}.map(spaced);",
         f"const inputs = await tokenizer({argument}, {{ {options} }});",
+        *[_ONE_ROW_IN_NODE] * (described.config.predicts == "choice"),
         f"const {{ {', '.join(outputs_wanted)} }} = await model(inputs);",
         f"console.log({', '.join(f'{output}.tolist()' for output in outputs_wanted)});",
     ]
@@ -424,7 +428,7 @@ def _javascript(described: Described) -> list[str]:
 
 def _pipeline(described: Described) -> tuple[str, str] | None:
     """Return the pipeline for a model and its arguments; None if there is none."""
-    config, (text, _) = described.config, _texts(described)
+    config, text = described.config, _texts(described)[0]
     family, predicts = config.encoder.family, config.predicts
     if predicts == "span" and (family, predicts) not in _NO_PIPELINE:
         question, context = map(_string, text)
