@@ -37,6 +37,7 @@ from bertsmith.recipes.export.program import (
     exported_program,
     write_onnx,
     write_openvino,
+    write_torch,
 )
 from bertsmith.recipes.export.recipe import export
 from bertsmith.recipes.export.runtimes import Arrays
@@ -306,9 +307,9 @@ def test_code_that_reads_another_part_of_long_texts_says_so(
     assert ('direction="left"' in written) == (long == "tail" and target == "onnx")
 
 
-def test_openvino_refuses_texts_that_are_too_long(tmp_path: Path) -> None:
-    """It would take zeros for rows of a table that there are not, where others refuse."""
-    openvino, onnx = pytest.importorskip("openvino"), pytest.importorskip("onnx")
+def save_lookup(path: Path) -> None:
+    """Save a graph that gives rows of a table of three."""
+    onnx = pytest.importorskip("onnx")
     ids = onnx.helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["batch", "n"])
     rows = onnx.helper.make_tensor_value_info("rows", onnx.TensorProto.FLOAT, ["batch", "n", 1])
     table = onnx.numpy_helper.from_array(np.ones((3, 1), np.float32), "table")
@@ -316,7 +317,30 @@ def test_openvino_refuses_texts_that_are_too_long(tmp_path: Path) -> None:
     graph = onnx.helper.make_graph(nodes, "graph", [ids], [rows], [table])
     opsets = [onnx.helper.make_opsetid("", OPSET)]
     model = onnx.helper.make_model(graph, ir_version=8, opset_imports=opsets)
-    onnx.save(model, tmp_path / "model.onnx")
+    onnx.save(model, path)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
+@pytest.mark.parametrize("target", ["torch-export", "openvino"])
+def test_a_full_disk_is_an_error_of_the_disk(target: Target, tmp_path: Path) -> None:
+    """torch ends the process, and OpenVINO speaks of a stream."""
+    if target == "torch-export":
+        example = (torch.ones(2),)
+        program = torch.export.export(torch.nn.Linear(2, 9000), example)
+        with pytest.raises(OSError, match="No space left"):
+            write_torch(program, Path("/dev/full"))
+        return
+    pytest.importorskip("openvino")
+    save_lookup(tmp_path / "model.onnx")
+    (tmp_path / "model.xml").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        write_openvino(tmp_path / "model.onnx", tmp_path / "model.xml", longest=3)
+
+
+def test_openvino_refuses_texts_that_are_too_long(tmp_path: Path) -> None:
+    """It would take zeros for rows of a table that there are not, where others refuse."""
+    openvino = pytest.importorskip("openvino")
+    save_lookup(tmp_path / "model.onnx")
     write_openvino(tmp_path / "model.onnx", tmp_path / "model.xml", longest=3)
     compiled = openvino.Core().compile_model(tmp_path / "model.xml", "CPU")
     for batch, length in ((1, 1), (2, 3)):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import logging
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, BinaryIO, cast
 
 import torch
 from torch.export import Dim, ExportedProgram
@@ -61,9 +64,43 @@ def exported_program(model: PaddedModel) -> ExportedProgram:
 
 
 def write_torch(program: ExportedProgram, path: Path) -> None:
-    """Write a program of torch.export, which torch.export.load reads."""
-    with quiet():
-        torch.export.save(program, path)
+    """Write a program of torch.export, which torch.export.load reads; raises `OSError`."""
+    with quiet(), path.open("wb") as file:
+        output = _PatientFile(file)
+        torch.export.save(program, cast("IO[bytes]", output))
+        if output.refusal is not None:
+            raise output.refusal
+
+
+class _PatientFile(io.RawIOBase):
+    """A file that keeps the first refusal of the disk, for which torch would end the process."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.refusal: OSError | None = None
+
+    def writable(self) -> bool:
+        """Return True, which torch asks for."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True, which torch asks for."""
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Stay at the end: torch goes back to the beginning when all is written."""
+        assert offset == whence == 0
+        return 0
+
+    def write(self, data: Any) -> int:  # noqa: ANN401
+        """Write a part; after a refusal it is left out."""
+        try:
+            if self.refusal is None:
+                self._file.write(data)
+                self._file.flush()
+        except OSError as error:
+            self.refusal = error
+        return len(data)
 
 
 def write_onnx(program: ExportedProgram, model: PaddedModel, path: Path) -> bool:
@@ -131,7 +168,7 @@ def write_openvino(onnx: Path, path: Path, *, longest: int) -> None:
     """Write OpenVINO's representation (.xml and .bin, in float32) of a file of ONNX.
 
     Its inputs state that texts have at most `longest` tokens. Without that OpenVINO would answer
-    longer ones, with zeros for the positions that there are not.
+    longer ones, with zeros for the positions that there are not. Raises `OSError`.
     """
     import openvino
 
@@ -142,7 +179,13 @@ def write_openvino(onnx: Path, path: Path, *, longest: int) -> None:
         shape[len(shape) - 1] = openvino.Dimension(1, longest)
         shapes[each.get_any_name()] = shape
     model.reshape(shapes)
-    openvino.save_model(model, path, compress_to_fp16=False)
+    try:
+        openvino.save_model(model, path, compress_to_fp16=False)
+    except RuntimeError as error:
+        # all that it says of a full disk
+        if "iostream" in str(error):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+        raise
 
 
 @contextmanager
