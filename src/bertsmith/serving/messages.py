@@ -263,7 +263,7 @@ class Outcomes(NamedTuple):
     """The outcomes of the texts of a part of a request, as columns."""
 
     answers: Sequence[Any] | bytes
-    """The answer to each text, or JSON of all, separated by commas; none where there are problems."""
+    """The answer to each text, or JSON of all, separated by commas; none where one failed."""
     tokens: Sequence[int]
     """Tokens that were read of each text."""
     truncated: tuple[int, ...] = ()
