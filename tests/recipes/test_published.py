@@ -178,6 +178,10 @@ def test_defaults_follow_recipe_size_and_budget() -> None:
     assert recipe_settings(given) == {"settings": roberta("large", Budget(steps=9)).to_dict()}
 
 
+LEARNED_AND_WIDE = {"bert", "roberta", "distilbert", "xlm-roberta"}
+"""Families with learned positions, and embeddings as wide as the layers."""
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_recipe_suits_every_family(
@@ -200,9 +204,6 @@ def test_a_recipe_suits_every_family(
         settings.network.initialisation == "neighbours"
     )
     objective_of(config, seed=0)
-
-
-LEARNED_AND_WIDE = {"bert", "roberta", "distilbert", "xlm-roberta"}
 
 
 @pytest.mark.parametrize("given", [{"settings": {"network": {"family": 7}}}, {"settings": 3}])

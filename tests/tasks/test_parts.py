@@ -167,6 +167,24 @@ def test_an_answer_has_no_blanks_around_it(kind: str) -> None:
     assert all(one.text for one in best)
 
 
+def test_the_doubt_is_about_the_best_answer_that_is_no_blank() -> None:
+    made = learn_unigram(["the old man and the sea zq"] * 4, size=40)
+    row = Question(
+        id="q", question="who", context="the old zeal", answers=(), impossible=True,
+        plausible=(), title="", source="m", line=1,
+    )  # fmt: skip
+    encoded = encode_questions(made, [row], ReadingLimits(longest=40))
+    (windows,) = encoded.sidecar
+    starts, ends = windows.context.starts, windows.context.ends
+    blank = next(n for n in range(1, len(starts)) if not row.context[starts[n] : ends[n]].strip())
+    logits = np.zeros((len(encoded.ids[0]), 2), np.float32)
+    # alone it has 18, with a word before or after it 9
+    logits[windows.offset + blank] = 9
+    answer = SPAN.answers.decode(row, windows, [logits], ())
+    assert answer.text.strip()
+    assert answer.doubt == -9
+
+
 def test_an_answer_ends_after_the_marks_on_its_last_letter() -> None:
     """Marks that the tokenizer drops were cut off: decomposed, "word1" with an accent lost it."""
     accented = "word1\u0301\u0323"

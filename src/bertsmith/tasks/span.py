@@ -208,24 +208,28 @@ def _decode(
         inner = logits[sidecar.offset : sidecar.offset + len(best_seen)]
         spans += candidates(inner, begin, best_seen)
         none = min(none, float(logits[0].sum()))
-    best = sorted(spans, key=lambda span: -span.score)[:_NBEST]
-    doubt = none - best[0].score if best else math.inf
-    return SpanAnswer(_texts(row, sidecar.context, best), doubt)
-
-
-def _texts(row: Question, context: Encoding, best: Sequence[Candidate]) -> tuple[Answer, ...]:
-    """Return spans without surrounding blanks; of two with the same text, the better one."""
-    shares = _softmax([candidate.score for candidate in best])
+    placed = [
+        (span.score, *_characters(row.context, sidecar.context, span))
+        for span in sorted(spans, key=lambda span: -span.score)
+    ]
+    best = [(score, start, end) for score, start, end in placed if start < end][:_NBEST]
+    doubt = none - best[0][0] if best else math.inf
     answers: dict[str, Answer] = {}
-    for item, share in zip(best, shares, strict=True):
-        end = _end_with_marks(row.context, context, item.last)
-        # pieces may begin with the blank before a word, or be nothing else
-        span = row.context[int(context.starts[item.first]) : end].rstrip()
-        end = int(context.starts[item.first]) + len(span)
-        text = span.lstrip()
-        if text:
-            answers.setdefault(text, Answer(text, end - len(text), end, share))
-    return tuple(answers.values())
+    for (_, start, end), share in zip(best, _softmax([each[0] for each in best]), strict=True):
+        text = row.context[start:end]
+        # of two with the same text, the better one
+        answers.setdefault(text, Answer(text, start, end, share))
+    return SpanAnswer(tuple(answers.values()), doubt)
+
+
+def _characters(text: str, context: Encoding, span: Candidate) -> tuple[int, int]:
+    """Return the start and the end of a span without the blanks around it, equal if it is blank.
+
+    Pieces may begin with the blank before a word, or be nothing else.
+    """
+    start = int(context.starts[span.first])
+    found = text[start : _end_with_marks(text, context, span.last)].rstrip()
+    return start + len(found) - len(found.lstrip()), start + len(found)
 
 
 def _end_with_marks(text: str, context: Encoding, last: int) -> int:

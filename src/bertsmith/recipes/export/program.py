@@ -66,18 +66,18 @@ def exported_program(model: PaddedModel) -> ExportedProgram:
 def write_torch(program: ExportedProgram, path: Path) -> None:
     """Write a program of torch.export, which torch.export.load reads; raises `OSError`."""
     with quiet(), path.open("wb") as file:
-        output = _PatientFile(file)
+        output = _DeferringFile(file)
         torch.export.save(program, cast("IO[bytes]", output))
-        if output.refusal is not None:
-            raise output.refusal
+        if output.error is not None:
+            raise output.error
 
 
-class _PatientFile(io.RawIOBase):
-    """A file that keeps the first refusal of the disk, for which torch would end the process."""
+class _DeferringFile(io.RawIOBase):
+    """A file that keeps the first error of the disk, at which torch would end the process."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self.refusal: OSError | None = None
+        self.error: OSError | None = None
 
     def writable(self) -> bool:
         """Return True, which torch asks for."""
@@ -93,13 +93,12 @@ class _PatientFile(io.RawIOBase):
         return 0
 
     def write(self, data: Any) -> int:  # noqa: ANN401
-        """Write a part; after a refusal it is left out."""
+        """Write a part; after an error it is left out."""
         try:
-            if self.refusal is None:
+            if self.error is None:
                 self._file.write(data)
-                self._file.flush()
         except OSError as error:
-            self.refusal = error
+            self.error = error
         return len(data)
 
 
