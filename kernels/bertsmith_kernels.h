@@ -25,6 +25,10 @@
 // packed, so that attention knows no odd sizes; a gated feed-forward network has a vector of each of
 // its two matrices in every panel. Rows of the left matrix lie an odd number of cache lines apart.
 //
+// Weights are packed panel by panel, by threads that take the next one. Those in a file are read as many
+// rows at a time as a panel has columns, and checked and packed while they lie in the L2 cache: a whole
+// block would go to memory and come back twice.
+//
 // Tiles. 12 rows by 2 vectors (AVX2: 6) keep 24 sums in registers: for a word of each row two loads
 // of weights, 12 broadcasts and 24 multiply-adds. A panel lies in the L1 or the
 // L2 cache and is used for all rows of a chunk before the next. Rows that are no multiple of 12
@@ -65,7 +69,7 @@ extern "C" {
 enum { BS_FP32, BS_BF16, BS_INT8 };
 enum { BS_WRONG = -1, BS_NOTHING, BS_AVX2, BS_AVX512, BS_AVX512_BF16, BS_AMX };
 enum { BS_OK, BS_NO_MEMORY, BS_BAD_TOKEN, BS_BAD_SEGMENT, BS_BAD_POSITION, BS_BAD_OFFSETS, BS_BAD_PLACES,
-       BS_BAD_LABEL, BS_BAD_TYPE };
+       BS_BAD_LABEL, BS_BAD_TYPE, BS_UNREADABLE, BS_SHORT, BS_NOT_FINITE };
 
 // Sizes and wiring, as in EncoderConfig.
 typedef struct {
@@ -78,27 +82,31 @@ typedef struct {
     float epsilon;
 } bs_shape;
 
-// (outputs, inputs) as torch has it; bias may be null.
+// Where a tensor is: nowhere, in memory as float32, or in a file, as numbers of some type.
+enum { BS_ABSENT, BS_MEMORY, BS_FILE_F32, BS_FILE_F64, BS_FILE_F16, BS_FILE_BF16 };
+
+// Contiguous numbers; those of a file are rounded to float32.
 typedef struct {
-    const float *weight, *bias;
-} bs_linear;
+    int32_t place, file;  // file: a descriptor
+    int64_t offset;       // in the file, of the first byte
+    const float* values;  // in memory
+} bs_tensor;
+
+// A linear layer, its weight (outputs, inputs) as torch has it, or a norm. Without a weight it is not there.
+typedef struct {
+    bs_tensor weight, bias;
+} bs_affine;
 
 typedef struct {
-    const float *weight, *bias;  // weight null: no norm here
-} bs_norm;
-
-typedef struct {
-    bs_linear query, key, value, output, up, gate, down;  // gate.weight null: not gated
-    bs_norm attention_norm, feed_forward_norm;
+    bs_affine query, key, value, output, up, gate, down;  // gate: where it is gated
+    bs_affine attention_norm, feed_forward_norm;
 } bs_block;
 
-// Tables are read where they are and have to outlive the encoder. The turns of rotary positions are
-// (2, positions, head / 2) each: cosines, then sines; null where there are none.
+// All in memory. Tables are read where they are and have to outlive the encoder. The turns of rotary
+// positions are (2, positions, head / 2) each: cosines, then sines; null where there are none.
 typedef struct {
     const float *tokens, *segments, *positions;
-    bs_norm norm;
-    bs_linear widen;  // weight null: none
-    bs_norm final_norm;
+    bs_affine norm, widen, final_norm;
     const float *turns, *local_turns;
     int32_t turned_positions;
 } bs_ends;
@@ -130,7 +138,7 @@ typedef struct bs_encoder bs_encoder;
 
 // To be raised with each change of what a function or structure means: a library compiled from other
 // sources than the Python that loads it is then refused.
-#define BS_INTERFACE 6
+#define BS_INTERFACE 7
 
 // The version above, and the sizes of bs_shape, bs_ends, bs_block, bs_call and bs_losses.
 BS_API void bs_interface(int64_t found[6]);
@@ -142,8 +150,12 @@ BS_API int32_t bs_instruction_set(void);
 // Null where there is no memory, or no such instruction set. Each block needs its weights before the first
 // forward pass.
 BS_API bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends);
-// Packs the weights of a block, each block once; they are not read any more then. BS_OK or BS_NO_MEMORY.
-BS_API int32_t bs_encoder_set_block(bs_encoder* encoder, int32_t number, const bs_block* weights);
+// Packs the weights of a block, each block once, by so many threads at most; they are not read any more
+// then. BS_OK, BS_NO_MEMORY, or for a tensor in a file, whose number in bs_block and the system's error are
+// told, BS_UNREADABLE, BS_SHORT where the file ends before it, BS_NOT_FINITE.
+BS_API int32_t bs_encoder_set_block(
+    bs_encoder* encoder, int32_t number, const bs_block* weights, int32_t threads, int32_t told[2]
+);
 BS_API void bs_encoder_free(bs_encoder* encoder);
 
 // BS_OK, or what is wrong with the batch. May be called by several threads at once.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -25,11 +26,11 @@ namespace {
 constexpr size_t LINE = 64;
 #ifdef __SANITIZE_ADDRESS__
 // each block by itself, so that what is read beyond it is found
-constexpr size_t PAGE = LINE, CHUNK = 4 * LINE;
+constexpr size_t PAGE = LINE, CHUNK = 4 * LINE, SMALL_CHUNK = CHUNK;
 #else
 // What a chunk has left that is too small for the next block is lost, but no memory as long as
 // nobody writes there; of small chunks a fifth of all pages would begin with a block's end.
-constexpr size_t PAGE = size_t{1} << 21, CHUNK = 32 * PAGE;
+constexpr size_t PAGE = size_t{1} << 21, CHUNK = 32 * PAGE, SMALL_CHUNK = size_t{1} << 16;
 #endif
 
 size_t rounded_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
@@ -50,14 +51,15 @@ void* Arena::block(size_t bytes) {
     if (bytes < MOST) bytes = rounded_up(bytes, LINE);
     if (bytes > left_) {
         // the link lies before the first block, in a cache line of its own
-        const size_t size = rounded_up(std::max(bytes + LINE, CHUNK), PAGE);
-        char* memory = bytes < MOST ? static_cast<char*>(allocate(size, PAGE)) : nullptr;
+        const size_t page = lasting_ ? PAGE : LINE;
+        const size_t size = rounded_up(std::max(bytes + LINE, lasting_ ? CHUNK : SMALL_CHUNK), page);
+        char* memory = bytes < MOST ? static_cast<char*>(allocate(size, page)) : nullptr;
         if (!memory) {
             failed = true;
             return nullptr;
         }
 #ifdef MADV_HUGEPAGE
-        if (PAGE > LINE) madvise(memory, size, MADV_HUGEPAGE);
+        if (page > LINE) madvise(memory, size, MADV_HUGEPAGE);
 #endif
         last_ = new (memory) Link{last_};
         next_ = memory + LINE;
@@ -75,6 +77,19 @@ Arena::~Arena() {
         free(last_);
         last_ = before;
     }
+}
+
+Failure read_file(int file, int64_t offset, void* to, size_t bytes) {
+    for (auto* next = static_cast<char*>(to); bytes;) {
+        const ssize_t count = pread(file, next, bytes, offset);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return {BS_UNREADABLE, 0, errno};
+        if (!count) return {BS_SHORT};
+        next += count;
+        offset += count;
+        bytes -= static_cast<size_t>(count);
+    }
+    return {};
 }
 
 namespace {
@@ -299,8 +314,35 @@ bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends) {
     return nullptr;
 }
 
-int32_t bs_encoder_set_block(bs_encoder* encoder, int32_t number, const bs_block* weights) {
-    return encoder->kernels->prepare_block(*encoder, number, *weights) ? BS_OK : BS_NO_MEMORY;
+int32_t bs_encoder_set_block(
+    bs_encoder* encoder, int32_t number, const bs_block* weights, int32_t threads, int32_t told[2]
+) {
+    const Kernels& kernels = *encoder->kernels;
+    try {
+        Plan plan;
+        Failure failure = kernels.plan_block(*encoder, number, *weights, plan);
+        std::mutex mutex;
+        std::atomic<int> next{0};
+        const auto fail = [&](const Failure& found) {
+            std::lock_guard lock(mutex);
+            if (!failure.status) failure = found;
+            next = plan.panels;
+        };
+        const auto work = [&](int, int) {
+            void* memory = workspace.of_size(std::max(plan.room, LINE));
+            if (!memory) return fail({BS_NO_MEMORY});
+            for (int panel; (panel = next++) < plan.panels;) {
+                const Failure found = kernels.pack_panel(*encoder, *weights, plan, panel, memory);
+                if (found.status) return fail(found);
+            }
+        };
+        if (!failure.status) run_threads(std::max(threads, 1), work);
+        told[0] = failure.tensor;
+        told[1] = failure.error;
+        return failure.status;
+    } catch (const std::bad_alloc&) {
+        return BS_NO_MEMORY;
+    }
 }
 
 void bs_encoder_free(bs_encoder* encoder) { delete encoder; }

@@ -10,6 +10,7 @@ namespace KERNELS {
 
 using bertsmith::Block;
 using bertsmith::Chunk;
+using bertsmith::Plan;
 using bertsmith::Team;
 
 // What values are kept as: in products T, in attention, and within the feed-forward network.
@@ -182,7 +183,7 @@ private:
 
     void embed() {
         const int width = shape_.embedding ? shape_.embedding : shape_.hidden;
-        const bool widened = encoder_.ends.widen.weight != nullptr;
+        const bool widened = encoder_.ends.widen.weight.place != BS_ABSENT;
         const Range own = share(rows_);
         for (int r = own.begin; r < own.end; r++) {
             const int64_t token = chunk_.first_token + r;
@@ -450,112 +451,160 @@ private:
 template <class T>
 class Packing {
 public:
-    Packing(bs_encoder& encoder)
-        : encoder_(encoder), shape_(encoder.shape), arena_(encoder.arena), w_(encoder.shape) {}
+    Packing(bs_encoder& encoder, Plan& plan)
+        : shape_(encoder.shape), encoder_(encoder), arena_(encoder.arena), plan_(plan), w_(encoder.shape) {}
 
     bool ends() {
         const bs_ends& ends = encoder_.ends;
         const int width = shape_.embedding ? shape_.embedding : shape_.hidden;
-        encoder_.embedding_norm = packed_norm(arena_, ends.norm, width);
-        encoder_.final_norm = packed_norm(arena_, ends.final_norm, shape_.hidden);
+        encoder_.embedding_norm = packed_norm(arena_, ends.norm.weight.values, ends.norm.bias.values, width);
+        encoder_.final_norm =
+            packed_norm(arena_, ends.final_norm.weight.values, ends.final_norm.bias.values, shape_.hidden);
         encoder_.blocks = arena_.take<Block>(shape_.blocks);
-        if (ends.widen.weight && room()) {
-            plain_columns(ends.widen, shape_.hidden, width);
-            plain_sources(width);
-            encoder_.widen = packed(w_.hidden_panels, up_to(width, LANES));
-        }
-        return !arena_.failed && !temporary_.failed;
+        if (ends.widen.weight.place == BS_ABSENT) return !arena_.failed;
+        encoder_.widen = add(
+            plain_columns(ends.widen, shape_.hidden), plain_sources(width), width, w_.hidden_panels,
+            up_to(width, LANES)
+        );
+        if (failed()) return false;
+        for (int panel = 0; panel < w_.hidden_panels; panel++)
+            pack_panel<T>(plan_.matrices[0], panel, nullptr);
+        return true;
     }
 
-    bool block(int number, const bs_block& from) {
-        if (!room()) return false;
-        encoder_.blocks[number] = packed_block(from);
-        return !arena_.failed;
+    Failure block(int number, const bs_block& from) {
+        tensors_ = &from.query.weight;
+        Block to{};
+        const int hidden = shape_.hidden, inner = shape_.feed_forward;
+        to.query_key_value = add(
+            head_columns(from), plain_sources(hidden), hidden, 3 * w_.third_panels, up_to(hidden, LANES)
+        );
+        to.output = add(
+            plain_columns(from.output, hidden), context_sources(), hidden, w_.hidden_panels, w_.context
+        );
+        const bool gated = from.gate.weight.place != BS_ABSENT;
+        to.up = add(
+            gated ? gated_columns(from.up, from.gate) : plain_columns(from.up, inner),
+            plain_sources(hidden), hidden, w_.up_panels, up_to(hidden, LANES)
+        );
+        to.down = add(
+            plain_columns(from.down, hidden), plain_sources(inner), inner, w_.hidden_panels, w_.inner
+        );
+        to.attention_norm = norm(from.attention_norm);
+        to.feed_forward_norm = norm(from.feed_forward_norm);
+        if (failed() && !failure_.status) failure_.status = BS_NO_MEMORY;
+        encoder_.blocks[number] = to;
+        return failure_;
     }
 
 private:
-    // For the columns and the inputs of any matrix; false where there is no memory.
-    bool room() {
-        const long most = 4 * w_.third + w_.hidden + w_.embedding + 2 * w_.inner;
-        columns_ = temporary_.take<Column>(most);
-        sources_ = temporary_.take<int32_t>(most);
-        return !arena_.failed && !temporary_.failed;
-    }
+    bool failed() const { return arena_.failed || plan_.memory.failed; }
 
-    Block packed_block(const bs_block& from) {
-        Block to;
-        const int hidden = shape_.hidden, inner = shape_.feed_forward;
-        count_ = 0;
-        // scores are powers of 2
-        const float factor = 1.4426950408889634f / __builtin_sqrtf(static_cast<float>(w_.head));
-        head_columns(from.query, factor);
-        head_columns(from.key, 1.0f);
-        head_columns(from.value, 1.0f);
-        plain_sources(hidden);
-        to.query_key_value = packed(3 * w_.third_panels, up_to(hidden, LANES));
-        plain_columns(from.output, hidden, hidden);
-        for (long k = 0; k < w_.context; k++) {
-            const long head = k / w_.head_filled, i = k % w_.head_filled;
-            sources_[k] = i < w_.head ? static_cast<int32_t>(head * w_.head + i) : -1;
+    // Plans a matrix, whose tensors have rows of `length` numbers.
+    Weights add(const Column* columns, const int32_t* sources, long length, int panels, long inputs) {
+        const Weights to = empty_panels<T>(arena_, panels, inputs);
+        if (failed()) return to;
+        size_t most = 0;
+        for (long c = 0; c < static_cast<long>(panels) * PANEL; c++) {
+            const size_t room = columns[c].tensor ? room_of(*columns[c].tensor) : 0;
+            most = room > most ? room : most;
         }
-        to.output = packed(w_.hidden_panels, w_.context);
-        if (from.gate.weight) gated_columns(from.up, from.gate);
-        else plain_columns(from.up, inner, hidden);
-        plain_sources(hidden);
-        to.up = packed(w_.up_panels, up_to(hidden, LANES));
-        plain_columns(from.down, hidden, inner);
-        plain_sources(inner);
-        to.down = packed(w_.hidden_panels, w_.inner);
-        to.attention_norm = packed_norm(arena_, from.attention_norm, hidden);
-        to.feed_forward_norm = packed_norm(arena_, from.feed_forward_norm, hidden);
+        const size_t room = most * length * PANEL;
+        plan_.room = room > plan_.room ? room : plan_.room;
+        plan_.matrices[count_++] = {columns, sources, inputs, length, to};
+        plan_.panels += panels;
         return to;
     }
 
-    Weights packed(int panels, long inputs) {
-        return pack<T>(arena_, columns_, panels, sources_, inputs);
+    // Numbers that are needed at once, null where there are none.
+    const float* values(const bs_tensor& from, long count) {
+        if (!in_file(from)) return from.values;
+        float* memory = plan_.memory.take<float>(3 * count);
+        if (plan_.memory.failed || failure_.status) return nullptr;
+        failure_ = read_numbers(from, 0, count, memory);
+        failure_.tensor = static_cast<int32_t>(&from - tensors_);
+        return failure_.status ? nullptr : memory;
     }
 
-    static Column column(const bs_linear& from, long output, long inputs, float factor) {
-        return {from.weight + output * inputs, from.bias ? from.bias[output] : 0.0f, factor};
+    Norm norm(const bs_affine& from) {
+        return packed_norm(
+            arena_, values(from.weight, shape_.hidden), values(from.bias, shape_.hidden), shape_.hidden
+        );
     }
 
-    void plain_sources(long inputs) {
+    const int32_t* plain_sources(long inputs) {
         const long all = up_to(inputs, PANEL);
-        for (long k = 0; k < all; k++) sources_[k] = k < inputs ? static_cast<int32_t>(k) : -1;
+        int32_t* sources = plan_.memory.take<int32_t>(all);
+        if (failed()) return sources;
+        for (long k = 0; k < all; k++) sources[k] = k < inputs ? static_cast<int32_t>(k) : -1;
+        return sources;
     }
 
-    void plain_columns(const bs_linear& from, long outputs, long inputs) {
-        const long all = up_to(outputs, PANEL);
-        for (long c = 0; c < all; c++)
-            columns_[c] = c < outputs ? column(from, c, inputs, 1.0f) : Column{};
-    }
-
-    // Every head filled up with zeros, all of them to whole panels.
-    void head_columns(const bs_linear& from, float factor) {
-        for (long c = 0; c < w_.third; c++) {
-            const long head = c / w_.head_filled, i = c % w_.head_filled;
-            const bool real = head < w_.heads && i < w_.head;
-            columns_[count_++] = real ? column(from, head * w_.head + i, shape_.hidden, factor) : Column{};
+    const int32_t* context_sources() {
+        int32_t* sources = plan_.memory.take<int32_t>(w_.context);
+        if (failed()) return sources;
+        for (long k = 0; k < w_.context; k++) {
+            const long head = k / w_.head_filled, i = k % w_.head_filled;
+            sources[k] = i < w_.head ? static_cast<int32_t>(head * w_.head + i) : -1;
         }
+        return sources;
+    }
+
+    static Column column(const bs_affine& from, const float* bias, long row, float factor) {
+        return {&from.weight, row, bias ? bias[row] : 0.0f, factor};
+    }
+
+    const Column* plain_columns(const bs_affine& from, long outputs) {
+        const long all = up_to(outputs, PANEL);
+        Column* columns = plan_.memory.take<Column>(all);
+        const float* bias = values(from.bias, outputs);
+        if (failed()) return columns;
+        for (long c = 0; c < all; c++)
+            columns[c] = c < outputs ? column(from, bias, c, 1.0f) : Column{};
+        return columns;
+    }
+
+    // Every head filled up with zeros, all of them to whole panels. Scores are powers of 2.
+    const Column* head_columns(const bs_block& from) {
+        const float scale = 1.4426950408889634f / __builtin_sqrtf(static_cast<float>(w_.head));
+        Column* columns = plan_.memory.take<Column>(3 * w_.third);
+        Column* next = columns;
+        const bs_affine* thirds[] = {&from.query, &from.key, &from.value};
+        for (const bs_affine* one : thirds) {
+            const float* bias = values(one->bias, shape_.hidden);
+            if (failed()) return columns;
+            for (long c = 0; c < w_.third; c++) {
+                const long head = c / w_.head_filled, i = c % w_.head_filled;
+                const bool real = head < w_.heads && i < w_.head;
+                const float factor = one == &from.query ? scale : 1.0f;
+                *next++ = real ? column(*one, bias, head * w_.head + i, factor) : Column{};
+            }
+        }
+        return columns;
     }
 
     // In each panel a vector of one matrix and one of the other.
-    void gated_columns(const bs_linear& up, const bs_linear& gate) {
+    const Column* gated_columns(const bs_affine& up, const bs_affine& gate) {
+        const long outputs = shape_.feed_forward;
+        Column* columns = plan_.memory.take<Column>(2 * w_.inner);
+        const float* biases[] = {values(up.bias, outputs), values(gate.bias, outputs)};
+        if (failed()) return columns;
         for (long c = 0; c < 2 * w_.inner; c++) {
             const long output = c / PANEL * LANES + c % LANES;
-            const bs_linear& from = c % PANEL < LANES ? up : gate;
-            columns_[c] = output < shape_.feed_forward ? column(from, output, shape_.hidden, 1.0f) : Column{};
+            const bool second = c % PANEL >= LANES;
+            columns[c] = output < outputs ? column(second ? gate : up, biases[second], output, 1.0f) : Column{};
         }
+        return columns;
     }
 
-    bs_encoder& encoder_;
     const bs_shape& shape_;
+    bs_encoder& encoder_;
     Arena& arena_;
-    Arena temporary_;
+    Plan& plan_;
     const Widths w_;
-    Column* columns_ = nullptr;
-    int32_t* sources_ = nullptr;
-    long count_ = 0;
+    const bs_tensor* tensors_ = nullptr;  // of the block
+    Failure failure_;
+    int count_ = 0;
 };
 
 // Calls `use` with the type that products of a precision read.
@@ -570,14 +619,30 @@ auto by_precision(int32_t precision, Use&& use) {
 
 static bool prepare(bs_encoder& encoder) {
     return by_precision(encoder.shape.precision, [&](auto kind) {
-        return Packing<decltype(kind)>(encoder).ends();
+        Plan plan;
+        return Packing<decltype(kind)>(encoder, plan).ends();
     });
 }
 
-static bool prepare_block(bs_encoder& encoder, int number, const bs_block& weights) {
+static Failure plan_block(bs_encoder& encoder, int number, const bs_block& weights, Plan& plan) {
     return by_precision(encoder.shape.precision, [&](auto kind) {
-        return Packing<decltype(kind)>(encoder).block(number, weights);
+        return Packing<decltype(kind)>(encoder, plan).block(number, weights);
     });
+}
+
+static Failure pack_one(
+    const bs_encoder& encoder, const bs_block& weights, const Plan& plan, int panel, void* memory
+) {
+    const Matrix* matrix = plan.matrices;
+    for (; panel >= matrix->to.panels; matrix++) panel -= matrix->to.panels;
+    Failure failure = by_precision(encoder.shape.precision, [&](auto kind) {
+        return pack_panel<decltype(kind)>(*matrix, panel, static_cast<float*>(memory));
+    });
+    if (failure.status) {
+        const Column& column = matrix->columns[static_cast<long>(panel) * PANEL + failure.tensor];
+        failure.tensor = static_cast<int32_t>(column.tensor - &weights.query.weight);
+    }
+    return failure;
 }
 
 static size_t memory(const bs_encoder& encoder, const Chunk& chunk, int threads) {
@@ -649,6 +714,7 @@ static bool self_test() {
 
 namespace bertsmith {
 const Kernels TABLE = {
-    KERNELS::self_test, KERNELS::prepare, KERNELS::prepare_block, KERNELS::memory, KERNELS::forward
+    KERNELS::self_test, KERNELS::prepare, KERNELS::plan_block, KERNELS::pack_one,
+    KERNELS::memory, KERNELS::forward
 };
 }

@@ -11,6 +11,10 @@ namespace bertsmith {
 // Blocks of memory that are released together. Once one cannot be had, `failed` is true.
 class Arena {
 public:
+    // lasting: what is read for as long as the process lives, from end to end
+    explicit Arena(bool lasting) : lasting_(lasting) {}
+    Arena(const Arena&) = delete;
+    Arena& operator=(const Arena&) = delete;
     ~Arena();
     template <class T>
     T* take(size_t count) {
@@ -23,6 +27,7 @@ private:
     struct Link {
         Link* before;
     };
+    const bool lasting_;
     Link* last_ = nullptr;
     char* next_ = nullptr;  // in the last chunk
     size_t left_ = 0;
@@ -36,6 +41,36 @@ struct Weights {
     int32_t* sums;
     int panels;
     long words;
+};
+
+// A column of a packed matrix: a row of a tensor, times a factor; null for zeros.
+struct Column {
+    const bs_tensor* tensor;
+    long row;
+    float bias, factor;
+};
+
+// A matrix that is to be packed: row k of it is input sources[k], -1 for zeros. Sources count up but for
+// these. A row of the tensors has `length` numbers.
+struct Matrix {
+    const Column* columns;
+    const int32_t* sources;
+    long inputs, length;
+    Weights to;
+};
+
+// The matrices of a block, and what is needed until they are packed, panel by panel.
+struct Plan {
+    static constexpr int MATRICES = 4;
+    Matrix matrices[MATRICES];
+    int panels = 0;
+    size_t room = 0;  // bytes for each thread
+    Arena memory{false};
+};
+
+// What kept a block from being packed: the tensor's number in bs_block, the system's error.
+struct Failure {
+    int32_t status = BS_OK, tensor = 0, error = 0;
 };
 
 struct Norm {
@@ -83,8 +118,12 @@ struct Kernels {
     bool (*self_test)();
     // packs what lies before and after the blocks of an encoder; false where there is no memory
     bool (*prepare)(bs_encoder& encoder);
-    // packs the weights of a block; likewise
-    bool (*prepare_block)(bs_encoder& encoder, int number, const bs_block& weights);
+    // prepares the packing of a block
+    Failure (*plan_block)(bs_encoder& encoder, int number, const bs_block& weights, Plan& plan);
+    // packs a panel of it
+    Failure (*pack_panel)(
+        const bs_encoder& encoder, const bs_block& weights, const Plan& plan, int panel, void* memory
+    );
     // bytes that a chunk needs for a team of so many
     size_t (*memory)(const bs_encoder& encoder, const Chunk& chunk, int threads);
     // what one thread of a team does for a chunk
@@ -93,6 +132,9 @@ struct Kernels {
         Team& team, int rank
     );
 };
+
+// Reads bytes of a file. BS_OK, BS_UNREADABLE or BS_SHORT.
+Failure read_file(int file, int64_t offset, void* to, size_t bytes);
 
 extern const Kernels avx2_kernels, avx512_kernels, avx512_bf16_kernels, amx_kernels;
 
@@ -108,7 +150,7 @@ struct bs_encoder {
     bs_shape shape;
     bs_ends ends;
     const bertsmith::Kernels* kernels;
-    bertsmith::Arena arena;
+    bertsmith::Arena arena{true};
     bertsmith::Block* blocks;
     bertsmith::Weights widen;
     bertsmith::Norm embedding_norm, final_norm;

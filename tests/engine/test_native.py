@@ -9,8 +9,11 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
+from io import BufferedReader
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,11 +21,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch.nn.functional import cosine_similarity
 
 import forking
 from bertsmith.core import kernels
-from bertsmith.core.errors import ConfigError
+from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.kernels import instruction_set, instruction_sets
 from bertsmith.engine.config import EngineConfig
 from bertsmith.engine.native import (
@@ -39,6 +43,7 @@ from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import load_model, save_model
+from bertsmith.weights.tensors import StoredTensor, TensorFile
 from bounds import close_in_kernels
 
 pytestmark = pytest.mark.skipif(instruction_set() is None, reason="no native kernels were built")
@@ -313,35 +318,139 @@ def test_a_folder_is_packed_block_by_block_as_it_is_read(tmp_path: Path) -> None
     assert 24 < float(shown) < 72
 
 
-def test_errors_of_reading_a_block_are_those_of_packing() -> None:
+def stored_blocks(
+    encoder: Encoder, folder: Path, kind: torch.dtype = torch.float32, file: type = TensorFile
+) -> Callable[[int], dict[str, StoredTensor]]:
+    """Write the weights of the blocks into two files; return where those of a block are."""
+    tensors = {name: value.to(kind) for name, value in encoder.blocks.named_parameters()}
+    # in an order of their own, so that no neighbours in a block are neighbours in a file
+    names = sorted(tensors, key=lambda name: name[::-1])
+    homes = {}
+    for part, some in enumerate((names[::2], names[1::2])):
+        save_file({name: tensors[name].contiguous() for name in some}, folder / f"part{part}")
+        homes |= dict.fromkeys(some, file(folder / f"part{part}"))
+
+    def block(number: int) -> dict[str, StoredTensor]:
+        begin = f"{number}."
+        return {
+            name.removeprefix(begin): homes[name].locate(name)
+            for name in names
+            if name.startswith(begin)
+        }
+
+    return block
+
+
+KINDS = {
+    "float32": torch.float32, "float64": torch.float64, "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("wiring", WIRINGS)
+def test_blocks_packed_from_files_are_those_packed_from_memory(
+    tmp_path: Path, wiring: str, precision: KernelPrecision, kind: str
+) -> None:
+    encoder = copy.deepcopy(network(wiring))
+    for parameter in encoder.blocks.parameters():
+        # numbers below the smallest power of two of float16 too
+        parameter.data[..., ::7] *= 2.0**-16
+        parameter.data = parameter.data.to(KINDS[kind]).float()
+    wanted = native(encoder, precision)
+    blocks = stored_blocks(encoder, tmp_path, KINDS[kind])
+    empty = copy.deepcopy(encoder)
+    for parameter in empty.blocks.parameters():
+        parameter.data = parameter.data.new_empty(0)
+    found = NativeEncoder(empty, precision=precision, threads=2, stored=blocks)
+    batch = batch_of((5, 1, 9), encoder.config)
+    assert torch.equal(found(batch).last, wanted(batch).last)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "name",
+    ["attention.key.weight", "feed_forward.down.bias", "attention_norm.weight"],
+)
+def test_a_value_in_a_file_that_is_not_finite_is_an_error(
+    tmp_path: Path, name: str, kind: str
+) -> None:
+    encoder = copy.deepcopy(network("bert"))
+    blocks = stored_blocks(encoder, tmp_path, KINDS[kind])
+    assert NativeEncoder(encoder, precision="fp32", threads=1, stored=blocks)
+    for wrong in (torch.nan, -torch.inf):
+        encoder.blocks[1].get_parameter(name).data[-1] = wrong
+        blocks = stored_blocks(encoder, tmp_path, KINDS[kind])
+        for precision in PRECISIONS:
+            if unsupported_reason(encoder.config, precision):
+                continue
+            with pytest.raises(ModelFolderError, match=rf"part[01]: tensor 1\.{name} contains"):
+                NativeEncoder(encoder, precision=precision, threads=2, stored=blocks)
+
+
+class Shortened(TensorFile):
+    """A file that loses its end when it has been opened."""
+
+    @contextmanager
+    def opened(self) -> Iterator[BufferedReader]:
+        with super().opened() as file:
+            os.truncate(self.path, 100)
+            yield file
+
+
+class Unreadable(TensorFile):
+    """A file that cannot be read when it has been opened."""
+
+    @contextmanager
+    def opened(self) -> Iterator[BufferedReader]:
+        with super().opened() as file, self.path.open("ab") as other:
+            os.dup2(other.fileno(), file.fileno())
+            yield file
+
+
+@pytest.mark.parametrize(
+    ("file", "problem"),
+    [(Shortened, "became shorter while it was read"), (Unreadable, "cannot be read: Bad file")],
+)
+def test_what_befalls_a_file_while_it_is_packed_is_an_error(
+    tmp_path: Path, file: type, problem: str
+) -> None:
+    blocks = stored_blocks(network("bert"), tmp_path, file=file)
+    with pytest.raises(ModelFolderError, match=f"part[01]: {problem}"):
+        NativeEncoder(network("bert"), precision="fp32", threads=2, stored=blocks)
+
+
+def test_errors_of_locating_a_block_are_those_of_packing() -> None:
     class Broken(BaseException):
         pass
 
-    def broken(number: int) -> None:
-        if number == 1:
-            raise Broken
+    def broken(number: int) -> dict[str, StoredTensor]:
+        raise Broken
 
     with pytest.raises(Broken):
-        NativeEncoder(network("bert"), precision="fp32", threads=1, read_block=broken)
+        NativeEncoder(network("bert"), precision="fp32", threads=1, stored=broken)
 
 
-def test_an_interruption_while_weights_are_packed_is_raised() -> None:
+def test_an_interruption_while_weights_are_packed_is_raised(tmp_path: Path) -> None:
     class Interrupted(BaseException):
         pass
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise Interrupted
 
-    def begin(number: int) -> None:
+    def begin(number: int) -> dict[str, StoredTensor]:
         # of the processor's time, while the first block is packed
         if number == 0:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0.001)
+        return blocks(number)
 
     def pack_for_long() -> None:
         while True:
-            NativeEncoder(encoder, precision="fp32", threads=1, read_block=begin)
+            NativeEncoder(encoder, precision="fp32", threads=1, stored=begin)
 
     encoder = Encoder(EncoderConfig(**{**SIZES, "hidden": 768, "feed_forward": 3072}))
+    blocks = stored_blocks(encoder, tmp_path)
     earlier = signal.signal(signal.SIGVTALRM, interrupt)
     try:
         with pytest.raises(Interrupted):

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from bertsmith.core import kernels
 from bertsmith.core.errors import DiskError, ModelFolderError
-from bertsmith.weights.tensors import ReusedMemory, TensorFile, all_finite, write_tensors
+from bertsmith.weights.tensors import TensorFile, all_finite, write_tensors
 
 F32 = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 
@@ -114,6 +114,26 @@ def test_all_tensors_are_read_whatever_lies_between_them(
         monkeypatch.delattr(os, "preadv", raising=False)
 
 
+def test_many_bytes_are_read_in_two_halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = {f"{n}": torch.randn(2**20 + 31 * n) for n in range(5)}
+    save_file(tensors, tmp_path / "x")
+    file = TensorFile(tmp_path / "x")
+    offsets = []
+    whole = os.preadv
+
+    def noted(handle: int, buffers: list[memoryview], begin: int) -> int:
+        offsets.append(begin)
+        return whole(handle, buffers, begin)
+
+    monkeypatch.setattr(os, "preadv", noted)
+    assert all(torch.equal(found, tensors[name]) for name, found in file.read_many(tensors))
+    later = max(offsets)
+    assert later > 2 * 2**20
+    monkeypatch.setattr(os, "preadv", lambda *call: 0 if call[2] == later else whole(*call))
+    with pytest.raises(ModelFolderError, match="became shorter"):
+        dict(file.read_many(tensors))
+
+
 def test_a_read_that_stops_early_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = {"a": torch.randn(7, 3), "b": torch.randn(0), "c": torch.randn(13)}
     save_file(tensors, tmp_path / "x")
@@ -176,25 +196,6 @@ def test_a_file_that_cannot_be_read_any_more_is_refused(
         (tmp_path / "x").mkdir()
     with pytest.raises(ModelFolderError, match="x: cannot be read: "):
         file.read("a")
-
-
-def test_memory_that_is_used_again_holds_the_last_tensors(tmp_path: Path) -> None:
-    tensors = {
-        "a": torch.randn(7, 3),
-        "b": torch.randn(5).half(),
-        "c": torch.randn(2, 11),
-        "d": torch.randn(400),
-        "e": torch.randn(0),
-        "f": torch.randn(3).double(),
-    }
-    save_file(tensors, tmp_path / "x")
-    file, memory = TensorFile(tmp_path / "x"), ReusedMemory()
-    for names in ("abcef", "a", "cb", "fab"):
-        memory.begin([file.entries[name].end - file.entries[name].begin for name in names])
-        found = dict(file.read_many(names, memory))
-        assert all(torch.equal(found[name], tensors[name].float()) for name in names)
-    memory.begin([4 * 400])
-    assert torch.equal(dict(file.read_many("d", memory))["d"], tensors["d"])
 
 
 def test_the_tensor_that_is_not_finite_is_named_and_the_largest_numbers_are_read(

@@ -23,8 +23,10 @@ NUMBERS = {name: number for number, name in INSTRUCTION_SETS.items()}
 WITH_BF16 = ("avx512-bf16", "amx")
 """Those that have products of bf16."""
 _FAILED_TEST = -1
+UNREADABLE, SHORT, NOT_FINITE = 9, 10, 11
+"""Statuses of tensors that are read from a file as they are packed."""
 # BS_INTERFACE of kernels/bertsmith_kernels.h
-_INTERFACE = 6
+_INTERFACE = 7
 _ERRORS: dict[int, Exception] = {
     1: MemoryError("no memory for the native kernels' workspace"),
     2: IndexError("a token id is not in the vocabulary"),
@@ -50,19 +52,31 @@ class EncoderShape(Structure):
     ]  # fmt: skip
 
 
-class Affine(Structure):
-    """The weight and bias of a linear layer or a norm."""
+class TensorPlace(Structure):
+    """The place of a tensor's numbers, in memory as float32 or in a file: bs_tensor."""
 
-    _fields_ = [("weight", c_void_p), ("bias", c_void_p)]
+    _fields_ = [("place", c_int32), ("file", c_int32), ("offset", c_int64), ("values", c_void_p)]
+
+
+IN_MEMORY = 1
+IN_FILE = {"F32": 2, "F64": 3, "F16": 4, "BF16": 5}
+"""Places by the types that numbers have in files of tensors."""
+
+
+class Affine(Structure):
+    """The weight and bias of a linear layer or a norm: bs_affine."""
+
+    _fields_ = [("weight", TensorPlace), ("bias", TensorPlace)]
 
 
 LINEAR = ("query", "key", "value", "output", "up", "gate", "down")
+NORMS = ("attention_norm", "feed_forward_norm")
 
 
 class BlockWeights(Structure):
     """The weights of a block: bs_block."""
 
-    _fields_ = [(name, Affine) for name in (*LINEAR, "attention_norm", "feed_forward_norm")]
+    _fields_ = [(name, Affine) for name in (*LINEAR, *NORMS)]
 
 
 class EncoderEnds(Structure):
@@ -129,7 +143,9 @@ def library() -> ctypes.CDLL | None:
     library.bs_encoder_new.restype = c_void_p
     library.bs_encoder_new.argtypes = [POINTER(EncoderShape), POINTER(EncoderEnds)]
     library.bs_encoder_set_block.restype = c_int32
-    library.bs_encoder_set_block.argtypes = [c_void_p, c_int32, POINTER(BlockWeights)]
+    library.bs_encoder_set_block.argtypes = [
+        c_void_p, c_int32, POINTER(BlockWeights), c_int32, POINTER(c_int32),
+    ]  # fmt: skip
     library.bs_encoder_free.restype = None
     library.bs_encoder_free.argtypes = [c_void_p]
     library.bs_encoder_forward.restype = c_int32

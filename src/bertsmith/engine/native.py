@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from ctypes import c_void_p
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from ctypes import c_int32, c_void_p
 from typing import Literal
 
 import torch
@@ -18,12 +19,25 @@ from bertsmith.network.attention.rotary import rotation
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig
 from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
-from bertsmith.network.encoder import Block, Encoder
+from bertsmith.network.encoder import Encoder
+from bertsmith.weights.tensors import StoredTensor
 
 KernelPrecision = Literal["fp32", "bf16", "int8"]
 
 _PRECISIONS: tuple[KernelPrecision, ...] = ("fp32", "bf16", "int8")
 _NO_MEMORY = "no memory for the packed weights"
+_OUT_OF_MEMORY = 1
+_ROOMS = {
+    **dict.fromkeys(kernels.LINEAR[:4], "attention."),
+    **dict.fromkeys(kernels.LINEAR[4:], "feed_forward."),
+    **dict.fromkeys(kernels.NORMS, ""),
+}
+# by the fields of kernels.BlockWeights, in their order
+_BLOCK_NAMES = {
+    (module, attribute): f"{room}{module}.{attribute}"
+    for module, room in _ROOMS.items()
+    for attribute in ("weight", "bias")
+}
 # sums of int8 products are 32-bit numbers
 _WIDEST_INT8 = 2**31 // (255 * 127)
 
@@ -63,20 +77,28 @@ class NativeEncoder(nn.Module):
         threads: int,
         instructions: str | None = None,
         release: bool = False,
-        read_block: Callable[[int], None] | None = None,
+        stored: Callable[[int], Mapping[str, StoredTensor]] | None = None,
     ) -> None:
-        """Pack an encoder's weights; `threads` are those of a forward pass, at most.
+        """Pack an encoder's weights; `threads` are those of packing and of a forward pass, at most.
 
         `instructions` is a lower instruction set than that of the processor. With `release` each
         block of the encoder loses its weights when they are packed, so that no more than one is
-        held twice. `read_block` gives a block its weights, while the one before it is packed, in
-        another thread; what it raises is raised here.
+        held twice. `stored` returns where the weights of a block are in files, by their names in
+        the block, and the encoder's are not read. Raises `ModelFolderError` for what is there.
         """
         super().__init__()
         assert unsupported_reason(encoder.config, precision, instructions) is None
         self.config, self.embeddings = encoder.config, encoder.embeddings
         self.threads = threads
-        self._handle = _Handle(encoder, precision, instructions, release, read_block)
+        self._handle = _Handle(encoder, precision, instructions)
+        for number, block in enumerate(encoder.blocks):
+            if stored is None:
+                self._handle.pack(number, dict(block.named_parameters()), threads)
+            else:
+                self._handle.read(number, stored(number), threads)
+            if release:
+                for parameter in block.parameters():
+                    parameter.data = parameter.new_empty(0)
 
     def forward(
         self, batch: Batch, *, selected: SelectedTokens | None = None, taps: Taps = NO_TAPS
@@ -118,8 +140,6 @@ class _Handle:
         encoder: Encoder,
         precision: KernelPrecision,
         instructions: str | None,
-        release: bool,
-        read_block: Callable[[int], None] | None,
     ) -> None:
         self._address: int | None = None
         library = kernels.library()
@@ -127,26 +147,55 @@ class _Handle:
         self._library = library
         chosen = instructions or instruction_set()
         assert chosen is not None
-        number = kernels.NUMBERS[chosen]
-        shape = _shape(encoder, number, precision)
+        shape = _shape(encoder, kernels.NUMBERS[chosen], precision)
         # what the library reads where it is
         turns = [_rotation_tables(encoder.config, theta) for theta in _thetas(encoder.config)]
         ends, self._kept = _ends(encoder, turns)
         self._address = library.bs_encoder_new(shape, ends)
         if not self._address:
             raise MemoryError(_NO_MEMORY)
-        for number, block in enumerate(_read_ahead(encoder.blocks, read_block)):
-            self._pack(number, block)
-            if release:
-                for parameter in block.parameters():
-                    parameter.data = parameter.new_empty(0)
 
-    def _pack(self, number: int, block: Block) -> None:
+    def pack(self, number: int, weights: Mapping[str, Tensor], threads: int) -> None:
+        """Pack the weights of a block, given by their names in it."""
+        kept: list[Tensor] = []
+        places = {name: _in_memory(tensor, kept) for name, tensor in weights.items()}
+        self._set_block(number, places, threads)
+
+    def read(self, number: int, weights: Mapping[str, StoredTensor], threads: int) -> None:
+        """Pack the weights of a block as they are read; raises `ModelFolderError`."""
+        with ExitStack() as stack:
+            opened = {
+                file: stack.enter_context(file.opened()).fileno()
+                for file in dict.fromkeys(tensor.file for tensor in weights.values())
+            }
+            places = {
+                name: kernels.TensorPlace(
+                    kernels.IN_FILE[tensor.kind], opened[tensor.file], tensor.offset
+                )
+                for name, tensor in weights.items()
+            }
+            status, name, error = self._set_block(number, places, threads)
+            if status == kernels.UNREADABLE:
+                raise OSError(error, os.strerror(error))
+        if status == kernels.SHORT:
+            raise weights[name].file.shortened()
+        if status == kernels.NOT_FINITE:
+            raise weights[name].file.not_finite(weights[name].name)
+
+    def _set_block(
+        self, number: int, places: Mapping[str, kernels.TensorPlace], threads: int
+    ) -> tuple[int, str, int]:
+        """Return the status, and which tensor it is of, with the system's error."""
         # no callback does this: an interruption does not pass through C
-        tensors: list[Tensor] = []
-        weights = _block_weights(block, tensors)
-        if self._library.bs_encoder_set_block(self._address, number, weights):
+        block = kernels.BlockWeights()
+        for (module, attribute), name in _BLOCK_NAMES.items():
+            if name in places:
+                setattr(getattr(block, module), attribute, places[name])
+        told = (c_int32 * 2)()
+        status = self._library.bs_encoder_set_block(self._address, number, block, threads, told)
+        if status == _OUT_OF_MEMORY:
             raise MemoryError(_NO_MEMORY)
+        return status, list(_BLOCK_NAMES.values())[told[0]], told[1]
 
     def __del__(self) -> None:
         if self._address:
@@ -157,18 +206,6 @@ class _Handle:
 
     def forward(self, call: kernels.EncoderCall) -> None:
         kernels.check(self._library.bs_encoder_forward(self._address, call))
-
-
-def _read_ahead(blocks: nn.ModuleList, read_block: Callable[[int], None] | None) -> Iterator[Block]:
-    """Yield blocks that have their weights; the next one is read while the caller packs one."""
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        coming = None if read_block is None else beside.submit(read_block, 0)
-        for number, block in enumerate(blocks, 1):
-            if read_block is not None and coming is not None:
-                coming.result()
-                coming = beside.submit(read_block, number) if number < len(blocks) else None
-            assert isinstance(block, Block)
-            yield block
 
 
 def _pointer(values: Tensor | None) -> int | None:
@@ -233,26 +270,17 @@ def _ends(encoder: Encoder, turns: Sequence[Tensor]) -> tuple[kernels.EncoderEnd
     return ends, tensors
 
 
-def _block_weights(block: Block, tensors: list[Tensor]) -> kernels.BlockWeights:
-    """Return the addresses of a block's weights, which stay in `tensors`."""
-    attention, feed_forward = block.attention, block.feed_forward
-    modules = {
-        **{name: getattr(attention, name) for name in kernels.LINEAR[:4]},
-        **{name: getattr(feed_forward, name) for name in kernels.LINEAR[4:]},
-        "attention_norm": block.attention_norm,
-        "feed_forward_norm": block.feed_forward_norm,
-    }
-    weights = {name: _affine(module, tensors) for name, module in modules.items()}
-    return kernels.BlockWeights(**weights)
-
-
 def _affine(module: nn.Module | None, tensors: list[Tensor]) -> kernels.Affine:
     """Return the weight and bias of a linear layer or norm, nothing for none and for identities."""
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
-    return kernels.Affine(
-        None if weight is None else _float32_address(weight, tensors),
-        None if bias is None else _float32_address(bias, tensors),
-    )
+    return kernels.Affine(*(_in_memory(values, tensors) for values in (weight, bias)))
+
+
+def _in_memory(values: Tensor | None, tensors: list[Tensor]) -> kernels.TensorPlace:
+    """Return the place of numbers as contiguous float32, which stay in `tensors`."""
+    if values is None:
+        return kernels.TensorPlace()
+    return kernels.TensorPlace(kernels.IN_MEMORY, values=_float32_address(values, tensors))
 
 
 def _float32_address(values: Tensor | nn.Module, tensors: list[Tensor]) -> int:

@@ -113,7 +113,7 @@ def prepare_model(
                 precision=precision,
                 threads=threads,
                 release=True,
-                read_block=None if stored is None else stored.read_block,
+                stored=None if stored is None else stored.locate_block,
             )
         elif backend == "torch":
             assert precision != "int8"

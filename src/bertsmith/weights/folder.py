@@ -30,7 +30,7 @@ from bertsmith.weights.reading import ModelFiles
 from bertsmith.weights.tensors import (
     INDEX_FILE,
     WEIGHTS_FILE,
-    ReusedMemory,
+    StoredTensor,
     all_finite,
     shard_names,
     write_tensors,
@@ -112,12 +112,12 @@ def load_model(folder: Path) -> tuple[Model, Tokenizer]:
 class StoredModel:
     """A model whose weights are still in their file: those of its blocks, and the others.
 
-    Packing needs the weights of one block at a time, while the next one is read: in the same memory
-    again and again, since new memory for all of them would take longer than reading them.
+    Blocks are packed as they are read, a few rows at a time: new memory for all of their weights
+    would take longer than reading them.
     """
 
     def __init__(self, files: ModelFiles, config: ModelConfig, heads: Collection[Part]) -> None:
-        self._files, self._memory = files, (ReusedMemory(), ReusedMemory())
+        self._files = files
         self._blocks: dict[int, list[Row]] = {}
         self._others: list[Row] = []
         for row in files.rows(config, heads):
@@ -129,22 +129,22 @@ class StoredModel:
         """Give the model all weights but those of its blocks."""
         _load_state(self.model, self._files.read(self._others), blocks=False)
 
-    def read_block(self, number: int) -> None:
-        """Give a block its weights, in memory that those of the second block after it take."""
-        self._fill(number, self._memory[number % 2])
+    def locate_block(self, number: int) -> dict[str, StoredTensor]:
+        """Return where the weights of a block are, by their names in the block."""
+        located = self._files.locate(self._blocks[number])
+        return {name.removeprefix(_prefix(number)): tensor for name, tensor in located.items()}
 
     def whole(self) -> Model:
-        """Return the model with the weights of all blocks, each in memory of its own."""
-        for number in self._blocks:
-            self._fill(number, None)
+        """Return the model with the weights of all blocks."""
+        for number, rows in self._blocks.items():
+            state = self._files.read(rows)
+            weights = {name.removeprefix(_prefix(number)): state[name] for name in state}
+            self.model.encoder.blocks[number].load_state_dict(weights, assign=True)
         return self.model
 
-    def _fill(self, number: int, memory: ReusedMemory | None) -> None:
-        state = self._files.read(self._blocks[number], memory)
-        weights = {
-            name.removeprefix(f"encoder.blocks.{number}."): tensor for name, tensor in state.items()
-        }
-        self.model.encoder.blocks[number].load_state_dict(weights, assign=True)
+
+def _prefix(number: int) -> str:
+    return f"encoder.blocks.{number}."
 
 
 def load_prepared(folder: Path, prepare: Callable[[StoredModel], P]) -> tuple[P, Tokenizer]:

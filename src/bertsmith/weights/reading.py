@@ -22,7 +22,7 @@ from bertsmith.weights import names
 from bertsmith.weights.config_json import HubConfig
 from bertsmith.weights.formats.catalog import FORMATS, FormatName
 from bertsmith.weights.formats.format import POSITIONS, SEGMENTS, Part, Row
-from bertsmith.weights.tensors import ReusedMemory, Weights
+from bertsmith.weights.tensors import StoredTensor, Weights
 
 # how far a constant may have moved by being stored
 _ROUNDING = {"F32": 1e-6, "F64": 1e-6, "F16": 1e-3, "BF16": 4e-3}
@@ -83,15 +83,19 @@ class ModelFiles:
         self._report_rounded(rows)
         return rows
 
-    def read(self, rows: Collection[Row], memory: ReusedMemory | None = None) -> dict[str, Tensor]:
+    def read(self, rows: Collection[Row]) -> dict[str, Tensor]:
         """Return tensors in float32 by our names, as `Weights.read_many` reads them."""
         wanted: dict[str, list[Row]] = {}
         for row in rows:
             wanted.setdefault(self._stored[row.hub], []).append(row)
         state: dict[str, Tensor] = {}
-        for name, tensor in self._weights.read_many(wanted, memory):
+        for name, tensor in self._weights.read_many(wanted):
             state |= {row.ours: _part(row, tensor) for row in wanted[name]}
         return {row.ours: state[row.ours] for row in rows}
+
+    def locate(self, rows: Collection[Row]) -> dict[str, StoredTensor]:
+        """Return by our names where tensors are, as `TensorFile.locate` does."""
+        return {row.ours: self._weights.locate(self._stored[row.hub], row.place) for row in rows}
 
     def _report_first_token(self) -> None:
         """Tell of a head that can say nothing but the same, as `transformers` computes it."""

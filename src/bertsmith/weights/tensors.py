@@ -9,6 +9,7 @@ import json
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -44,11 +45,11 @@ READABLE = {
 }
 """Types that weights can have."""
 
-# a cache line, a multiple of what any type needs
-_ALIGNMENT = 64
-
 # what is read by one call: the system takes 1,024 pieces of memory at once
 _MAX_NEIGHBOURS, _NEIGHBOURING_BYTES = 1000, 2**28
+
+# bytes below which a second thread is not worth its start
+_READ_ALONE = 2**24
 
 
 class Entry(NamedTuple):
@@ -58,33 +59,6 @@ class Entry(NamedTuple):
     shape: tuple[int, ...]
     begin: int
     end: int
-
-
-class ReusedMemory:
-    """Memory for tensors that are read; those of the next reading take the place of the last.
-
-    New memory takes longer than reading: the system has to find and clear it page by page.
-    """
-
-    def __init__(self) -> None:
-        self._bytes = torch.empty(0, dtype=torch.uint8)
-        self._used = 0
-
-    def begin(self, sizes: Collection[int]) -> None:
-        """Make room for tensors of so many bytes each, beginning anew."""
-        self._used = 0
-        if (needed := sum(map(_aligned, sizes))) > len(self._bytes):
-            self._bytes = torch.empty(needed, dtype=torch.uint8)
-
-    def take(self, size: int) -> Tensor:
-        """Return the next bytes."""
-        begin = self._used
-        self._used += _aligned(size)
-        return self._bytes[begin : begin + size]
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
 def _version(status: os.stat_result) -> tuple[int, ...]:
@@ -119,26 +93,55 @@ class TensorFile:
         """
         return dict(self.read_many([name]))[name]
 
-    def read_many(
-        self, names: Collection[str], memory: ReusedMemory | None = None
-    ) -> Iterator[tuple[str, Tensor]]:
+    def read_many(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
         """Yield tensors as `read` returns them, with their names, in the order of the file.
 
         Neighbours are read by one call: where other threads run Python, each call waits for them.
-        With `memory`, in which there is room for them, they lie there. `ModelFolderError` too if
-        the file is not the one whose header was read, or cannot be read any more.
+        `ModelFolderError` too if the file is not the one whose header was read, or cannot be read
+        any more.
         """
         for group in self._neighbours(names):
-            raw = [self._empty(name, memory) for name in group]
-            with _reading(self.path) as file:
-                if _version(os.fstat(file.fileno())) != self._version:
-                    raise ModelFolderError(
-                        "was changed while it was read", where=self.path, remedy="open it again"
-                    )
+            raw = [self._empty(name) for name in group]
+            with self.opened() as file:
                 if not _fill(file, self._data + self.entries[group[0]].begin, raw):
-                    raise ModelFolderError("became shorter while it was read", where=self.path)
+                    raise self.shortened()
             for name in group:
                 yield name, self._weights(name, raw.pop(0))
+
+    def locate(self, name: str, part: tuple[int, int] = (0, 1)) -> StoredTensor:
+        """Return where a tensor is in the file, or of so many equal parts of it the one numbered.
+
+        `ModelFolderError` if it is of a type that weights do not have.
+        """
+        entry = self._readable(name)
+        number, count = part
+        size = (entry.end - entry.begin) // count
+        return StoredTensor(self, name, entry.kind, self._data + entry.begin + number * size)
+
+    @contextmanager
+    def opened(self) -> Iterator[BufferedReader]:
+        """Open the file; `ModelFolderError` if it is not the one whose header was read.
+
+        Also for what the system refuses meanwhile.
+        """
+        with _reading(self.path) as file:
+            if _version(os.fstat(file.fileno())) != self._version:
+                raise ModelFolderError(
+                    "was changed while it was read", where=self.path, remedy="open it again"
+                )
+            yield file
+
+    def shortened(self) -> ModelFolderError:
+        """Return the error for a file that ends before a tensor of it."""
+        return ModelFolderError("became shorter while it was read", where=self.path)
+
+    def not_finite(self, name: str) -> ModelFolderError:
+        """Return the error for a tensor with values that are no numbers, or infinite."""
+        return ModelFolderError(
+            f"tensor {name} contains values that are not finite",
+            where=self.path,
+            remedy="the training that made it has failed; use an earlier model",
+        )
 
     def _neighbours(self, names: Collection[str]) -> Iterator[list[str]]:
         """Yield names of tensors that follow one another in the file and are read by one call."""
@@ -157,7 +160,7 @@ class TensorFile:
         if group:
             yield group
 
-    def _empty(self, name: str, memory: ReusedMemory | None) -> Tensor:
+    def _readable(self, name: str) -> Entry:
         entry = self.entries[name]
         if entry.kind not in READABLE:
             raise ModelFolderError(
@@ -165,19 +168,27 @@ class TensorFile:
                 where=self.path,
                 remedy=f"weights can be {', '.join(READABLE)}",
             )
-        size = entry.end - entry.begin
-        return torch.empty(size, dtype=torch.uint8) if memory is None else memory.take(size)
+        return entry
+
+    def _empty(self, name: str) -> Tensor:
+        entry = self._readable(name)
+        return torch.empty(entry.end - entry.begin, dtype=torch.uint8)
 
     def _weights(self, name: str, raw: Tensor) -> Tensor:
         entry = self.entries[name]
         tensor = raw.view(READABLE[entry.kind]).reshape(entry.shape).float()
         if not all_finite(tensor):
-            raise ModelFolderError(
-                f"tensor {name} contains values that are not finite",
-                where=self.path,
-                remedy="the training that made it has failed; use an earlier model",
-            )
+            raise self.not_finite(name)
         return tensor
+
+
+class StoredTensor(NamedTuple):
+    """A tensor in its file, or a part of one: its type, and the offset of its first byte."""
+
+    file: TensorFile
+    name: str
+    kind: str
+    offset: int
 
 
 @contextmanager
@@ -194,21 +205,39 @@ def _reading(path: Path) -> Iterator[BufferedReader]:
 def _fill(file: BufferedReader, begin: int, tensors: Sequence[Tensor]) -> bool:
     """Fill tensors of bytes, one after the other, from an offset of a file; False at its end."""
     buffers = [memoryview(tensor.numpy().data) for tensor in tensors if len(tensor)]
-    # Windows has no call that fills several
-    fill = getattr(os, "preadv", None)
+    size = sum(map(len, buffers))
+    # Windows has no call that fills several buffers, from an offset
+    if not hasattr(os, "preadv"):
+        file.seek(begin)
+        return all(file.readinto(buffer) == len(buffer) for buffer in buffers)
+    if size < _READ_ALONE:
+        return _fill_from(file.fileno(), begin, buffers)
+    # most of the time goes into new memory, which each thread clears page by page
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        first, second = _cut(buffers, size // 2)
+        other = beside.submit(_fill_from, file.fileno(), begin + size // 2, second)
+        return _fill_from(file.fileno(), begin, first) and other.result()
+
+
+def _cut(buffers: Sequence[memoryview], place: int) -> tuple[list[memoryview], list[memoryview]]:
+    """Return the first `place` bytes of buffers, and the others."""
+    before: list[memoryview] = []
+    after: list[memoryview] = []
+    for buffer in buffers:
+        here = min(max(place, 0), len(buffer))
+        before += [buffer[:here]] if here else []
+        after += [buffer[here:]] if here < len(buffer) else []
+        place -= len(buffer)
+    return before, after
+
+
+def _fill_from(file: int, begin: int, buffers: Sequence[memoryview]) -> bool:
     while buffers:
-        if fill:
-            count = fill(file.fileno(), buffers, begin)
-        else:
-            file.seek(begin)
-            count = file.readinto(buffers[0])
+        count = os.preadv(file, buffers, begin)
         if not count:
             return False
         begin += count
-        while buffers and count >= len(buffers[0]):
-            count -= len(buffers.pop(0))
-        if count:
-            buffers[0] = buffers[0][count:]
+        _, buffers = _cut(buffers, count)
     return True
 
 
@@ -348,19 +377,14 @@ class Weights:
         """Return one tensor as float32; raises what `TensorFile.read` raises."""
         return self._homes[name].read(name)
 
-    def read_many(
-        self, names: Collection[str], memory: ReusedMemory | None = None
-    ) -> Iterator[tuple[str, Tensor]]:
-        """Yield tensors and their names, file by file, as `TensorFile.read_many` does.
-
-        With `memory` they are there until it is used again.
-        """
-        if memory is not None:
-            entries = [self.entries[name] for name in names]
-            memory.begin([entry.end - entry.begin for entry in entries])
+    def read_many(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+        """Yield tensors and their names, file by file, as `TensorFile.read_many` does."""
         for file in self._files:
-            in_file = [name for name in names if self._homes[name] is file]
-            yield from file.read_many(in_file, memory)
+            yield from file.read_many([name for name in names if self._homes[name] is file])
+
+    def locate(self, name: str, part: tuple[int, int]) -> StoredTensor:
+        """Return where a tensor or a part of it is, as `TensorFile.locate` does."""
+        return self._homes[name].locate(name, part)
 
     def _check_index(self, index: dict[str, str]) -> None:
         for name, home in index.items():
