@@ -12,9 +12,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 
@@ -502,24 +505,47 @@ def test_lies_end_their_own_connection_alone(server: Started, name: str) -> None
     assert "fault" not in "".join(server.said)
 
 
-def test_readers_that_do_not_read_hold_little(server: Started) -> None:
+@contextmanager
+def read_slowly(connections: Sequence[socket.socket]) -> Iterator[None]:
+    """Read a byte a second from each of a hundred connections meanwhile."""
+    ending = threading.Event()
+
+    def read() -> None:
+        for connection in cycle(connections):
+            if ending.wait(0.01):
+                return
+            connection.recv(1)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        reader.join()
+
+
+def test_slow_readers_hold_little(server: Started) -> None:
     body = b'{"inputs": [' + b",".join([b'"word1 word2"'] * 1000) + b'], "task": "vectors"}'
     request = (
         b"POST /answer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     )
     p99(server)
     before, under_way, then = resident(server), [], []
-    for _ in range(5):
-        quiet = p99(server)
+    for _ in range(7):
+        quiet = p99(server, 500)
         connections = tricklers(server, 100, request)
         under_way.append((quiet, p99(server)))
         computed(server)
-        then.append((quiet, p99(server)))
+        with read_slowly(connections):
+            then.append((quiet, p99(server, 500)))
         assert resident(server) - before < 400e6
+        # the answers have begun, and wait for their readers
         for connection in connections:
+            assert connection.recv(1, socket.MSG_DONTWAIT)
             connection.close()
     show_turns("100 that do not read, while their texts are computed", under_way)
-    show_turns("100 that do not read", then)
+    show_turns("100 that read a byte a second", then)
 
 
 def test_nothing_that_the_openapi_document_allows_is_a_fault(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from bertsmith.core.errors import ConfigError
@@ -69,7 +70,7 @@ class Format:
     upgrade: Callable[[Settings], Settings] = lambda data: data
     """Returns a `config.json` with the keys that `transformers` 4 writes."""
 
-    @property
+    @cached_property
     def roots(self) -> frozenset[str]:
         """Return the prefixes of names in the file of a bare encoder."""
         prefixed = [row.hub for row in self.table if row.hub.startswith(self.prefix)]
