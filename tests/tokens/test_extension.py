@@ -22,7 +22,7 @@ from bertsmith.tokens.learning.mining import (
 )
 from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.vocabulary import SPECIALS
+from bertsmith.tokens.vocabulary import SPECIALS, Pieces
 from bertsmith.tokens.wordpiece import WordPiece
 from tokens.counted import count_words
 
@@ -31,7 +31,7 @@ RULES = BasicRules(lowercase=True)
 
 def total(words: dict[str, int], vocabulary: list[str]) -> int:
     """Pieces by the tokenizer itself; [UNK] counts as its characters."""
-    cut = WordPiece(["[UNK]", *vocabulary], 0).ids
+    cut = WordPiece(Pieces(["[UNK]", *vocabulary]), 0).ids
     costs = {word: cut(word) for word in words}
     return sum(
         number * (len(word) if costs[word] == [0] else len(costs[word]))

@@ -385,7 +385,9 @@ def parse_json(text: bytes | str, *, unique: bool = False) -> Any:  # noqa: ANN4
         value = json.loads(written, object_pairs_hook=_no_duplicates if unique else None)
     except RecursionError as error:
         raise NestedTooDeep from error
-    if written.count("[") + written.count("{") > MAX_DEPTH and _too_deep(value):
+    # one behind a quotation mark is in a string, as a vocabulary's thousand pieces "[unused0]"
+    brackets = written.count("[") + written.count("{") - written.count('"[')
+    if brackets > MAX_DEPTH and _too_deep(value):
         raise NestedTooDeep
     return value
 

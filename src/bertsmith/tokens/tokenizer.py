@@ -18,6 +18,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,12 +34,11 @@ from bertsmith.tokens.bpe import BLANK, ByteRules, ByteText, read
 from bertsmith.tokens.folder.files import (
     BPE_FILE,
     COMPILED_FILE,
-    SETTINGS_FILE,
     UNIGRAM_FILE,
     WORDPIECE_FILE,
     XLM_FILE,
+    FolderFiles,
     is_generic,
-    read_json,
     tokenizer_class,
     write_files,
 )
@@ -49,6 +49,7 @@ from bertsmith.tokens.vocabulary import (
     SPECIALS,
     UNIGRAM_SPECIALS,
     Encoding,
+    Pieces,
     TextRun,
     TokenInventory,
     check_vocabulary,
@@ -86,7 +87,7 @@ class Kind:
     """Number of separators between the two texts of a pair."""
     segments: bool
     """True if the second text of a pair has segment id 1."""
-    encoder: Callable[[Sequence[str], Any, int], TextEncoder]
+    encoder: Callable[[Pieces, Any, int], TextEncoder]
     """Makes an encoder from a vocabulary, rules of this kind, and the id of the unknown token."""
     continues_word: Callable[[str], bool]
     """Returns whether a piece continues a word."""
@@ -154,7 +155,7 @@ def _unigram_identity(rules: UnigramRules) -> list[object]:
     return [charsmap, *switches, rules.number_commas, rules.mask_takes_blank, *numbers, *compiled]
 
 
-def _unigram_text(vocabulary: Sequence[str], rules: UnigramRules, unknown: int) -> TextEncoder:
+def _unigram_text(vocabulary: Pieces, rules: UnigramRules, unknown: int) -> TextEncoder:
     if rules.compiled:
         from bertsmith.tokens.compiled_unigram import CompiledUnigramText
 
@@ -232,7 +233,7 @@ class Tokenizer(TokenInventory):
     `vocabulary[id]` is the piece of an id; `fingerprint` covers the vocabulary and the rules.
     """
 
-    vocabulary: tuple[str, ...]
+    vocabulary: Pieces
     rules: Rules
     kind: KindName
     lowercase: bool
@@ -244,40 +245,52 @@ class Tokenizer(TokenInventory):
         """Raises `VocabularyError` for missing special tokens or duplicate pieces."""
         kind = kind_of(rules)
         by_line = kind.name == "wordpiece"
-        check_vocabulary(vocabulary, specials=kind.specials, lines=by_line)
-        pieces = tuple(vocabulary)
-        ids = {piece: number for number, piece in enumerate(pieces)}
-        pad, unknown, cls, sep, mask = (ids[piece] for piece in kind.specials)
-        special_ids = frozenset((pad, unknown, cls, sep, mask))
-        continues = np.fromiter(map(kind.continues_word, pieces), np.bool_, len(pieces))
-        continues[sorted(special_ids)] = False
-        ordinary = np.ones(len(pieces), np.bool_)
-        ordinary[[*special_ids, *placeholders(pieces)]] = False
-        identity = json.dumps([list(pieces), *kind.identity(rules)])
-        super().__init__(
+        pieces = Pieces.of(vocabulary)
+        check_vocabulary(pieces, specials=kind.specials, lines=by_line)
+        pad, unknown, cls, sep, mask = (pieces.ids[piece] for piece in kind.specials)
+        # the base is frozen, and its other fields take a pass over all pieces: see below
+        vars(self).update(
             size=len(pieces),
             pad_id=pad,
             unknown_id=unknown,
             cls_id=cls,
             sep_id=sep,
             mask_id=mask,
-            special_ids=special_ids,
-            ordinary_ids=np.flatnonzero(ordinary),
-            continues=continues,
+            special_ids=frozenset((pad, unknown, cls, sep, mask)),
             separators=kind.separators,
             segments=kind.segments,
-            fingerprint=text_hash(identity),
         )
         self.vocabulary, self.rules, self.kind = pieces, rules, kind.name
         self.lowercase = kind.lowercase(rules)
         self._joined = kind.joined
         self._text = kind.encoder(pieces, rules, unknown)
 
+    @cached_property
+    def ordinary_ids(self) -> NDArray[np.int64]:
+        """Candidate ids of random replacement (ordinary,): no special tokens, no placeholders."""
+        ordinary = np.ones(self.size, np.bool_)
+        ordinary[[*self.special_ids, *placeholders(self.vocabulary)]] = False
+        return np.flatnonzero(ordinary)
+
+    @cached_property
+    def continues(self) -> NDArray[np.bool_]:
+        """True for pieces that continue the word of the previous piece (size,)."""
+        continues_word = kind_of(self.rules).continues_word
+        continues = np.fromiter(map(continues_word, self.vocabulary), np.bool_, self.size)
+        continues[sorted(self.special_ids)] = False
+        return continues
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the vocabulary and of the rules."""
+        identity = kind_of(self.rules).identity(self.rules)
+        return text_hash(json.dumps([self.vocabulary, *identity]))
+
     def __repr__(self) -> str:
         case = ", lower case" if self.lowercase else ""
         return f"<Tokenizer: {self.kind}, {self.size:,} pieces{case}>"
 
-    def __reduce__(self) -> tuple[type[Tokenizer], tuple[tuple[str, ...], Rules]]:
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[Pieces, Rules]]:
         return Tokenizer, (self.vocabulary, self.rules)
 
     def encode(
@@ -368,47 +381,47 @@ class Tokenizer(TokenInventory):
         write_files(folder, contents)
 
 
-Read = tuple[tuple[str, ...], Rules]
-Reader = Callable[[Path], Read]
+Read = tuple[Pieces, Rules]
+Reader = Callable[[FolderFiles], Read]
 
 
 # the files of a kind are in a module of `folder`, imported for a folder of that kind
 
 
-def _read_wordpiece(folder: Path) -> Read:
+def _read_wordpiece(files: FolderFiles) -> Read:
     from bertsmith.tokens.folder import wordpiece
 
-    return wordpiece.read_folder(folder) if folder.is_dir() else wordpiece.read_file(folder)
+    return wordpiece.read_folder(files)
 
 
-def _read_bytes(folder: Path) -> Read:
+def _read_bytes(files: FolderFiles) -> Read:
     from bertsmith.tokens.folder import bpe
 
-    return bpe.read_folder(folder)
+    return bpe.read_folder(files)
 
 
-def _read_bpe(place: Path) -> Read:
+def _read_bpe(files: FolderFiles) -> Read:
     from bertsmith.tokens.folder import modern
 
-    return modern.read_folder(place) if modern.is_modern(place) else _read_bytes(place)
+    return modern.read_folder(files) if modern.is_modern(files) else _read_bytes(files)
 
 
-def _read_spiece(place: Path) -> Read:
+def _read_spiece(files: FolderFiles) -> Read:
     from bertsmith.tokens.folder import unigram
 
-    return unigram.read_folder(place) if place.is_dir() else unigram.read_file(place)
+    return unigram.read_folder(files)
 
 
-def _read_xlm(place: Path) -> Read:
+def _read_xlm(files: FolderFiles) -> Read:
     from bertsmith.tokens.folder import xlm
 
-    return xlm.read_folder(place) if place.is_dir() else xlm.read_file(place)
+    return xlm.read_folder(files)
 
 
-def _read_unigram(place: Path) -> Read:
+def _read_unigram(files: FolderFiles) -> Read:
     from bertsmith.tokens.folder import xlm
 
-    return _read_xlm(place) if xlm.is_plain(place) else _read_spiece(place)
+    return _read_xlm(files) if xlm.is_plain(files) else _read_spiece(files)
 
 
 _BY_CLASS: dict[str, Reader] = {
@@ -428,23 +441,28 @@ _BY_MODEL: dict[str, Reader] = {"BPE": _read_bpe, "Unigram": _read_unigram}
 
 def read_folder(place: Path) -> Read:
     """Return the vocabulary and the rules of a model folder, or of a single vocabulary file."""
-    if place.is_file() and place.name == XLM_FILE:
-        return _read_xlm(place)
-    if place.is_file() and place.suffix == ".model":
-        return _read_spiece(place)
     if place.is_file() and place.suffix != ".json":
-        return _read_wordpiece(place)
+        return _read_file(place)
     if not place.is_dir():
         raise ModelFolderError(
             "no such folder", where=place, remedy="name a model folder, or a vocab.txt"
         )
-    return (_reader_by_class(place) or _reader_by_files(place))(place)
+    files = FolderFiles(place)
+    return (_reader_by_class(files) or _reader_by_files(files))(files)
 
 
-def _reader_by_class(folder: Path) -> Reader | None:
+def _read_file(path: Path) -> Read:
+    """Return the vocabulary and the usual rules of a vocabulary file."""
+    from bertsmith.tokens.folder import unigram, wordpiece, xlm
+
+    if path.name == XLM_FILE:
+        return xlm.read_file(path)
+    return unigram.read_file(path) if path.suffix == ".model" else wordpiece.read_file(path)
+
+
+def _reader_by_class(files: FolderFiles) -> Reader | None:
     """Return the reader for the class that a folder states, None if that does not determine it."""
-    path = folder / SETTINGS_FILE
-    name, where = tokenizer_class(folder, read_json(path) if path.is_file() else {})
+    name, where = tokenizer_class(files)
     if name is None or is_generic(name):
         return None
     for classes, reader in _BY_CLASS.items():
@@ -457,12 +475,11 @@ def _reader_by_class(folder: Path) -> Reader | None:
     )
 
 
-def _reader_by_files(folder: Path) -> Reader:
+def _reader_by_files(files: FolderFiles) -> Reader:
     for name, reader in _BY_FILE.items():
-        if (folder / name).is_file():
+        if (files.path / name).is_file():
             return reader
-    compiled = folder / COMPILED_FILE
-    model = read_json(compiled).get("model") if compiled.is_file() else None
+    model = files.json(COMPILED_FILE).get("model")
     if not isinstance(model, dict):
         return _read_wordpiece
     # old files do not state the type

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,40 @@ SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BYTE_SPECIALS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 UNIGRAM_SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 MAX_PIECES = 1_000_000
+
+
+class Pieces(tuple[str, ...]):
+    """The pieces of a vocabulary by id; what several readers need of them all is made once."""
+
+    @classmethod
+    def of(cls, vocabulary: Sequence[str]) -> Self:
+        """Return a vocabulary as pieces, itself if it is that already."""
+        return vocabulary if isinstance(vocabulary, cls) else cls(vocabulary)
+
+    @classmethod
+    def of_table(cls, ids: Mapping[str, int]) -> Self:
+        """Return the pieces of a table of ids, which are 0 to n-1 in its order."""
+        pieces = cls(ids)
+        pieces.ids = ids
+        return pieces
+
+    @cached_property
+    def ids(self) -> Mapping[str, int]:
+        """The id of each piece."""
+        return dict(zip(self, range(len(self)), strict=True))
+
+    @cached_property
+    def lines(self) -> str:
+        """The pieces, one per line, without a line feed at the end."""
+        return "\n".join(self)
+
+    def are_lines(self, text: str) -> bool:
+        """Return whether a text is these pieces, one per line, without a line feed at the end."""
+        return text == self.lines and text.count("\n") == len(self) - 1
+
+    def __reduce__(self) -> tuple[type[Self], tuple[tuple[str, ...]]]:
+        return type(self), (tuple(self),)
+
 
 _PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d{4}|<\|(?:padding|endoftext)\|>")
 _PLACEHOLDER_STARTS = ("[unused", "madeupword", "<|")
@@ -60,9 +95,10 @@ def check_vocabulary(
             where=where,
             remedy="name a vocabulary, which has one piece a line",
         )
-    distinct = set(vocabulary)
-    if len(distinct) < len(vocabulary) or not _all_valid(distinct, lines=lines):
-        raise _first_error(vocabulary, where, lines=lines)
+    pieces = Pieces.of(vocabulary)
+    distinct = pieces.ids
+    if len(distinct) < len(pieces) or not _all_valid(pieces, lines=lines):
+        raise _first_error(pieces, where, lines=lines)
     missing = [special for special in specials if special not in distinct]
     if missing:
         raise VocabularyError(
@@ -76,21 +112,28 @@ def check_vocabulary(
         )
 
 
-def _all_valid(pieces: Collection[str], *, lines: bool) -> bool:
+def _all_valid(pieces: Pieces, *, lines: bool) -> bool:
     """Return whether no piece is empty, has a line break or cannot be written as UTF-8."""
-    together = "".join(pieces)
+    # all of them as one text, which is much faster than one by one
+    together = pieces.lines
+    breaks = lines and ("\r" in together or together.count("\n") >= len(pieces))
+    return "" not in pieces.ids and not breaks and _is_unicode(together)
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text can be written as UTF-8."""
     try:
-        together.encode()
+        text.encode()
     except UnicodeEncodeError:
         return False
-    return "" not in pieces and not (lines and ("\n" in together or "\r" in together))
+    return True
 
 
 def _first_error(vocabulary: Sequence[str], where: Path | None, *, lines: bool) -> VocabularyError:
     """Return the error of the first piece that is not valid, or that is there already."""
     places: dict[str, int] = {}
     for line, piece in enumerate(vocabulary, start=1):
-        if piece in places or not _all_valid([piece], lines=lines):
+        if piece in places or not _all_valid(Pieces([piece]), lines=lines):
             break
         places[piece] = line
     if piece in places:

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from bertsmith.tokens.basic import ASCII_REMOVED, ASCII_WORD, BasicRules, is_punctuation
-from bertsmith.tokens.vocabulary import SPECIALS, BoundedCache, TextRun
+from bertsmith.tokens.vocabulary import SPECIALS, BoundedCache, Pieces, TextRun
 
 MAX_WORD_LENGTH = 100
 CONTINUES = "##"
@@ -28,16 +28,19 @@ _SHORT = (2, 1)  # sizes of pieces below that of a prefix
 class WordPiece:
     """Splits words into pieces of a vocabulary (Wu et al. 2016, section 4.1, greedily)."""
 
-    def __init__(self, vocabulary: Sequence[str], unknown_id: int) -> None:
+    def __init__(self, vocabulary: Pieces, unknown_id: int) -> None:
         self._unknown = [unknown_id]
-        self._first = dict(zip(vocabulary, range(len(vocabulary)), strict=True))
-        self._later = {
+        self._first = vocabulary.ids
+
+    # made for the first word that is split, as many questions have none
+    @cached_property
+    def _later(self) -> dict[str, int]:
+        return {
             piece[len(CONTINUES) :]: number
             for piece, number in self._first.items()
             if piece.startswith(CONTINUES)
         }
 
-    # made for the first word that is split, as many questions have none
     @cached_property
     def _first_sizes(self) -> dict[str, tuple[int, ...]]:
         return _sizes(self._first)
@@ -250,10 +253,10 @@ _Spans = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 class WordPieceText:
     """Encodes texts by the basic rules and WordPiece."""
 
-    def __init__(self, vocabulary: Sequence[str], rules: BasicRules, unknown_id: int) -> None:
+    def __init__(self, vocabulary: Pieces, rules: BasicRules, unknown_id: int) -> None:
         self._vocabulary = vocabulary
         self._rules = rules
-        self._special = {piece: vocabulary.index(piece) for piece in SPECIALS}
+        self._special = {piece: vocabulary.ids[piece] for piece in SPECIALS}
         self._pieces = WordPiece(vocabulary, unknown_id)
         self._unknown = unknown_id
         self._chunks = BoundedCache(self._chunk_ids)

@@ -34,6 +34,7 @@ from bertsmith.tokens.bulk.chunks import (
     Integers,
 )
 from bertsmith.tokens.tokenizer import TextEncoder, Tokenizer, kind_of
+from bertsmith.tokens.vocabulary import Pieces
 from bertsmith.tokens.wordpiece import WordPiece
 
 DOCUMENT: Final = 0
@@ -222,7 +223,7 @@ class EncodedText:
 class WordPieceDocuments:
     """Splits documents into sentences and encodes them with WordPiece."""
 
-    def __init__(self, vocabulary: Sequence[str], rules: BasicRules, unknown_id: int) -> None:
+    def __init__(self, vocabulary: Pieces, rules: BasicRules, unknown_id: int) -> None:
         self._unknown = unknown_id
         self._ideographs = rules.space_cjk
         pieces = WordPiece(vocabulary, unknown_id)

@@ -31,6 +31,7 @@ from bertsmith.tokens.folder.files import (
     COMPILED_FILE,
     FOLLOWS,
     MERGES_FILE,
+    FolderFiles,
     Settings,
     check_added,
     check_added_ids,
@@ -41,7 +42,7 @@ from bertsmith.tokens.folder.files import (
     refused,
     standard_files,
 )
-from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MAX_PIECES, check_vocabulary
+from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MAX_PIECES, Pieces, check_vocabulary
 
 MODEL: dict[str, Any] = {
     "dropout": None,
@@ -58,7 +59,7 @@ Merges = tuple[tuple[str, str], ...]
 
 def read_compiled_bytes(
     data: Mapping[str, Any], where: Path
-) -> tuple[tuple[str, ...], Merges, dict[str, Any]]:
+) -> tuple[Pieces, Merges, dict[str, Any]]:
     """Return the vocabulary, the merges and the settings of a parsed tokenizer.json.
 
     Vocabulary and merges have still to be checked against each other. The settings are whether a
@@ -76,7 +77,7 @@ def read_compiled_bytes(
     stated = {"add_prefix_space": words.get("add_prefix_space", True), "added": added}
     vocabulary = dense(model.get("vocab"), where)
     check_vocabulary(vocabulary, where, specials=BYTE_SPECIALS, lines=False)
-    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    ids = vocabulary.ids
     check_added_ids(added, ids, where)
     ends = (BYTE_SPECIALS[2], BYTE_SPECIALS[3])
     check_template(data.get("post_processor"), ends, ids, where, separators=2)
@@ -146,12 +147,13 @@ _VERSION = "#version"
 _DAMAGED = "the file is damaged: save or download the folder again"
 
 
-def read_folder(folder: Path) -> tuple[tuple[str, ...], ByteRules]:
+def read_folder(files: FolderFiles) -> tuple[Pieces, ByteRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
-    settings = Settings(folder, BYTE_SPECIALS, blanks=True, normalizes=False)
+    folder = files.path
+    settings = Settings(files, BYTE_SPECIALS, blanks=True, normalizes=False)
     path, compiled = folder / BPE_FILE, folder / COMPILED_FILE
     fast = settings.follows_compiled(BPE_FILE)
-    vocabulary: tuple[str, ...] = ()
+    vocabulary = Pieces()
     merges: Merges = ()
     stated: dict[str, Any] = {}
     where = compiled if fast else folder / MERGES_FILE
@@ -160,13 +162,14 @@ def read_folder(folder: Path) -> tuple[tuple[str, ...], ByteRules]:
         check_vocabulary(vocabulary, path, specials=BYTE_SPECIALS, lines=False)
         check_merges(merges, vocabulary, where)
     if compiled.is_file():
-        pieces, joins, stated = read_compiled_bytes(read_json(compiled), compiled)
+        pieces, joins, stated = read_compiled_bytes(files.json(COMPILED_FILE), compiled)
         settings.check_listed(stated["added"], BYTE_SPECIALS)
-        if not fast:
+        if fast:
+            check_merges(joins, pieces, where)
+        else:
             check_same(vocabulary, pieces, BPE_FILE, compiled)
             check_same(merges, joins, MERGES_FILE, compiled)
         vocabulary, merges = pieces, joins
-    check_merges(merges, vocabulary, where)
     settings.check_ids(vocabulary)
     prefix = _prefix(settings, stated)
     added = stated.get("added") or {}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.tokens.folder.files import refused
-from bertsmith.tokens.vocabulary import MAX_PIECES
+from bertsmith.tokens.vocabulary import MAX_PIECES, Pieces
 
 
 def tokenizer_json(added: list[dict[str, Any]], **components: object) -> dict[str, Any]:
@@ -51,14 +51,14 @@ def _same(value: object, expected: object) -> bool:
     return type(value) is type(expected) and value == expected
 
 
-def dense(table: object, where: Path) -> tuple[str, ...]:
+def dense(table: object, where: Path) -> Pieces:
     """Return the pieces by id, which must be exactly 0 to n-1. Raises `ModelFolderError`."""
     if not isinstance(table, dict) or len(table) > MAX_PIECES:
         raise refused("its vocabulary is not a table of pieces", where, "save the tokenizer again")
     numbers = list(table.values())
     if numbers == list(range(len(table))) and set(map(type, numbers)) <= {int}:
         # as nearly all are saved; below, what is wrong with others is named
-        return tuple(table)
+        return Pieces.of_table(table)
     pieces: list[str | None] = [None] * len(table)
     for piece, number in table.items():
         if type(number) is not int or not 0 <= number < len(pieces) or pieces[number] is not None:
@@ -68,7 +68,7 @@ def dense(table: object, where: Path) -> tuple[str, ...]:
                 f"ids must be the numbers 0 to {len(pieces) - 1}, each once",
             )
         pieces[number] = piece
-    return tuple(piece for piece in pieces if piece is not None)
+    return Pieces(piece for piece in pieces if piece is not None)
 
 
 def check_same(

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from bertsmith.core import files
 from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.files import committed, partial_file, writing
-from bertsmith.tokens.vocabulary import MAX_PIECES
+from bertsmith.tokens.vocabulary import MAX_PIECES, Pieces
 
 # large enough for a million pieces, small enough that malformed JSON stays below a gigabyte
 MAX_FILE_BYTES = 24 * 2**20
@@ -40,10 +40,10 @@ def read_text(path: Path, error_kind: ErrorKind = ModelFolderError) -> str:
         ) from error
 
 
-def read_lines(path: Path, error_kind: ErrorKind = ModelFolderError) -> list[str]:
-    """Return the lines of a file, the last one being empty after a final line feed.
+def read_lined(path: Path, error_kind: ErrorKind = ModelFolderError) -> str:
+    """Return the text of a file of lines, with line feeds alone between them.
 
-    Raises `error_kind` also for more lines than a vocabulary can have, before splitting them.
+    Raises `error_kind` also for more lines than a vocabulary can have.
     """
     text = read_text(path, error_kind).replace("\r\n", "\n")
     if text.count("\n") > MAX_PIECES + 1:
@@ -52,7 +52,15 @@ def read_lines(path: Path, error_kind: ErrorKind = ModelFolderError) -> list[str
             where=path,
             remedy="name a vocabulary, which has one piece a line",
         )
-    return text.split("\n")
+    return text
+
+
+def read_lines(path: Path, error_kind: ErrorKind = ModelFolderError) -> list[str]:
+    """Return the lines of a file, the last one being empty after a final line feed.
+
+    Raises `error_kind` as `read_lined` does.
+    """
+    return read_lined(path, error_kind).split("\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -62,6 +70,24 @@ def read_json(path: Path) -> dict[str, Any]:
         path, ModelFolderError, largest=MAX_FILE_BYTES, remedy=remedy
     )
     return data
+
+
+class FolderFiles:
+    """The JSON files of a folder, each of which is read once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read: dict[str, dict[str, Any]] = {}
+
+    def json(self, name: str) -> dict[str, Any]:
+        """Return the object in a file, an empty one without such a file.
+
+        Raises `ModelFolderError`.
+        """
+        if name not in self._read:
+            path = self.path / name
+            self._read[name] = read_json(path) if path.is_file() else {}
+        return self._read[name]
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
@@ -135,7 +161,7 @@ class Settings:
 
     def __init__(
         self,
-        folder: Path,
+        files: FolderFiles,
         specials: Sequence[str],
         *,
         blanks: bool,
@@ -147,16 +173,17 @@ class Settings:
         `more` are further tokens that may have been added. Raises `ModelFolderError`.
         """
         names = names_of(specials, ends=blanks)
+        folder = files.path
         self.where = folder / SETTINGS_FILE
-        self.config = read_json(self.where) if self.where.is_file() else {}
-        self.generic = is_generic(tokenizer_class(folder, self.config)[0])
-        self.followed = followed(folder, self.config, self.where)
-        self.of_version_5 = _of_version_5(folder, self.config)
+        self.config = files.json(SETTINGS_FILE)
+        self.generic = is_generic(tokenizer_class(files)[0])
+        self.followed = followed(files)
+        self.of_version_5 = _of_version_5(files)
         for key in ("split_special_tokens", "init_inputs"):
             if self.config.get(key):
                 raise self.refuse(f"{key} is set", _CHANGES_IDS)
         beside = folder / SPECIALS_FILE
-        self._beside = read_json(beside) if beside.is_file() else {}
+        self._beside = files.json(SPECIALS_FILE)
         self._has_table = "added_tokens_decoder" in self.config
         loose = self.followed == "fast" and not (folder / COMPILED_FILE).is_file()
         for source, place in ((self.config, self.where), (self._beside, beside)):
@@ -166,7 +193,7 @@ class Settings:
                 stated = _flagged(source, names)
                 check_added(stated, specials, place, blanks=blanks, normalizes=normalizes and loose)
         extra = folder / ADDED_FILE
-        self._numbers: dict[str, object] = dict(read_json(extra)) if extra.is_file() else {}
+        self._numbers: dict[str, object] = dict(files.json(ADDED_FILE))
         added: dict[str, Any] = dict.fromkeys(self._numbers)
         table = self.config.get("added_tokens_decoder") or {}
         for number, entry in table.items() if isinstance(table, dict) else [("", table)]:
@@ -223,12 +250,12 @@ class Settings:
             if not (named or token in compiled or token in self._added):
                 raise self.refuse(f"{name} is not set", f"it must be {token!r}")
 
-    def check_ids(self, vocabulary: Sequence[str]) -> None:
+    def check_ids(self, vocabulary: Pieces) -> None:
         """Raise `ModelFolderError` unless added tokens have the ids of the vocabulary.
 
         The slow tokenizers of `transformers` go by the tables, the fast ones by the vocabulary.
         """
-        ids = {piece: number for number, piece in enumerate(vocabulary)} if self._numbers else {}
+        ids = vocabulary.ids
         for token, number in self._numbers.items():
             if str(number) != str(ids[token]):
                 raise _other_id(token, number, ids[token], self._table)
@@ -339,15 +366,15 @@ _MODEL_FILE = "config.json"
 _VERSION = re.compile(r"(\d{1,3})\.")
 
 
-def tokenizer_class(folder: Path, settings: Mapping[str, Any]) -> tuple[object, Path]:
+def tokenizer_class(files: FolderFiles) -> tuple[object, Path]:
     """Return the class that a folder states for its tokenizer, None for none, and the file of it.
 
-    tokenizer_config.json, whose content are `settings`, states it, or else config.json.
+    tokenizer_config.json states it, or else config.json.
     """
-    path, key = folder / _MODEL_FILE, "tokenizer_class"
-    if settings.get(key) is None and path.is_file():
-        return read_json(path).get(key), path
-    return settings.get(key), folder / SETTINGS_FILE
+    key, stating = "tokenizer_class", SETTINGS_FILE
+    if files.json(SETTINGS_FILE).get(key) is None and (files.path / _MODEL_FILE).is_file():
+        stating = _MODEL_FILE
+    return files.json(stating).get(key), files.path / stating
 
 
 def is_generic(name: object) -> bool:
@@ -355,35 +382,36 @@ def is_generic(name: object) -> bool:
     return isinstance(name, str) and _GENERIC_CLASS.fullmatch(name) is not None
 
 
-def followed(folder: Path, settings: Mapping[str, Any], where: Path) -> Followed:
+def followed(files: FolderFiles) -> Followed:
     """Return which tokenizer's ids a folder follows.
 
-    It is the one stated under `FOLLOWS` in `settings`, those of tokenizer_config.json at `where`;
-    else the fast one if version 5 wrote the folder or its class has no slow one; else the slow one.
-    Raises `ModelFolderError`.
+    It is the one stated under `FOLLOWS` in tokenizer_config.json; else the fast one if version 5
+    wrote the folder or its class has no slow one; else the slow one. Raises `ModelFolderError`.
     """
-    stated = settings.get(FOLLOWS)
+    stated = files.json(SETTINGS_FILE).get(FOLLOWS)
     known: Followed | None = next((choice for choice in _FOLLOWED if choice == stated), None)
     if known is not None:
         return known
     if stated is not None:
         raise ModelFolderError(
-            f"{FOLLOWS} is {str(stated)[:50]!r}", where=where, remedy="it can be slow or fast"
+            f"{FOLLOWS} is {str(stated)[:50]!r}",
+            where=files.path / SETTINGS_FILE,
+            remedy="it can be slow or fast",
         )
-    generic = is_generic(tokenizer_class(folder, settings)[0])
-    return "fast" if generic or _of_version_5(folder, settings) else "slow"
+    generic = is_generic(tokenizer_class(files)[0])
+    return "fast" if generic or _of_version_5(files) else "slow"
 
 
-def _of_version_5(folder: Path, settings: Mapping[str, Any]) -> bool:
+def _of_version_5(files: FolderFiles) -> bool:
     """Return whether version 5 of `transformers` wrote a folder."""
     # no other writes the backend
-    return settings.get("backend") == "tokenizers" or (_major_version(folder) or 0) >= 5
+    backend = files.json(SETTINGS_FILE).get("backend")
+    return backend == "tokenizers" or (_major_version(files) or 0) >= 5
 
 
-def _major_version(folder: Path) -> int | None:
+def _major_version(files: FolderFiles) -> int | None:
     """Return the major version of the `transformers` that wrote a folder's config.json."""
-    path = folder / _MODEL_FILE
-    version = read_json(path).get("transformers_version") if path.is_file() else None
+    version = files.json(_MODEL_FILE).get("transformers_version")
     match = _VERSION.match(version) if isinstance(version, str) else None
     return int(match[1]) if match else None
 

@@ -26,15 +26,15 @@ from bertsmith.tokens.folder.compiled import (
 from bertsmith.tokens.folder.files import (
     BPE_FILE,
     COMPILED_FILE,
+    FolderFiles,
     Settings,
     input_names,
     names_of,
-    read_json,
     refused,
     standard_files,
 )
 from bertsmith.tokens.modern import AddedPiece, ModernRules
-from bertsmith.tokens.vocabulary import SPECIALS, check_vocabulary
+from bertsmith.tokens.vocabulary import SPECIALS, Pieces, check_vocabulary
 
 _MAX_ADDED = 10_000
 _MASK = SPECIALS[4]
@@ -43,7 +43,7 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def read_added(
-    table: object, learned: Sequence[str], where: Path
+    table: object, learned: Pieces, where: Path
 ) -> tuple[tuple[AddedPiece, ...], list[dict[str, Any]]]:
     """Return the added tokens in the order of ids, and their checked entries.
 
@@ -52,7 +52,7 @@ def read_added(
     """
     if not isinstance(table, list) or len(table) > _MAX_ADDED:
         raise refused("its added_tokens are not a short list", where, "save the tokenizer again")
-    ids = {piece: number for number, piece in enumerate(learned)}
+    ids = dict(learned.ids)
     seen: set[str] = set()
     entries: list[dict[str, Any]] = []
     for entry in table:
@@ -124,19 +124,18 @@ _LEVEL: dict[str, Any] = {"add_prefix_space": False, "trim_offsets": True, "use_
 _CLS, _SEP = SPECIALS[2:4]
 
 
-def is_modern(folder: Path) -> bool:
+def is_modern(files: FolderFiles) -> bool:
     """Return whether a folder's byte-level vocabulary normalises to NFC, as ModernBERT's does."""
-    compiled = folder / COMPILED_FILE
-    if (folder / BPE_FILE).is_file() or not compiled.is_file():
+    if (files.path / BPE_FILE).is_file():
         return False
-    normalizer = read_json(compiled).get("normalizer")
+    normalizer = files.json(COMPILED_FILE).get("normalizer")
     return isinstance(normalizer, dict) and normalizer.get("type") == "NFC"
 
 
-def read_folder(folder: Path) -> tuple[tuple[str, ...], ModernRules]:
+def read_folder(files: FolderFiles) -> tuple[Pieces, ModernRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
-    where = folder / COMPILED_FILE
-    data = read_json(where)
+    where = files.path / COMPILED_FILE
+    data = files.json(COMPILED_FILE)
     model = part(data, "model", "BPE", where)
     check_settings(model, _MODEL, where)
     words = part(data, "pre_tokenizer", "ByteLevel", where)
@@ -144,27 +143,27 @@ def read_folder(folder: Path) -> tuple[tuple[str, ...], ModernRules]:
     check_settings({"add_prefix_space": True} | words, _LEVEL, where)
     part(data, "decoder", "ByteLevel", where)
     learned = dense(model.get("vocab"), where)
-    known = set(learned)
-    if lacking := [letter for letter in byte_letters() if letter not in known]:
+    if lacking := [letter for letter in byte_letters() if letter not in learned.ids]:
         raise refused(
             f"its vocabulary lacks the byte {lacking[0]!r}", where, "all 256 must be pieces"
         )
     added, entries = read_added(data.get("added_tokens"), learned, where)
-    vocabulary = (*learned, *(token.piece for token in added if token.piece not in known))
+    beyond = [token.piece for token in added if token.piece not in learned.ids]
+    vocabulary = Pieces((*learned, *beyond)) if beyond else learned
     check_vocabulary(vocabulary, where, specials=SPECIALS, lines=False)
     merges = merges_in(model.get("merges"), where)
     check_merges(merges, learned, where)
     _check_template(data.get("post_processor"), vocabulary, where)
     mask = next(entry for entry in entries if entry["content"] == SPECIALS[4])
-    _check_settings(folder, entries, vocabulary, bool(mask["lstrip"]))
+    _check_settings(files, entries, vocabulary, bool(mask["lstrip"]))
     return vocabulary, ModernRules(
         merges=merges, learned=len(learned), added=added, mask_takes_blank=mask["lstrip"]
     )
 
 
-def _check_template(result: object, vocabulary: Sequence[str], where: Path) -> None:
+def _check_template(result: object, vocabulary: Pieces, where: Path) -> None:
     """Raise `ModelFolderError` unless pairs become `[CLS] a [SEP] b [SEP]`, with any segments."""
-    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    ids = vocabulary.ids
     if result not in [surrounded(_CLS, _SEP, ids, segments=flag) for flag in (True, False)]:
         raise refused(
             "its post_processor is not ModernBERT's", where, "it must put [CLS] a [SEP] b [SEP]"
@@ -172,14 +171,14 @@ def _check_template(result: object, vocabulary: Sequence[str], where: Path) -> N
 
 
 def _check_settings(
-    folder: Path,
+    files: FolderFiles,
     entries: Sequence[Mapping[str, Any]],
-    vocabulary: Sequence[str],
+    vocabulary: Pieces,
     takes_blank: bool,
 ) -> None:
     """Raise `ModelFolderError` unless the files next to tokenizer.json agree with it."""
     settings = Settings(
-        folder,
+        files,
         SPECIALS,
         blanks=True,
         normalizes=False,

@@ -41,18 +41,18 @@ from bertsmith.tokens.folder.compiled import (
 from bertsmith.tokens.folder.files import (
     COMPILED_FILE,
     UNIGRAM_FILE,
+    FolderFiles,
     Settings,
     check_added,
     check_added_ids,
     input_names,
     names_of,
     read_bytes,
-    read_json,
     refused,
     standard_files,
 )
 from bertsmith.tokens.normalisation import SPACE, CharsMap, UnigramRules
-from bertsmith.tokens.vocabulary import MAX_PIECES, UNIGRAM_SPECIALS, check_vocabulary
+from bertsmith.tokens.vocabulary import MAX_PIECES, UNIGRAM_SPECIALS, Pieces, check_vocabulary
 
 _PIECES, _TRAINER, _NORMALISER = 1, 2, 3
 _TEXT, _SCORE, _TYPE = 1, 2, 3
@@ -73,7 +73,7 @@ class Piece:
     type: int
 
 
-def read_spiece(path: Path) -> tuple[tuple[str, ...], UnigramRules]:
+def read_spiece(path: Path) -> tuple[Pieces, UnigramRules]:
     """Return the vocabulary of a model, and rules with only the model's own settings.
 
     Raises `ModelFolderError`.
@@ -102,7 +102,7 @@ def read_spiece(path: Path) -> tuple[tuple[str, ...], UnigramRules]:
     types = [piece.type for piece in pieces]
     if _WANTED + 2 in types:
         raise _refused("has pieces for single bytes", path)
-    return tuple(piece.text for piece in pieces), UnigramRules(
+    return Pieces(piece.text for piece in pieces), UnigramRules(
         scores=tuple(piece.score for piece in pieces),
         control=frozenset(
             number
@@ -197,7 +197,7 @@ _MARKS = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always",
 
 def read_compiled_unigram(
     data: Mapping[str, Any], where: Path, style: type[UnigramRules] = UnigramRules
-) -> tuple[tuple[str, ...], UnigramRules]:
+) -> tuple[Pieces, UnigramRules]:
     """Return the vocabulary and the rules, of a style, of a parsed tokenizer.json.
 
     It splits commas off digits by its scores, without an exception, so the rules have none. Raises
@@ -217,7 +217,7 @@ def read_compiled_unigram(
         added = added | {specials[4]: mask | {"normalized": False}}
     check_added(added, specials, where, blanks=True, normalizes=True)
     check_vocabulary(vocabulary, where, specials=specials, lines=False)
-    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    ids = vocabulary.ids
     check_added_ids(added, ids, where)
     ends, template = (specials[2], specials[3]), data.get("post_processor")
     check_template(template, ends, ids, where, separators=style.separators)
@@ -238,7 +238,7 @@ def _index(vocabulary: Sequence[str], piece: str) -> int:
     return vocabulary.index(piece) if piece in vocabulary else -1
 
 
-def _scored(table: object, where: Path) -> tuple[tuple[str, ...], tuple[float, ...]]:
+def _scored(table: object, where: Path) -> tuple[Pieces, tuple[float, ...]]:
     """Return the pieces and their scores, in 32 bits."""
     if not isinstance(table, list) or len(table) > MAX_PIECES:
         raise refused("its vocabulary is not a list of pieces", where, "save the tokenizer again")
@@ -251,7 +251,7 @@ def _scored(table: object, where: Path) -> tuple[tuple[str, ...], tuple[float, .
         ) from error
     if not all(map(math.isfinite, scores)):
         raise refused("a score is not a number", where, "save the tokenizer again")
-    return tuple(piece for piece, _ in pairs), tuple(scores)
+    return Pieces(piece for piece, _ in pairs), tuple(scores)
 
 
 def _normaliser(value: object, where: Path, style: type[UnigramRules]) -> dict[str, Any]:
@@ -375,20 +375,21 @@ _ROUNDING = 1e-5
 _LOWERCASE, _ACCENTS, _SPACES = "do_lower_case", "keep_accents", "remove_space"
 
 
-def read_file(path: Path) -> tuple[tuple[str, ...], UnigramRules]:
+def read_file(path: Path) -> tuple[Pieces, UnigramRules]:
     """Return the vocabulary of a SentencePiece model, with AlbertTokenizer's default rules."""
     vocabulary, rules = read_spiece(path)
     check_vocabulary(vocabulary, path, specials=UNIGRAM_SPECIALS, lines=False)
     return vocabulary, rules
 
 
-def read_folder(folder: Path) -> tuple[tuple[str, ...], UnigramRules]:
+def read_folder(files: FolderFiles) -> tuple[Pieces, UnigramRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
-    settings = Settings(folder, UNIGRAM_SPECIALS, blanks=True, normalizes=True)
+    folder = files.path
+    settings = Settings(files, UNIGRAM_SPECIALS, blanks=True, normalizes=True)
     if settings.config.get("sp_model_kwargs"):
         raise settings.refuse("sp_model_kwargs are set", "they change the ids: remove them")
     model, compiled = folder / UNIGRAM_FILE, folder / COMPILED_FILE
-    data = read_json(compiled) if compiled.is_file() else {}
+    data = files.json(COMPILED_FILE)
     added = added_in(data)
     if settings.follows_compiled(UNIGRAM_FILE):
         vocabulary, rules = read_compiled_unigram(data, compiled)

@@ -9,12 +9,12 @@ special_tokens_map.json   the names of the special tokens
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertsmith.core.errors import ModelFolderError, VocabularyError
+from bertsmith.core.errors import ModelFolderError, UserError, VocabularyError
 from bertsmith.core.log import say
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.folder.compiled import (
@@ -32,16 +32,16 @@ from bertsmith.tokens.folder.files import (
     COMPILED_FILE,
     FOLLOWS,
     WORDPIECE_FILE,
+    FolderFiles,
     Settings,
     check_added,
     check_added_ids,
     input_names,
     names_of,
-    read_json,
-    read_lines,
+    read_lined,
     standard_files,
 )
-from bertsmith.tokens.vocabulary import SPECIALS, check_vocabulary, is_placeholder
+from bertsmith.tokens.vocabulary import SPECIALS, Pieces, check_vocabulary, is_placeholder
 from bertsmith.tokens.wordpiece import CONTINUES, MAX_WORD_LENGTH
 
 _MODEL = {
@@ -51,7 +51,7 @@ _MODEL = {
 }
 
 
-def read_compiled(data: dict[str, Any], where: Path) -> tuple[tuple[str, ...], dict[str, Any]]:
+def read_compiled(data: dict[str, Any], where: Path) -> tuple[Pieces, dict[str, Any]]:
     """Return the vocabulary of a parsed tokenizer.json, and its normaliser's settings.
 
     Raises `ModelFolderError` unless it describes BERT's own rules and WordPiece, and
@@ -66,10 +66,9 @@ def read_compiled(data: dict[str, Any], where: Path) -> tuple[tuple[str, ...], d
     check_vocabulary(vocabulary, where, lines=False)
     added = added_in(data)
     check_added(added, SPECIALS, where, blanks=False, normalizes=True)
-    ids = {piece: number for number, piece in enumerate(vocabulary)}
-    check_added_ids(added, ids, where)
+    check_added_ids(added, vocabulary.ids, where)
     ends = (SPECIALS[2], SPECIALS[3])
-    check_template(data.get("post_processor"), ends, ids, where, separators=1)
+    check_template(data.get("post_processor"), ends, vocabulary.ids, where, separators=1)
     return vocabulary, normaliser
 
 
@@ -102,15 +101,16 @@ _CASING = {
 }
 
 
-def read_file(path: Path) -> tuple[tuple[str, ...], BasicRules]:
+def read_file(path: Path) -> tuple[Pieces, BasicRules]:
     """Read a vocabulary file of one piece per line; capitals in it determine the casing."""
-    vocabulary = _read_vocabulary(path)
+    vocabulary = _pieces_in(_read_lines(path), path)
     return vocabulary, _with_notice(BasicRules(lowercase=_looks_uncased(vocabulary)), path)
 
 
-def read_folder(folder: Path) -> tuple[tuple[str, ...], BasicRules]:
+def read_folder(files: FolderFiles) -> tuple[Pieces, BasicRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
-    settings = Settings(folder, SPECIALS, blanks=False, normalizes=True)
+    folder = files.path
+    settings = Settings(files, SPECIALS, blanks=False, normalizes=True)
     basic = settings.config.get("do_basic_tokenize", True)
     if basic is not True or settings.config.get("never_split"):
         raise settings.refuse(
@@ -128,15 +128,23 @@ def read_folder(folder: Path) -> tuple[tuple[str, ...], BasicRules]:
             f"holds neither {WORDPIECE_FILE} nor {COMPILED_FILE}", where=folder, remedy=remedy
         )
     fast = settings.follows_compiled(WORDPIECE_FILE)
-    vocabulary = () if fast else _read_vocabulary(words)
+    text = "" if fast else _read_lines(words)
     normalizer: dict[str, Any] | None = None
     if compiled.is_file():
-        data = read_json(compiled)
-        pieces, normalizer = read_compiled(data, compiled)
-        settings.check_listed(added_in(data), SPECIALS)
-        if not fast:
-            check_same(vocabulary, pieces, WORDPIECE_FILE, compiled)
-        vocabulary = pieces
+        try:
+            data = files.json(COMPILED_FILE)
+            vocabulary, normalizer = read_compiled(data, compiled)
+            settings.check_listed(added_in(data), SPECIALS)
+        except UserError:
+            if not fast:
+                # if both are damaged, the error is that of the file that is followed
+                _pieces_in(text, words)
+            raise
+        # equal texts are seen at once; splitting and checking the lines takes much longer
+        if not fast and not vocabulary.are_lines(text.removesuffix("\n")):
+            check_same(_pieces_in(text, words), vocabulary, WORDPIECE_FILE, compiled)
+    else:
+        vocabulary = _pieces_in(text, words)
     settings.check_ids(vocabulary)
     rules = _rules(settings, normalizer, vocabulary, compiled)
     # if accents are stripped and text is lower-cased, composition has no effect
@@ -145,7 +153,7 @@ def read_folder(folder: Path) -> tuple[tuple[str, ...], BasicRules]:
 
 
 def _rules(
-    settings: Settings, normalizer: dict[str, Any] | None, vocabulary: Sequence[str], compiled: Path
+    settings: Settings, normalizer: dict[str, Any] | None, vocabulary: Pieces, compiled: Path
 ) -> BasicRules:
     """Return the rules as the tokenizer's class reads them from its two files.
 
@@ -190,23 +198,24 @@ def _switch(normalizer: dict[str, Any], name: str, where: Path) -> bool | None:
     return value
 
 
-def _looks_uncased(vocabulary: Iterable[str]) -> bool:
-    return not any(
-        _CAPITAL.search(piece)
-        for piece in vocabulary
-        if piece not in SPECIALS and not is_placeholder(piece)
-    )
+def _looks_uncased(vocabulary: Pieces) -> bool:
+    with_capitals = filter(_CAPITAL.search, vocabulary)
+    return all(piece in SPECIALS or is_placeholder(piece) for piece in with_capitals)
 
 
-def _read_vocabulary(path: Path) -> tuple[str, ...]:
-    lines = read_lines(path, VocabularyError)
-    if any("\r" in line for line in lines):
-        # line endings of old Macs
-        lines = [part for line in lines for part in line.split("\r")]
+def _read_lines(path: Path) -> str:
+    """Return the text of a vocabulary file, with line feeds alone between lines."""
+    # carriage returns are the line endings of old Macs
+    return read_lined(path, VocabularyError).replace("\r", "\n")
+
+
+def _pieces_in(text: str, where: Path) -> Pieces:
+    lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
-    check_vocabulary(lines, path)
-    return tuple(lines)
+    vocabulary = Pieces(lines)
+    check_vocabulary(vocabulary, where)
+    return vocabulary
 
 
 def files_of(

@@ -21,9 +21,9 @@ from bertsmith.tokens.folder.files import (
     COMPILED_FILE,
     SETTINGS_FILE,
     XLM_FILE,
+    FolderFiles,
     Settings,
     names_of,
-    read_json,
     refused,
     standard_files,
 )
@@ -36,18 +36,18 @@ from bertsmith.tokens.folder.unigram import (
     unigram_tokenizer,
 )
 from bertsmith.tokens.normalisation import PlainRules, UnigramRules
-from bertsmith.tokens.vocabulary import check_vocabulary
+from bertsmith.tokens.vocabulary import Pieces, check_vocabulary
 
 _HEAD, _MASK, _OF_MODEL = ("<s>", "<pad>", "</s>", "<unk>"), "<mask>", ("<unk>", "<s>", "</s>")
 
 
-def arranged(pieces: Sequence[str], scores: Sequence[float]) -> tuple[tuple[str, ...], PlainRules]:
+def arranged(pieces: Sequence[str], scores: Sequence[float]) -> tuple[Pieces, PlainRules]:
     """Return a vocabulary of ordinary pieces with the special tokens around, and its rules."""
     rules = PlainRules(scores=(*[0.0] * len(_HEAD), *scores, 0.0))
-    return (*_HEAD, *pieces, _MASK), rules
+    return Pieces((*_HEAD, *pieces, _MASK)), rules
 
 
-def read_file(path: Path) -> tuple[tuple[str, ...], PlainRules]:
+def read_file(path: Path) -> tuple[Pieces, PlainRules]:
     """Return the vocabulary of a SentencePiece model, with the ids and rules of the slow class."""
     pieces, result = read_spiece(path)
     begin = len(_OF_MODEL)
@@ -64,19 +64,19 @@ def read_file(path: Path) -> tuple[tuple[str, ...], PlainRules]:
     )
 
 
-def is_plain(folder: Path) -> bool:
+def is_plain(files: FolderFiles) -> bool:
     """Return whether a unigram vocabulary has <s> for a beginning, as XLM-RoBERTa's, or [CLS]."""
-    path = folder / SETTINGS_FILE
-    return path.is_file() and "<s>" in str(read_json(path).get("cls_token"))
+    return "<s>" in str(files.json(SETTINGS_FILE).get("cls_token"))
 
 
-def read_folder(folder: Path) -> tuple[tuple[str, ...], UnigramRules]:
+def read_folder(files: FolderFiles) -> tuple[Pieces, UnigramRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
-    settings = Settings(folder, PlainRules.specials, blanks=True, normalizes=False)
+    folder = files.path
+    settings = Settings(files, PlainRules.specials, blanks=True, normalizes=False)
     if settings.config.get("sp_model_kwargs"):
         raise settings.refuse("sp_model_kwargs are set", "they change the ids: remove them")
     model, compiled = folder / XLM_FILE, folder / COMPILED_FILE
-    data = read_json(compiled) if compiled.is_file() else {}
+    data = files.json(COMPILED_FILE)
     added = added_in(data)
     if settings.follows_compiled(XLM_FILE):
         vocabulary, rules = read_compiled_unigram(data, compiled, PlainRules)

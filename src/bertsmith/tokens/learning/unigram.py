@@ -254,8 +254,8 @@ def learn_unigram(
     common |= {character: counts[character] for character in sorted(characters - seen)}
     pieces, scores = _learned(common, characters, wanted, min_frequency, observer)
     if plain:
-        names, arrangement = arranged(pieces, array("f", scores))
-        return Tokenizer(names, replace(rules, scores=arrangement.scores))
+        arranged_pieces, arrangement = arranged(pieces, array("f", scores))
+        return Tokenizer(arranged_pieces, replace(rules, scores=arrangement.scores))
     names = (*UNIGRAM_SPECIALS, *pieces)
     every = array("f", [0.0] * len(UNIGRAM_SPECIALS) + scores)
     return Tokenizer(names, replace(rules, scores=tuple(every)))
