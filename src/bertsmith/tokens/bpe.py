@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Final
 
 from bertsmith.core.config import Config
-from bertsmith.tokens.vocabulary import BYTE_SPECIALS, BoundedCache, TextRun
+from bertsmith.tokens.vocabulary import BYTE_SPECIALS, BoundedCache, Pieces, TextRun
 
 _WORD: Final = re.compile(
     r"'(?:[stmd]|re|ve|ll)| ?[A-Za-z]+| ?[0-9]+| ?[^A-Za-z0-9\t-\r ]+"
@@ -121,8 +121,8 @@ class BytePairs:
     """Splits words, written as bytes, into pieces."""
 
     def __init__(self, merges: Merges) -> None:
-        self._ranks = {pair: rank for rank, pair in enumerate(merges)}
-        self._pairs = list(merges)
+        self._ranks = dict(zip(merges, range(len(merges)), strict=True))
+        self._pairs = merges
 
     def cut(self, word: str) -> list[str]:
         """Return the pieces of a word: of all pairs, the one learned first is merged everywhere.
@@ -198,8 +198,8 @@ _Spans = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 class ByteText:
     """Encodes texts by RoBERTa's rules and byte-pair encoding."""
 
-    def __init__(self, vocabulary: Sequence[str], rules: ByteRules, unknown_id: int) -> None:
-        self._ids = {piece: number for number, piece in enumerate(vocabulary)}
+    def __init__(self, vocabulary: Pieces, rules: ByteRules, unknown_id: int) -> None:
+        self._ids = vocabulary.ids
         self._rules = rules
         self._unknown = unknown_id
         self._pairs = BytePairs(rules.merges)

@@ -11,7 +11,7 @@ from unicodedata import normalize
 
 from bertsmith.core.config import Config
 from bertsmith.tokens.bpe import WHITE_SPACE, BytePairs, places_of, word_ends, words, written
-from bertsmith.tokens.vocabulary import SPECIALS, BoundedCache, TextRun
+from bertsmith.tokens.vocabulary import SPECIALS, BoundedCache, Pieces, TextRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,10 +132,11 @@ class _Part(NamedTuple):
 class ModernText:
     """Encodes texts by ModernBERT's rules and byte-pair encoding."""
 
-    def __init__(self, vocabulary: Sequence[str], rules: ModernRules, unknown_id: int) -> None:
+    def __init__(self, vocabulary: Pieces, rules: ModernRules, unknown_id: int) -> None:
         del unknown_id  # every byte is a piece
-        ids = {piece: number for number, piece in enumerate(vocabulary)}
-        self._ids = {piece: ids[piece] for piece in vocabulary[: rules.learned]}
+        ids = vocabulary.ids
+        # cutting yields results of merges, which are all learned
+        self._ids = ids
         takes_blank = _MASK if rules.mask_takes_blank else None
         self._given, self._composed = (
             _Finder([token for token in rules.added if token.composed == late], ids, takes_blank)

@@ -10,6 +10,7 @@ special_tokens_map.json   the names of the special tokens
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -91,17 +92,25 @@ def merges_in(table: object, where: Path) -> Merges:
     """
     if not isinstance(table, list) or len(table) > MAX_PIECES:
         raise refused("its merges are not a list of pairs", where, "save the tokenizer again")
-    pairs: list[tuple[str, str]] = []
-    for entry in table:
-        pair = entry.split(" ") if isinstance(entry, str) else entry
-        if not (
-            isinstance(pair, list) and len(pair) == 2 and all(isinstance(p, str) for p in pair)
-        ):
-            raise refused(
-                f"the merge {str(entry)[:50]!r} is not a pair", where, "save the tokenizer again"
-            )
-        pairs.append((pair[0], pair[1]))
-    return tuple(pairs)
+    pairs: list[Any] = [entry.split(" ") if type(entry) is str else entry for entry in table]
+    if not _all_pairs(pairs):
+        wrong = next(
+            entry for entry, pair in zip(table, pairs, strict=True) if not _all_pairs([pair])
+        )
+        raise refused(
+            f"the merge {str(wrong)[:50]!r} is not a pair", where, "save the tokenizer again"
+        )
+    return tuple(map(tuple, pairs))
+
+
+def _all_pairs(entries: list[Any]) -> bool:
+    """Return whether all entries are lists of two strings."""
+    # types and lengths of all as sets, which is much faster than one by one
+    return (
+        set(map(type, entries)) <= {list}
+        and set(map(len, entries)) <= {2}
+        and set(map(type, chain.from_iterable(entries))) <= {str}
+    )
 
 
 def byte_tokenizer(
@@ -212,38 +221,47 @@ def _read_merges(path: Path) -> tuple[tuple[str, str], ...]:
             where=path,
             remedy=_DAMAGED,
         )
-    merges = [tuple(line.split()) for line in lines[:-1]]
-    for number, merge in enumerate(merges, start=2):
-        if len(merge) != 2:
-            raise ModelFolderError(
-                "is not a pair of pieces separated by a blank",
-                where=path,
-                line=number,
-                remedy=_DAMAGED,
-            )
-    return tuple((merge[0], merge[1]) for merge in merges)
+    merges: list[Any] = list(map(str.split, lines[:-1]))
+    sizes = list(map(len, merges))
+    if set(sizes) - {2}:
+        raise ModelFolderError(
+            "is not a pair of pieces separated by a blank",
+            where=path,
+            line=next(number for number, size in enumerate(sizes, start=2) if size != 2),
+            remedy=_DAMAGED,
+        )
+    return tuple(map(tuple, merges))
 
 
-def check_merges(merges: Sequence[tuple[str, str]], vocabulary: Sequence[str], where: Path) -> None:
+def check_merges(merges: Merges, vocabulary: Pieces, where: Path) -> None:
     """Raise `ModelFolderError` unless merges are distinct and their parts and results pieces."""
-    known = set(vocabulary)
     if len(merges) > MAX_PIECES or len(set(merges)) < len(merges):
         raise ModelFolderError(
             f"a pair is merged twice, or more than {MAX_PIECES:,} are",
             where=where,
             remedy=_DAMAGED,
         )
+    if _all_merged(merges, vocabulary):
+        return
     for first, second in merges:
         if (first + second).split() != [first + second]:
             raise ModelFolderError(
                 "a merged pair contains white space", where=where, remedy=_DAMAGED
             )
-        if not {first, second, first + second} <= known:
+        if not {first, second, first + second} <= vocabulary.ids.keys():
             raise ModelFolderError(
                 f"{first[:30]!r} and {second[:30]!r} are merged, but not all three are pieces",
                 where=where,
                 remedy="vocabulary and merges must be of one tokenizer",
             )
+
+
+def _all_merged(merges: Merges, vocabulary: Pieces) -> bool:
+    """Return whether parts and results of all merges are pieces, without white space."""
+    results = list(map("".join, merges))
+    together = "".join(results)
+    pieces = chain(results, chain.from_iterable(merges))
+    return together.split() == [together] and all(map(vocabulary.ids.__contains__, pieces))
 
 
 def files_of(
