@@ -16,6 +16,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -363,6 +364,7 @@ def write_parts(path: Path, parts: Iterable[bytes | memoryview]) -> Record:
             file.abandon()
 
 
+_CONTAINERS = frozenset((dict, list))
 # what follows a value may recurse through it, down to Python's own limit
 MAX_DEPTH = 64
 
@@ -385,9 +387,7 @@ def parse_json(text: bytes | str, *, unique: bool = False) -> Any:  # noqa: ANN4
         value = json.loads(written, object_pairs_hook=_no_duplicates if unique else None)
     except RecursionError as error:
         raise NestedTooDeep from error
-    # one behind a quotation mark is in a string, as a vocabulary's thousand pieces "[unused0]"
-    brackets = written.count("[") + written.count("{") - written.count('"[')
-    if brackets > MAX_DEPTH and _too_deep(value):
+    if written.count("[") + written.count("{") > MAX_DEPTH and _too_deep(value):
         raise NestedTooDeep
     return value
 
@@ -401,18 +401,17 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _too_deep(value: object) -> bool:
     level: list[Any] = [value]
-    # a union of types would be made for each of a vocabulary's pieces
-    containers = (dict, list)
     for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for node in level
-            for child in (node.values() if isinstance(node, dict) else node)
-            if isinstance(child, containers)
-        ]
-        if not level:
+        # of a vocabulary's many pieces, this sees fastest that none is a container
+        if _CONTAINERS.isdisjoint(map(type, _children(level))):
             return False
+        level = [child for child in _children(level) if type(child) in _CONTAINERS]
     return True
+
+
+def _children(nodes: list[Any]) -> Iterator[Any]:
+    rows = [node.values() if type(node) is dict else node for node in nodes]
+    return chain.from_iterable(rows)
 
 
 def read_json(

@@ -39,7 +39,7 @@ from bertsmith.tokens.folder.files import (
     json_bytes,
     names_of,
     read_json,
-    read_lines,
+    read_lined,
     refused,
     standard_files,
 )
@@ -213,24 +213,30 @@ def _read_merges(path: Path) -> tuple[tuple[str, str], ...]:
             where=path.parent,
             remedy=f"put it next to {BPE_FILE}: it defines how pieces are merged",
         )
-    first, *lines = read_lines(path)
+    first, line_feed, text = read_lined(path).partition("\n")
     # transformers skips the first line and whatever follows the last line feed
-    if not first.startswith(_VERSION) or not lines or lines[-1]:
+    if not first.startswith(_VERSION) or not line_feed or text[-1:] not in ("", "\n"):
         raise ModelFolderError(
             f"does not begin with a line {_VERSION!r} or end with a line feed",
             where=path,
             remedy=_DAMAGED,
         )
-    merges: list[Any] = list(map(str.split, lines[:-1]))
-    sizes = list(map(len, merges))
-    if set(sizes) - {2}:
-        raise ModelFolderError(
-            "is not a pair of pieces separated by a blank",
-            where=path,
-            line=next(number for number, size in enumerate(sizes, start=2) if size != 2),
-            remedy=_DAMAGED,
-        )
-    return tuple(map(tuple, merges))
+    words = text.split()
+    merges: Merges = tuple(zip(words[::2], words[1::2], strict=False))
+    lines = text.split("\n")[:-1]
+    if list(map(" ".join, merges)) == lines:
+        return merges
+    # with other blanks than one, or not a pair on every line
+    pairs: list[Any] = list(map(str.split, lines))
+    for number, pair in enumerate(pairs, start=2):
+        if len(pair) != 2:
+            raise ModelFolderError(
+                "is not a pair of pieces separated by a blank",
+                where=path,
+                line=number,
+                remedy=_DAMAGED,
+            )
+    return tuple(map(tuple, pairs))
 
 
 def check_merges(merges: Merges, vocabulary: Pieces, where: Path) -> None:
