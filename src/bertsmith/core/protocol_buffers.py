@@ -46,6 +46,8 @@ def fields(data: bytes) -> Iterator[tuple[int, Value]]:
 
 def read_varint(data: bytes, offset: int) -> tuple[int, int]:
     """Return a number of seven bits a byte, the lowest first, and where what follows begins."""
+    if offset < len(data) and data[offset] < 0x80:
+        return data[offset], offset + 1
     number = 0
     for count, byte in enumerate(data[offset : offset + _MAX_VARINT]):
         number |= (byte & 0x7F) << 7 * count

@@ -22,7 +22,7 @@ from functools import cache
 from bertsmith.tokens.bpe import WHITE_SPACE
 from bertsmith.tokens.normalisation import SPACE, Traced, UnigramRules
 from bertsmith.tokens.unigram import SpecialTokens, Unigram, joined_unknowns
-from bertsmith.tokens.vocabulary import BoundedCache, TextRun
+from bertsmith.tokens.vocabulary import BoundedCache, Pieces, TextRun
 
 _WORD = re.compile(f"[^{WHITE_SPACE}]+")
 _BLANK = re.compile(f"[{WHITE_SPACE}]")
@@ -37,8 +37,8 @@ _MAX_CLUSTER_LENGTH = 5
 class CompiledUnigramText:
     """Encodes texts by the rules of a tokenizer.json."""
 
-    def __init__(self, vocabulary: Sequence[str], rules: UnigramRules, unknown_id: int) -> None:
-        ids = {piece: number for number, piece in enumerate(vocabulary)}
+    def __init__(self, vocabulary: Pieces, rules: UnigramRules, unknown_id: int) -> None:
+        ids = vocabulary.ids
         self._specials = SpecialTokens(ids, rules, WHITE_SPACE)
         characters = _Characters(rules)
         self._between = cache(lambda wanted: _Between(ids, rules, unknown_id, characters, wanted))

@@ -45,10 +45,15 @@ class CharsMap:
         values = self._units[self._units >= _LEAF] & np.uint32(_LEAF - 1)
         if len(values) and (int(values.max()) >= len(self._texts) or self._texts[-1:] != b"\0"):
             raise ValueError("they point beyond their texts")
-        self._trie: list[int] = self._units.tolist()
 
     def __bool__(self) -> bool:
-        return bool(self._trie)
+        return bool(self._units.size)
+
+    @cached_property
+    def _trie(self) -> list[int]:
+        # of Python's numbers, which are faster one by one
+        units: list[int] = self._units.tolist()
+        return units
 
     def exchange(self, text: bytes, start: int, *, shortest: bool = False) -> tuple[str, int]:
         """Return the replacement of the longest match at a position, and its bytes: 0 if none.

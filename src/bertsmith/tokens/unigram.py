@@ -12,7 +12,7 @@ import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from bertsmith.tokens.normalisation import (
@@ -24,7 +24,7 @@ from bertsmith.tokens.normalisation import (
     tidied,
     traced,
 )
-from bertsmith.tokens.vocabulary import BoundedCache, TextRun
+from bertsmith.tokens.vocabulary import BoundedCache, Pieces, TextRun
 
 _UNKNOWN_PENALTY = 10.0
 _MIN_FLOAT = 2.0**-126
@@ -131,10 +131,22 @@ def _rounded(value: float) -> float:
 
 def _sizes(pieces: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """Return the sizes of pieces by their first two characters, including single characters."""
-    sizes: dict[str, set[int]] = {}
+    # sets of sizes as bits of a number, since thousands of containers would set off the collector
+    results: dict[str, int] = {}
+    bits_of = results.get
     for piece in pieces:
-        sizes.setdefault(piece[:_PREFIX], {1}).add(len(piece))
-    return {prefix: tuple(sorted(lengths)) for prefix, lengths in sizes.items()}
+        prefix = piece[:_PREFIX]
+        results[prefix] = bits_of(prefix, 0b10) | 1 << len(piece)
+    sizes = {bits: tuple(_places(bits)) for bits in set(results.values())}
+    return {prefix: sizes[bits] for prefix, bits in results.items()}
+
+
+def _places(bits: int) -> Iterator[int]:
+    """Yield the places of the bits of a number that are set, ascending."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
 
 
 # the relative error of rounding to 32 bits, for each piece of two segmentations
@@ -192,18 +204,18 @@ class SpecialTokens:
 class UnigramText:
     """Encodes texts by ALBERT's rules and unigram segmentation."""
 
-    def __init__(self, vocabulary: Sequence[str], rules: UnigramRules, unknown_id: int) -> None:
-        ids = {piece: number for number, piece in enumerate(vocabulary)}
-        specials = {ids[piece] for piece in rules.specials}
-        cut = [n for n in range(len(vocabulary)) if n not in specials | rules.control]
+    def __init__(self, vocabulary: Pieces, rules: UnigramRules, unknown_id: int) -> None:
+        ids = dict(vocabulary.ids)
         self._specials = SpecialTokens(ids, rules)
-        self._ids = {vocabulary[number]: number for number in cut}
+        for number in {ids[piece] for piece in rules.specials} | rules.control:
+            del ids[vocabulary[number]]
+        self._ids = ids
         wanted = [vocabulary[number] for number in sorted(rules.wanted)]
         self._wanted = sorted((piece.encode() for piece in wanted), key=len, reverse=True)
         self._rules = rules
         self._unknown = unknown_id
-        scores = [rules.scores[number] for number in cut]
-        self._unigram = Unigram([vocabulary[number] for number in cut], scores, wanted=wanted)
+        scores = list(map(rules.scores.__getitem__, ids.values()))
+        self._unigram = Unigram(list(ids), scores, wanted=wanted)
         # without the space rule, words end at what the replacement rules make a blank
         space = r"\s" if rules.remove_space else re.escape(rules.exchanges.blanks)
         self._words = re.compile(f"[^{space}]+" if space else ".+", re.DOTALL)
@@ -211,7 +223,8 @@ class UnigramText:
         self._by_stretch = (
             rules.prefix_space
             and SPACE in self._ids
-            and not any(SPACE in piece[1:] for piece in self._ids)
+            # where no marker is but at the beginnings
+            and "".join(ids).count(SPACE) == sum(map(str.startswith, ids, repeat(SPACE)))
             and not any(b" " in piece for piece in self._wanted)
             and not rules.exchanges.crosses_blanks
         )

@@ -8,11 +8,14 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import re
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.protocol_buffers import (
@@ -64,8 +67,7 @@ _NAME, _CHARSMAP, _PREFIX, _REMOVES, _ESCAPES = 1, 2, 3, 4, 5
 _DAMAGED = "the file is damaged: save or download it again"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Piece:
+class Piece(NamedTuple):
     """A piece of a model: its text, score and type number."""
 
     text: str
@@ -115,13 +117,26 @@ def read_spiece(path: Path) -> tuple[Pieces, UnigramRules]:
     )
 
 
+# a text of less than 128 bytes, a score and, if it is not the default, a type
+_USUAL_PIECE: Final = re.compile(rb"\x0a([\0-\x7f])(.*)\x15(.{4})(?:\x18([\0-\x7f]))?", re.DOTALL)
+
+
 def _piece(data: bytes) -> Piece:
-    values = dict(fields(data))
-    score = as_float(values.get(_SCORE, bytes(4)))
-    text = as_text(values.get(_TEXT, b""))
-    if not text or not math.isfinite(score):
+    text: Value
+    score: Value
+    kind: Value
+    match = _USUAL_PIECE.fullmatch(data)
+    if match and len(match[2]) == match[1][0]:
+        # nearly all are such, and read faster than field by field
+        text, score, kind = match[2], match[3], match[4][0] if match[4] else _NORMAL
+    else:
+        values = dict(fields(data))
+        text, score = values.get(_TEXT, b""), values.get(_SCORE, bytes(4))
+        kind = values.get(_TYPE, _NORMAL)
+    piece = Piece(score=as_float(score), text=as_text(text), type=as_number(kind))
+    if not piece.text or not math.isfinite(piece.score):
         raise DamagedMessage("a piece is empty or its score is not a number")
-    return Piece(text=text, score=score, type=as_number(values.get(_TYPE, _NORMAL)))
+    return piece
 
 
 def _check(trainer: Mapping[int, Value], normaliser: Mapping[int, Value], path: Path) -> None:
@@ -243,15 +258,15 @@ def _scored(table: object, where: Path) -> tuple[Pieces, tuple[float, ...]]:
     if not isinstance(table, list) or len(table) > MAX_PIECES:
         raise refused("its vocabulary is not a list of pieces", where, "save the tokenizer again")
     try:
-        pairs = [(str.__str__(piece), float(score)) for piece, score in table]
-        scores = array("f", [score for _, score in pairs])
+        pieces = [str.__str__(piece) for piece, _ in table]
+        scores = array("f", [float(score) for _, score in table])
     except (TypeError, ValueError, OverflowError) as error:
         raise refused(
             "its vocabulary is not a list of pieces with scores", where, "save the tokenizer again"
         ) from error
     if not all(map(math.isfinite, scores)):
         raise refused("a score is not a number", where, "save the tokenizer again")
-    return Pieces(piece for piece, _ in pairs), tuple(scores)
+    return Pieces(pieces), tuple(scores)
 
 
 def _normaliser(value: object, where: Path, style: type[UnigramRules]) -> dict[str, Any]:
@@ -452,15 +467,16 @@ def check_scores(
     """Raise `ModelFolderError` unless tokenizer.json has a model's scores and replacements."""
     if rules.charsmap != compiled.charsmap:
         raise refused(f"replaces other characters than {name}", where, "save both again")
-    for piece, one, other in zip(vocabulary, rules.scores, compiled.scores, strict=True):
-        # pieces with a comma after a digit have a penalty there
-        difference = min(abs(one - other), abs(one - other - NUMBER_COMMA_PENALTY))
-        if difference > _ROUNDING * max(1, abs(one), abs(other)):
-            raise refused(
-                f"the score of {piece[:50]!r} is not that of {name}",
-                where,
-                f"remove the one that the model was not trained with, this file or {name}",
-            )
+    ours, others = np.array(rules.scores), np.array(compiled.scores)
+    # pieces with a comma after a digit have a penalty there
+    difference = np.minimum(abs(ours - others), abs(ours - others - NUMBER_COMMA_PENALTY))
+    limits = _ROUNDING * np.maximum(1, np.maximum(abs(ours), abs(others)))
+    if (different := np.flatnonzero(difference > limits)).size:
+        raise refused(
+            f"the score of {vocabulary[different[0]][:50]!r} is not that of {name}",
+            where,
+            f"remove the one that the model was not trained with, this file or {name}",
+        )
 
 
 def files_of(
