@@ -205,6 +205,25 @@ UNFOLLOWED_SETTINGS: dict[str, dict[str, object]] = {
 }
 
 
+def test_of_two_damaged_files_the_followed_one_is_named(saved: Path) -> None:
+    (saved / "tokenizer.json").write_text("{")
+    with pytest.raises(ModelFolderError, match=r"tokenizer\.json"):
+        Tokenizer.load(saved)
+    (saved / "vocab.txt").write_text("\n".join((*SPECIALS, "the", "the")))
+    with pytest.raises(VocabularyError, match="'the' is already on line 6"):
+        Tokenizer.load(saved)
+
+
+def test_a_line_feed_in_a_piece_does_not_make_it_two_lines(saved: Path) -> None:
+    path = saved / "tokenizer.json"
+    data = json.loads(path.read_text(encoding="utf-8"))
+    pieces = [*UPPER[:-2], "\n".join(UPPER[-2:])]
+    data["model"]["vocab"] = {piece: number for number, piece in enumerate(pieces)}
+    path.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(ModelFolderError, match=r"is not of the same tokenizer as vocab\.txt"):
+        Tokenizer.load(saved)
+
+
 @pytest.mark.parametrize("named", UNFOLLOWED_SETTINGS)
 def test_settings_that_are_not_followed_are_refused_by_name(named: str, saved: Path) -> None:
     change_json(saved / "tokenizer_config.json", **UNFOLLOWED_SETTINGS[named])
