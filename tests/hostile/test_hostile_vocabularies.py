@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ModelFolderError, VocabularyError
-from bertsmith.tokens.folder.files import MAX_FILE_BYTES, read_json, read_lines
+from bertsmith.tokens.folder.files import MAX_FILE_BYTES, read_json, read_lined_text
 from bertsmith.tokens.normalisation import CharsMap
 from hostile.worker import peak
 
@@ -41,11 +41,11 @@ def test_more_lines_than_pieces_can_be_are_not_parted(tmp_path: Path, line: byte
     path.write_bytes(line * (MAX_FILE_BYTES // len(line)))
     before = peak()
     with pytest.raises(VocabularyError, match="more than 1,000,000 pieces"):
-        read_lines(path, VocabularyError)
+        read_lined_text(path, VocabularyError)
     assert peak() - before < MAX_MEMORY / 4
     path.write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     with pytest.raises(VocabularyError, match="24 MiB"):
-        read_lines(path, VocabularyError)
+        read_lined_text(path, VocabularyError)
 
 
 @pytest.mark.faults

@@ -134,9 +134,7 @@ class ModernText:
 
     def __init__(self, vocabulary: Pieces, rules: ModernRules, unknown_id: int) -> None:
         del unknown_id  # every byte is a piece
-        ids = vocabulary.ids
-        # cutting yields results of merges, which are all learned
-        self._ids = ids
+        self._ids = ids = vocabulary.ids
         takes_blank = _MASK if rules.mask_takes_blank else None
         self._given, self._composed = (
             _Finder([token for token in rules.added if token.composed == late], ids, takes_blank)

@@ -452,12 +452,18 @@ def read_folder(place: Path) -> Read:
 
 
 def _read_file(path: Path) -> Read:
-    """Return the vocabulary and the usual rules of a vocabulary file."""
-    from bertsmith.tokens.folder import unigram, wordpiece, xlm
-
+    """Return the vocabulary of a vocabulary file, and the rules of its kind."""
     if path.name == XLM_FILE:
+        from bertsmith.tokens.folder import xlm
+
         return xlm.read_file(path)
-    return unigram.read_file(path) if path.suffix == ".model" else wordpiece.read_file(path)
+    if path.suffix == ".model":
+        from bertsmith.tokens.folder import unigram
+
+        return unigram.read_file(path)
+    from bertsmith.tokens.folder import wordpiece
+
+    return wordpiece.read_file(path)
 
 
 def _reader_by_class(files: FolderFiles) -> Reader | None:

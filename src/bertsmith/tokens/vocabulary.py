@@ -133,7 +133,8 @@ def _first_error(vocabulary: Sequence[str], where: Path | None, *, lines: bool) 
     """Return the error of the first piece that is not valid, or that is there already."""
     places: dict[str, int] = {}
     for line, piece in enumerate(vocabulary, start=1):
-        if piece in places or not _all_valid(Pieces([piece]), lines=lines):
+        broken = lines and ("\n" in piece or "\r" in piece)
+        if piece in places or not piece or broken or not _is_unicode(piece):
             break
         places[piece] = line
     if piece in places:

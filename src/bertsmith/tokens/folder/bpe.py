@@ -39,7 +39,7 @@ from bertsmith.tokens.folder.files import (
     json_bytes,
     names_of,
     read_json,
-    read_lined,
+    read_lined_text,
     refused,
     standard_files,
 )
@@ -213,7 +213,7 @@ def _read_merges(path: Path) -> tuple[tuple[str, str], ...]:
             where=path.parent,
             remedy=f"put it next to {BPE_FILE}: it defines how pieces are merged",
         )
-    first, line_feed, text = read_lined(path).partition("\n")
+    first, line_feed, text = read_lined_text(path).partition("\n")
     # transformers skips the first line and whatever follows the last line feed
     if not first.startswith(_VERSION) or not line_feed or text[-1:] not in ("", "\n"):
         raise ModelFolderError(

@@ -40,7 +40,7 @@ def read_text(path: Path, error_kind: ErrorKind = ModelFolderError) -> str:
         ) from error
 
 
-def read_lined(path: Path, error_kind: ErrorKind = ModelFolderError) -> str:
+def read_lined_text(path: Path, error_kind: ErrorKind = ModelFolderError) -> str:
     """Return the text of a file of lines, with line feeds alone between them.
 
     Raises `error_kind` also for more lines than a vocabulary can have.
@@ -53,14 +53,6 @@ def read_lined(path: Path, error_kind: ErrorKind = ModelFolderError) -> str:
             remedy="name a vocabulary, which has one piece a line",
         )
     return text
-
-
-def read_lines(path: Path, error_kind: ErrorKind = ModelFolderError) -> list[str]:
-    """Return the lines of a file, the last one being empty after a final line feed.
-
-    Raises `error_kind` as `read_lined` does.
-    """
-    return read_lined(path, error_kind).split("\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:

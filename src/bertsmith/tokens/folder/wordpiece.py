@@ -38,7 +38,7 @@ from bertsmith.tokens.folder.files import (
     check_added_ids,
     input_names,
     names_of,
-    read_lined,
+    read_lined_text,
     standard_files,
 )
 from bertsmith.tokens.vocabulary import SPECIALS, Pieces, check_vocabulary, is_placeholder
@@ -206,7 +206,7 @@ def _looks_uncased(vocabulary: Pieces) -> bool:
 def _read_lines(path: Path) -> str:
     """Return the text of a vocabulary file, with line feeds alone between lines."""
     # carriage returns are the line endings of old Macs
-    return read_lined(path, VocabularyError).replace("\r", "\n")
+    return read_lined_text(path, VocabularyError).replace("\r", "\n")
 
 
 def _pieces_in(text: str, where: Path) -> Pieces:
