@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.core.errors import ModelFolderError, UserError, VocabularyError
-from bertsmith.core.log import say
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.folder.compiled import (
     added_in,
@@ -184,6 +183,9 @@ def _basic_rules(switches: Mapping[str, bool | None]) -> BasicRules:
 def _with_notice(rules: BasicRules, where: Path) -> BasicRules:
     """Return the rules; print a line if they differ from the defaults of `transformers`."""
     if rules != BasicRules(lowercase=True):
+        # with rich, which takes longer to import than a vocabulary to read
+        from bertsmith.core.log import say
+
         done = f"lower-cased as in {COMPILED_FILE}" if rules.lowercase else "not lower-cased"
         say(f"{where}: does not set {_LOWERCASE}; text is {done}")
     return rules
