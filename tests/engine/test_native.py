@@ -325,7 +325,7 @@ def stored_blocks(
     tensors = {name: value.to(kind) for name, value in encoder.blocks.named_parameters()}
     # in an order of their own, so that no neighbours in a block are neighbours in a file
     names = sorted(tensors, key=lambda name: name[::-1])
-    homes = {}
+    homes: dict[str, TensorFile] = {}
     for part, some in enumerate((names[::2], names[1::2])):
         save_file({name: tensors[name].contiguous() for name in some}, folder / f"part{part}")
         homes |= dict.fromkeys(some, file(folder / f"part{part}"))

@@ -19,7 +19,7 @@ from parity.comparing import varied
 
 def bytes_of_blocks(stored: StoredModel) -> list[dict[str, bytes]]:
     """Return what lies where the tensors of each block are said to be."""
-    states = []
+    states: list[dict[str, bytes]] = []
     for number, block in enumerate(stored.model.encoder.blocks):
         states.append({})
         sizes = {name: 4 * tensor.numel() for name, tensor in block.named_parameters()}
