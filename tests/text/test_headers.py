@@ -13,7 +13,12 @@ from bertsmith.text.config import Columns
 from bertsmith.text.corpus.files import Corpus
 from bertsmith.text.examples.columns import USUAL_NAMES
 from bertsmith.text.examples.detection import recognise
-from bertsmith.text.examples.reading import Kind, read_examples, reading_note
+from bertsmith.text.examples.reading import (
+    Kind,
+    describe_examples,
+    read_examples,
+    reading_note,
+)
 from bertsmith.text.headers import detect_header
 
 NEWS = [f"{n % 4 + 1},item {n} of the news of the day" for n in range(40)]
@@ -201,3 +206,40 @@ def test_a_text_that_is_not_called_so_is_said(tmp_path: Path) -> None:
     )
     path.write_text('{"Text": "q", "title": "s"}\n')
     assert reading_note(path, Columns()) is None
+
+
+@pytest.mark.parametrize(
+    ("cell", "share", "noted"),
+    [
+        ('"He said ""no"" to {n}"', 0.05, True),
+        ('"yes, item {n}"', 0.2, True),
+        ('"a quotation, {n}"', 0.05, False),
+        ('a "word" of {n}', 1.0, False),
+        ('"one" and "two" of {n}', 1.0, False),
+    ],
+)
+def test_a_tsv_in_the_quotes_of_an_exporter_is_said(
+    tmp_path: Path, cell: str, share: float, noted: bool
+) -> None:
+    every = int(1 / share)
+    rows = [cell.format(n=n) if n % every == 0 else f"a plain text, {n}" for n in range(100)]
+    path = table(tmp_path, "text\tlabel", *(f"{row}\tpos" for row in rows), name="a.tsv")
+    plain = "TSV with a header: text is 'text', label is 'label'"
+    note = "; quotes around cells are read as text: name the file .csv to have them removed"
+    shown = plain + note if noted else plain
+    assert describe_examples(path, Columns(), "class", need_label=True) == shown
+    assert reading_note(path, Columns()) == (f"a.tsv: {shown}" if noted else None)
+    renamed = path.rename(tmp_path / "a.csv")
+    if noted:
+        assert describe_examples(renamed, Columns(), "class", need_label=True) == (
+            "CSV with a header: text is 'text', label is 'label'"
+        )
+        assert read(renamed)[0][0] == cell.format(n=0)[1:-1].replace('""', '"')
+
+
+def test_names_in_quotes_are_told_to_be_a_csv(tmp_path: Path) -> None:
+    lines = ['"text"\t"label"', *(f'"item {n}"\t"pos"' for n in range(20))]
+    path = table(tmp_path, *lines, name="a.tsv")
+    with pytest.raises(ExampleError, match=r"names are in quotes; name the file \.csv"):
+        read(path)
+    assert read(path.rename(tmp_path / "a.csv"))[0] == ("item 0", "pos")

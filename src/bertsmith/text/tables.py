@@ -251,7 +251,8 @@ class Table:
 
         def select_columns(head: TableHead) -> ColumnSelection:
             header, index = self._column(head, column, option)
-            descriptions.append(described_columns(self._kind, head.names, header, {"text": index}))
+            roles, sample = {"text": index}, head.sample
+            descriptions.append(described_columns(self._kind, head.names, header, roles, sample))
             return ColumnSelection(columns=(index,), header=header.present is not False)
 
         next(self.rows(select_columns), None)

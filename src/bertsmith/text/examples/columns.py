@@ -16,12 +16,13 @@ from bertsmith.text.headers import (
     is_categorical,
     is_number,
     is_position,
+    is_quoted,
     listed,
     positions,
     stated_header,
     undecided,
 )
-from bertsmith.text.opening import TextFile
+from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.tables import ColumnSelection, TableHead
 
 PAIRS = (
@@ -226,6 +227,10 @@ def _missing(role: str, head: TableHead, header: Header, file: TextFile) -> User
     if head.delimited and len(head.names) == 1 and any(sign in head.names[0] for sign in ",;|"):
         problem = f"has no tabs, so one column only, {head.names[0][:40]!r}"
         return file.fault(problem, 1, "if its columns are separated by commas, name the file .csv")
+    if head.delimited and kind_of(file.path) != ".csv" and any(map(is_quoted, head.names)):
+        problem = f"no column that looks like the {role}, as their names are in quotes"
+        remedy = f"name the file .csv to have them removed; the columns are: {listed(head.names)}"
+        return file.fault(problem, 1, remedy)
     remedy = f"name it with --{role}-column; the columns are: {listed(head.names)}"
     if header.present is None:
         remedy += "; if its first line is not a header, add --header no and columns by position"

@@ -33,7 +33,7 @@ from bertsmith.text.examples.formats.class_files import (
     label_first,
 )
 from bertsmith.text.examples.formats.xml_items import pair_examples
-from bertsmith.text.headers import described_columns
+from bertsmith.text.headers import QUOTES_ARE_TEXT, described_columns
 from bertsmith.text.opening import TextFile, kind_of, refuse_foreign
 from bertsmith.text.tables import TABLES, ColumnSelection, Table, TableHead
 
@@ -287,13 +287,15 @@ def describe_examples(path: Path, columns: Columns, kind: Kind, *, need_label: b
         raise ExampleError("holds no examples", where=path, remedy="give a file with rows in it")
     roles = {_ROLES.get(role, role): index for role, index in places[0].roles().items()}
     roles |= dict(zip(map(repr, places[0].label_names), places[0].labels, strict=True))
-    return described_columns(extension, heads[0].names, places[0].header, roles)
+    return described_columns(
+        extension, heads[0].names, places[0].header, roles, sample=heads[0].sample
+    )
 
 
 def reading_note(path: Path, columns: Columns) -> str | None:
     """Return how a table is read without header, or where the text is another column than `text`.
 
-    None for other files, and where the column of the text is given.
+    Also of a TSV that an exporter quoted. None for other files, and where the column is given.
     """
     if not path.is_file():
         return None
@@ -303,4 +305,5 @@ def reading_note(path: Path, columns: Columns) -> str | None:
         return None  # reported when the file is read
     detected = columns.text is None and ": text is '" in described
     chosen = detected and not described.partition(": text is ")[2].casefold().startswith("'text'")
-    return f"{path.name}: {described}" if chosen or " without header " in described else None
+    noted = chosen or " without header " in described or QUOTES_ARE_TEXT in described
+    return f"{path.name}: {described}" if noted else None

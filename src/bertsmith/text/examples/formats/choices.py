@@ -464,7 +464,8 @@ def describe_choices(path: Path, columns: Columns) -> str:
     next(table.rows(select_columns), None)
     header = Header(present=True) if heads[0].delimited else NAMED
     counted = ", labels count from 1" if find_label_start(path, columns) else ""
-    return described_columns(kind, heads[0].names, header, positions) + counted
+    sample = heads[0].sample
+    return described_columns(kind, heads[0].names, header, positions, sample) + counted
 
 
 def _table(path: Path, columns: Columns) -> Table:
