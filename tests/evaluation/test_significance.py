@@ -11,6 +11,7 @@ from bertsmith.evaluation.significance import (
     Interval,
     bootstrap_interval,
     mcnemar,
+    mean_of,
     paired_bootstrap,
     share_interval,
 )
@@ -142,3 +143,18 @@ def test_a_score_that_is_no_share_has_no_interval_without_width() -> None:
     found = share_interval(Interval(low=1.0, high=1.0, confidence=0.95), None)
     assert not found.known
     assert share_interval(Interval(low=0.2, high=1.0, confidence=0.95), None).known
+
+
+def test_a_mean_of_models_that_agree_differs_by_no_rounding() -> None:
+    right = np.random.default_rng(0).random(120).round()
+
+    def mean_of_three(drawn: np.ndarray) -> float:
+        return float(np.mean([right[drawn].mean()] * 3))
+
+    compared = paired_bootstrap(mean_of_three, mean_of(right), len(right), resamples=500)
+    assert (compared.interval.low, compared.interval.high, compared.p) == (0, 0, 1)
+    rounded = Interval(low=-1.1e-16, high=1.1e-16, confidence=0.95)
+    interval = share_interval(rounded, len(right), lowest=-1.0)
+    # one row in each direction that was not drawn: 1 - 0.025 ** (1 / 120)
+    assert interval.high == pytest.approx(1 - 0.025 ** (1 / 120), abs=1e-12)
+    assert interval.low == pytest.approx(-interval.high, abs=1e-12)

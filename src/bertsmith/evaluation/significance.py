@@ -18,6 +18,8 @@ RESAMPLES = 10_000
 CONFIDENCE = 0.95
 NO_INTERVAL = "no interval, as all resamples of these rows score the same"
 _DRAWN_AT_ONCE = 1 << 20
+# means of several models that agree differ by so much
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,7 @@ def share_interval(interval: Interval, count: int | None, *, lowest: float = 0.0
     examples, such as the F1 of entities, counts its examples, as if the parts of one were all alike
     (Korn and Graubard 1998). Without a `count` there is no interval.
     """
-    if interval.low != interval.high:
+    if interval.high - interval.low > _ROUNDING:
         return interval
     if not count:
         return replace(interval, low=math.nan, high=math.nan)
@@ -171,6 +173,7 @@ def paired_bootstrap(
     differences = np.array(
         [first(drawn) - second(drawn) for drawn in draws(count, resamples, seed)]
     )
+    differences[np.abs(differences) < _ROUNDING] = 0.0
     valid = differences[~np.isnan(differences)]
     below, above = int(np.sum(valid <= 0)), int(np.sum(valid >= 0))
     return Compared(
