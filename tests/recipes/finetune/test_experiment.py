@@ -236,6 +236,14 @@ def test_runs_that_have_not_ended_or_differ_in_dev_are_not_compared(
     _, found = experiment
     with pytest.raises(RunFolderError, match="is not a finished fine-tuning run"):
         compare(CompareConfig(first=found.folder, second=tmp_path))
+    copied = shutil.copytree(found.folder, tmp_path / "copy")
+    run = json.loads((copied / "run.json").read_text())
+    (copied / "run.json").write_text(json.dumps(run | {"kind": "glue"}))
+    with pytest.raises(RunFolderError, match="of `bertsmith glue`; name the --out of bertsmith f"):
+        compare(CompareConfig(first=found.folder, second=copied))
+    (copied / "run.json").unlink()
+    with pytest.raises(RunFolderError, match="copy: is not a finished fine-tuning run"):
+        compare(CompareConfig(first=found.folder, second=copied))
     labelled.write_text(labelled.read_text() + "up\tword1 good\n", encoding="utf-8")
     quickest = replace(QUICK, epochs=1, baseline=False)
     other = finetune(

@@ -201,15 +201,15 @@ def _difference(first: _FinishedRun, second: _FinishedRun, name: str) -> Differe
 
 
 def _read_run(folder: Path) -> _FinishedRun:
-    results = folder / "results.json"
-    if not results.exists():
-        raise RunFolderError(
-            "is not a finished fine-tuning run",
-            where=folder,
-            remedy="name the --out of bertsmith finetune; the same command again finishes it",
-        )
-    folder_of_run = RunFolder(folder)
-    settings = folder_of_run.settings("finetune") or {}
+    results, folder_of_run = folder / "results.json", RunFolder(folder)
+    remedy = "name the --out of bertsmith finetune; the same command again finishes it"
+    try:
+        settings = folder_of_run.settings("finetune") if results.exists() else None
+    except RunFolderError as error:
+        # nothing is written to it
+        raise RunFolderError(error.problem, where=error.where, remedy=remedy) from error
+    if settings is None:
+        raise RunFolderError("is not a finished fine-tuning run", where=folder, remedy=remedy)
     folder_of_run.check_version()
     content = read_record(results)
     run = FinetuneRun.from_dict(settings, where=folder / "run.json")
