@@ -307,6 +307,25 @@ def test_code_that_reads_another_part_of_long_texts_says_so(
     assert ('direction="left"' in written) == (long == "tail" and target == "onnx")
 
 
+@pytest.mark.parametrize(
+    ("case", "target", "warned"),
+    [
+        ("bert-choice", "transformers.js", True),
+        ("bert-choice", "onnx", False),
+        ("bert-class", "transformers.js", False),
+        ("bert-span", "transformers.js", False),
+    ],
+)
+def test_the_card_says_that_node_cuts_the_second_text_of_a_pair(
+    case: str, target: Target, warned: bool
+) -> None:
+    about = Described(
+        config=MODELS[case], tokenizer=TOKENIZERS["bert"], sentence=None, target=target, name="web"
+    )
+    written = card(about, Comparison(difference=1e-7, output="logits", batches=5, longest=23))
+    assert ("shortens a long pair at its end" in written) == warned
+
+
 def save_lookup(path: Path) -> None:
     """Save a graph that gives rows of a table of three."""
     onnx = pytest.importorskip("onnx")

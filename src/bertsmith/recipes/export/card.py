@@ -166,7 +166,7 @@ def card(described: Described, comparison: Comparison) -> str:
     if config.labels:
         names = ", ".join(map(markdown, config.labels))
         lines += [f"Labels, in the order of the outputs: {names}.", ""]
-    for said in (_withheld(config), _continued(config), _read(described)):
+    for said in (_withheld(config), _continued(config), _read(described), _pairs_cut(described)):
         lines += [said, ""] if said else []
     return "\n".join([*lines, ""]) + _example(described)
 
@@ -216,6 +216,18 @@ def _read(described: Described) -> str:
     if as_trained:
         return read
     return f"{read} The code below reads the beginning alone: shorten longer texts before."
+
+
+def _pairs_cut(described: Described) -> str:
+    """Return what the library of node cuts off of long pairs, "" for other programs and models."""
+    # beside a context a question is short
+    read_whole = described.pairs and described.config.predicts != "span"
+    if described.target != "transformers.js" or not read_whole:
+        return ""
+    return (
+        "The library shortens a long pair at its end, so that a long first text leaves less of the "
+        "second, or nothing, which changes the answer: shorten such texts before."
+    )
 
 
 def int8_section(rows: Sequence[Sequence[str]], judged: str, target: Target) -> str:
