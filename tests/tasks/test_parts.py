@@ -37,7 +37,7 @@ from bertsmith.tasks.span import (
     with_threshold,
 )
 from bertsmith.tasks.span import Answer as SpanPlace
-from bertsmith.tasks.tag import TAG, TagAnswer, encode_words
+from bertsmith.tasks.tag import TAG, TagAnswer, encode_words, raw_text
 from bertsmith.tasks.task import UNTUNED, ReadingLimits, Task, interval_of
 from bertsmith.text.examples.formats.squad import Answer, Question
 from bertsmith.text.examples.glue import TASKS as GLUE_TASKS
@@ -468,6 +468,17 @@ def test_every_word_is_asked_once_at_its_first_piece() -> None:
     target = batch.targets["tag"]
     at = [pieces[number] for number in batch.ids[target.positions].tolist()]
     assert at == [first[words[word]] for word in target.labels.tolist()]
+
+
+@pytest.mark.parametrize("space", ["\f", "\v", "\x1c", "\x85", "\u2028", "\n"])
+def test_white_space_of_every_kind_parts_the_words_that_are_tagged(space: str) -> None:
+    text = f"word1 word2{space}good"
+    example = Example(text=text, text_pair=None, label=None, source="m", line=1)
+    encoded = encode_words(TOKENIZER, [raw_text(example)], ReadingLimits(longest=20))
+    pieces = [TOKENIZER.vocabulary[number] for number in encoded.ids[0]]
+    assert pieces == ["[CLS]", "word1", "word2", "good", "[SEP]"]
+    assert encoded.positions is not None
+    assert encoded.positions[0].tolist() == [1, 2, 3]
 
 
 def test_an_answer_is_found_again_from_its_tokens() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -59,6 +60,9 @@ from bertsmith.text.opening import kind_of
 from bertsmith.text.tables import DELIMITED, JSON, KEYED, TABLES
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import Encoding
+
+# white space that WordPiece removes as control characters, which would join the words beside it
+_REMOVED_SPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 
 
 def tags_of(row: Tagged) -> Labels:
@@ -219,7 +223,7 @@ def encode_words(
     windows, sidecar, positions = [], [], []
     inner = limits.longest - 2
     for row in rows:
-        encoded = tokenizer.encode_spans(row.text)
+        encoded = encode_text(tokenizer, row)
         first, inside = first_pieces(encoded, row)
         with_pieces = np.flatnonzero(first >= 0)
         beginnings = first[with_pieces]
@@ -239,6 +243,12 @@ def encode_words(
         )
         sidecar.append(WordWindows(words=words, inside=inside))
     return EncodedExamples.windows(windows, sidecar, positions=positions)
+
+
+def encode_text(tokenizer: Tokenizer, row: Tagged) -> Encoding:
+    """Return the pieces of a text; white space of every kind parts its words."""
+    # one space for one sign, so that positions stay the same
+    return tokenizer.encode_spans(_REMOVED_SPACE.sub(" ", row.text))
 
 
 def first_pieces(encoded: Encoding, row: Tagged) -> tuple[NDArray[np.int64], list[int]]:

@@ -31,7 +31,7 @@ from bertsmith.network.encoded import Encoded
 from bertsmith.network.heads import pooled_tokens
 from bertsmith.network.model import Model, forward_only
 from bertsmith.tasks.span import encode_questions
-from bertsmith.tasks.tag import continuation_tag, first_pieces
+from bertsmith.tasks.tag import continuation_tag, encode_text, first_pieces
 from bertsmith.tasks.task import ReadingLimits, Task
 from bertsmith.text.corpus.documents import UNSPACED
 from bertsmith.text.examples.example import Example
@@ -353,7 +353,7 @@ def _tag_subjects(
 
     Where tags name no entities, yield each other than O.
     """
-    encoded = tokenizer.encode_spans(row.text)
+    encoded = encode_text(tokenizer, row)
     before = len(tokenizer.begin)
     count = min(len(encoded), limits.longest - tokenizer.specials_around(pair=False))
     ids, segments = encode_pair(tokenizer, encoded.ids, None, longest=limits.longest)
