@@ -50,7 +50,11 @@ def add_training(
             for key, where in ((f"{name}_{figure}", ""), (f"held_out_{name}_{figure}", "held out"))
             if (points := _points(log, key))
         }
-        _add(report, f"{figure.capitalize()}", series, label, marks, percent=figure == "accuracy")
+        note = _note(figure, logs)
+        _add(
+            report, figure.capitalize(), series, label, marks, percent=figure == "accuracy",
+            note=note,
+        )  # fmt: skip
     for title, key, label in (
         ("Speed", "tokens_per_second", "tokens a second"),
         ("Utilisation (MFU)", "mfu", "share of the fastest matrix product"),
@@ -101,6 +105,8 @@ def _phases(logs: Mapping[str, Sequence[Line]], lengths: Sequence[int]) -> dict[
 
 def _note(key: str, logs: Mapping[str, Sequence[Line]]) -> str:
     last = [lines[-1] for log in logs.values() if (lines := [x for x in log if "rate" in x])]
+    if key == "accuracy" and any("regress_accuracy" in line for line in last):
+        return "A number is right where it is nearer to the true one than the mean of all is."
     if key == "gradient_norm":
         skipped = sum(line.get("skipped", 0) for line in last)
         steps = sum(line["step"] for line in last)

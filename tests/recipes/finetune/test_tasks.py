@@ -167,6 +167,23 @@ def test_a_task_is_recognised_learned_kept_and_scored_again(
         assert (low, high, value) == (None, None, 1) if low is None else low <= value <= high
 
 
+@pytest.mark.parametrize(
+    ("name", "said", "unsaid"),
+    [
+        ("multi-label", "<h2>Mistakes on dev, seed 0", "confidence"),
+        ("choice", "<h2>Most confident mistakes on dev, seed 0", "than the mean of all"),
+        ("regression", "nearer to the true one than the mean of all is", "istakes on dev"),
+    ],
+)
+def test_the_figures_of_a_report_suit_the_task(
+    name: str, said: str, unsaid: str, learned: Callable[[str], tuple[Path, FinetuneOutcome]]
+) -> None:
+    pytest.importorskip("matplotlib")
+    page = (learned(name)[1].folder / "report.html").read_text(encoding="utf-8")
+    assert said in page
+    assert unsaid not in page
+
+
 @pytest.mark.parametrize("name", list(MAKERS))
 def test_predictions_are_the_answers_that_were_scored(
     name: str,

@@ -89,7 +89,7 @@ def mistakes(
     right: Right,
     count: int,
 ) -> list[tuple[str, str, str, str, str]]:
-    """Return the wrong answers with the highest confidence.
+    """Return the wrong answers with the highest confidence, or the first where none is known.
 
     Each row has the line, the input, the true and the predicted answer, and the confidence.
     """
@@ -226,10 +226,13 @@ def _add_errors(report: Report, outcome: FinetuneOutcome) -> None:
         )
     if right is not None:
         rows = mistakes(data.task, data.dev, dev["answers"], right, _MISTAKES)
+        header = ("line", "input", "true", "predicted", "confidence")
+        # several labels have no probability in common
+        known = None not in sure
         report.table(
-            f"Most confident mistakes on dev, seed {seed}",
-            ("line", "input", "true", "predicted", "confidence"),
-            rows,
+            f"{'Most confident mistakes' if known else 'Mistakes'} on dev, seed {seed}",
+            header if known else header[:-1],
+            rows if known else [row[:-1] for row in rows],
             note=f"{int((~right).sum()):,} of {len(right):,} are wrong.",
         )
 
