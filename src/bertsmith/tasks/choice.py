@@ -188,6 +188,10 @@ def _prediction(record: Record) -> str:
     return "-" if record["choice"] is None else f"option {record['choice']}"
 
 
+def _chosen(row: Choice, record: Record) -> str:
+    return "-" if record["choice"] is None else row.choices[record["choice"]]
+
+
 def _describe(rows: Sequence[Choice], labels: Labels) -> str:
     """Return the numbers of options."""
     sizes = {len(row.choices) for row in rows}
@@ -235,6 +239,7 @@ CHOICE = Task(
         prediction=_prediction,
         describe=_describe,
         parts=_parts,
+        chosen=_chosen,
     ),
 )
 """Answers are the probabilities of the options."""

@@ -363,6 +363,12 @@ class Presentation(Generic[R]):
     """A short description of some rows; "" if there is nothing worth saying."""
     parts: Callable[[R], dict[str, str]] | None = None
     """The parts of a labelled row by name; None for its inputs and its label."""
+    chosen: Callable[[R, Record], str] | None = None
+    """An answer in the words of its row, as its label is; None for `prediction`."""
+
+    def predicted(self, row: R, record: Record) -> str:
+        """Return the answer to a row as its label is written."""
+        return self.prediction(record) if self.chosen is None else self.chosen(row, record)
 
     def labelled_parts(self, row: R) -> dict[str, str]:
         """Return the parts of a labelled row as the model gets them, by name, the truth last."""

@@ -19,14 +19,17 @@ from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, 
 from bertsmith.recipes.finetune.inputs import check_task
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.recipe import finetune
+from bertsmith.recipes.finetune.report import mistakes
 from bertsmith.recipes.finetune.trial import DEV
 from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
 from bertsmith.recipes.predict.evaluate import evaluate
 from bertsmith.recipes.predict.recipe import predict
+from bertsmith.tasks.choice import CHOICE
 from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
 from bertsmith.tasks.rows import task_named
 from bertsmith.tasks.table import TASKS
 from bertsmith.text.config import Columns
+from bertsmith.text.examples.formats.choices import Choice
 from bertsmith.training.run_folder import read_record
 from bertsmith.weights.folder import load_model, read_config
 from bounds import metric
@@ -182,6 +185,17 @@ def test_the_figures_of_a_report_suit_the_task(
     page = (learned(name)[1].folder / "report.html").read_text(encoding="utf-8")
     assert said in page
     assert unsaid not in page
+
+
+def test_a_wrong_choice_is_shown_beside_the_right_one_as_it_is_written() -> None:
+    row = Choice(
+        id=None, text="it rained", context=None, choices=("dry", "wet", "hot"), label=1,
+        source="m", line=4,
+    )  # fmt: skip
+    records = [{"choice": chosen, "probability": 0.9, "probabilities": []} for chosen in (2, None)]
+    table = mistakes(CHOICE, [row, row], records, np.array([False, False]), 5)
+    shown = "it rained | dry / wet / hot"
+    assert table == [("4", shown, "wet", "hot", "0.900"), ("4", shown, "wet", "-", "0.900")]
 
 
 @pytest.mark.parametrize("name", list(MAKERS))

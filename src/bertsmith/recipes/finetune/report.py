@@ -98,13 +98,18 @@ def mistakes(
     return [
         (
             f"{rows[row].line}",
-            _short(" | ".join(map(str, task.present.inputs(rows[row]).values()))),
+            _short(" | ".join(map(_written, task.present.inputs(rows[row]).values()))),
             _short(task.present.truth(rows[row])),
-            _short(task.present.prediction(answers[row])),
+            _short(task.present.predicted(rows[row], answers[row])),
             f"{sure[row]:.3f}",
         )
         for row in wrong
     ]
+
+
+def _written(value: Any) -> str:  # noqa: ANN401
+    """Return an input, or a list of them, such as options, as text."""
+    return " / ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _short(text: str) -> str:
