@@ -19,7 +19,7 @@ from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, 
 from bertsmith.recipes.finetune.inputs import check_task
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.recipe import finetune
-from bertsmith.recipes.finetune.report import mistakes
+from bertsmith.recipes.finetune.report import mistakes, mistakes_note
 from bertsmith.recipes.finetune.trial import DEV
 from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
 from bertsmith.recipes.predict.evaluate import evaluate
@@ -196,6 +196,11 @@ def test_a_wrong_choice_is_shown_beside_the_right_one_as_it_is_written() -> None
     table = mistakes(CHOICE, [row, row], records, np.array([False, False]), 5)
     shown = "it rained | dry / wet / hot"
     assert table == [("4", shown, "wet", "hot", "0.900"), ("4", shown, "wet", "-", "0.900")]
+    wrong = np.array([False, False])
+    assert mistakes_note(records, wrong) == (
+        "2 of 2 are wrong, of which 1 with - are not given: they are too unsure."
+    )
+    assert mistakes_note(records[:1], wrong[:1]) == "1 of 1 are wrong."
 
 
 @pytest.mark.parametrize("name", list(MAKERS))

@@ -107,6 +107,16 @@ def mistakes(
     ]
 
 
+def mistakes_note(answers: Sequence[dict[str, Any]], right: Right) -> str:
+    """Return the number of wrong answers, and of those of them that are not given."""
+    note = f"{int((~right).sum()):,} of {len(right):,} are wrong"
+    # a class or an option is None where its probability is below the threshold
+    withheld = [answer.get("label", answer.get("choice", "")) is None for answer in answers]
+    if count := int((~right & withheld).sum()):
+        note += f", of which {count:,} with - are not given: they are too unsure"
+    return f"{note}."
+
+
 def _written(value: Any) -> str:  # noqa: ANN401
     """Return an input, or a list of them, such as options, as text."""
     return " / ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -238,7 +248,7 @@ def _add_errors(report: Report, outcome: FinetuneOutcome) -> None:
             f"{'Most confident mistakes' if known else 'Mistakes'} on dev, seed {seed}",
             header if known else header[:-1],
             rows if known else [row[:-1] for row in rows],
-            note=f"{int((~right).sum()):,} of {len(right):,} are wrong.",
+            note=mistakes_note(dev["answers"], right),
         )
 
 
