@@ -37,7 +37,7 @@ from bertsmith.tasks.span import (
     with_threshold,
 )
 from bertsmith.tasks.span import Answer as SpanPlace
-from bertsmith.tasks.tag import TAG, TagAnswer, encode_words, raw_text
+from bertsmith.tasks.tag import TAG, TagAnswer, encode_text, encode_words, raw_text
 from bertsmith.tasks.task import UNTUNED, ReadingLimits, Task, interval_of
 from bertsmith.text.examples.formats.squad import Answer, Question
 from bertsmith.text.examples.glue import TASKS as GLUE_TASKS
@@ -470,15 +470,28 @@ def test_every_word_is_asked_once_at_its_first_piece() -> None:
     assert at == [first[words[word]] for word in target.labels.tolist()]
 
 
-@pytest.mark.parametrize("space", ["\f", "\v", "\x1c", "\x85", "\u2028", "\n"])
-def test_white_space_of_every_kind_parts_the_words_that_are_tagged(space: str) -> None:
-    text = f"word1 word2{space}good"
-    example = Example(text=text, text_pair=None, label=None, source="m", line=1)
-    encoded = encode_words(TOKENIZER, [raw_text(example)], ReadingLimits(longest=20))
-    pieces = [TOKENIZER.vocabulary[number] for number in encoded.ids[0]]
-    assert pieces == ["[CLS]", "word1", "word2", "good", "[SEP]"]
-    assert encoded.positions is not None
-    assert encoded.positions[0].tolist() == [1, 2, 3]
+@pytest.mark.parametrize("space", ["\f", "\x85", "\n", " \r\n ", "\u3000"])
+@pytest.mark.parametrize("kind", ["wordpiece", "byte pairs", "unigram"])
+def test_texts_that_are_tagged_are_read_with_single_spaces(space: str, kind: str) -> None:
+    """A file's texts keep their white space, which standard input and the server tidy."""
+    texts = ["word1 word2 good"] * 9
+    tokenizer = {
+        "wordpiece": lambda: TOKENIZER,
+        "byte pairs": lambda: learn_byte_bpe(texts, size=280),
+        "unigram": lambda: learn_unigram(texts, size=40),
+    }[kind]()
+    plain, written = (
+        raw_text(Example(text=text, text_pair=None, label=None, source="m", line=1))
+        for text in ("word1 word2 good", f"{space}word1 word2{space}good{space}")
+    )
+    one, other = (encode_words(tokenizer, [row], ReadingLimits(longest=40)) for row in (plain, written))
+    assert one.ids[0].tolist() == other.ids[0].tolist()
+    assert one.positions is not None
+    assert other.positions is not None
+    assert one.positions[0].tolist() == other.positions[0].tolist()
+    encoded = encode_text(tokenizer, written)
+    read = [written.text[slice(*place)] for place in zip(encoded.starts, encoded.ends, strict=True)]
+    assert "".join("".join(read).split()) == "word1word2good"
 
 
 def test_an_answer_is_found_again_from_its_tokens() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -42,6 +41,7 @@ from bertsmith.tasks.task import (
     Task,
     Tuned,
 )
+from bertsmith.text.corpus.documents import tidy, tidy_places
 from bertsmith.text.examples.detection import columns_of_tags
 from bertsmith.text.examples.example import Example, folded
 from bertsmith.text.examples.formats.conll import joining_sign, read_tagged, tag_scheme
@@ -60,9 +60,6 @@ from bertsmith.text.opening import kind_of
 from bertsmith.text.tables import DELIMITED, JSON, KEYED, TABLES
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import Encoding
-
-# white space that WordPiece removes as control characters, which would join the words beside it
-_REMOVED_SPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 
 
 def tags_of(row: Tagged) -> Labels:
@@ -246,9 +243,21 @@ def encode_words(
 
 
 def encode_text(tokenizer: Tokenizer, row: Tagged) -> Encoding:
-    """Return the pieces of a text; white space of every kind parts its words."""
-    # one space for one sign, so that positions stay the same
-    return tokenizer.encode_spans(_REMOVED_SPACE.sub(" ", row.text))
+    """Return the pieces of a text, its white space read as single spaces, as that of all texts.
+
+    Their positions are those in the text as it is, which entities in a file are of.
+    """
+    text = tidy(row.text)
+    encoded = tokenizer.encode_spans(text)
+    if text == row.text:
+        return encoded
+    places = np.array([*tidy_places(row.text), len(row.text)])
+    starts, last = places[encoded.starts], np.maximum(encoded.ends - 1, 0)
+    blank = np.array([character == " " for character in text], bool)
+    # a piece that ends with a space takes all the white space; some pieces are of no character
+    ends = np.where(blank[last], places[encoded.ends], places[last] + 1)
+    ends = np.where(encoded.ends > encoded.starts, ends, starts)
+    return replace(encoded, starts=starts.astype(np.int32), ends=ends.astype(np.int32))
 
 
 def first_pieces(encoded: Encoding, row: Tagged) -> tuple[NDArray[np.int64], list[int]]:
