@@ -242,6 +242,26 @@ def test_a_text_without_mask_is_named(base_folder: Path, tmp_path: Path) -> None
         predict(PredictConfig(model=base_folder, file=str(asked)))
 
 
+@pytest.mark.parametrize("name", ["asked.txt", "asked.jsonl"])
+def test_texts_without_an_answer_are_bad_rows(
+    name: str, base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = ["[MASK]", "word1", "", "word2 [MASK]", f"[MASK]{' word1' * 600}"]
+    lines = texts if name.endswith("txt") else [json.dumps({"text": text}) for text in texts]
+    asked = tmp_path / name
+    asked.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    reading = Reading(on_bad="quarantine")
+    config = PredictConfig(model=base_folder, file=str(asked), format="jsonl", reading=reading)
+    predict(config)
+    output = capsys.readouterr()
+    found = [json.loads(line) for line in output.out.splitlines()]
+    assert [row["text"] for row in found] == texts
+    assert [row["masks"] is None for row in found] == [False, True, True, False, True]
+    assert "2 bad rows, a blank answer for each" in output.err
+    kept = Path(f"{asked}.bad.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["line"] for line in kept] == [2, 5]
+
+
 def test_a_model_without_a_head_says_what_to_do(
     base_folder: Path, tmp_path: Path, tiny_tokenizer: Tokenizer
 ) -> None:

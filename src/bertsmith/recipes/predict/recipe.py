@@ -24,7 +24,7 @@ from bertsmith.core.log import say
 from bertsmith.core.output import flush, print_json, print_line
 from bertsmith.core.printable import count_with_verb, counted, fitted
 from bertsmith.engine.devices import device_named
-from bertsmith.engine.predictor import ROWS, Predictor, windows
+from bertsmith.engine.predictor import ROWS, Answering, Predictor, windows
 from bertsmith.engine.prepared import Prepared
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
@@ -43,8 +43,8 @@ from bertsmith.tasks.answering import (
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.opening import open_model
 from bertsmith.tasks.task import Labels, Record, Task
-from bertsmith.text.examples.example import BadLabel, classes_of
-from bertsmith.text.examples.reading import reading_note
+from bertsmith.text.examples.example import BadLabel, Example, classes_of
+from bertsmith.text.examples.reading import Check, reading_note
 from bertsmith.text.examples.tagged import Tagged
 from bertsmith.text.opening import kind_of
 from bertsmith.text.tables import TABLES
@@ -144,11 +144,24 @@ def open_rows(
         )
     if not isinstance(answering, TaskAnswering):
         pairs = config.next_sentence and not continues(config)
-        return reading, text_rows(file, reading, pairs=pairs)
+        check = check_of(answering, reading)
+        return reading, text_rows(file, reading, pairs=pairs, check=check)
     trained = config.preprocessing
     reading = reading_as_trained(reading, trained, file, labelled=False)
     pairs_only = trained.pairs if trained else None
     return reading, task_rows(answering.task, file, reading, pairs=pairs_only)
+
+
+def check_of(answering: Answering[Any, Any], reading: Reading) -> Check | None:
+    """Return the check by which a text without an answer, as without a mask, is a bad row.
+
+    None where the first such text is an error, which the answering raises itself.
+    """
+
+    def check(row: Example) -> None:
+        answering.encode([row])
+
+    return None if reading.on_bad == "fail" else check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

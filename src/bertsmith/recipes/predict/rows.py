@@ -20,7 +20,7 @@ from bertsmith.tasks.task import Task
 from bertsmith.text.bad_rows import Refuse
 from bertsmith.text.corpus.documents import tidy, tidy_places
 from bertsmith.text.examples.example import Example
-from bertsmith.text.examples.reading import has_cells, has_labels, read_examples
+from bertsmith.text.examples.reading import Check, has_cells, has_labels, read_examples
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.tables import DELIMITED, TABLES
 
@@ -70,15 +70,20 @@ def task_rows(
         yield InputRow(columns={**location, **task.present.inputs(row)}, example=row)
 
 
-def text_rows(file: str, reading: Reading, *, pairs: bool) -> Iterator[InputRow[Example]]:
-    """Stream texts, or with `pairs` texts some of which are pairs, for a pre-trained model."""
+def text_rows(
+    file: str, reading: Reading, *, pairs: bool, check: Check | None = None
+) -> Iterator[InputRow[Example]]:
+    """Stream texts, or with `pairs` texts some of which are pairs, for a pre-trained model.
+
+    Those for which `check` raises `ExampleError` are bad rows.
+    """
     reading.bad_rows.skip_blank = True
     path = Path(file)
     if file == "-" or kind_of(path) not in TABLES:
-        yield from _lines(file, reading, pairs=pairs, single=True)
+        yield from _lines(file, reading, pairs=pairs, single=True, check=check)
         return
     refusals = Refusals(reading.bad_rows)
-    rows = read_examples(path, reading.columns, need_label=False, bad=refusals)
+    rows = read_examples(path, reading.columns, need_label=False, bad=refusals, check=check)
     delimited = kind_of(path) in DELIMITED
     yield from join_records(
         table_records(path, reading), rows, refusals.refused, delimited=delimited
@@ -165,7 +170,7 @@ def checked_pairs(rows: Iterable[R], pairs: bool | None) -> Iterator[R]:
 
 
 def _lines(
-    file: str, reading: Reading, *, pairs: bool, single: bool = False
+    file: str, reading: Reading, *, pairs: bool, single: bool = False, check: Check | None = None
 ) -> Iterator[InputRow[Example]]:
     """Yield lines of a text, as pairs with a tab between; with `single` those without one too."""
     bad, columns = reading.bad_rows, reading.columns
@@ -196,9 +201,23 @@ def _lines(
                 shown = data.decode("utf-8", "replace")
                 yield InputRow(columns={"text": shown}, example=None, bad=True)
             else:
-                yield _line_row(source, line, written, refuse, pairs=pairs, single=single)
+                row = _line_row(source, line, written, refuse, pairs=pairs, single=single)
+                yield row if check is None else _checked_row(row, check, refuse, written)
     if empty:
         raise ExampleError("holds no text", where=source, remedy="write one text a line")
+
+
+def _checked_row(
+    row: InputRow[Example], check: Check, refuse: Refuse, written: str
+) -> InputRow[Example]:
+    """Return the row of a line, without its text if that is bad."""
+    try:
+        if row.example is not None:
+            check(row.example)
+    except ExampleError as error:
+        refuse(error, written)
+        return replace(row, example=None, bad=True)
+    return row
 
 
 def _line_row(

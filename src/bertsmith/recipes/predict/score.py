@@ -25,7 +25,12 @@ from bertsmith.evaluation.significance import mean_interval, share_interval
 from bertsmith.hub.models import model_folder
 from bertsmith.network.model import Model
 from bertsmith.recipes.predict.config import ScoreConfig
-from bertsmith.recipes.predict.recipe import AnswerWriter, answer_rows, terminal_preview
+from bertsmith.recipes.predict.recipe import (
+    AnswerWriter,
+    answer_rows,
+    check_of,
+    terminal_preview,
+)
 from bertsmith.recipes.predict.rows import text_rows
 from bertsmith.tasks.task import Brief, Record
 from bertsmith.text.examples.example import Example
@@ -157,7 +162,8 @@ def score(config: ScoreConfig) -> dict[str, Any]:
     loaded, tokenizer = load_model(model_folder(config.model))
     answering = score_answering(loaded, tokenizer, config.scoring.masking, where=config.model)
     prepared = prepare_model(loaded.to(device), config.engine, automatic="fp32")
-    rows = text_rows(config.file, config.reading, pairs=True)
+    check = check_of(answering, config.reading)
+    rows = text_rows(config.file, config.reading, pairs=True, check=check)
     written, summary = AnswerWriter(config.format, keys=answering.keys), Summary()
     bad_count = 0
     for row, record in answer_rows(prepared.predictor(answering), answering, rows):
