@@ -484,7 +484,8 @@ def test_texts_that_are_tagged_are_read_with_single_spaces(space: str, kind: str
         raw_text(Example(text=text, text_pair=None, label=None, source="m", line=1))
         for text in ("word1 word2 good", f"{space}word1 word2{space}good{space}")
     )
-    one, other = (encode_words(tokenizer, [row], ReadingLimits(longest=40)) for row in (plain, written))
+    limits = ReadingLimits(longest=40)
+    one, other = (encode_words(tokenizer, [row], limits) for row in (plain, written))
     assert one.ids[0].tolist() == other.ids[0].tolist()
     assert one.positions is not None
     assert other.positions is not None

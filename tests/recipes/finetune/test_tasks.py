@@ -192,7 +192,7 @@ def test_a_wrong_choice_is_shown_beside_the_right_one_as_it_is_written() -> None
         id=None, text="it rained", context=None, choices=("dry", "wet", "hot"), label=1,
         source="m", line=4,
     )  # fmt: skip
-    records = [{"choice": chosen, "probability": 0.9, "probabilities": []} for chosen in (2, None)]
+    records: Rows = [{"choice": chosen, "probability": 0.9} for chosen in (2, None)]
     table = mistakes(CHOICE, [row, row], records, np.array([False, False]), 5)
     shown = "it rained | dry / wet / hot"
     assert table == [("4", shown, "wet", "hot", "0.900"), ("4", shown, "wet", "-", "0.900")]
