@@ -275,6 +275,13 @@ def test_runs_that_read_the_same_dev_file_otherwise_are_told_by_which_option(
     # no row is bad
     reading["on_bad"] = "skip"
     assert compared()["scores"]["accuracy"]["difference"] == 0
+    # nor does their order make classes others
+    other = shutil.copytree(found.folder, tmp_path / "other")
+    for folder, classes in ((other, ["up", "down"]), (copied, ["down", "up"])):
+        reading["columns"]["classes"] = classes
+        (folder / "run.json").write_text(json.dumps(run))
+    assert compare(CompareConfig(first=other, second=copied))["rows"] == 16
+    reading["columns"]["classes"] = []
     reading["columns"] |= {"text": "1", "header": "no"}
     options = "with another --text-column and --header than "
     with pytest.raises(RunFolderError, match=f"run: read its dev rows {options}.*; fine-tune both"):

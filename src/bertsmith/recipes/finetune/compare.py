@@ -120,9 +120,7 @@ def compare(config: CompareConfig) -> dict[str, Any]:
 
 def _check_same_rows(first: _FinishedRun, second: _FinishedRun) -> None:
     """Raise `RunFolderError` for runs that were not measured on the same rows, read alike."""
-    readings = [run.run.settings.reading for run in (first, second)]
-    # of the rows of the same files that are left out, none differ
-    one, other = (replace(reading, on_bad="fail") for reading in readings)
+    one, other = (_rows_read(run.run.settings.reading) for run in (first, second))
     options = [
         option.shown
         for option in options_of(Reading).values()
@@ -140,6 +138,17 @@ def _check_same_rows(first: _FinishedRun, second: _FinishedRun) -> None:
             where=second.path,
             remedy="fine-tune both with the same --dev",
         )
+
+
+def _rows_read(reading: Reading) -> Reading:
+    """Return a reading without what makes no difference to the rows of a file and their labels."""
+    labels, classes, exclude = (
+        tuple(sorted(names))
+        for names in (reading.columns.labels, reading.columns.classes, reading.columns.exclude)
+    )
+    columns = replace(reading.columns, labels=labels, classes=classes, exclude=exclude)
+    # of the rows of the same files that are left out, none differ
+    return replace(reading, on_bad="fail", columns=columns)
 
 
 def _verdict(p: float, difference: float) -> str:
