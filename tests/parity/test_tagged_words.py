@@ -10,8 +10,8 @@ import pytest
 from transformers import AutoTokenizer
 
 from bertsmith.analysis.attributions import subjects
-from bertsmith.tasks.tag import encode_words
 from bertsmith.tasks.task import ReadingLimits
+from bertsmith.tasks.word_windows import encode_words
 from bertsmith.text.examples.tagged import Tagged, joined
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.learning.unigram import learn_unigram

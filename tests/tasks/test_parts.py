@@ -37,8 +37,9 @@ from bertsmith.tasks.span import (
     with_threshold,
 )
 from bertsmith.tasks.span import Answer as SpanPlace
-from bertsmith.tasks.tag import TAG, TagAnswer, encode_text, encode_words, raw_text
+from bertsmith.tasks.tag import TAG, TagAnswer, raw_text
 from bertsmith.tasks.task import UNTUNED, ReadingLimits, Task, interval_of
+from bertsmith.tasks.word_windows import encode_text, encode_words
 from bertsmith.text.examples.formats.squad import Answer, Question
 from bertsmith.text.examples.glue import TASKS as GLUE_TASKS
 from bertsmith.text.examples.reading import Example

@@ -31,8 +31,9 @@ from bertsmith.network.encoded import Encoded
 from bertsmith.network.heads import pooled_tokens
 from bertsmith.network.model import Model, forward_only
 from bertsmith.tasks.span import encode_questions
-from bertsmith.tasks.tag import continuation_tag, encode_text, first_pieces
+from bertsmith.tasks.tag import continuation_tag
 from bertsmith.tasks.task import ReadingLimits, Task
+from bertsmith.tasks.word_windows import encode_text, first_pieces
 from bertsmith.text.corpus.documents import UNSPACED
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.tagged import entity_spans, names_entities, words_of
