@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -20,6 +22,7 @@ from bertsmith.core.files import (
     committed,
     file_hash,
     name_is_taken,
+    open_regular,
     other_version,
     parse_json,
     read_json,
@@ -212,3 +215,27 @@ def test_the_working_folder_makes_way_for_nothing(
     assert name_is_taken(tmp_path)
     assert not name_is_taken(Path("empty"))
     assert not name_is_taken(Path("new"))
+
+
+def test_an_interruption_while_a_file_is_opened_is_raised(tmp_path: Path) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise Interrupted
+
+    def open_for_long() -> None:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.001)
+        while True:
+            open_regular(tmp_path / "x").close()
+
+    (tmp_path / "x").write_bytes(b"content")
+    earlier = signal.signal(signal.SIGVTALRM, interrupt)
+    try:
+        # it comes somewhere in there, each time somewhere else
+        for _ in range(20):
+            with pytest.raises(Interrupted):
+                open_for_long()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, earlier)

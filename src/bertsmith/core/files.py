@@ -33,13 +33,14 @@ def open_regular(path: Path) -> BufferedReader:
     None of these is opened: reading a device may never end, and opening a pipe may never begin.
     """
     _check_regular(path, os.stat(path).st_mode)
-    handle = os.open(path, os.O_RDONLY | _NO_WAITING)
+    # closed by the file alone: an interruption may come when there is one already
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAITING))  # noqa: SIM115
     try:
-        _check_regular(path, os.fstat(handle).st_mode)
-        return os.fdopen(handle, "rb")
+        _check_regular(path, os.fstat(file.fileno()).st_mode)
     except BaseException:
-        os.close(handle)
+        file.close()
         raise
+    return file
 
 
 def _check_regular(path: Path, mode: int) -> None:
