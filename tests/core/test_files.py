@@ -217,6 +217,10 @@ def test_the_working_folder_makes_way_for_nothing(
     assert not name_is_taken(Path("new"))
 
 
+# an interruption leaves what it meets to the collector
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 def test_an_interruption_while_a_file_is_opened_is_raised(tmp_path: Path) -> None:
     class Interrupted(BaseException):
         pass

@@ -432,6 +432,10 @@ def test_errors_of_locating_a_block_are_those_of_packing() -> None:
         NativeEncoder(network("bert"), precision="fp32", threads=1, stored=broken)
 
 
+# an interruption leaves what it meets to the collector
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 def test_an_interruption_while_weights_are_packed_is_raised(tmp_path: Path) -> None:
     class Interrupted(BaseException):
         pass
