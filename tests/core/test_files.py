@@ -5,11 +5,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
@@ -32,6 +30,7 @@ from bertsmith.core.files import (
     writing,
 )
 from bertsmith.core.ownership import new_file, new_folder
+from interrupting import Interrupted, interrupt_soon, interruptions
 
 Writer = Callable[[Path], AbstractContextManager[Path]]
 
@@ -222,24 +221,14 @@ def test_the_working_folder_makes_way_for_nothing(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
 def test_an_interruption_while_a_file_is_opened_is_raised(tmp_path: Path) -> None:
-    class Interrupted(BaseException):
-        pass
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise Interrupted
-
     def open_for_long() -> None:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0.001)
+        interrupt_soon()
         while True:
             open_regular(tmp_path / "x").close()
 
     (tmp_path / "x").write_bytes(b"content")
-    earlier = signal.signal(signal.SIGVTALRM, interrupt)
-    try:
-        # it comes somewhere in there, each time somewhere else
+    # it comes somewhere in there, each time somewhere else
+    with interruptions():
         for _ in range(20):
             with pytest.raises(Interrupted):
                 open_for_long()
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, earlier)

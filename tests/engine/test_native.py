@@ -6,7 +6,6 @@ import copy
 import functools
 import itertools
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from io import BufferedReader
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -45,6 +43,7 @@ from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import load_model, save_model
 from bertsmith.weights.tensors import StoredTensor, TensorFile
 from bounds import close_in_kernels
+from interrupting import Interrupted, interrupt_soon, interruptions
 
 pytestmark = pytest.mark.skipif(instruction_set() is None, reason="no native kernels were built")
 
@@ -437,16 +436,10 @@ def test_errors_of_locating_a_block_are_those_of_packing() -> None:
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
 def test_an_interruption_while_weights_are_packed_is_raised(tmp_path: Path) -> None:
-    class Interrupted(BaseException):
-        pass
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise Interrupted
-
     def begin(number: int) -> dict[str, StoredTensor]:
-        # of the processor's time, while the first block is packed
+        # while the first block is packed
         if number == 0:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0.001)
+            interrupt_soon()
         return blocks(number)
 
     def pack_for_long() -> None:
@@ -455,13 +448,8 @@ def test_an_interruption_while_weights_are_packed_is_raised(tmp_path: Path) -> N
 
     encoder = Encoder(EncoderConfig(**{**SIZES, "hidden": 768, "feed_forward": 3072}))
     blocks = stored_blocks(encoder, tmp_path)
-    earlier = signal.signal(signal.SIGVTALRM, interrupt)
-    try:
-        with pytest.raises(Interrupted):
-            pack_for_long()
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, earlier)
+    with interruptions(), pytest.raises(Interrupted):
+        pack_for_long()
 
 
 LOWER = [("none", "None"), *((name, name) for name in instruction_sets()[:-1] or ["avx2"])]
