@@ -145,15 +145,18 @@ def _modern() -> Tokenizer:
     return Tokenizer((*pieces, *SPECIALS), rules)
 
 
+ZEAL = Question(
+    id="q", question="who", context="the old zeal", answers=(), impossible=True, plausible=(),
+    title="", source="m", line=1,
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", ["albert", "modernbert"])
 def test_an_answer_has_no_blanks_around_it(kind: str) -> None:
     """ALBERT's pieces may be a blank alone, those of ModernBERT begin with one."""
     albert = kind == "albert"
     made = learn_unigram(["the old man and the sea zq"] * 4, size=40) if albert else _modern()
-    row = Question(
-        id="q", question="who", context="the old zeal", answers=(), impossible=True,
-        plausible=(), title="", source="m", line=1,
-    )  # fmt: skip
+    row = ZEAL
     encoded = encode_questions(made, [row], ReadingLimits(longest=40))
     (windows,) = encoded.sidecar
     logits = np.zeros((len(encoded.ids[0]), 2), np.float32)
@@ -170,10 +173,7 @@ def test_an_answer_has_no_blanks_around_it(kind: str) -> None:
 
 def test_the_doubt_is_about_the_best_answer_that_is_no_blank() -> None:
     made = learn_unigram(["the old man and the sea zq"] * 4, size=40)
-    row = Question(
-        id="q", question="who", context="the old zeal", answers=(), impossible=True,
-        plausible=(), title="", source="m", line=1,
-    )  # fmt: skip
+    row = ZEAL
     encoded = encode_questions(made, [row], ReadingLimits(longest=40))
     (windows,) = encoded.sidecar
     starts, ends = windows.context.starts, windows.context.ends

@@ -23,8 +23,8 @@ NUMBERS = {name: number for number, name in INSTRUCTION_SETS.items()}
 WITH_BF16 = ("avx512-bf16", "amx")
 """Those that have products of bf16."""
 _FAILED_TEST = -1
-UNREADABLE, SHORT, NOT_FINITE = 9, 10, 11
-"""Statuses of tensors that are read from a file as they are packed."""
+OUT_OF_MEMORY, UNREADABLE, SHORT, NOT_FINITE = 1, 9, 10, 11
+"""Statuses of packing weights; the last three of tensors in a file."""
 # BS_INTERFACE of kernels/bertsmith_kernels.h
 _INTERFACE = 7
 _ERRORS: dict[int, Exception] = {

@@ -26,7 +26,6 @@ KernelPrecision = Literal["fp32", "bf16", "int8"]
 
 _PRECISIONS: tuple[KernelPrecision, ...] = ("fp32", "bf16", "int8")
 _NO_MEMORY = "no memory for the packed weights"
-_OUT_OF_MEMORY = 1
 _ROOMS = {
     **dict.fromkeys(kernels.LINEAR[:4], "attention."),
     **dict.fromkeys(kernels.LINEAR[4:], "feed_forward."),
@@ -95,7 +94,10 @@ class NativeEncoder(nn.Module):
             if stored is None:
                 self._handle.pack(number, dict(block.named_parameters()), threads)
             else:
-                self._handle.read(number, stored(number), threads)
+                weights = stored(number)
+                # the library would read what is not there
+                assert weights.keys() == dict(block.named_parameters()).keys()
+                self._handle.read(number, weights, threads)
             if release:
                 for parameter in block.parameters():
                     parameter.data = parameter.new_empty(0)
@@ -193,7 +195,7 @@ class _Handle:
                 setattr(getattr(block, module), attribute, places[name])
         told = (c_int32 * 2)()
         status = self._library.bs_encoder_set_block(self._address, number, block, threads, told)
-        if status == _OUT_OF_MEMORY:
+        if status == kernels.OUT_OF_MEMORY:
             raise MemoryError(_NO_MEMORY)
         return status, list(_BLOCK_NAMES.values())[told[0]], told[1]
 
