@@ -126,11 +126,14 @@ typedef struct {
 // Rows of logits, float or bf16, `stride` values apart, and what is computed of each.
 typedef struct {
     const void* logits;
+    const float* bias;       // added to each row; may be null
     void* gradient;          // of the same type and stride, or the logits themselves; null: none
+    float* sums;             // (groups, classes): the gradient, not rounded, summed over the rows of a group; may be null
     const int64_t* labels;   // a class a row
     float* losses;
     uint8_t* correct;        // whether the label's logit is larger than all others
-    int64_t rows, classes, stride;
+    // Threads take one group of rows after the other, so that sums do not depend on their number.
+    int64_t rows, classes, stride, groups;
     int32_t instruction_set, bf16, threads;  // threads: at most
 } bs_losses;
 
@@ -138,7 +141,7 @@ typedef struct bs_encoder bs_encoder;
 
 // To be raised with each change of what a function or structure means: a library compiled from other
 // sources than the Python that loads it is then refused.
-#define BS_INTERFACE 7
+#define BS_INTERFACE 8
 
 // The version above, and the sizes of bs_shape, bs_ends, bs_block, bs_call and bs_losses.
 BS_API void bs_interface(int64_t found[6]);

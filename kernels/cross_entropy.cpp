@@ -18,25 +18,37 @@ INLINE F exp(F x) {
 // Values that are summed by themselves first: a sum of fifty thousand would lose two digits.
 constexpr int64_t BLOCK = 32 * LANES;
 
-// Loss and gradient of one row. `wide` has room for the logits as floats, up to whole vectors.
+// The logits of a row as floats, with the bias, and -inf up to whole vectors.
 template <class T>
-static void row_loss(const bs_losses& call, int64_t row, float* wide) {
+static void widen(const T* logits, const float* bias, int64_t classes, float* wide) {
+    const int64_t whole = classes / LANES * LANES, all = up_to(classes, LANES);
+    const int rest = static_cast<int>(classes - whole);
+    if (bias) {
+        for (int64_t i = 0; i < whole; i += LANES) store(wide + i, load(logits + i) + load(bias + i));
+        if (rest) store(wide + whole, load(logits + whole, rest) + load(bias + whole, rest));
+    } else {
+        for (int64_t i = 0; i < whole; i += LANES) store(wide + i, load(logits + i));
+        if (rest) store(wide + whole, load(logits + whole, rest));
+    }
+    for (int64_t i = classes; i < all; i++) wide[i] = -__builtin_inff();
+}
+
+// Loss and gradient of one row; the gradient is also added to `sums`, if any. `wide` has room for the
+// logits as floats, up to whole vectors.
+template <class T>
+static void row_loss(const bs_losses& call, int64_t row, float* wide, float* sums) {
     constexpr float nothing = -__builtin_inff();
-    const auto* logits = static_cast<const T*>(call.logits) + row * call.stride;
     const int64_t classes = call.classes, label = call.labels[row];
     const int64_t whole = classes / LANES * LANES, all = up_to(classes, LANES);
-    for (int64_t i = 0; i < whole; i += LANES) store(wide + i, load(logits + i));
-    if (whole < all) {
-        store(wide + whole, load(logits + whole, static_cast<int>(classes - whole)));
-        for (int64_t i = classes; i < all; i++) wide[i] = nothing;
-    }
+    const int rest = static_cast<int>(classes - whole);
+    widen(static_cast<const T*>(call.logits) + row * call.stride, call.bias, classes, wide);
     const float own = wide[label];
     wide[label] = nothing;
     F most = splat(nothing);
     for (int64_t i = 0; i < all; i += LANES) most = max(most, load(wide + i));
     wide[label] = own;
     const float others = largest(most), top = own > others ? own : others;
-    F sums = splat(0.0f);
+    F weights = splat(0.0f);
     for (int64_t begin = 0; begin < all; begin += BLOCK) {
         const int64_t end = begin + BLOCK < all ? begin + BLOCK : all;
         F part = splat(0.0f);
@@ -45,27 +57,40 @@ static void row_loss(const bs_losses& call, int64_t row, float* wide) {
             store(wide + i, weight);
             part = part + weight;
         }
-        sums = sums + part;
+        weights = weights + part;
     }
-    const float total = sum(sums);
+    const float total = sum(weights);
     call.losses[row] = __builtin_logf(total) + top - own;
     call.correct[row] = own > others;
     if (!call.gradient) return;
     auto* gradient = static_cast<T*>(call.gradient) + row * call.stride;
     const F share = splat(1.0f / total);
-    for (int64_t i = 0; i < whole; i += LANES) store(gradient + i, load(wide + i) * share);
-    if (whole < all) store(gradient + whole, load(wide + whole) * share, static_cast<int>(classes - whole));
+    if (sums) {
+        for (int64_t i = 0; i < whole; i += LANES) {
+            const F slope = load(wide + i) * share;
+            store(gradient + i, slope);
+            store(sums + i, load(sums + i) + slope);
+        }
+        for (int64_t i = whole; i < classes; i++) sums[i] += wide[i] / total;
+        sums[label] -= 1.0f;
+    } else {
+        for (int64_t i = 0; i < whole; i += LANES) store(gradient + i, load(wide + i) * share);
+    }
+    if (rest) store(gradient + whole, load(wide + whole) * share, rest);
     write(gradient + label, wide[label] / total - 1.0f);
 }
 
-static void rows(const bs_losses& call, int64_t begin, int64_t end, float* wide) {
+static void rows(const bs_losses& call, int64_t group, float* wide) {
+    const int64_t begin = call.rows * group / call.groups, end = call.rows * (group + 1) / call.groups;
+    float* sums = call.sums ? call.sums + group * call.classes : nullptr;
+    if (sums) __builtin_memset(sums, 0, static_cast<size_t>(call.classes) * sizeof(float));
 #ifdef HAS_BF16
     if (call.bf16) {
-        for (int64_t row = begin; row < end; row++) row_loss<bf16>(call, row, wide);
+        for (int64_t row = begin; row < end; row++) row_loss<bf16>(call, row, wide, sums);
         return;
     }
 #endif
-    for (int64_t row = begin; row < end; row++) row_loss<float>(call, row, wide);
+    for (int64_t row = begin; row < end; row++) row_loss<float>(call, row, wide, sums);
 }
 
 }  // namespace KERNELS

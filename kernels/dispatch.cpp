@@ -376,10 +376,15 @@ int32_t bs_cross_entropy(const bs_losses* call) {
     // a thread is not woken up for less than this
     const int64_t most = std::min<int64_t>(call->threads, call->rows * call->classes / 65536);
     std::atomic<int32_t> status{BS_OK};
-    const auto work = [&](int rank, int size) {
+    std::atomic<int64_t> next{0};
+    const auto work = [&](int, int) {
         auto* wide = static_cast<float*>(workspace.of_size((call->classes + 16) * sizeof(float)));
-        if (!wide) status = BS_NO_MEMORY;
-        else kernel(*call, call->rows * rank / size, call->rows * (rank + 1) / size, wide);
+        if (!wide) {
+            status = BS_NO_MEMORY;
+            return;
+        }
+        // one by one: a thread starts late where one of torch's still spins on its core
+        for (int64_t group; (group = next++) < call->groups;) kernel(*call, group, wide);
     };
     try {
         run_threads(static_cast<int>(std::max<int64_t>(most, 1)), work);

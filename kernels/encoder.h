@@ -138,9 +138,9 @@ Failure read_file(int file, int64_t offset, void* to, size_t bytes);
 
 extern const Kernels avx2_kernels, avx512_kernels, avx512_bf16_kernels, amx_kernels;
 
-// Computes some rows, with room for one as floats, up to whole vectors; bf16 only where the instruction
-// set has it.
-using CrossEntropy = void (*)(const bs_losses& call, int64_t begin, int64_t end, float* wide);
+// Computes a group of rows, with room for one row as floats, up to whole vectors; bf16 only where the
+// instruction set has it.
+using CrossEntropy = void (*)(const bs_losses& call, int64_t group, float* wide);
 
 extern const CrossEntropy avx2_losses, avx512_losses, avx512_bf16_losses;
 

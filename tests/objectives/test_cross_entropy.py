@@ -107,6 +107,26 @@ def test_with_the_last_layer_it_is_that_of_its_logits(
         assert float(error) < bound
 
 
+def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do they lose a row: enough of both for several threads, and rows that do not divide."""
+    generator = torch.Generator().manual_seed(3)
+    features = torch.randn(203, 13, generator=generator).requires_grad_()
+    table = torch.randn(4_001, 13, generator=generator).requires_grad_()
+    bias = torch.randn(4_001, generator=generator).requires_grad_()
+    labels = torch.randint(4_001, (203,), generator=generator)
+    logits = F.linear(features.detach().double(), table.detach().double(), bias.detach().double())
+    slopes = logits.softmax(-1) - F.one_hot(labels, 4_001)
+    found = []
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        loss = linear_cross_entropy(features, table, bias, labels)
+        gradients = torch.autograd.grad(loss.sum / 7, [features, table, bias])
+        torch.testing.assert_close(gradients[2].double(), slopes.sum(0) / 7, rtol=1e-5, atol=1e-6)
+        found.append([loss.sum, loss.correct, *gradients])
+    for other in found[1:]:
+        assert all(map(torch.equal, found[0], other))
+
+
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("classes", [1, 2, 15, 16, 17, 31, 33, 30_522])
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])

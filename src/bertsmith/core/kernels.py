@@ -26,7 +26,7 @@ _FAILED_TEST = -1
 OUT_OF_MEMORY, UNREADABLE, SHORT, NOT_FINITE = 1, 9, 10, 11
 """Statuses of packing weights; the last three of tensors in a file."""
 # BS_INTERFACE of kernels/bertsmith_kernels.h
-_INTERFACE = 7
+_INTERFACE = 8
 _ERRORS: dict[int, Exception] = {
     1: MemoryError("no memory for the native kernels' workspace"),
     2: IndexError("a token id is not in the vocabulary"),
@@ -105,8 +105,9 @@ class LossCall(Structure):
     """Rows of logits, and what is computed of each: bs_losses."""
 
     _fields_ = [
-        *((name, c_void_p) for name in ("logits", "gradient", "labels", "losses", "correct")),
-        *((name, c_int64) for name in ("rows", "classes", "stride")),
+        *((name, c_void_p) for name in ("logits", "bias", "gradient", "sums")),
+        *((name, c_void_p) for name in ("labels", "losses", "correct")),
+        *((name, c_int64) for name in ("rows", "classes", "stride", "groups")),
         ("instruction_set", c_int32), ("bf16", c_int32), ("threads", c_int32),
     ]  # fmt: skip
 

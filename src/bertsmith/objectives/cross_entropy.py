@@ -42,6 +42,8 @@ class Scratch:
 
 # float32 logits at once: what the caches of a few cores hold
 _LOGITS = 2**20
+# threads take groups of rows, each with a sum of its gradient, so few groups: sums take memory
+_GROUP_ROWS, _MAX_GROUPS = 16, 64
 
 
 def cross_entropy(
@@ -73,10 +75,10 @@ def linear_cross_entropy(features: Tensor, table: Table, bias: Tensor, labels: T
     if features.is_cuda:
         return cross_entropy(F.linear(features[: len(labels)], table, bias), labels)
     kind = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else features.dtype
-    # what autograd would do anyway, but once
-    features, table, bias = features.to(kind), table.to(kind), bias.to(kind)
     with torch.autocast("cpu", enabled=False):
-        loss, correct = _LinearCrossEntropy.apply(features, table, bias, labels)  # type: ignore[no-untyped-call]
+        loss, correct = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+            features.to(kind), table.to(kind), bias.float().contiguous(), labels
+        )
     return Loss(sum=loss, count=len(labels), correct=correct)
 
 
@@ -94,7 +96,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         gradient = torch.empty_like(logits) if context.needs_input_grad[0] else None
-        loss, correct = _rows_loss(logits, labels, gradient)
+        loss, correct, _ = _rows_loss(logits, labels, gradient)
         context.save_for_backward(gradient)
         context.mark_non_differentiable(correct)
         return loss, correct
@@ -117,45 +119,62 @@ class _LinearCrossEntropy(torch.autograd.Function):
         labels: Tensor,
     ) -> tuple[Tensor, Tensor]:
         context.scratch = Scratch((len(features), len(table)), features.dtype)
-        logits = torch.addmm(bias, features, table.T, out=context.scratch.tensor)
-        needs_gradient = any(context.needs_input_grad[:3])
-        label_rows = logits[: len(labels)]
-        loss, correct = _rows_loss(label_rows, labels, label_rows if needs_gradient else None)
+        # without the bias, which would make the product half as slow again: it is added later
+        logits = torch.mm(features, table.T, out=context.scratch.tensor)
+        slopes = logits[: len(labels)] if any(context.needs_input_grad[:3]) else None
+        loss, correct, to_bias = _rows_loss(logits[: len(labels)], labels, slopes, bias)
         logits[len(labels) :] = 0
-        context.save_for_backward(features, table)
+        context.save_for_backward(features, table, to_bias)
         context.mark_non_differentiable(correct)
         return loss, correct
 
     @staticmethod
     @once_differentiable
     def backward(context: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        features, table = context.saved_tensors
+        features, table, to_bias = context.saved_tensors
         to_logits, scale = context.scratch.tensor, gradient.item()
         wants_features, wants_table, wants_bias, _ = context.needs_input_grad
         return (
             (to_logits @ table).mul_(scale) if wants_features else None,
             (to_logits.T @ features).mul_(scale) if wants_table else None,
-            to_logits.sum(0).mul_(scale) if wants_bias else None,
+            to_bias * scale if wants_bias else None,
             None,
         )
 
 
-def _rows_loss(logits: Tensor, labels: Tensor, gradient: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the summed loss and the number right; fill `gradient`, which may be `logits`."""
+def _rows_loss(
+    logits: Tensor, labels: Tensor, gradient: Tensor | None, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the summed loss, the number right, and the gradient of a bias that is added, if any.
+
+    Fills `gradient`, which may be `logits`.
+    """
     library, instructions = kernels.library(), kernels.instruction_set()
     if library is None or instructions is None or not _in_rows(logits, gradient, instructions):
-        return _in_slices(logits, labels, gradient)
+        if bias is not None:
+            logits += bias
+        loss, right = _in_slices(logits, labels, gradient)
+        if gradient is None or bias is None:
+            return loss, right, None
+        return loss, right, gradient.sum(0, dtype=torch.float32)
     losses, correct = torch.empty(len(labels)), torch.empty(len(labels), dtype=torch.bool)
     labels = labels.to(torch.int64).contiguous()
+    groups = min(max(1, len(labels) // _GROUP_ROWS), _MAX_GROUPS)
+    with_sums = gradient is not None and bias is not None
+    sums = torch.empty(groups, logits.shape[1]) if with_sums else None
     call = kernels.LossCall(
-        logits=logits.data_ptr(), gradient=None if gradient is None else gradient.data_ptr(),
-        labels=labels.data_ptr(), losses=losses.data_ptr(), correct=correct.data_ptr(),
-        rows=len(labels), classes=logits.shape[1], stride=logits.stride(0),
-        instruction_set=kernels.NUMBERS[instructions],
+        logits=logits.data_ptr(), bias=_address(bias), gradient=_address(gradient),
+        sums=_address(sums), labels=labels.data_ptr(), losses=losses.data_ptr(),
+        correct=correct.data_ptr(), rows=len(labels), classes=logits.shape[1],
+        stride=logits.stride(0), groups=groups, instruction_set=kernels.NUMBERS[instructions],
         bf16=logits.dtype == torch.bfloat16, threads=torch.get_num_threads(),
     )  # fmt: skip
     kernels.check(library.bs_cross_entropy(call))
-    return losses.sum(), correct.sum()
+    return losses.sum(), correct.sum(), None if sums is None else sums.sum(0)
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
 
 
 def _in_rows(logits: Tensor, gradient: Tensor | None, instructions: str) -> bool:
