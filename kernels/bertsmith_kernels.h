@@ -134,6 +134,9 @@ typedef struct {
     uint8_t* correct;        // whether the label's logit is larger than all others
     // Threads take one group of rows after the other, so that sums do not depend on their number.
     int64_t rows, classes, stride, groups;
+    // The GOMP_parallel of the caller's OpenMP, whose threads then do it: they may still spin on the cores
+    // that the library's own would need. May be null.
+    void (*parallel)(void (*work)(void*), void* data, unsigned threads, unsigned flags);
     int32_t instruction_set, bf16, threads;  // threads: at most
 } bs_losses;
 

@@ -285,6 +285,23 @@ int32_t quickest(bs_encoder& encoder, const bs_call& call, std::vector<Chunk>& c
     return status;
 }
 
+// The groups of rows of a call, which threads take one by one: one of them may start late.
+struct Losses {
+    const bs_losses& call;
+    CrossEntropy kernel;
+    std::atomic<int64_t> next{0};
+    std::atomic<int32_t> status{BS_OK};
+
+    void compute() {
+        auto* wide = static_cast<float*>(workspace.of_size((call.classes + 16) * sizeof(float)));
+        if (!wide) {
+            status = BS_NO_MEMORY;
+            return;
+        }
+        for (int64_t group; (group = next++) < call.groups;) kernel(call, group, wide);
+    }
+};
+
 }  // namespace
 }  // namespace bertsmith
 
@@ -372,26 +389,21 @@ int32_t bs_cross_entropy(const bs_losses* call) {
     const int32_t set = call->instruction_set;
     if (set <= BS_NOTHING || set > best_instruction_set || (call->bf16 && set < BS_AVX512_BF16))
         return BS_BAD_TYPE;
-    const CrossEntropy kernel = losses_of(set);
     // a thread is not woken up for less than this
     const int64_t most = std::min<int64_t>(call->threads, call->rows * call->classes / 65536);
-    std::atomic<int32_t> status{BS_OK};
-    std::atomic<int64_t> next{0};
-    const auto work = [&](int, int) {
-        auto* wide = static_cast<float*>(workspace.of_size((call->classes + 16) * sizeof(float)));
-        if (!wide) {
-            status = BS_NO_MEMORY;
-            return;
-        }
-        // one by one: a thread starts late where one of torch's still spins on its core
-        for (int64_t group; (group = next++) < call->groups;) kernel(*call, group, wide);
-    };
+    Losses losses{*call, losses_of(set)};
+    if (call->parallel && most > 1) {
+        const auto work = [](void* data) { static_cast<Losses*>(data)->compute(); };
+        // as many as its other work has: with fewer, GNU's ends the others and has to start them again
+        call->parallel(work, &losses, static_cast<unsigned>(call->threads), 0);
+        return losses.status;
+    }
     try {
-        run_threads(static_cast<int>(std::max<int64_t>(most, 1)), work);
+        run_threads(static_cast<int>(std::max<int64_t>(most, 1)), [&](int, int) { losses.compute(); });
     } catch (const std::bad_alloc&) {
         return BS_NO_MEMORY;
     }
-    return status;
+    return losses.status;
 }
 
 int32_t bs_all_finite(const float* numbers, int64_t count) {

@@ -108,6 +108,7 @@ class LossCall(Structure):
         *((name, c_void_p) for name in ("logits", "bias", "gradient", "sums")),
         *((name, c_void_p) for name in ("labels", "losses", "correct")),
         *((name, c_int64) for name in ("rows", "classes", "stride", "groups")),
+        ("parallel", c_void_p),
         ("instruction_set", c_int32), ("bf16", c_int32), ("threads", c_int32),
     ]  # fmt: skip
 
