@@ -69,7 +69,7 @@ def test_what_is_counted_is_told(clock: Clock, capsys: pytest.CaptureFixture[str
         clock.now += 11
         bar.advance(2_000_000)
     told = capsys.readouterr().err
-    assert told == "reading: 6M B, 182k B/s · 0:00:33 elapsed\n"
+    assert told == "reading: 6 MB, 182 kB/s · 0:00:33 elapsed\n"
 
 
 def test_slow_things_are_told_by_the_minute(

@@ -261,8 +261,7 @@ class LogBar:
         speed = (self._done - first) / max(self._told - start, 1e-9)
         shown = [f"{timedelta(seconds=round(self._told - self._began))} elapsed"]
         if self._unit and speed > 0:
-            amount = f"{short_number(self._done)} {self._unit}"
-            shown.insert(0, f"{amount}, {_rate(speed, self._unit)}")
+            shown.insert(0, f"{_amount(self._done, self._unit)}, {_rate(speed, self._unit)}")
         if self._total and speed > 0:
             seconds_left = max(self._total - self._done, 0.0) / speed
             shown.insert(0, f"{100 * min(self._done / self._total, 1):.0f} %")
@@ -354,8 +353,16 @@ def progress_of_several(description: str, count: int) -> Iterator[Bars]:
 def _rate(speed: float, unit: str) -> str:
     """Return units a second, or a minute where they are slow."""
     if speed < _SLOW:
-        return f"{short_number(60 * speed)} {unit}/min"
-    return f"{short_number(speed)} {unit}/s"
+        return f"{_amount(60 * speed, unit)}/min"
+    return f"{_amount(speed, unit)}/s"
+
+
+def _amount(value: float, unit: str) -> str:
+    """Return an amount with its unit: `12.3k words`, but `12.3 kB`."""
+    shown = short_number(value)
+    if unit == "B" and not shown[-1].isdigit():
+        return f"{shown[:-1]} {shown[-1]}B"
+    return f"{shown} {unit}"
 
 
 def short_number(value: float) -> str:
