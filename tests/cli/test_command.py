@@ -254,9 +254,11 @@ def test_a_template_is_printed_without_what_is_required(capsys: pytest.CaptureFi
     [
         ("a.json", '{"batch-size": 5,\n "bach_size": 6}',
          "a.json:2: there is no option bach-size; did you mean batch-size?"),
-        ("a.json", '{"batch-size": 5,\n}', "a.json:2: not JSON"),
+        ("a.json", '{"batch-size": 5,\n!}', "a.json:2: not JSON"),
         ("a.json", "[5]", "a.json: contains no options by name"),
-        ("a.json", '{"hours": ' + "[" * 9000, "a.json: cannot be read: nested deeper than 64"),
+        ("a.json", "[" * 65 + "]" * 65, "a.json: cannot be read: nested deeper than 64"),
+        # some versions of Python give up before the end of it
+        ("a.json", '{"hours": ' + "[" * 9000, "a.json:"),
         ("a.json", '{"hours": ' + "9" * 9000 + "}", "a.json: cannot be read: Exceeds the limit"),
         ("a.toml", "size = " + "[" * 9000, "a.toml: "),
         ("a.toml", "hours = 5\nhours = 6\n", "a.toml:2: not TOML"),
@@ -288,6 +290,11 @@ def test_mistakes_in_a_file_name_it_and_the_line(
     assert said.startswith(f"{tmp_path}/{message}")
 
 
+def test_what_begins_like_help_is_no_option() -> None:
+    """Some versions of argparse would print a help of their own."""
+    assert complaint("rye --out loaf -h1").startswith("there is no option -h1; the options are: ")
+
+
 def test_a_mistake_that_is_typed_is_not_blamed_on_the_file(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("batch-size: 3\n", encoding="utf-8")
     said = complaint(f"rye --out loaf --config {tmp_path}/a.yaml --batch-size 0")
@@ -316,7 +323,6 @@ NO_VALUE = "--out has no value; give one, after = if it begins with a dash"
         ("rye --from Ann --out -x", NO_VALUE),
         ("rye --out loaf --no-dry-run=no",
          "--no-dry-run takes no value; see: bertsmith bake --help"),
-        ("rye --out loaf -h1", "-h takes no value; see: bertsmith bake --help"),
         ("rye --out loaf --siz small", "there is no option --siz; did you mean --size?"),
         ("rye --out loaf --dry-run=yes", "--dry-run takes no value; see: bertsmith bake --help"),
         ("rye --out loaf --batch-size many", "--batch-size is 'many'; it must be a whole number"),

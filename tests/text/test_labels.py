@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -240,14 +240,14 @@ def test_a_folder_of_a_class_that_cannot_be_listed_is_named(
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.txt").write_text("x\n")
-    listed, refused = os.listdir, str(tmp_path / closed)
+    listed, refused = Path.iterdir, str(tmp_path / closed)
 
-    def listdir(path: str) -> list[str]:
+    def iterdir(path: Path) -> Iterator[Path]:
         if str(path) == refused:
             raise PermissionError(13, "Permission denied", refused)
         return listed(path)
 
-    monkeypatch.setattr(os, "listdir", listdir)
+    monkeypatch.setattr(Path, "iterdir", iterdir)
     message = f"^{refused}: cannot be read: Permission denied; get permission to read it$"
     with pytest.raises(ExampleError, match=message):
         read(tmp_path, "class")

@@ -165,7 +165,8 @@ class _ParsedArguments:
 def _parse_arguments(name: str, command: Command, arguments: Sequence[str]) -> _ParsedArguments:
     """Return the values that arguments give; raises `ConfigError`."""
     options = options_of(command.config)
-    parser = _new_parser(prog=f"bertsmith {name}")
+    # help was printed before; of what begins with -h argparse makes something else in each version
+    parser = _new_parser(prog=f"bertsmith {name}", add_help=False)
     actions = _add_options(parser, (option for option in options.values() if not option.positional))
     end = arguments.index("--") if "--" in arguments else len(arguments)
     try:
@@ -407,10 +408,11 @@ def _repeated_option(one: str, other: str) -> ConfigError:
     return ConfigError(problem, remedy="leave one of them out")
 
 
-def _new_parser(**texts: str) -> argparse.ArgumentParser:
-    """Return a parser without options, which raises `argparse.ArgumentError`."""
+def _new_parser(*, add_help: bool = True, **texts: str) -> argparse.ArgumentParser:
+    """Return a parser without options but help, which raises `argparse.ArgumentError`."""
     return argparse.ArgumentParser(
         **texts,  # type: ignore[arg-type]
+        add_help=add_help,
         formatter_class=_Formatter,
         allow_abbrev=False,
         exit_on_error=False,
