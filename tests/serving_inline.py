@@ -36,7 +36,7 @@ def facts(name: str = "one", **changes: object) -> ModelFacts:
     """A model that nobody has trained."""
     known: dict[str, Any] = {
         "name": name, "kind": "classes", "can": ("classes",), "labels": ("no", "yes"),
-        "max_input_length": 64, "windowed": False, "precision": "fp32", "backend": "none",
+        "max_input_length": 64, "precision": "fp32", "backend": "none",
         "family": "bert", "width": 0, "pairs": False,
     }  # fmt: skip
     return ModelFacts(**(known | changes))

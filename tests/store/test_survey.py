@@ -153,7 +153,6 @@ def test_sequences_without_a_label_are_counted(store: TokenStore, tokenizer: Tok
         batch, place = batches.next_batch(place)
         labels += len(batch.targets["next_sentence"])
     found = coverage(store, config, seed=3)
-    assert found.sequences == batches.sequences
     assert found.unlabelled == pytest.approx(1 - labels / batches.sequences)
     assert 0 < found.hidden < 0.2
     assert 0.3 < found.torn < 0.9

@@ -252,11 +252,6 @@ class ExampleBatches:
         self._units = units_per_batch
         self._seed = seed
 
-    @property
-    def batches(self) -> int:
-        """Number of batches per epoch."""
-        return -(-len(self._examples) // self._units)
-
     def units(self, position: DataPosition) -> NDArray[np.int64]:
         """Return the units of the batch at a position in the data."""
         size = len(self._examples)

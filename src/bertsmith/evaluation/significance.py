@@ -104,17 +104,14 @@ def percentile_interval(scores: NDArray[np.float64], confidence: float) -> Inter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McNemar:
-    """The result of McNemar's test: examples that only one of two models predicts correctly.
+    """The result of McNemar's test (1947): examples that only one of two models predicts right.
 
-    `exact` is the two-sided p-value of the binomial test; `chi_squared` (with continuity
-    correction, McNemar 1947 and Edwards 1948) has one degree of freedom and the p-value `p`.
+    `exact` is the two-sided p-value of the binomial test.
     """
 
     only_first: int
     only_second: int
     exact: float
-    chi_squared: float
-    p: float
 
 
 def mcnemar(first_right: NDArray[np.bool_], second_right: NDArray[np.bool_]) -> McNemar:
@@ -122,17 +119,8 @@ def mcnemar(first_right: NDArray[np.bool_], second_right: NDArray[np.bool_]) -> 
     assert first_right.shape == second_right.shape
     only_first = int(np.sum(first_right & ~second_right))
     only_second = int(np.sum(second_right & ~first_right))
-    differing = only_first + only_second
-    chi_squared = 0.0
-    if differing:
-        chi_squared = max(0, abs(only_first - only_second) - 1) ** 2 / differing
-    return McNemar(
-        only_first=only_first,
-        only_second=only_second,
-        exact=_two_sided(min(only_first, only_second), differing),
-        chi_squared=chi_squared,
-        p=math.erfc(math.sqrt(chi_squared / 2)),
-    )
+    exact = _two_sided(min(only_first, only_second), only_first + only_second)
+    return McNemar(only_first=only_first, only_second=only_second, exact=exact)
 
 
 def _two_sided(fewer: int, trials: int) -> float:

@@ -176,19 +176,12 @@ class Report:
         table = f'<table aria-label="{safe(title)}">{rest}'
         self._add(title, wide(title, table) + _note(note), long=len(rows) > 25)
 
-    def confusion(
-        self,
-        title: str,
-        matrix: Sequence[Sequence[int]],
-        labels: Sequence[str],
-        note: str = "",
-    ) -> None:
+    def confusion(self, title: str, matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> None:
         """Add a confusion matrix (labels, labels): rows are true classes, columns predicted ones.
 
         With many classes columns are numbered; beyond 20 the most frequent confusions are listed.
         """
-        page = wide(title, confusion_html(matrix, labels))
-        self._add(title, page + _note(note), long=len(labels) > 25)
+        self._add(title, wide(title, confusion_html(matrix, labels)), long=len(labels) > 25)
 
     def settings(self, title: str, settings: Mapping[str, object]) -> None:
         """Add names with their values; keys of nested mappings become dotted paths."""

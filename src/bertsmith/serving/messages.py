@@ -179,8 +179,6 @@ class ModelFacts:
     labels: tuple[str, ...]
     max_input_length: int
     """Tokens of a text that it reads at most."""
-    windowed: bool
-    """True if longer texts than it reads at once are read in windows."""
     precision: str
     backend: str
     family: str

@@ -164,7 +164,7 @@ def test_the_lines_for_node_suit_the_head(case: str, said: list[str]) -> None:
     config = MODELS[case.replace("relevance", "number")]
     if case == "bert-relevance":
         config = replace(config, labels=RELEVANCE)
-    comparison = Comparison(difference=1e-7, output="logits", batches=5, longest=23)
+    comparison = Comparison(difference=1e-7, batches=5, longest=23)
 
     def written(name: str) -> str:
         about = Described(
@@ -194,7 +194,7 @@ def test_the_lines_of_python_read_white_space_as_the_engine(
         about = Described(
             config=config, tokenizer=tokenizer, sentence=None, target=target, name="out"
         )
-        return card(about, Comparison(difference=1e-7, output="logits", batches=5, longest=23))
+        return card(about, Comparison(difference=1e-7, batches=5, longest=23))
 
     code = written("onnx")
     in_node = written("transformers.js")
@@ -246,7 +246,7 @@ def card_of(config: ModelConfig) -> str:
     about = Described(
         config=config, tokenizer=TOKENIZERS["bert"], sentence=None, target="onnx", name="out"
     )
-    return card(about, Comparison(difference=1e-7, output="logits", batches=5, longest=23))
+    return card(about, Comparison(difference=1e-7, batches=5, longest=23))
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_code_that_reads_another_part_of_long_texts_says_so(
     about = Described(
         config=config, tokenizer=TOKENIZERS["bert"], sentence=None, target=target, name="web"
     )
-    written = card(about, Comparison(difference=1e-7, output="logits", batches=5, longest=23))
+    written = card(about, Comparison(difference=1e-7, batches=5, longest=23))
     assert "At most 9 tokens of a text are read, as in training" in written
     assert ("The code below reads the beginning alone" in written) == warned
     assert ('direction="left"' in written) == (long == "tail" and target == "onnx")
@@ -322,7 +322,7 @@ def test_the_card_says_that_node_cuts_the_second_text_of_a_pair(
     about = Described(
         config=MODELS[case], tokenizer=TOKENIZERS["bert"], sentence=None, target=target, name="web"
     )
-    written = card(about, Comparison(difference=1e-7, output="logits", batches=5, longest=23))
+    written = card(about, Comparison(difference=1e-7, batches=5, longest=23))
     assert ("shortens a long pair at its end" in written) == warned
 
 

@@ -31,10 +31,9 @@ _CHOICES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The largest difference found, in parts of max(1, the largest value), and where."""
+    """The largest difference found, in parts of max(1, the largest value), of all batches."""
 
     difference: float
-    output: str
     batches: int
     longest: int
 
@@ -76,7 +75,7 @@ def compare(
             f"{BOUND:.0e} allowed",
             remedy="nothing was written; choose another format with --to",
         )
-    return Comparison(difference=worst[0], output=worst[1], batches=count, longest=longest)
+    return Comparison(difference=worst[0], batches=count, longest=longest)
 
 
 def _batches(config: ModelConfig, tokenizer: Tokenizer) -> Iterator[Batch]:

@@ -9,7 +9,6 @@ a text, and a row gives what its unmasked tokens would give alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -180,8 +179,6 @@ class VisibleTokens(nn.Module):
 
     Turns are rows of tables: the cosine of a large angle is not the same number in every runtime.
     """
-
-    tables: Sequence[Tensor]
 
     def __init__(self, encoder: EncoderConfig) -> None:
         super().__init__()

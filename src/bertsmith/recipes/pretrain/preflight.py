@@ -201,8 +201,6 @@ COVERED_TOKENS = 500_000
 class Coverage:
     """Statistics of a sample of the sequences."""
 
-    sequences: int
-    """Number of sequences."""
     hidden: float
     """Share of the tokens that are in no sequence of the epoch."""
     torn: float
@@ -233,7 +231,6 @@ def coverage(
     sentences = store.sentences
     begins = np.asarray(sentences[np.searchsorted(sentences, cuts.starts)]) == cuts.starts
     return Coverage(
-        sequences=len(index),
         hidden=1 - float(inside.sum() / (ends - starts).sum()),
         torn=1 - float(begins.mean()),
         unlabelled=float(np.mean([sample.label is None for sample in samples])) * config.pairs,

@@ -45,11 +45,7 @@ T = TypeVar("T")
 
 
 class QueueFull(Exception):
-    """More tokens would wait than may; `tokens` wait already."""
-
-    def __init__(self, tokens: int) -> None:
-        super().__init__(f"{tokens} tokens wait")
-        self.tokens = tokens
+    """More tokens would wait than may."""
 
 
 class TooLarge(Exception):
@@ -161,7 +157,7 @@ class TokenQueue(Generic[G, T]):
         if total > self.max_tokens:
             raise TooLarge(total, self.max_tokens)
         if not self.has_room(total, large=large):
-            raise QueueFull(self.tokens)
+            raise QueueFull
         if not self._entries:
             # what was taken before a pause is forgotten
             for item in self._flows:

@@ -142,10 +142,6 @@ class Bodies:
         self._limits = limits
         self._held = 0
 
-    def held(self) -> int:
-        """Return how many bytes are held."""
-        return self._held
-
     def receiver(self, receive: Receive, declared: int | None) -> Body:
         """Return a body that is about to be received; raises `PayloadTooLarge`."""
         if declared is not None and declared > self._limits.max_body:

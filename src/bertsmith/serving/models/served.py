@@ -105,7 +105,6 @@ def open_served(
         can=tuple(kinds),
         labels=network.labels,
         max_input_length=first.limit,
-        windowed=first.windowed,
         precision=prepared.precision,
         backend=prepared.backend,
         family=network.encoder.family,

@@ -319,7 +319,7 @@ def _check_signs(file: TextFile, name: str, values: Sequence[object]) -> None:
 def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> bool:
     """Return whether cells hold several labels separated by commas; raise if uncertain."""
     cells = [value for value in values if isinstance(value, str) and "," in value]
-    shared, plural = shared_parts(values, ","), name.strip("'").casefold() in _PLURALS
+    shared, plural = shared_parts(values), name.strip("'").casefold() in _PLURALS
     if cells and all(map(_COMMA.fullmatch, cells)) and not (plural and (shared or 0.0) >= _SHARED):
         problem = f"{name} holds {cells[0]!r}, a number with a decimal comma or several labels"
         remedy = (
@@ -355,7 +355,7 @@ def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
     lists = any(isinstance(value, str) and value.lstrip().startswith("[") for value in values)
     if not cells or lists or any(isinstance(value, str) and "|" in value for value in values):
         return "|"
-    if (shared_parts(values, ",") or 0.0) < _SHARED:
+    if (shared_parts(values) or 0.0) < _SHARED:
         problem = f"a label is {cells[0][:40]!r}, several labels or one with a comma in it"
         remedy = "state the separator of labels: --label-separator , or '|'"
         raise file.fault(problem, remedy=remedy)

@@ -36,8 +36,6 @@ class GlueTask:
     """Positions of columns by role in files without header, if any."""
     labels: tuple[str, ...] = ()
     """Classes in the order of the model's outputs; empty if the task is a regression."""
-    spoken: tuple[str, ...] = ()
-    """Names of the classes, if the files have numbers."""
     metrics: tuple[str, ...]
     """Metrics of the paper, by their names in `bertsmith.evaluation.metrics`."""
     index: str = "index"
@@ -80,7 +78,6 @@ _ALL = (
         label="label",
         numbered={"text": "3", "label": "1"},
         labels=("0", "1"),
-        spoken=("unacceptable", "acceptable"),
         metrics=("matthews",),
         submission={"test": "CoLA.tsv"},
         sizes={"train": 8_551, "dev": 1_043, "test": 1_063},
@@ -90,7 +87,6 @@ _ALL = (
         text="sentence",
         label="label",
         labels=("0", "1"),
-        spoken=("negative", "positive"),
         metrics=("accuracy",),
         submission={"test": "SST-2.tsv"},
         sizes={"train": 67_349, "dev": 872, "test": 1_821},
@@ -101,7 +97,6 @@ _ALL = (
         text_pair="#2 String",
         label="Quality",
         labels=("0", "1"),
-        spoken=("not_equivalent", "equivalent"),
         metrics=("f1", "accuracy"),
         files={
             "train": ("train.tsv", "msr_paraphrase_train.txt"),
@@ -126,7 +121,6 @@ _ALL = (
         index="id",
         label="is_duplicate",
         labels=("0", "1"),
-        spoken=("not_duplicate", "duplicate"),
         metrics=("f1", "accuracy"),
         submission={"test": "QQP.tsv"},
         sizes={"train": 363_846, "dev": 40_430, "test": 390_965},
@@ -175,7 +169,6 @@ _ALL = (
         text_pair="sentence2",
         label="label",
         labels=("0", "1"),
-        spoken=("not_entailment", "entailment"),
         metrics=("accuracy",),
         submission={"test": "WNLI.tsv"},
         sizes={"train": 635, "dev": 71, "test": 146},

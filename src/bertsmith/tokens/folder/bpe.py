@@ -186,7 +186,7 @@ def read_folder(files: FolderFiles) -> tuple[Pieces, ByteRules]:
         merges=merges,
         prefix_blank=prefix,
         prefix_parts=prefix and (fast or settings.followed == "fast"),
-        mask_takes_blank=settings.takes_blank("mask_token", BYTE_SPECIALS[4], added),
+        mask_takes_blank=settings.mask_takes_blank(BYTE_SPECIALS[4], added),
     )
 
 

@@ -209,8 +209,8 @@ class Settings:
             )
         return value
 
-    def takes_blank(self, name: str, token: str, compiled: Mapping[str, Any]) -> bool:
-        """Return whether blanks before a special token belong to it.
+    def mask_takes_blank(self, mask: str, compiled: Mapping[str, Any]) -> bool:
+        """Return whether blanks before the mask token belong to it.
 
         The first that states it is followed, as in `transformers`: the table of
         tokenizer_config.json; or, where there is none, tokenizer.json, whose added tokens are
@@ -220,12 +220,12 @@ class Settings:
         """
         beside: list[object] = []
         if self.generic or not self._has_table:
-            beside.append(compiled.get(token))
+            beside.append(compiled.get(mask))
         if not self._has_table:
-            unflagged = self.of_version_5 and token in self._numbers
+            unflagged = self.of_version_5 and mask in self._numbers
             beside += [{"lstrip": False} if unflagged else None]
-            beside += [self._beside.get(name)]
-        for entry in (self._added.get(token), *beside, self.config.get(name)):
+            beside += [self._beside.get("mask_token")]
+        for entry in (self._added.get(mask), *beside, self.config.get("mask_token")):
             if isinstance(entry, dict) and isinstance(entry.get("lstrip"), bool):
                 return bool(entry["lstrip"])
         return not (self.generic or self.of_version_5)

@@ -426,7 +426,7 @@ def read_folder(files: FolderFiles) -> tuple[Pieces, UnigramRules]:
             check_scores(vocabulary, rules, others, compiled, UNIGRAM_FILE)
             _check_agreement(settings, others)
     settings.check_ids(vocabulary)
-    takes_blank = settings.takes_blank("mask_token", UNIGRAM_SPECIALS[4], added)
+    takes_blank = settings.mask_takes_blank(UNIGRAM_SPECIALS[4], added)
     return vocabulary, replace(rules, mask_takes_blank=takes_blank)
 
 

@@ -90,7 +90,7 @@ def read_folder(files: FolderFiles) -> tuple[Pieces, UnigramRules]:
             check_same(vocabulary, pieces, XLM_FILE, compiled)
             check_scores(vocabulary, rules, others, compiled, XLM_FILE)
     settings.check_ids(vocabulary)
-    takes_blank = settings.takes_blank("mask_token", _MASK, added)
+    takes_blank = settings.mask_takes_blank(_MASK, added)
     return vocabulary, replace(rules, mask_takes_blank=takes_blank)
 
 

@@ -267,7 +267,6 @@ class TensorBundle:
     """
 
     def __init__(self, prefix: Path) -> None:
-        self.prefix = prefix
         self.index = prefix.with_name(prefix.name + INDEX_SUFFIX)
         try:
             raw = read_bytes(self.index, ModelFolderError, largest=_MAX_INDEX_BYTES)
