@@ -39,9 +39,8 @@ from bertsmith.recipes.export.program import (
     write_openvino,
     write_torch,
 )
-from bertsmith.recipes.export.recipe import export
+from bertsmith.recipes.export.recipe import adapt_tokenizer, export
 from bertsmith.recipes.export.runtimes import Arrays
-from bertsmith.recipes.export.tokenizer_file import adapt_tokenizer
 from bertsmith.tasks.rank import RELEVANCE
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning.bpe import learn_byte_bpe

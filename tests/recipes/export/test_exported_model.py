@@ -17,11 +17,11 @@ from bertsmith.engine.predictor import Predictor
 from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.recipes import quantize as quantizing
-from bertsmith.recipes.export import quantised
+from bertsmith.recipes.export import recipe as exporting
 from bertsmith.recipes.export.config import ExportConfig
 from bertsmith.recipes.export.graph import PaddedModel
-from bertsmith.recipes.export.quantised import ExportedModel, read_int8_gate
-from bertsmith.recipes.export.runtimes import Arrays, open_onnx
+from bertsmith.recipes.export.recipe import read_int8_gate
+from bertsmith.recipes.export.runtimes import Arrays, ExportedModel, open_onnx
 from bertsmith.recipes.predict.recipe import answer_rows, open_rows
 from bertsmith.recipes.quantize import Measurement
 from bertsmith.tasks.answering import TaskAnswering, answering_of
@@ -145,7 +145,7 @@ def test_int8_vectors_are_written_where_they_are_faster_and_near(
         scores = {**small.scores, "cosine": cosine}
         return [replace(exact, seconds=3.0), replace(small, seconds=1.0, scores=scores)]
 
-    monkeypatch.setattr(quantised, "measure_precisions", timed)
+    monkeypatch.setattr(exporting, "measure_precisions", timed)
     assert main([*command, str(tmp_path / "out"), "--json"]) == 0
     said = capsys.readouterr()
     scores = json.loads(said.out)["int8"]["precisions"]["int8"]["scores"]
@@ -183,7 +183,7 @@ def test_int8_is_written_where_it_is_faster_and_as_good(
         # of labels that this model barely tells apart some change
         return [replace(exact, seconds=3.0), replace(small, seconds=seconds, scores=exact.scores)]
 
-    monkeypatch.setattr(quantised, "measure_precisions", timed)
+    monkeypatch.setattr(exporting, "measure_precisions", timed)
     seconds = 4.0
     assert main([*command, str(tmp_path / "slow")]) == 2
     assert "int8 is not faster here: 1.33" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,7 +12,8 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.files import name_is_taken, write_json
 from bertsmith.core.log import say, short_number
 from bertsmith.core.ownership import claimed_output, new_folder
-from bertsmith.engine.config import FULL_PRECISION
+from bertsmith.engine.config import FULL_PRECISION, Number
+from bertsmith.engine.predictor import Predictor
 from bertsmith.engine.prepared import prepare_model
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
@@ -24,16 +25,29 @@ from bertsmith.recipes.export.graph import PaddedModel
 from bertsmith.recipes.export.program import (
     DATA_SUFFIX,
     ONNX_FILE,
+    QUANTISED_FILE,
     exported_program,
     require_packages,
     write_onnx,
     write_openvino,
     write_torch,
 )
-from bertsmith.recipes.export.quantised import add_int8, read_int8_gate
-from bertsmith.recipes.export.runtimes import open_exported, output_file
-from bertsmith.recipes.export.tokenizer_file import adapt_tokenizer
-from bertsmith.recipes.quantize import by_precision, table_rows
+from bertsmith.recipes.export.runtimes import ExportedModel, open_exported, open_onnx, output_file
+from bertsmith.recipes.quantize import (
+    Gate,
+    Measurement,
+    by_precision,
+    judged_answering,
+    measure_precisions,
+    read_gate,
+    refuse_slow_or_worse,
+    show_measurements,
+    table_rows,
+)
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.folder.files import COMPILED_FILE, json_bytes, read_json
+from bertsmith.tokens.learning.unigram import BLANKS
+from bertsmith.tokens.normalisation import UnigramRules, compiled
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.config_json import hub_config
 from bertsmith.weights.folder import CARD_FILE, CONFIG_FILE, load_model
@@ -43,6 +57,12 @@ from bertsmith.weights.sentence_folder import (
     read_sentence_folder,
     write_sentence_files,
 )
+
+_BLANK_STEP = {
+    "type": "Replace",
+    "pattern": {"Regex": f"[{''.join(BLANKS)}]"},
+    "content": " ",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +116,7 @@ def _export(config: ExportConfig) -> dict[str, Any]:
         _write(padded, config.to, fresh)
         comparison = _compared(source, config.to, fresh, padded.outputs)
         if gate is not None:
-            model, file = source.model.config, output_file(fresh, config.to)
-            pad_id = source.tokenizer.pad_id
-            measured = add_int8(config, gate, model, file, pad_id=pad_id)
+            measured = _add_int8(config, gate, source, output_file(fresh, config.to))
             figures["int8"] = gate.counts | {"precisions": by_precision(measured)}
             tested = int8_section(table_rows(measured, gate), gate.judged, config.to)
         about = Described(
@@ -165,3 +183,99 @@ def _write_settings(source: Source, target: Target, folder: Path, *, longest: in
     write_json(folder / CONFIG_FILE, settings)
     if source.sentence is not None:
         write_sentence_files(folder, source.sentence, hidden=model.encoder.hidden)
+
+
+def adapt_tokenizer(folder: Path, tokenizer: Tokenizer, target: Target) -> None:
+    """Rewrite normalisation in a folder's tokenizer.json where programs differ from the engine.
+
+    A WordPiece vocabulary that keeps accents reads composed text (NFC), which the file of
+    `Tokenizer.save` leaves to the slow tokenizer. transformers.js does not look at replacement
+    rules and takes NFKC instead, so those that replace white space alone become an expression.
+    """
+    rules, path = tokenizer.rules, folder / COMPILED_FILE
+    data = read_json(path)
+    normalizer: dict[str, Any] = data["normalizer"] or {}
+    if isinstance(rules, BasicRules):
+        if rules.strips or not rules.composes:
+            return
+        data["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFC"}, normalizer]}
+    elif isinstance(rules, UnigramRules) and target == "transformers.js":
+        if rules.charsmap != compiled(BLANKS):
+            return
+        normalizer["normalizers"] = [
+            _BLANK_STEP if step["type"] == "Precompiled" else step
+            for step in normalizer["normalizers"]
+        ]
+    else:
+        return
+    path.write_bytes(json_bytes(data))
+
+
+# an int8 variant
+
+
+def read_int8_gate(
+    config: ExportConfig,
+    model: ModelConfig,
+    tokenizer: Tokenizer,
+    sentence: SentenceSettings | None,
+) -> Gate:
+    """Read the texts and labels by which an int8 variant is judged; raises what that raises.
+
+    Raises `ModelFolderError` for a model with heads of pre-training only.
+    """
+    assert config.calibrate is not None
+    stand_in = ExportedModel(model, dict, pad_id=tokenizer.pad_id)
+    if sentence is not None:
+        # the file itself pools and maps
+        sentence = replace(sentence, pool=("cls",), after=())
+    answering = judged_answering(stand_in, tokenizer, sentence, config.length, where=config.model)
+    return read_gate(answering, model, config.calibrate, config.dev, config.reading)
+
+
+def _add_int8(config: ExportConfig, gate: Gate, source: Source, exact: Path) -> list[Measurement]:
+    """Write the int8 variant of a file beside it, and return what was measured of both.
+
+    onnxruntime quantises the weights by output, and what goes into each product by a scale for all
+    of it, when it runs. Whether that is faster here and as good is measured through onnxruntime, on
+    the user's texts and labels, with the readers, decoders and scores of the task, or by the
+    vectors. Raises `ConfigError`, after the table, where it is not faster than the exact file or
+    not as good as the gate asks.
+    """
+    model, pad_id = source.model.config, source.tokenizer.pad_id
+    quantised = exact.with_name(QUANTISED_FILE)
+    _quantise(exact, quantised)
+    files: dict[Number, Path] = {"fp32": exact, "int8": quantised}
+    predictors = {
+        precision: Predictor(
+            model=ExportedModel(model, open_onnx(path, config.threads), pad_id=pad_id),
+            answering=gate.answering,
+        )
+        for precision, path in files.items()
+    }
+    measured = measure_precisions(predictors, gate)
+    show_measurements(measured, gate)
+    refuse_slow_or_worse(measured, "export")
+    return measured
+
+
+def _quantise(exact: Path, quantised: Path) -> None:
+    """Write a file of ONNX with int8 products."""
+    import logging
+
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    level = logging.root.level
+    # it advises steps that change nothing here
+    logging.root.setLevel(logging.ERROR)
+    try:
+        quantize_dynamic(
+            exact,
+            quantised,
+            per_channel=True,
+            # with signed weights its products saturate on x86 chips that have no VNNI
+            weight_type=QuantType.QUInt8,
+            extra_options={"MatMulConstBOnly": True},
+        )
+    finally:
+        logging.root.setLevel(level)

@@ -1,4 +1,4 @@
-"""Exported files opened in their runtimes, all with one interface, and inputs for them."""
+"""Exported files opened in their runtimes, all with one interface: as functions, and as models."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
+from bertsmith.core.shapes import ClassLogits, Hidden, Scores, SelectedTokens, SpanLogits, TagLogits
 from bertsmith.network.batch import Batch
+from bertsmith.network.config import ModelConfig
+from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
+from bertsmith.network.model import Model
 from bertsmith.recipes.export.config import Target
+from bertsmith.recipes.export.graph import SENTENCE_OUTPUT, input_names
 from bertsmith.recipes.export.program import ONNX_FILE, OPENVINO_FILE, TORCH_FILE, quiet
 
 Arrays = dict[str, NDArray[Any]]
@@ -100,3 +106,63 @@ def padded_inputs(
     if choices is None:
         return padded
     return {name: result.reshape(-1, choices, mask.shape[1]) for name, result in padded.items()}
+
+
+class ExportedModel(Model):
+    """An exported file in the place of a model with a head for a task, or of one without heads.
+
+    Its encoder runs the file, head and all, and its head returns what came of that. Where the file
+    gives the vector of a text, that stands at each of its tokens.
+    """
+
+    def __init__(self, config: ModelConfig, runtime: Runtime, *, pad_id: int) -> None:
+        nn.Module.__init__(self)
+        self.config = config
+        self.encoder = _Outputs(config, runtime, pad_id)  # type: ignore[assignment]
+
+    @property
+    def device(self) -> torch.device:
+        """The processor."""
+        return torch.device("cpu")
+
+    def classify(self, encoded: Encoded, batch: Batch) -> ClassLogits:
+        """Return the outputs, (sequences, labels)."""
+        return encoded.last
+
+    def tag(self, hidden: Hidden) -> TagLogits:
+        """Return the outputs, (tokens, labels)."""
+        return hidden
+
+    def span(self, hidden: Hidden) -> SpanLogits:
+        """Return the outputs, (tokens, 2)."""
+        return hidden
+
+    def choose(self, encoded: Encoded, batch: Batch) -> Scores:
+        """Return the outputs, (sequences,)."""
+        return encoded.last[:, 0]
+
+
+class _Outputs(nn.Module):
+    """The encoder of an exported file: its last states are the outputs of the head."""
+
+    def __init__(self, config: ModelConfig, runtime: Runtime, pad_id: int) -> None:
+        super().__init__()
+        self._config, self._runtime, self._pad_id = config, runtime, pad_id
+
+    def forward(
+        self, batch: Batch, *, selected: SelectedTokens | None = None, taps: Taps = NO_TAPS
+    ) -> Encoded:
+        """Return the outputs of all tokens or sequences, whatever the query."""
+        config = self._config
+        choices = 1 if config.predicts == "choice" else None
+        inputs = padded_inputs(batch, input_names(config), pad_id=self._pad_id, choices=choices)
+        result = self._runtime(inputs)
+        outputs = next(iter(result.values()))
+        if config.predicts == "span":
+            outputs = np.stack(list(result.values()), -1)
+        if (vectors := result.get(SENTENCE_OUTPUT)) is not None:
+            outputs = np.repeat(vectors, batch.lengths, axis=0)
+        elif config.head in (None, "tag", "span"):
+            outputs = outputs[inputs["attention_mask"].astype(bool)]
+        last: Tensor = torch.from_numpy(outputs)
+        return Encoded(last=last, states={config.encoder.layers: last})
