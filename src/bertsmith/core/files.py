@@ -415,6 +415,11 @@ def _children(nodes: list[Any]) -> Iterator[Any]:
     return chain.from_iterable(rows)
 
 
+def same_value(value: object, expected: object) -> bool:
+    """Return whether two values of JSON are the same: 1, 1.0 and true are three."""
+    return type(value) is type(expected) and value == expected
+
+
 def read_json(
     path: Path,
     error: type[UserError],

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, TypeVar
 
 from bertsmith.core.config import Config, plain_value
 from bertsmith.core.errors import ConfigError, ModelFolderError
-from bertsmith.core.files import read_json
+from bertsmith.core.files import read_json, same_value
 from bertsmith.network.config import (
     HEADS,
     Activation,
@@ -170,10 +170,6 @@ _NUMBERS = (
 _ELSEWHERE = ("activation", "classifier_dropout", "longest", "groups")
 
 
-def _same(value: object, expected: object) -> bool:
-    return type(value) is type(expected) and value == expected
-
-
 class HubConfig:
     """A `config.json` that has been read and checked; `ModelFolderError` when it does not fit.
 
@@ -302,9 +298,10 @@ class HubConfig:
         constants = {key: (value,) for key, value in self._format.constants.items()}
         for key, values in (_ONLY | constants).items():
             # 1 is no True: transformers takes it for one in some places and refuses it in others
-            if key in self._data and not any(_same(self._data[key], value) for value in values):
+            stated = self._data.get(key)
+            if key in self._data and not any(same_value(stated, value) for value in values):
                 self._refuse(
-                    f"{key} is {self._data[key]!r}, which changes the result",
+                    f"{key} is {stated!r}, which changes the result",
                     f"only {values[0]!r} is supported",
                 )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertsmith.core.files import same_value
 from bertsmith.tokens.folder.files import refused
 from bertsmith.tokens.vocabulary import MAX_PIECES, Pieces
 
@@ -41,14 +42,10 @@ def check_settings(settings: Mapping[str, Any], expected: Mapping[str, Any], whe
     """
     for key, value in expected.items():
         values = value if isinstance(value, tuple) else (value,)
-        if key in settings and not any(_same(settings[key], allowed) for allowed in values):
+        if key in settings and not any(same_value(settings[key], allowed) for allowed in values):
             raise refused(
                 f"{key} is {str(settings[key])[:50]!r}", where, f"it must be {values[0]!r}"
             )
-
-
-def _same(value: object, expected: object) -> bool:
-    return type(value) is type(expected) and value == expected
 
 
 def dense(table: object, where: Path) -> Pieces:
