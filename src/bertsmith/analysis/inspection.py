@@ -185,7 +185,7 @@ def inspect_attention(
 
 
 def _probes(model: Model, items: Sequence[Item]) -> ProbeFigures | None:
-    """Return what probes score; None without enough sentences."""
+    """Return the scores of probes; None without enough sentences."""
     parsed = [item.parsed for item in items if item.parsed is not None]
     sentences = probed_sentences(model, parsed) if parsed else []
     return probe(sentences) if len(sentences) >= _MIN_PROBED else None
@@ -200,12 +200,12 @@ class _Annotations:
         self.tags = TagCounts(config.layers, config.heads)
 
     def figures(self) -> Annotated:
-        """Return what was counted."""
+        """Return the figures of relations and of tags."""
         return Annotated(relations=self.relations.figures(), tags=self.tags.figures())
 
 
 def annotation_figures(model: Model, items: Iterable[Item], bar: Bar | None = None) -> Annotated:
-    """Return what the heads of a model find of relations and tags, and nothing else."""
+    """Return the figures of a model's heads on relations and tags, and nothing else."""
     annotations = _Annotations(model)
     for window in _windows(items):
         for scanned in scan(model, encoded_items(window)):

@@ -144,7 +144,7 @@ def second_begins(inventory: TokenInventory, first: int) -> int:
 def fitting_lengths(
     inventory: TokenInventory, first: int, second: int | None, *, longest: int
 ) -> tuple[int, int]:
-    """Return how many tokens of each text fit into `longest`, special tokens included."""
+    """Return the number of tokens of each text that fit into `longest`, special tokens included."""
     budget = longest - inventory.specials_around(pair=second is not None)
     if second is None:
         assert budget >= 1

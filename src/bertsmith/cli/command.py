@@ -307,7 +307,7 @@ def _print_help(name: str, command: Command, arguments: Sequence[str]) -> None:
 
 
 def help_page(commands: Mapping[str, Any], description: str) -> str:
-    """Return what ``bertsmith --help`` prints."""
+    """Return the text of ``bertsmith --help``."""
     width = max(map(len, commands))
     lines = [description, "", "usage: bertsmith VERB ...", "", "verbs:"]
     lines += [f"  {name:<{width}}  {command.summary}" for name, command in commands.items()]
@@ -459,7 +459,7 @@ def _add_options(
 
 
 def _usage(name: str, options: Iterable[Option]) -> Iterator[str]:
-    """Yield what must be given, the rest as options."""
+    """Yield the arguments that must be given, the rest as options."""
     yield f"bertsmith {name}"
     for option in options:
         required, word = option.default is REQUIRED, option.name.upper()
@@ -473,7 +473,7 @@ def _usage(name: str, options: Iterable[Option]) -> Iterator[str]:
 
 
 def _note(option: Option, default: Any) -> str:  # noqa: ANN401
-    """Return what the help says of an option's default."""
+    """Return the note on an option's default in the help."""
     if option.default is REQUIRED:
         return "" if option.positional else " (required)"
     if option.positional or default is False or default in (None, "", (), []):

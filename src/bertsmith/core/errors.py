@@ -149,7 +149,7 @@ class OutOfMemory(UserError):
 
 
 def out_of_memory(error: BaseException) -> OutOfMemory | None:
-    """Return what to say of an exception that means too little memory, None of any other."""
+    """Return the error for an exception that means too little memory, None for any other."""
     # torch has no separate class for the processor's memory, and is not imported here
     text = str(error)
     if isinstance(error, MemoryError):

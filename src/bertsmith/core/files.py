@@ -143,12 +143,12 @@ def refused_by_disk(error: OSError) -> bool:
 
 
 def reading_remedy(error: OSError, usual: str = "") -> str:
-    """Return how to mend what keeps a file from being read; `usual` where nothing more is known."""
+    """Return the remedy for a file that cannot be read; `usual` where nothing more is known."""
     return _READING.get(error.errno or 0, usual)
 
 
 def refusal_of(error: OSError | DiskError, where: str | Path) -> OSError | None:
-    """Return what the disk or its owner refused at `where`; None for a mistake of ours."""
+    """Return the refusal of the disk or of its owner at `where`; None for a mistake of ours."""
     refusal = error.__cause__ if isinstance(error, DiskError) else error
     if isinstance(refusal, OSError) and (refused_by_disk(refusal) or _deleted(refusal, where)):
         return refusal

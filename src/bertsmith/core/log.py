@@ -42,7 +42,7 @@ class _StandardError:
     """Standard error, whatever it is by now; what cannot be written is lost without a word."""
 
     def write(self, text: str) -> int:
-        """Write what can be written."""
+        """Write a text, if that is possible."""
         # ValueError: closed by Python itself
         with suppress(OSError, ValueError):
             self._stream().write(text)

@@ -249,7 +249,7 @@ def new_folder(folder: Path, *, replaces: Callable[[Path], None] | None = None) 
 
 
 def aside_path(folder: Path) -> Path:
-    """Return where the predecessor of a folder is while its successor moves in."""
+    """Return the place of a folder's predecessor while its successor moves in."""
     return folder.with_name(f".{folder.name}.replaced")
 
 

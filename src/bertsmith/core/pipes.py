@@ -22,7 +22,7 @@ def open_file_or_pipe(path: Path) -> io.BufferedReader:
 
 
 def standard_input_bytes() -> io.BufferedIOBase:
-    """Return what reads standard input, of which nothing has been read yet.
+    """Return a reader of standard input, of which nothing has been read yet.
 
     Where that is a pipe, a terminal or a socket, it is waited for; it stays open afterwards.
     """

@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def usable_processors() -> int:
-    """Return how many processors this process may use; all of them where the system cannot say."""
+    """Return the number of processors that this process may use; all where that is unknown."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

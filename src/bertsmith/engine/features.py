@@ -342,7 +342,7 @@ class Features:
             )
 
     def rows(self, max_rows: int) -> int:
-        """Return how many texts to hold at once."""
+        """Return the number of texts to hold at once."""
         if self._config.unit == "text":
             return max_rows
         return max(1, min(max_rows, _HELD // (4 * self._width * self._longest)))

@@ -105,7 +105,7 @@ class NativeEncoder(nn.Module):
     def forward(
         self, batch: Batch, *, selected: SelectedTokens | None = None, taps: Taps = NO_TAPS
     ) -> Encoded:
-        """Return what `Encoder.forward` does; of taps only those of states are possible.
+        """Return the same as `Encoder.forward`; of taps only those of states are possible.
 
         Raises `IndexError` for token ids, segments and positions that there are no embeddings for.
         """
@@ -251,7 +251,7 @@ def _rotation_tables(config: EncoderConfig, theta: float) -> Tensor:
 
 
 def _ends(encoder: Encoder, turns: Sequence[Tensor]) -> tuple[kernels.EncoderEnds, list[Tensor]]:
-    """Return what lies before and after the blocks, and the tensors that have to be kept for it."""
+    """Return the parts before and after the blocks, and the tensors that must be kept for them."""
     tensors = [*turns]
     embeddings = encoder.embeddings
 

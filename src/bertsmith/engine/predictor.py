@@ -72,7 +72,7 @@ class Answering(Protocol[E, A_co]):
         requests: Sequence[Request[E]],
         forward: Forward,
     ) -> Outputs:
-        """Return what the model computes for each request."""
+        """Return the model's outputs for each request."""
         ...
 
     def decode(self, request: Request[E], output: Any) -> A_co:  # noqa: ANN401

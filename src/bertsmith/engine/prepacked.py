@@ -54,7 +54,7 @@ class PackedEncoder(nn.Module):
     def forward(
         self, batch: Batch, *, selected: SelectedTokens | None = None, taps: Taps = NO_TAPS
     ) -> Encoded:
-        """Return what `Encoder.forward` does, in float32."""
+        """Return the same as `Encoder.forward`, in float32."""
         assert not taps.qkv | taps.weights, "the network has these taps"
         hidden = self.embeddings(batch.ids, batch.segments, batch.positions)
         states = {0: hidden} if 0 in taps.states else {}
@@ -88,7 +88,7 @@ class Attention:
     def __call__(
         self, query: Queries, key: Heads, value: Heads, selected: SelectedTokens | None = None
     ) -> Queries:
-        """Return what `SequenceLayout.attend` does."""
+        """Return the same as `SequenceLayout.attend`."""
         layout = self.layout
         if layout.causal or layout.cuts or len(layout.lengths) == 1:
             return layout.attend(query, key, value, selected=selected)
@@ -144,7 +144,7 @@ class Layer:
     def __call__(
         self, inputs: Hidden, attention: Attention, selected: SelectedTokens | None
     ) -> SelectedStates:
-        """Return what `Block.forward` does: sums and norms are float32."""
+        """Return the same as `Block.forward`; sums and norms are float32."""
         normed = self._attention_norm(inputs) if self._before else inputs
         query, key, value = self._heads_of(normed.to(self._type), selected)
         query, key = attention.layout.rotated(query, key, selected)

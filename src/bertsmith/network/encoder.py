@@ -282,7 +282,7 @@ class Block(nn.Module):
         qkv: bool,
         weights: bool,
     ) -> tuple[SelectedStates, TappedLayer, SelectedStates | None]:
-        """Return what `forward` does, by the kernels of `fused` (norms after the sums, no gate)."""
+        """Return the same as `forward`, by the kernels of `fused` (norms after sums, no gate)."""
         attention, forward = self.attention, self.feed_forward
         matrices = self._matrices(inputs)
         read = inputs if operand is None else operand
@@ -383,7 +383,7 @@ class Encoder(nn.Module):
         selected: SelectedTokens | None = None,
         taps: Taps = NO_TAPS,
     ) -> Encoded:
-        """Return what `forward` does, given the embeddings (tokens, hidden)."""
+        """Return the same as `forward`, given the embeddings (tokens, hidden)."""
         layers = self._layers(batch)
         top = len(layers)
         end = max(taps.layers, default=0) if selected is not None and not len(selected) else top

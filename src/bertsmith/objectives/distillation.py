@@ -49,7 +49,7 @@ def vectors_name(kind: Kind, layer: int) -> str:
 
 
 def taught_values(encoded: Encoded) -> dict[str, Tensor]:
-    """Return what was tapped of a teacher, by the names that terms read."""
+    """Return the tapped values of a teacher, by the names that terms read."""
     results = {state_name(layer): state for layer, state in encoded.states.items()}
     for layer, vectors in encoded.qkv.items():
         results |= {vectors_name(k, layer): v for k, v in zip(KINDS, vectors, strict=True)}

@@ -94,7 +94,7 @@ class Cluster:
         self._run = ray.remote(_run)
 
     def processes(self, threads: int = 1) -> int:
-        """Return how many processes of `threads` threads fit."""
+        """Return the number of processes of `threads` threads that fit."""
         return max(1, sum(cores // threads for cores in self._cores()))
 
     def _cores(self) -> list[int]:
@@ -151,7 +151,7 @@ def cluster_options(engine: EngineConfig) -> dict[str, Any]:
 
 
 def print_cluster(cluster: Cluster, threads: int) -> None:
-    """Print how many processes compute."""
+    """Print the number of processes that compute."""
     processes = cluster.processes(threads)
     say(f"cluster: {counted(processes, 'process', 'processes')} of {counted(threads, 'thread')}")
 

@@ -237,7 +237,7 @@ def _read(source: Path, staged: Path) -> tuple[str, TensorChanges]:
 
 
 def _loaded(folder: Path, saved: Path, model: Model) -> TensorChanges:
-    """Return what was done to a folder's tensors when its model was loaded and saved."""
+    """Return the changes to a folder's tensors when its model was loaded and saved."""
     kind = format_of(model.config)
     tied, moves = FORMATS[kind].tied, TensorChanges()
     targets = {names.standard(name, kind): name for name in Weights(saved).entries}

@@ -292,7 +292,7 @@ def _open_worker_embedder(config: EmbedConfig) -> Embedder:
 def _cluster_features(
     embedder: Embedder, config: EmbedConfig, examples: Iterable[Example], cluster: Cluster
 ) -> Iterator[TextFeatures]:
-    """Yield what `Embedder.features` does, computed on a cluster in the same windows."""
+    """Yield as `Embedder.features`, computed on a cluster in the same windows."""
     threads = config.engine.threads or 1
     job = Job(open=_open_worker_embedder, argument=config, work=features_of, threads=threads)
     print_cluster(cluster, threads)
@@ -356,7 +356,7 @@ def _is_blank(example: Example) -> bool:
 
 
 def _print_blank(out: Path, texts: Texts, blank: int) -> None:
-    """Say how many texts are empty, how many lines are no rows, and that an .npy has none."""
+    """Print the numbers of empty texts and of skipped lines, which an .npy has no rows for."""
     if blank:
         say(f"{counted(blank, 'blank row')}: the vector of an empty text for each")
     if texts.blank:
@@ -400,7 +400,7 @@ class _Totals:
         self._blank += _is_blank(features.example)
 
     def print(self, out: Path, texts: Texts) -> None:
-        """Say what was written, and what was left out."""
+        """Print a summary of what was written and left out."""
         config, encoder = self._embedder.config, self._embedder.engine.model.config.encoder
         seconds = time.monotonic() - self._began
         say(

@@ -231,14 +231,14 @@ def _rows(deletion: Mapping[Method, Sequence[DeletionFigures]]) -> Iterator[tupl
 
 
 def _part_read(answering: TaskAnswering) -> str:
-    """Return what is read of long texts, in words."""
+    """Return the part of long texts that is read, in words."""
     parts = {"tail": "the end", "head+tail": "the beginning and the end"}
     windowed = answering.task.answers.windowed
     return "the beginning" if windowed else parts.get(answering.limits.long, "the beginning")
 
 
 def _print_summary(explained: Explained, config: ExplainConfig, part: str) -> None:
-    """Print how many answers were explained, and how exactly shares add up."""
+    """Print the number of answers explained, and how exactly shares add up."""
     texts = counted(explained.texts, "text")
     say(f"{texts}: {counted(len(explained.answers), 'answer')} explained")
     if explained.silent:

@@ -171,7 +171,7 @@ def _watched(items: Iterable[Item], passing: WordUseCollector) -> Iterator[Item]
 def _uses(
     model: Model, tokenizer: Tokenizer, words: Sequence[str], passing: WordUseCollector
 ) -> Iterator[WordFigures]:
-    """Yield what is found out about each word; say which have too few uses that can be read."""
+    """Yield the figures of each word; say which have too few uses that can be read."""
     with progress("words in context", len(words), "words") as bar:
         for word in words:
             uses = passing.uses(word)
@@ -190,7 +190,7 @@ def _name(file: str) -> str:
 
 
 def _notes(inspection: Inspection, corpus: Corpus) -> list[str]:
-    """Return how the figures were made."""
+    """Return notes on the method of the figures."""
     notes = [
         f"{counted(inspection.texts, 'text')} with {counted(inspection.tokens, 'token')} were read "
         "once. The "

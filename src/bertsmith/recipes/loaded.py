@@ -365,7 +365,7 @@ _caching = Lock()
 
 
 def _cached(cache: dict[object, T], key: object, make: Callable[[], T]) -> T:
-    """Return what is kept for some options; if made now, it takes the place of the oldest of many.
+    """Return the entry for a key; one that is made now takes the place of the oldest of many.
 
     Threads may make the same at once.
     """
@@ -487,7 +487,7 @@ def _file_of(rows: Any) -> Iterator[Path]:  # noqa: ANN401
 
 
 def _of_examples(file: Path, text: str) -> str:
-    """Return what is said of a file that the user did not write, and its rows, as of examples."""
+    """Rewrite a message about a file that the user did not write as one about examples."""
 
     def named(found: re.Match[str]) -> str:
         return _named(int(found["line"]) if found["line"] else None)

@@ -98,7 +98,7 @@ def _files(corpus: Corpus) -> str:
 
 
 def print_layouts(corpus: Corpus) -> None:
-    """Print how many files of plain text have which layout, where auto found several."""
+    """Print the number of plain-text files of each layout, where auto found several."""
     counts = Counter(corpus.layouts.values())
     if corpus.layout != "auto" or len(counts) < 2:
         return
@@ -173,7 +173,7 @@ def prepare(config: PrepareConfig) -> TokenStore:
 def _on_cluster(
     address: str | None, tokenizer: Tokenizer
 ) -> Iterator[tuple[_ClusterEncoder | None, int]]:
-    """Return what encodes on a cluster and its processes; None and the cores without one."""
+    """Yield the encoder of a cluster and its number of processes; else None and the cores."""
     if address is None:
         yield None, usable_processors()
         return

@@ -38,7 +38,7 @@ def add_explanations(report: Report, answers: Sequence[tuple[Subject, Attributio
 
 
 def _note(result: Attributions) -> str:
-    """Return how exactly the integrated gradients of an answer add up."""
+    """Return a note on how exactly the integrated gradients of an answer add up."""
     own = result.get("integrated-gradients")
     if own is None or own.difference is None or own.gap is None:
         return ""

@@ -150,7 +150,7 @@ class InspectionPage:
         )
 
     def _data(self) -> dict[str, Any]:
-        """Return what the page's script reads."""
+        """Return the data for the page's script."""
         result = self._found
         record = as_json(result)
         shown = [name for name, values in result.statistics.items() if not np.isnan(values).all()]

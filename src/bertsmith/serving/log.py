@@ -54,7 +54,7 @@ def drain_log() -> None:
 
 
 def write_log(text: str) -> None:
-    """Write what another process has said, which made it printable."""
+    """Write the lines of another process, which made them printable."""
     sys.stderr.write(text)
 
 

@@ -101,7 +101,7 @@ def _check_packages() -> None:
 
 
 def division(config: ServeConfig) -> tuple[int, int]:
-    """Return how many workers of each lane there are, and how many threads each has."""
+    """Return the numbers of workers of each lane, and of threads of each."""
     cores = usable_processors()
     set_by_user = os.environ.get("OMP_NUM_THREADS", "")
     if set_by_user.isdecimal() and int(set_by_user) > 0:

@@ -379,7 +379,7 @@ class _StoreBuilder:
                 moved(position)
 
     def finish(self, nothing: UserError) -> StoreIndex:
-        """Write what closes the stores; raises `nothing` when there is no text to train on."""
+        """Write the ends of the stores; raises `nothing` when there is no text to train on."""
         train, held_out = self._writers
         if not train.state.tokens:
             self._work.discard()

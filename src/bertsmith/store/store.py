@@ -134,7 +134,7 @@ class TokenStore:
         return self._shards[shard][start - origin : end - origin]
 
     def counts(self, vocabulary: int) -> NDArray[np.int64]:
-        """Return how often each token occurs, (vocabulary,): about a second for each 500 M."""
+        """Return the count of each token, (vocabulary,): about a second for each 500 M."""
         counts = np.zeros(vocabulary, np.int64)
         for shard in self._shards:
             for begin in range(0, len(shard), _COUNTED):

@@ -104,7 +104,7 @@ class Journal:
     """The journal of an unfinished store, which begins with a source."""
 
     def __init__(self, path: Path) -> None:
-        """Read what is there; `StoreError` where another version wrote it."""
+        """Read the file; `StoreError` where another version wrote it."""
         self._path = path
         self._lines: list[_Line] = []
         self._ends: list[int] = []
@@ -161,7 +161,7 @@ class Journal:
         return self._ends[-1] if self._ends else 0
 
     def _matching_size(self, before: Source, source: Source) -> int:
-        """Return how many lines are still valid for a changed source."""
+        """Return the number of lines still valid for a changed source."""
         for name, title in (
             ("version", "version of bertsmith"),
             ("vocabulary", "vocabulary"),

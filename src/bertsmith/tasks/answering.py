@@ -98,7 +98,7 @@ class TaskAnswering:
         requests: Sequence[Request[Any]],
         forward: Forward,
     ) -> Sequence[Any]:
-        """Return what the head says of the units of each row."""
+        """Return the outputs of the head for the units of each row."""
         outputs = self.task.answers.outputs(model, join_requests(requests), forward)
         return split_by_request(requests, outputs)
 
@@ -284,7 +284,7 @@ class ContinuationAnswering(TextContinuation):
     keys = ("continuation",)
 
     def record(self, answer: Continuation) -> Record:
-        """Return what follows the text."""
+        """Return the continuation of the text."""
         return {"continuation": answer.text}
 
     def lines(self, row: Example, record: Record, brief: Brief) -> Iterator[str]:

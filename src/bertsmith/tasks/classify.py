@@ -169,7 +169,7 @@ def _commonest_class(
 
 
 def class_measuring(names: tuple[str, ...]) -> Measuring[Example]:
-    """Return how answers are measured, by the scores of these names."""
+    """Return the measuring of answers by the scores of these names."""
     return Measuring(
         evidence=_evidence,
         scoring=partial(_scoring, names),

@@ -108,7 +108,7 @@ class SetFigures(NamedTuple):
 
 
 def set_figures(evidence: Evidence, answers: Sequence[Any], threshold: float) -> SetFigures:
-    """Return what the sets of labelled rows are like."""
+    """Return the coverage and the sizes of the sets of labelled rows."""
     true = evidence[:, 0].astype(np.int64)
     sizes = np.array([int((answer >= threshold).sum()) for answer in answers])
     held = [answer[label] >= threshold for answer, label in zip(answers, true, strict=True)]

@@ -106,7 +106,7 @@ def check_texts(rows: Sequence[Example], labels: Sequence[str]) -> None:
 
 
 def unknown_label(label: str, known: Sequence[str], subject: str) -> str:
-    """Return what is known in place of an unknown label, for a remedy; `subject` is with a verb."""
+    """Return the remedy for an unknown label, with the known ones; `subject` is with a verb."""
     alternatives = [other for other in known if value_of(other) == value_of(label)]
     if alternatives:
         return f"{alternatives[0]!r} is the same number: write both alike"
@@ -240,7 +240,7 @@ def confidence_for(right: Right, confidences: Confidences, accuracy: float) -> f
 
 
 def abstention_note(right: Right, confidences: Confidences, threshold: float, unit: str) -> str:
-    """Return what a threshold does to rows: how many are answered, how many of these are right."""
+    """Describe a threshold's effect: the shares of rows answered, and right among these."""
     answered = confidences >= threshold
     if not answered.any():
         return f"no answer has a probability of {threshold:.4f} or more: none is given"

@@ -160,7 +160,7 @@ def _constant(rows: Sequence[Example], answers: Sequence[Any]) -> bool:
 
 
 def _notes(evidence: Evidence, tuned: Tuned) -> list[str]:
-    """Return that nothing was measured, if all true numbers are the same."""
+    """Return a note that nothing was measured, if all true numbers are the same."""
     if np.ptp(evidence[:, 0]) > 0:
         return []
     return ["all numbers to be measured with are the same: a correlation is shown as 0 then"]

@@ -154,7 +154,7 @@ def encode_questions(
 
 
 def _unread(sidecar: Any) -> str:  # noqa: ANN401
-    """Return how much of a question is read, where that is not all."""
+    """Return a note on a question that is not read whole."""
     assert isinstance(sidecar, ContextWindows)
     if sidecar.asked == sidecar.question:
         return ""

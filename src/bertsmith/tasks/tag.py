@@ -452,7 +452,7 @@ def _describe(rows: Sequence[Tagged], labels: Labels) -> str:
 
 
 def _beyond_words(row: Tagged) -> int:
-    """Return how many entities of a labelled row are none of its words' tags."""
+    """Return the number of a labelled row's entities that are none of its words' tags."""
     return len(set(_true_entities(row)) - set(entities_of(row.words, row.tags or ())))
 
 

@@ -197,7 +197,7 @@ def _every_row(evidence: Evidence, name: str) -> int | None:
 
 
 def no_units(evidence: Evidence, name: str) -> int | None:
-    """Return that no score is a share or mean, as correlations are not."""
+    """Return None: no score is a share or mean, as correlations are not."""
     return None
 
 
@@ -405,7 +405,7 @@ class Task(Generic[R]):
 
 
 def counted_rows(task: Task[Any], rows: Sequence[Any]) -> str:
-    """Return how many rows there are, with what they are called: ``1 question``."""
+    """Return the number of rows with their unit: ``1 question``."""
     return counted(len(rows), task.unit.removesuffix("s"), task.unit)
 
 

@@ -129,7 +129,7 @@ class _Spans(NamedTuple):
 
 
 def _spans(marks: Iterable[str], at: int = 0) -> _Spans:
-    """Return what brackets enclose; of a mention in several parts the first."""
+    """Return the spans between brackets; of a mention in several parts the first."""
     waiting: dict[str, list[int]] = {}
     result = _Spans([], [])
     for word, mark in enumerate(marks):

@@ -441,7 +441,7 @@ def foreign(path: Path, start: bytes) -> tuple[str, str] | None:
 
 
 def _archive(path: Path) -> tuple[str, str]:
-    """Return what a zip archive is, perhaps an office file, and the remedy."""
+    """Return the kind of a zip archive, perhaps an office file, and the remedy."""
     kind = kind_of(path)
     problem, remedy = _OFFICE.get(kind, ("a zip archive", "unpack it and give the file inside"))
     if kind in (".csv", ".tsv"):

@@ -225,7 +225,7 @@ class _Characters:
         return _traced(parts)
 
     def _replacement(self, cluster: str) -> list[tuple[str, int]]:
-        """Return what parts of a cluster become, with their numbers of characters."""
+        """Return the replacements of a cluster's parts, with their numbers of characters."""
         if len(cluster.encode("utf-8", "surrogatepass")) <= _MAX_CLUSTER_LENGTH:
             new, size = self._exchanged(cluster)
             if size:

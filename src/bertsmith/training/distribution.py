@@ -397,7 +397,7 @@ def _join(shard: bool) -> World:
 
 
 def _end(world: World, error: BaseException) -> BaseException:
-    """Return what this rank raises in place of an error: exactly one rank reports the cause."""
+    """Return the error that this rank raises instead: exactly one rank reports the cause."""
     watch = world.watch
     assert watch is not None
     ours = isinstance(error, UserError | KeyboardInterrupt)

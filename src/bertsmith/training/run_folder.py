@@ -56,7 +56,7 @@ def write_record(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Return what `write_record` wrote; `RunFolderError` if it is not that any more."""
+    """Return the record that `write_record` wrote; `RunFolderError` if it has changed since."""
     remedy = "delete it, and give the command of the run again"
     try:
         content: dict[str, Any] = read_json(path, RunFolderError, largest=_MAX_BYTES)

@@ -233,7 +233,7 @@ class HubConfig:
             self._refuse(f"{key}: {error.problem}", error.remedy or "mend it")
 
     def predicts(self, head: HeadName, outputs: int) -> Predicts:
-        """Return what a head with a number of outputs predicts."""
+        """Return the kind of prediction of a head with a number of outputs."""
         if head != "classify":
             return next(predicts for predicts, name in HEADS.items() if name == head)
         problem = self._data.get("problem_type")

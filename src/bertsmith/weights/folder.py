@@ -130,7 +130,7 @@ class StoredModel:
         _load_state(self.model, self._files.read(self._others), blocks=False)
 
     def locate_block(self, number: int) -> dict[str, StoredTensor]:
-        """Return where the weights of a block are, by their names in the block."""
+        """Return the places of a block's weights, by their names in the block."""
         located = self._files.locate(self._blocks[number])
         return {name.removeprefix(_prefix(number)): tensor for name, tensor in located.items()}
 

@@ -318,7 +318,7 @@ def save_like(
 
 
 def write_sentence_files(folder: Path, settings: SentenceSettings, *, hidden: int) -> None:
-    """Write what makes a model folder, whose vectors are `hidden` wide, one of the library's."""
+    """Write the files that make a folder with vectors `hidden` wide one of the library's."""
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
     layers, kept = _without_truncation(settings.after)
     for number, layer in enumerate(layers, start=2):

@@ -62,7 +62,7 @@ class Entry(NamedTuple):
 
 
 def _version(status: os.stat_result) -> tuple[int, ...]:
-    """Return what changes when a file is written or replaced."""
+    """Return the facts of a file that change when it is written or replaced."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -109,7 +109,7 @@ class TensorFile:
                 yield name, self._weights(name, raw.pop(0))
 
     def locate(self, name: str, part: tuple[int, int] = (0, 1)) -> StoredTensor:
-        """Return where a tensor is in the file, or of so many equal parts of it the one numbered.
+        """Return the place of a tensor in the file, or of a part of it: (number, parts).
 
         `ModelFolderError` if it is of a type that weights do not have.
         """
@@ -383,7 +383,7 @@ class Weights:
             yield from file.read_many([name for name in names if self._homes[name] is file])
 
     def locate(self, name: str, part: tuple[int, int]) -> StoredTensor:
-        """Return where a tensor or a part of it is, as `TensorFile.locate` does."""
+        """Return the place of a tensor or a part of it, as `TensorFile.locate` does."""
         return self._homes[name].locate(name, part)
 
     def _check_index(self, index: dict[str, str]) -> None:

@@ -159,7 +159,7 @@ class Explainer:
         return (inputs.double() * gradient.double()).sum(-1).cpu().numpy()
 
     def leave_one_out(self, subject: Subject) -> Shares:
-        """Return what the logit loses when each word is masked; 0 for a word without tokens."""
+        """Return the fall of the logit when each word is masked; 0 for a word without tokens."""
         masked = [
             masked_words(subject, self.inventory, [number]) for number in range(len(subject.words))
         ]

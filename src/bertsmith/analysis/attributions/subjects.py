@@ -56,7 +56,7 @@ class Target(Protocol):
         ...
 
     def answers(self, model: Model, encoded: Encoded, batch: Batch) -> list[Any]:
-        """Return what the model answers to each copy."""
+        """Return the model's answer to each copy."""
         ...
 
 

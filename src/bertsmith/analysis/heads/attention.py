@@ -137,7 +137,7 @@ def attention(
 
 
 def _unseen(block: Block, spans: SequenceLayout) -> Tensor:
-    """Return what is added to scores, (sequences, 1, queries or 1, keys)."""
+    """Return the mask that is added to scores, (sequences, 1, queries or 1, keys)."""
     unseen = ~block.real[:, None, None]
     position = torch.arange(block.places, device=block.rows.device)
     ahead = position[None, :] - position[:, None]

@@ -174,7 +174,7 @@ class _Counts:
 def coreference_figures(
     model: Model, results: Iterable[Passage], bar: Bar | None = None
 ) -> list[CoreferenceFigures]:
-    """Return what the heads of a model find in passages; nothing without an anaphoric mention."""
+    """Return the figures of a model's heads in passages; none without an anaphoric mention."""
     config = model.config.encoder
     counts = _Counts(config.layers, config.heads)
     rest = iter(results)

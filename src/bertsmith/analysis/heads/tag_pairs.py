@@ -93,7 +93,7 @@ class _Tally:
             setattr(self, name, np.pad(values, [(0, more[0]), (0, more[1]), *rest]))
 
     def figures(self, asked: str, wanted: str, at: tuple[int, int]) -> PairFigures:
-        """Return what was counted."""
+        """Return the figures of a pair of tags."""
         hits, words, offsets = self.hits[at], self.words[at], self.offsets[at]
         total = int(words.sum())
         # of equal ones the nearest, and of these the next before the previous
@@ -210,7 +210,7 @@ class TagCounts:
             np.add.at(hits, (kind, result.half[row], head), 1)
 
     def figures(self) -> TagFigures:
-        """Return what was counted; nothing where no word has a tag."""
+        """Return the figures; none where no word has a tag."""
         totals = self._pairs.words.sum(-1)
         names = list(self._tags)
         places = ((int(asked), int(wanted)) for asked, wanted in np.argwhere(totals))

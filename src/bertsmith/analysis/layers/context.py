@@ -89,7 +89,7 @@ class WordUseCollector:
 def describe_uses(
     model: Model, tokenizer: Tokenizer, word: str, uses: Sequence[WordUse]
 ) -> WordFigures | None:
-    """Return what a model makes of the uses of a word; None with fewer than `LEAST_USES`."""
+    """Return the figures of the uses of a word; None with fewer than `LEAST_USES`."""
     states = word_states(model, tokenizer, [use.words for use in uses])
     read = [
         (use, use_states)

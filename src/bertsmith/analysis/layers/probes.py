@@ -70,7 +70,7 @@ class Score:
 
     @property
     def selectivity(self) -> float:
-        """Return what it scores above the control task."""
+        """Return the score above that of the control task."""
         return self.task - self.control
 
 
@@ -94,7 +94,7 @@ class ProbeFigures:
 
 
 def probed_sentences(model: Model, parsed: Sequence[Parsed]) -> list[ProbedSentence]:
-    """Return what probes read; sentences with a word that the tokenizer drops are left out."""
+    """Return the inputs of probes; sentences with a word that the tokenizer drops are left out."""
     config = model.config.encoder
     layers = frozenset(range(1, config.layers + 1))
     taps = Taps(states=layers | {0}, qkv=layers)
@@ -294,7 +294,7 @@ def _control_task(sentences: Sequence[ProbedSentence]) -> list[ProbedSentence]:
 
 
 def _offset_score(train: Sequence[ProbedSentence], test: Sequence[ProbedSentence]) -> float:
-    """Return what the commonest offset in training finds."""
+    """Return the score of the commonest offset in training."""
 
     def offsets(sentences: Sequence[ProbedSentence]) -> Counter[int]:
         return Counter(

@@ -192,7 +192,7 @@ class _Texts:
     def _fill(
         self, texts: list[list[int]], positions: list[list[int]], draws: Generators
     ) -> list[list[Draw]]:
-        """Write what is drawn at some places of each text, all of them at once, and return it."""
+        """Draw ids at some places of each text, all at once; write them there and return them."""
         result = self._draw(texts, positions, draws)
         for text, at, drawn in zip(texts, positions, result, strict=True):
             for position, (token, _) in zip(at, drawn, strict=True):

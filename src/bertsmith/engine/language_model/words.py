@@ -177,7 +177,7 @@ Before = Literal["start", "blank", "glued"]
 
 
 def before(tokenizer: Tokenizer, text: str, position: int, ids: Ids, index: int) -> Before:
-    """Return what stands before the mask at a character of a text, and at a place of its ids.
+    """Return the context before the mask at a character of a text, and at a place of its ids.
 
     A blank that is a piece of its own there belongs to no word.
     """

@@ -134,7 +134,7 @@ def search_both_ways(search: Search, model: Model, tokenizer: Tokenizer) -> Sear
 
 
 def print_search(outcome: SearchOutcome) -> None:
-    """Print how often each method is right, and what it found for a query or two."""
+    """Print the score of each method, and its results for a query or two."""
     search = outcome.search
     say(
         f"7. search: which of {len(search.texts):,} docstrings has this first line? "

@@ -388,7 +388,7 @@ def _finishing(folder: RunFolder, step: int) -> Iterator[None]:
 
 
 def _print_time(budget: Budget, reserved_seconds: float) -> None:
-    """Print how many seconds of a budget of minutes are left for steps.
+    """Print the seconds of a budget of minutes that are left for steps.
 
     `reserved_seconds` are those for all else. Raises `ConfigError` where they take all.
     """

@@ -129,7 +129,7 @@ def method_terms(
     seed: int,
     units: tuple[float, float] = (0.0, 1.0),
 ) -> MethodTerms:
-    """Return what a method teaches; `soft` are the answers taught, None for none.
+    """Return the terms of a method; `soft` are the answers taught, None for none.
 
     `units` are mean and spread of the numbers that a teacher of numbers gives.
     """

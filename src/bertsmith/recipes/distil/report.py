@@ -101,7 +101,7 @@ def show(contenders: Sequence[Contender]) -> None:
 def conclusions(
     contenders: Sequence[Contender], methods: Sequence[str], differences: Mapping[str, Difference]
 ) -> list[str]:
-    """Return what the figures say of each method, by the gap between teacher and plain student."""
+    """Return conclusions on each method, by the gap between teacher and plain student."""
     teacher, students = contenders[0], contenders[1 : 1 + len(methods)]
     if not differences:
         return []

@@ -100,7 +100,7 @@ def _distilled(config: DistilConfig, width: int) -> StaticOutcome:
 
 @torch.no_grad()
 def piece_vectors(engine: Prepared, tokenizer: Tokenizer) -> NDArray[np.float64]:
-    """Return what a teacher makes of each piece alone, (pieces, hidden); 0 of special tokens.
+    """Return a teacher's vector of each piece alone, (pieces, hidden); 0 of special tokens.
 
     It is the mean over the piece and the special tokens around it.
     """

@@ -116,7 +116,7 @@ def check_start(
 
 
 def _describe_start(settings: Mapping[str, Any]) -> str:
-    """Return what the student of a run starts from."""
+    """Describe the start of a run's student."""
     if layers := settings.get("layers"):
         numbers = ", ".join(map(str, layers))
         return f"the teacher's layer{'s' if len(layers) > 1 else ''} {numbers}"

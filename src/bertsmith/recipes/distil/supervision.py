@@ -68,7 +68,7 @@ class TeacherSupervision(Supervision):
     answer: Answer
 
     def terms(self, seed: int, data: LabelledData[Any]) -> MethodTerms:
-        """Return what is taught, with new parameters of its terms."""
+        """Return the terms of the method, with new parameters of their own."""
         return method_terms(
             self.method, self.teacher, self.student, self.teaching, self.answer, seed=seed,
             units=units_of(data),

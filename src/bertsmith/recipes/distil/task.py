@@ -294,7 +294,7 @@ def _resolve_run(
 def _plan_parallel(
     config: DistilConfig, base: Model, prepared: Prepared, device: torch.device, folder: RunFolder
 ) -> ParallelPlan:
-    """Return how the trainings are distributed over processes, of a run that may be resumed."""
+    """Return the distribution of trainings over processes, of a run that may be resumed."""
     return plan_trials(
         # a student takes less than its teacher
         base,
@@ -516,7 +516,7 @@ class _Distillation:
         return tuple(contenders)
 
     def _differences(self, results: dict[str, list[TrialResult]]) -> dict[str, Difference]:
-        """Return how each method differs from the plain student on resampled dev rows."""
+        """Return the difference of each method from the plain student on resampled dev rows."""
         if PLAIN not in results:
             return {}
         data = self.prepared.data

@@ -65,7 +65,7 @@ class TeacherOutputs:
 
 
 def outputs_of(teacher: Model, batch: Batch, outputs: TeacherOutputs) -> Outputs:
-    """Return what a teacher gives for a batch, by the names that terms read."""
+    """Return a teacher's outputs for a batch, by the names that terms read."""
     with forward_only(teacher, outputs.precision):
         encoded = teacher.encoder(batch, taps=outputs.taps)
         result = taught_values(encoded)
@@ -96,7 +96,7 @@ class TeacherRows:
         return {**vars(self), "_opened": {}}
 
     def of(self, units: NDArray[np.int64]) -> Outputs:
-        """Return what the teacher gives for some units, in their order."""
+        """Return the teacher's outputs for some units, in their order."""
         if self.kept is None:
             batch = pack_examples(self.rows, units).to(self.device)
             return outputs_of(self._teacher(), batch, self.outputs)

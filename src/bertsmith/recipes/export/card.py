@@ -189,7 +189,7 @@ def _withheld(config: ModelConfig) -> str:
 
 
 def _continued(config: ModelConfig) -> str:
-    """Return how a text is continued, "" for models that do not."""
+    """Return a note on continuing a text, "" for models that do not."""
     if not (config.masked_lm and config.encoder.causal):
         return ""
     return (
@@ -219,7 +219,7 @@ def _read(described: Described) -> str:
 
 
 def _pairs_cut(described: Described) -> str:
-    """Return what the library of node cuts off of long pairs, "" for other programs and models."""
+    """Return a note on long pairs, which node's library cuts; "" for other programs and models."""
     # beside a context a question is short
     read_whole = described.pairs and described.config.predicts != "span"
     if described.target != "transformers.js" or not read_whole:
@@ -231,7 +231,7 @@ def _pairs_cut(described: Described) -> str:
 
 
 def int8_section(rows: Sequence[Sequence[str]], judged: str, target: Target) -> str:
-    """Return what README.md says of the int8 variant, `rows` being a table with its head."""
+    """Return the section of README.md on the int8 variant, `rows` being a table with its head."""
     usage = (
         "`onnx/model_quantized.onnx`, taken with `dtype: 'q8'`,"
         if target == "transformers.js"

@@ -105,7 +105,7 @@ def _sequences(
 def engine_outputs(
     model: Model, batch: Batch, sentence: SentenceSettings | None = None
 ) -> dict[str, Tensor]:
-    """Return what an exported model returns, by the engine: of tokens (tokens, ...), packed."""
+    """Return the engine's outputs by the names of an exported model's: of tokens packed."""
     config, encoded = model.config, model.encoder(batch)
     hidden = encoded.last
     match config.head:

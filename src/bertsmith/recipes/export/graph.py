@@ -221,7 +221,7 @@ def _rotation_table(longest: int, width: int, theta: float) -> tuple[Tensor, Ten
 
 
 def _hidden(seen: Tensor) -> Tensor:
-    """Return what is added to scores, (batch, 1, 1 or length, length)."""
+    """Return the mask that is added to scores, (batch, 1, 1 or length, length)."""
     return torch.where(seen, 0.0, _UNSEEN)
 
 

@@ -65,7 +65,7 @@ class _FinishedRun:
         return self.statistic(name)(np.arange(len(self.evidence)))
 
     def dev_files(self) -> tuple[object, ...]:
-        """Return what identifies the dev rows, but for how their file was read."""
+        """Return the identity of the dev rows, but for the way their file was read."""
         run = self.run
         if run.dev_hash is not None:
             return (run.dev_hash,)

@@ -282,7 +282,7 @@ def _check_no_numbers(train: Path, data: LabelledData[Any]) -> None:
 
 
 def limits_of(task: Task[Any], settings: FinetuneSettings, limit: int) -> ReadingLimits:
-    """Return how much of a text is read at once, by the settings and the model's limit."""
+    """Return the limits of reading, by the settings and the model's limit."""
     longest = min(settings.max_length or task.learning.longest, limit)
     return ReadingLimits(longest=longest, long=settings.truncation, stride=settings.stride)
 

@@ -166,7 +166,7 @@ def _plan_parallel(
     device: torch.device,
     folder: RunFolder,
 ) -> ParallelPlan:
-    """Return how the trainings are distributed over processes, of a run that may be resumed."""
+    """Return the distribution of trainings over processes, of a run that may be resumed."""
     options, settings = config.experiment, config.settings
     return plan_trials(
         base,
@@ -345,7 +345,7 @@ def describe(prepared: Prepared) -> list[str]:
 
 
 def truncation_note(prepared: Prepared) -> str:
-    """Return how many texts exceeded the limit, and how they were read; "" if none did."""
+    """Return a note on texts that exceeded the limit, and on their reading; "" if none did."""
     parts, limits, task = (prepared.train, prepared.dev), prepared.limits, prepared.task
     total = sum(part.texts for part in parts)
     long, cut = sum(part.long_texts for part in parts), sum(part.cut_texts for part in parts)

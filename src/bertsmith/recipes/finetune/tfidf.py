@@ -172,7 +172,7 @@ def _rows(count: int, size: int) -> NDArray[np.int64]:
 
 
 def _strength_selection(features: Any, classes: int, planned: Plan) -> StrengthSelection:  # noqa: ANN401
-    """Return how the strength is chosen in the remaining time."""
+    """Return the way to choose the strength in the remaining time."""
     if math.isinf(planned.seconds):
         return StrengthSelection()
     fit = _FITTING * features.nnz * classes

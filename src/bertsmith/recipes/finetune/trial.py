@@ -257,7 +257,7 @@ def _calibrated(
 
 
 def _preprocessing(prepared: Prepared, config: FinetuneSettings) -> Preprocessing:
-    """Return how the rows of a training were read, for the model's folder."""
+    """Return the reading of a training's rows, for the model's folder."""
     first, reading = prepared.data.train[0], config.reading
     columns, tags = reading.columns, reading.tags
     if isinstance(first, Tagged) and first.entities is None:
@@ -376,7 +376,7 @@ def execute_trial(
 
 
 def read_evidence(folder: Path) -> Evidence:
-    """Return how right each row of dev was, of a training in a folder."""
+    """Return the evidence for each row of dev, of a training in a folder."""
     return np.array(read_record(folder / DEV)["evidence"], np.float64)
 
 

@@ -75,7 +75,7 @@ def parallel_trials(
     machine: Machine,
     threads: int | None = None,
 ) -> ParallelPlan:
-    """Return how to run several lists of trainings, of `counts`, each training taking `need` bytes.
+    """Return a plan for several lists of trainings, of `counts`, each training taking `need` bytes.
 
     A number in `requested` is kept; auto chooses the fastest distribution that fits into memory.
     `threads` are those of a resumed run. Raises `ConfigError` for fewer than one at once.
@@ -117,7 +117,7 @@ def plan_trials(
     device: torch.device,
     fixed_threads: int | None,
 ) -> ParallelPlan:
-    """Return how to run several lists of trainings of a model on this machine, as fast as it can.
+    """Return the fastest plan for several lists of trainings of a model on this machine.
 
     `fixed_threads` are those of a resumed run, None for a new one: another number would change
     rounding in the rest of it. Raises `ConfigError` as `parallel_trials` does.

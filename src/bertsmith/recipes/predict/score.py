@@ -133,7 +133,7 @@ class Summary:
 
 
 def _print_summary(figures: dict[str, Any], *, causal: bool) -> None:
-    """Print what the figures say."""
+    """Print a summary of the figures."""
     pseudo = "" if causal else "pseudo-"
     if "texts" in figures:
         perplexity = figures["perplexity"]

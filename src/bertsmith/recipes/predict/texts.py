@@ -61,7 +61,7 @@ class Texts:
 
     @property
     def bytes_read(self) -> int:
-        """Return how many bytes of the file on the disk have been read."""
+        """Return the number of bytes of the file on the disk that have been read."""
         return 0 if self._read is None else self._read.bytes_read
 
     def _rows(self, path: Path) -> Iterator[Example]:

@@ -158,7 +158,7 @@ def plan_time(
     folder: RunFolder,
     startup: float = 0.0,
 ) -> tuple[HeldOutPlan, Costs]:
-    """Return how much held-out text is read, and the cost of that and of saving.
+    """Return a plan for held-out text, and the cost of reading it and of saving.
 
     A resumed run reads the same as before, so that its measurements can be compared. `startup` is
     the time that the process took to start, in seconds.

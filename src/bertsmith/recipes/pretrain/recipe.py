@@ -245,7 +245,7 @@ def _trained(folder: RunFolder, state: State, world: World) -> Iterator[None]:
 def _broadcast_plan(
     world: World, plan: Callable[[], tuple[HeldOutPlan, Costs]]
 ) -> tuple[HeldOutPlan, Costs]:
-    """Return what rank 0 plans, on every rank."""
+    """Return the plan of rank 0, on every rank."""
     held_out, costs = world.broadcast(lambda: [item.to_dict() for item in plan()])
     return HeldOutPlan.from_dict(held_out), Costs.from_dict(costs)
 
@@ -301,7 +301,7 @@ def _config_to_save(run: PretrainRun, config: ModelConfig) -> ModelConfig:
 
 
 def print_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> None:
-    """Print what is trained, for how long, and on how many sequences."""
+    """Print the model, the budget and the number of sequences."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
     budget = run.budget
     if budget.minutes:

@@ -316,7 +316,7 @@ def _held_out_rows(held_out: Mapping[str, float]) -> list[tuple[str, str]]:
 
 
 def _objective(samples: SampleConfig) -> str:
-    """Return what is predicted of such sequences, in words."""
+    """Describe the predictions of such sequences."""
     objective = "left-to-right LM" if samples.left_to_right else "masked LM"
     if samples.replaced_tokens:
         objective = "replaced tokens, those of a generator trained by masked LM"

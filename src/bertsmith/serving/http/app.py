@@ -172,7 +172,7 @@ def _handler_of(
 
 
 async def _while_connected(receive: Receive, task: asyncio.Task[Response]) -> Response | None:
-    """Return what a task returns; it is cancelled, None returned, when the client hangs up."""
+    """Return the result of a task; when the client hangs up, cancel it and return None."""
     disconnected = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
         await asyncio.wait((task, disconnected), return_when=asyncio.FIRST_COMPLETED)
@@ -191,7 +191,7 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 
 
 def refusal_response(path: str, refusal: Refusal) -> Response:
-    """Return what a refusal looks like in the dialect of a path."""
+    """Return the response for a refusal, in the dialect of a path."""
     headers: dict[str, str] = {}
     if isinstance(refusal, Overloaded):
         headers["retry-after"] = str(refusal.retry_after)

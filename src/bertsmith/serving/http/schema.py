@@ -240,7 +240,7 @@ def _check_counts(content: Mapping[str, Any], max_inputs: int) -> None:
 
 
 def _texts_in(item: Any) -> int:  # noqa: ANN401
-    """Return how many texts an item of a list asks for."""
+    """Return the number of texts that an item of a list asks for."""
     texts = item.get("texts") if isinstance(item, dict) else None
     return len(texts) if isinstance(texts, list) else 1
 
@@ -281,7 +281,7 @@ def _has_key_twice(body: bytes, content: Mapping[str, Any]) -> bool:
 
 
 def _twice(body: bytes) -> InvalidRequest:
-    """Return what is wrong with a body that has a key twice."""
+    """Return the refusal of a body that has a key twice."""
     results: list[str] = []
 
     def look(pairs: list[tuple[str, Any]]) -> None:
@@ -352,7 +352,7 @@ def _intended_form(
 
 
 def _depth(error: Mapping[str, Any], content: Mapping[str, Any]) -> int:
-    """Return how far a body is valid before an error, if known."""
+    """Return the depth to which a body is valid before an error, if known."""
     names, _ = _locate(error["loc"], content, missing=error["type"] == "missing")
     return 2 * len(names) + int(error["type"] == "too_short")
 

@@ -119,7 +119,7 @@ def open_served(
 def _task_handlers(
     prepared: Prepared, tokenizer: Tokenizer, name: str, config: ServeConfig
 ) -> dict[Kind, TaskHandler]:
-    """Return what a model with a head for a task does; of whole texts, its bare outputs too."""
+    """Return the handlers of a model with a head for a task; of whole texts, bare outputs too."""
     network = prepared.model.config
     answering = answering_of(prepared.model, tokenizer, AnsweringConfig(), where=name)
     assert isinstance(answering, TaskAnswering)
@@ -150,7 +150,7 @@ def _task_handlers(
 
 
 def _pretraining_handlers(prepared: Prepared, tokenizer: Tokenizer) -> dict[Kind, TaskHandler]:
-    """Return what the heads of pre-training do."""
+    """Return the handlers of the heads of pre-training."""
     model = prepared.model
     network, limit = model.config, model.config.encoder.longest
     handlers: dict[Kind, TaskHandler] = {}

@@ -156,7 +156,7 @@ def _encoded(
 
 
 def _guarded(run: Callable[[], Any], number: int) -> Any:  # noqa: ANN401
-    """Return what a function returns, or an outcome that says that it failed."""
+    """Return the result of a function, or an outcome that says that it failed."""
     try:
         return run()
     except NonFiniteOutputs as error:
@@ -171,14 +171,14 @@ def _guarded(run: Callable[[], Any], number: int) -> Any:  # noqa: ANN401
 
 
 def _log_error(error: Exception) -> None:
-    """Say where something went wrong; the error's message may quote a text."""
+    """Print the place of an error, whose message may quote a text."""
     frames = traceback.extract_tb(error.__traceback__)
     location = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"
     say(f"worker {os.getpid()}: {type(error).__name__} at {location}")
 
 
 def log_traceback() -> None:
-    """Say what has gone wrong where no text of a request can be quoted."""
+    """Print an error that can quote no text of a request."""
     for line in traceback.format_exc().splitlines():
         say(line)
 

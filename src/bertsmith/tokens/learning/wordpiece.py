@@ -79,7 +79,7 @@ def _losses(
     fixed: Collection[str],
     observer: LearningObserver,
 ) -> dict[str, int]:
-    """Return how many more pieces the words would have without each of the pieces."""
+    """Return, for each piece, by how many pieces the words would grow without it."""
     table = PieceTable(pieces)
     losses = dict.fromkeys((piece for piece in pieces if piece not in fixed), 0)
     observer.phase("weighing pieces", len(words), "words")

@@ -255,7 +255,7 @@ def _is_inside(path: Path) -> bool:
 
 
 def read_checkpoint(prefix: Path, folder: Path) -> TensorChanges:
-    """Write what a checkpoint holds as config.json, model.safetensors and the vocabulary.
+    """Write a checkpoint as config.json, model.safetensors and the vocabulary.
 
     `ModelFolderError` if it is damaged, or holds no BERT.
     """

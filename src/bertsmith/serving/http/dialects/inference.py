@@ -103,7 +103,7 @@ def _pairs(rows: Sequence[str | list[str]], truncate: bool) -> Inputs:
 
 
 def _choose_output(chosen: Chosen, body: PredictRequest | RerankRequest) -> Chosen:
-    """Return what a request wants of a model: the raw outputs of its head, or its answer."""
+    """Return the choice, of raw outputs of the head where a request wants them."""
     return replace(chosen, kind="logits") if body.raw_scores else chosen
 
 
@@ -205,7 +205,7 @@ ENDPOINTS = (
 
 
 def info(models: tuple[ModelFacts, ...], first: dict[str, Any]) -> dict[str, Any]:
-    """Return what /info says: of the first model as there, and of all of them."""
+    """Return the content of /info: the first model as there, and all models."""
     facts = models[0]
     names = {str(number): label for number, label in enumerate(facts.labels)}
     labels = {"id2label": names, "label2id": {label: int(key) for key, label in names.items()}}

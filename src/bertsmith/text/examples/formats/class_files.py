@@ -282,7 +282,7 @@ def _without_shared_ends(files: Sequence[str]) -> list[str]:
 
 
 def _visible(folder: Path) -> list[Path]:
-    """Return what a folder holds. Raises `ExampleError` for one that cannot be listed."""
+    """Return the entries of a folder. Raises `ExampleError` for one that cannot be listed."""
     try:
         paths = [path for path in folder.iterdir() if not path.name.startswith(".")]
         return [path for path in paths if path.is_dir() or not _NOT_DATA.match(path.name)]
