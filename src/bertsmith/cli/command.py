@@ -105,7 +105,7 @@ class Command:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Let the collector of cycles rest.
+    """Pause the collector of cycles.
 
     It takes about a fifth of the time of importing, going through all that was imported again and
     again.

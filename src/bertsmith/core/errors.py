@@ -64,11 +64,11 @@ class UserError(ValueError):
         return f"{message}; {self.remedy}" if self.remedy else message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let processes send it to each other, whatever arguments a subclass takes."""
+        """Make it picklable, whatever arguments a subclass takes."""
         return _restored, (type(self), vars(self))
 
     def reword(self, rewrite: Callable[[str], str]) -> None:
-        """Say in other words what is wrong and what to do."""
+        """Replace the words of the problem and of the remedy."""
         self.problem, self.remedy = rewrite(self.problem), rewrite(self.remedy)
         self.args = (str(self),)
 

@@ -85,7 +85,7 @@ def as_keyword(name: str) -> str:
 
 @contextmanager
 def python_terms(*configs: type[Config]) -> Iterator[None]:
-    """Let errors name options as keywords of Python, ``batch_size`` for ``--batch-size``.
+    """Make errors name options as keywords of Python, ``batch_size`` for ``--batch-size``.
 
     Values after options of these configs become those of keywords; commands stay as they are.
     """

@@ -167,7 +167,7 @@ class Bar(Protocol):
         """Move to an absolute number of units."""
 
     def note(self, text: str) -> None:
-        """Tell live figures beside it."""
+        """Show live figures beside it."""
 
 
 class Screen(Protocol):
@@ -252,7 +252,7 @@ class LogBar:
             say(self.line())
 
     def note(self, text: str) -> None:
-        """Tell live figures in the next line."""
+        """Show live figures in the next line."""
         self._note = text
 
     def line(self) -> str:

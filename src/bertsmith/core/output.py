@@ -88,7 +88,7 @@ def flush() -> None:
 
 @contextmanager
 def output_of_this_thread() -> Iterator[None]:
-    """Let what other threads print on standard output go to standard error, not amid the answers.
+    """Redirect the output of other threads to standard error, so that it is not amid the answers.
 
     A library's thread may print what it likes.
     """
@@ -161,7 +161,7 @@ def open_closed_streams() -> None:
 
 
 def discard_lost_streams() -> None:
-    """Let nothing that cannot be written be tried again when the interpreter ends.
+    """Discard output that cannot be written, so that the interpreter does not try again at its end.
 
     It would print an error, and end with a status of its own.
     """

@@ -125,7 +125,7 @@ def _is_named(handle: int, lock: Path) -> bool:
 
 
 def _check_stale(handle: int, of: Path, error: type[UserError], owner: Owner | None) -> None:
-    """Tell of an owner that has left its lock; refuse if it may be alive on another machine."""
+    """Report an owner that has left its lock; refuse if it may be alive on another machine."""
     if owner is None:
         return
     this_process = _this_process()

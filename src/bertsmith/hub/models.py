@@ -226,7 +226,7 @@ def _is_whole(folder: Path, purpose: Purpose) -> bool:
 
 
 def _report_gaps(name: HubName, folder: Path, purpose: Purpose) -> None:
-    """Tell that a model may be one of sentence-transformers, whose files others do not download."""
+    """Warn that a model may be one of sentence-transformers, whose files others do not download."""
     noted_absent = folder.parent.parent / ".no_exist" / folder.name / _MODULES
     known = (folder / _MODULES).exists() or noted_absent.exists() or _is_whole(folder, purpose)
     if purpose == "model" and not known:

@@ -170,7 +170,7 @@ def _scale_residual_outputs(encoder: Encoder) -> None:
 
 @torch.no_grad()
 def initialise(module: nn.Module, generator: torch.Generator, std: float = 0.02) -> None:
-    """Give every parameter below a module its starting value, drawn in the order of their names."""
+    """Initialise every parameter below a module, drawn in the order of their names."""
     for name, parameter in module.named_parameters():
         if name.endswith("norm.weight"):
             parameter.fill_(1.0)
@@ -185,7 +185,7 @@ def initialise(module: nn.Module, generator: torch.Generator, std: float = 0.02)
 
 @torch.no_grad()
 def start_positions_as_sinusoids(model: Model, scale: float) -> None:
-    """Let learned positions start as sinusoids times `scale`; they train on from there."""
+    """Initialise learned positions as sinusoids times `scale`; they train on from there."""
     positions = model.encoder.embeddings.positions
     if isinstance(positions, nn.Embedding):
         positions.weight.copy_(sinusoidal_table(*positions.weight.shape) * scale)

@@ -121,7 +121,7 @@ _OPEN: weakref.WeakSet[LoadedModel] = weakref.WeakSet()
 
 
 def _compute_in_one_thread() -> None:
-    """Let the models of a forked process compute in one thread.
+    """Make the models of a forked process compute in one thread.
 
     Of OpenMP's threads, which torch computes in, the child has none, and would wait for them for
     ever.
@@ -433,7 +433,7 @@ def _blank(row: InputRow[Any]) -> Example:
 def _open_examples(
     examples: Iterable[Any], answering: Presented[Any], config: ModelConfig
 ) -> Iterator[Iterator[InputRow[Any]]]:
-    """Give rows to answer for: those of dictionaries are read as from a file."""
+    """Yield rows to answer for: those of dictionaries are read as from a file."""
     task = answering.task if isinstance(answering, TaskAnswering) else None
     rest = iter(examples)
     first = list(islice(rest, 1))
@@ -449,7 +449,7 @@ def _open_examples(
 
 @contextmanager
 def _counted_from_zero(source: str = EXAMPLES) -> Iterator[None]:
-    """Let errors in the rows of a source name examples as Python counts them."""
+    """Make errors in the rows of a source name examples as Python counts them."""
     try:
         yield
     except UserError as error:
@@ -465,7 +465,7 @@ def _named(line: int | None) -> str:
 
 @contextmanager
 def _file_of(rows: Any) -> Iterator[Path]:  # noqa: ANN401
-    """Give the file of some rows: the one named, or a JSONL file of dictionaries for a while.
+    """Yield the file of some rows: the one named, or a temporary JSONL file of dictionaries.
 
     The user did not write that one: what is said of it is said of the examples.
     """

@@ -59,12 +59,12 @@ def write_log(text: str) -> None:
 
 
 def relay_log(send: Callable[[str], None]) -> None:
-    """Let `send` have what this process says from now on."""
+    """Send what this process prints from now on to `send`."""
     sys.stderr = _RelayedLog(send)
 
 
 def log_directly() -> None:
-    """Let standard error have it again."""
+    """Print to standard error again."""
     sys.stderr = sys.__stderr__
 
 

@@ -309,7 +309,7 @@ def open_connections(port: int) -> int:
 
 
 def refuse_connections(listener: socket.socket) -> None:
-    """Let a listening socket overlook further connections, as far as the system can (Linux).
+    """Make a listening socket ignore further connections, as far as the system can (Linux).
 
     Those that it has are served. Clients try again after a second, and are refused if nobody
     listens then; a socket that is closed resets all that were not accepted yet.

@@ -263,7 +263,7 @@ class UnfinishedStore:
             self._save()
 
     def finish(self) -> None:
-        """Give the finished store its name."""
+        """Rename the finished store to its name."""
         self._wait()
         commit({self.store: self._out})
         self.discard()

@@ -413,7 +413,7 @@ def task_predictor(
 
 
 def print_unread(first: str, count: int) -> None:
-    """Say of which rows, the `first` of `count`, not all is read."""
+    """Print that rows are not read whole: the note of the `first` of `count`."""
     say(first if count == 1 else f"{first} (the first of {count:,} such rows)")
 
 

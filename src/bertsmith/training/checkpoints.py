@@ -73,7 +73,7 @@ class RankMessages:
         self._store = world.store.clone()
 
     def send(self, key: str, value: object) -> None:
-        """Tell the other ranks something, a JSON value."""
+        """Send a JSON value to the other ranks."""
         self._store.set(f"{self._name}/{key}", json.dumps(value))
 
     def receive(self, key: str) -> Any:  # noqa: ANN401

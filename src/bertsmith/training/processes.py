@@ -198,7 +198,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
 def keep_large_blocks() -> bool:
-    """Let the C library keep large freed blocks for the next step; return whether it will.
+    """Make the C library keep large freed blocks for the next step; return whether it will.
 
     Otherwise each step's activations are returned to the system and faulted in again, page by page.
     The cost is memory: freed blocks of odd sizes remain (docs/experiments/fine-tuning.md). Linux

@@ -126,7 +126,7 @@ class StoredModel:
         self.model = _empty_model(config)
 
     def read_others(self) -> None:
-        """Give the model all weights but those of its blocks."""
+        """Load all weights of the model but those of its blocks."""
         _load_state(self.model, self._files.read(self._others), blocks=False)
 
     def locate_block(self, number: int) -> dict[str, StoredTensor]:
@@ -346,7 +346,7 @@ def _empty_model(config: ModelConfig) -> Model:
 
 
 def _load_state(model: Model, state: Mapping[str, Tensor], *, blocks: bool = True) -> None:
-    """Give a model its tensors, among which those of the blocks may lack."""
+    """Load the tensors of a model, among which those of the blocks may be missing."""
     lacking, unknown = model.load_state_dict(state, strict=blocks, assign=True)
     assert not unknown
     assert all(names.block_of(name) is not None for name in lacking)
@@ -371,7 +371,7 @@ QUANTIZED_FILE = "bertsmith_quantized.json"
 
 
 def write_quantized(folder: Path, measured: Mapping[str, Any]) -> None:
-    """Let a folder that is being made say that it is to be opened in int8, and why.
+    """Record in a folder that is being made that it is to be opened in int8, and why.
 
     `transformers` ignores the file; the weights are those of the model that the folder is made of.
     """

@@ -98,7 +98,7 @@ class ModelFiles:
         return {row.ours: self._weights.locate(self._stored[row.hub], row.place) for row in rows}
 
     def _report_first_token(self) -> None:
-        """Tell of a head that can say nothing but the same, as `transformers` computes it."""
+        """Report a head that always gives the same answer, as `transformers` computes it."""
         config = self.config
         reads_one = config.head in READS_SEQUENCE or config.next_sentence
         if (
@@ -113,7 +113,7 @@ class ModelFiles:
             )
 
     def _report_rounded(self, rows: Collection[Row]) -> None:
-        """Tell of weights that are more precise than what is computed with."""
+        """Report weights that are more precise than the computation."""
         doubles = sum(self._weights.entries[self._stored[row.hub]].kind == "F64" for row in rows)
         if doubles and self._report:
             say(f"{self._weights.path}: {doubles} tensors of float64 are rounded to float32")
@@ -203,7 +203,7 @@ class ModelFiles:
         return missing
 
     def _report_missing(self, parts: set[Part]) -> None:
-        """Tell of heads that config.json names and that cannot be had."""
+        """Report heads that config.json names and that are not available."""
         lacking = [head for head in self._hub.heads if head not in parts]
         if self._heads and self._report and self._hub.architecture and lacking:
             say(
@@ -212,7 +212,7 @@ class ModelFiles:
             )
 
     def _report_unknown(self, parts: set[Part]) -> None:
-        """Tell of tensors that are not used; refuse those that would change the encoder."""
+        """Report tensors that are not used; refuse those that would change the encoder."""
         used = {row.hub for row in names.rows_of(self._encoder, parts, self._format)}
         known = {row.hub for part in self._looked_for() for row in self._rows(part)}
         own = self._layout.prefix

@@ -377,7 +377,7 @@ def _train_student(
 
 @contextmanager
 def _finishing(folder: RunFolder, step: int) -> Iterator[None]:
-    """Say on Ctrl-C after the last step that nothing is lost, by `Interrupted`."""
+    """Raise `Interrupted` on Ctrl-C after the last step, which says that nothing is lost."""
     try:
         yield
     except KeyboardInterrupt:

@@ -126,7 +126,7 @@ def _describe_start(settings: Mapping[str, Any]) -> str:
 
 @torch.no_grad()
 def take_layers(student: Model, teacher: Model, layers: Sequence[int]) -> None:
-    """Give a student, as wide as its teacher, the teacher's embeddings, heads, and some layers.
+    """Copy the teacher's embeddings, heads and some layers to a student that is as wide.
 
     `layers` are those of the teacher, from 1, one for each of the student's. What the student lacks
     is left out; a teacher's first segment, which most texts are, is added to the positions of a
@@ -162,7 +162,7 @@ def can_take_token_table(student: EncoderConfig) -> bool:
 
 @torch.no_grad()
 def take_token_table(student: Model, teacher: Model, *, mask_id: int, seed: int) -> None:
-    """Give a student of another width what its teacher knows of each token alone.
+    """Initialise the token tables of a student of another width from its teacher's.
 
     The rows are the principal components of the teacher's token table, all of one length and turned
     at random: the large components are spread over all columns, which Adam treats alike. Positions
@@ -233,7 +233,7 @@ class NewStudent:
 
     @torch.no_grad()
     def _rescale(self, model: Model) -> None:
-        """Let the head give numbers in the units of training."""
+        """Make the head give numbers in the units of training."""
         if self.config.predicts == "number":
             model.get_parameter("heads.classify.weight").div_(self.spread)
             model.get_parameter("heads.classify.bias").sub_(self.mean).div_(self.spread)

@@ -66,7 +66,7 @@ def _names_in(names: str | tuple[str, ...]) -> tuple[str, ...]:
 
 @contextmanager
 def beside_labelled_rows() -> Iterator[None]:
-    """Let errors in reading texts beside a labelled file not ask for an option that is of both."""
+    """Keep errors in texts beside a labelled file from asking for an option that is of both."""
     try:
         yield
     except ExampleError as error:
@@ -118,7 +118,7 @@ def _tags_as_trained(reading: Reading, trained: Preprocessing, path: Path) -> Re
 
 
 def _has_column(path: Path, columns: Columns, name: str) -> bool:
-    """Tell whether a table has a column of a name, or of a number where it is a CSV or TSV."""
+    """Return whether a table has a column of a name, or of a number where it is a CSV or TSV."""
     names: list[bool] = []
 
     def select_columns(head: TableHead) -> ColumnSelection:

@@ -75,7 +75,7 @@ class Job:
             self.done.set_result(None)
 
     def fail(self, refusal: Refusal) -> None:
-        """Give the whole request up."""
+        """Refuse the whole request."""
         if not self.done.done():
             self.done.set_exception(refusal)
 

@@ -307,7 +307,7 @@ class ResponseSender:
     """The response to one request: in pieces, so that a client that does not read is noticed."""
 
     def __init__(self, send: Send, seconds: float, *, close: Callable[[], bool]) -> None:
-        """Tell the client not to keep the connection where `close` returns true."""
+        """Ask the client to close the connection where `close` returns true."""
         self._send, self._seconds, self._close = send, seconds, close
         self.status: int | None = None
         self._in_pieces = False

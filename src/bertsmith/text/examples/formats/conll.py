@@ -67,7 +67,7 @@ def _most_frequent_sign(file: TextFile, words: Sequence[str]) -> str:
 
 
 def is_laid_out(path: Path, columns: TagColumns, kind: str, encoding: str) -> bool:
-    """Tell whether a file can be read with the layout that was stated for one of a `kind`."""
+    """Return whether a file can be read with the layout that was stated for one of a `kind`."""
     if path.is_dir() or _family(kind_of(path)) != _family(kind):
         return False
     joined_words = columns.sign is not None or columns.layout == "joined"
