@@ -15,7 +15,12 @@ from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.network.model import build_model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain.config import PretrainRun, PretrainSettings
-from bertsmith.recipes.pretrain.preflight import check, check_resources, check_vocabulary
+from bertsmith.recipes.pretrain.preflight import (
+    PreparedRun,
+    check,
+    check_resources,
+    check_vocabulary,
+)
 from bertsmith.recipes.pretrain.speed import PhaseTiming, StepCosts, check_budget
 from bertsmith.recipes.resources import Findings
 from bertsmith.store.preparing import prepare_store
@@ -27,6 +32,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.training.config import Budget, OptimiserConfig
 from bertsmith.training.peak import Peak
+from bertsmith.training.run_folder import RunFolder
 from invented import SYLLABLES, invented_documents, tokenizer
 
 __all__ = ["tokenizer"]
@@ -67,7 +73,11 @@ def checked(
     model = build_model(config, seed=1)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     batches = PhasedBatches(store, tokenizer, settings.samples, settings.phases, seed=0)
-    found = check(run, store, tokenizer, model, batches.parts, PRETRAINING)
+    prepared = PreparedRun(
+        run=run, store=store, tokenizer=tokenizer, folder=RunFolder(store.folder / "run"),
+        model=model, objective=PRETRAINING, batches=batches,
+    )  # fmt: skip
+    found = check(prepared)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name]), name
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,14 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from bertsmith.batches.config import Phase, SampleConfig
-from bertsmith.batches.pretraining import PretrainingBatches
+from bertsmith.batches.pretraining import PhasedBatches, PretrainingBatches
 from bertsmith.batches.segments import Segments
 from bertsmith.core.log import progress, short_number
 from bertsmith.core.printable import counted
-from bertsmith.network.batch import Batch
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model
-from bertsmith.objectives.objective import Losses
+from bertsmith.objectives.objective import Objective
 from bertsmith.recipes.pretrain.config import PretrainRun
 from bertsmith.recipes.pretrain.speed import (
     MAX_SECONDS,
@@ -45,12 +44,26 @@ from bertsmith.tokens.learning.counting import VocabularyFit
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
 from bertsmith.training.peak import matrix_peak
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.formats.catalog import FORMATS, cannot_hold, format_of
 
 # per minute of a budget: tokens surveyed and tokens of sampled sequences, a second each on a busy
 # core; and the share of the budget for timing steps
 _SURVEYED, _COVERED, _SPEED_SHARE = 4_000_000, 200_000, 0.03
 _MIN_SURVEYED = 50_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedRun:
+    """A run before its first step, with all that trains in it."""
+
+    run: PretrainRun
+    store: TokenStore
+    tokenizer: Tokenizer
+    folder: RunFolder
+    model: Model
+    objective: Objective
+    batches: PhasedBatches
 
 
 def check_resources(
@@ -84,25 +97,16 @@ def check_resources(
     return findings
 
 
-def check(
-    run: PretrainRun,
-    store: TokenStore,
-    tokenizer: Tokenizer,
-    model: Model,
-    phases: Sequence[PretrainingBatches],
-    objective: Callable[[Model, Batch], Losses],
-    *,
-    processes: int = 1,
-    reserved_seconds: float = 0.0,
-) -> Findings:
+def check(prepared: PreparedRun, *, processes: int = 1, reserved_seconds: float = 0.0) -> Findings:
     """Survey a corpus and measure a copy of the model on it; the model itself is unchanged.
 
-    `phases` are the batches of each length, in the order of the run. Of `processes` that share a
-    step, each has separate batches. Of a budget of minutes, `reserved_seconds` are for other
-    things than steps and these checks, which take less of a smaller budget.
+    Of `processes` that share a step, each has separate batches. Of a budget of minutes,
+    `reserved_seconds` are for other things than steps and these checks, which take less of a
+    smaller budget.
     """
     started = time.perf_counter()
-    settings, inherited = run.settings, run.parent is not None
+    run, store, tokenizer, model = prepared.run, prepared.store, prepared.tokenizer, prepared.model
+    phases, settings, inherited = prepared.batches.parts, run.settings, run.parent is not None
     seen = survey(store, tokenizer.size, _survey_tokens(run.budget, _SURVEYED, MAX_TOKENS))
     samples = phases[-1].config
     with progress("reading some sequences", None):
@@ -113,7 +117,7 @@ def check(
     costs = measure(
         model,
         list(zip(shares_of(settings.phases), phases, strict=True)),
-        objective,
+        prepared.objective,
         settings.optimiser,
         run.precision,
         seconds=min(MAX_SECONDS, seconds),

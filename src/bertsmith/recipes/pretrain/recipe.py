@@ -24,7 +24,6 @@ from bertsmith.engine.devices import device_named
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model, build_model, start_positions_as_sinusoids
-from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.pretrain.config import (
     PretrainConfig,
@@ -32,7 +31,7 @@ from bertsmith.recipes.pretrain.config import (
     fit_config,
 )
 from bertsmith.recipes.pretrain.planning import plan_time
-from bertsmith.recipes.pretrain.preflight import check, check_resources
+from bertsmith.recipes.pretrain.preflight import PreparedRun, check, check_resources
 from bertsmith.recipes.pretrain.report import (
     HeldOutPlan,
     describe,
@@ -137,7 +136,10 @@ def run_training(
     resumes = world.broadcast(lambda: any(folder.checkpoints.glob("step-*")))
     model = start(run, tokenizer, resumes=resumes).to(device)
     objective = objective_of(needed, seed=settings.seed)
-    prepared = _PreparedRun(run, store, tokenizer, folder, model, objective, batches)
+    prepared = PreparedRun(
+        run=run, store=store, tokenizer=tokenizer, folder=folder, model=model, objective=objective,
+        batches=batches,
+    )  # fmt: skip
     print_plan(run, model, batches.parts[-1])
     plan, costs = _broadcast_plan(
         world, lambda: plan_time(run, model, objective, tokenizer, store, folder, clock.startup)
@@ -161,21 +163,8 @@ def run_training(
     )
 
 
-@dataclass(frozen=True)
-class _PreparedRun:
-    """A run that has begun, with all that trains in it."""
-
-    run: PretrainRun
-    store: TokenStore
-    tokenizer: Tokenizer
-    folder: RunFolder
-    model: Model
-    objective: Objective
-    batches: PhasedBatches
-
-
 def _check(
-    prepared: _PreparedRun,
+    prepared: PreparedRun,
     resources: Findings,
     reserved_seconds: float,
     *,
@@ -183,11 +172,7 @@ def _check(
     force: bool,
 ) -> None:
     """Print and keep the findings of the pre-flight check; some end the run unless `force`."""
-    run, parts = prepared.run, prepared.batches.parts
-    findings = resources + check(
-        run, prepared.store, prepared.tokenizer, prepared.model, parts, prepared.objective,
-        processes=processes, reserved_seconds=reserved_seconds,
-    )  # fmt: skip
+    findings = resources + check(prepared, processes=processes, reserved_seconds=reserved_seconds)
     findings.print()
     if not force:
         findings.raise_if_stopped(prepared.store.folder)
@@ -195,7 +180,7 @@ def _check(
 
 
 def _fit(
-    prepared: _PreparedRun,
+    prepared: PreparedRun,
     plan: HeldOutPlan,
     timing: Timing,
     *,
@@ -250,7 +235,7 @@ def _broadcast_plan(
     return HeldOutPlan.from_dict(held_out), Costs.from_dict(costs)
 
 
-def _finish(prepared: _PreparedRun, state: State, clock: Clock, tokens: int) -> dict[str, float]:
+def _finish(prepared: PreparedRun, state: State, clock: Clock, tokens: int) -> dict[str, float]:
     """Evaluate a trained model on held-out `tokens` and save it; returns the figures."""
     run, model, folder = prepared.run, prepared.model, prepared.folder
     held_out = evaluate_held_out(
@@ -350,11 +335,12 @@ def dry_run(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:
         plan, costs = plan_time(
             run, model, objective, tokenizer, store, RunFolder(Path(elsewhere)), clock.startup
         )
+    prepared = PreparedRun(
+        run=run, store=store, tokenizer=tokenizer, folder=folder, model=model, objective=objective,
+        batches=batches,
+    )  # fmt: skip
     reserved_seconds = clock.elapsed + costs.total(plan.measurements)
-    parts = batches.parts
-    findings = resources + check(
-        run, store, tokenizer, model, parts, objective, reserved_seconds=reserved_seconds
-    )
+    findings = resources + check(prepared, reserved_seconds=reserved_seconds)
     findings.print()
     if not force:
         findings.raise_if_stopped(store.folder)
