@@ -224,6 +224,22 @@ def test_what_the_compiled_trainer_learned(tmp_path: Path) -> None:
     assert Tokenizer.load(tmp_path / "again").fingerprint == ours.fingerprint
 
 
+def test_scores_of_a_tokenizer_json_keep_their_64_bits(tmp_path: Path) -> None:
+    """Rounded to 32 bits, the sums of these choose the other order of 0 and 00."""
+    learn_unigram(SENTENCES, size=400).save(tmp_path)
+    (tmp_path / "spiece.model").unlink()
+    path = tmp_path / "tokenizer.json"
+    data = json.loads(path.read_text(encoding="utf-8"))
+    scores = {SPACE: -3.1964255321343673, "0": -5.263596417050158, "00": -7.0352025269821}
+    vocab = [row for row in data["model"]["vocab"] if row[0] not in scores]
+    data["model"]["vocab"] = vocab + [[piece, score] for piece, score in scores.items()]
+    path.write_text(json.dumps(data), encoding="utf-8")
+    ours, fast = Tokenizer.load(tmp_path), AlbertTokenizerFast.from_pretrained(tmp_path)
+    assert_equal_ids(ours, fast, ["000"])
+    ours.save(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "tokenizer.json").read_text("utf-8")) == data
+
+
 @pytest.mark.parametrize("settings", SETTINGS[:2], ids=str)
 @pytest.mark.parametrize("name", ["identity", "nfkc_cf", "over blanks"])
 def test_a_tokenizer_json_alone_is_followed(

@@ -9,7 +9,6 @@ import base64
 import binascii
 import math
 import re
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -254,12 +253,12 @@ def _index(vocabulary: Sequence[str], piece: str) -> int:
 
 
 def _scored(table: object, where: Path) -> tuple[Pieces, tuple[float, ...]]:
-    """Return the pieces and their scores, in 32 bits."""
+    """Return the pieces and their scores: unlike SentencePiece's, a trainer's have 64 bits."""
     if not isinstance(table, list) or len(table) > MAX_PIECES:
         raise refused("its vocabulary is not a list of pieces", where, "save the tokenizer again")
     try:
         pieces = [str.__str__(piece) for piece, _ in table]
-        scores = array("f", [float(score) for _, score in table])
+        scores = [float(score) for _, score in table]
     except (TypeError, ValueError, OverflowError) as error:
         raise refused(
             "its vocabulary is not a list of pieces with scores", where, "save the tokenizer again"
