@@ -15,7 +15,7 @@ from bertsmith.hub.client import HubUnreachable
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.weights.folder import QUANTIZED_FILE, load_model
 from bertsmith.weights.sentence_folder import TRANSFORMER_FILES
-from hub.fake_hub import FakeHub, Files, Refusal, told
+from hub.fake_hub import FakeHub, Files, Refusal, sha256, told
 
 NAME = "hub:owner/name"
 WEIGHTS = "model.safetensors"
@@ -300,6 +300,25 @@ def test_what_the_hub_refuses_is_told_in_a_line(
         model_folder(NAME)
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(f"{NAME}@main: ")
+
+
+def test_the_host_of_large_files_may_be_out_of_order_too(hub: FakeHub, model_files: Files) -> None:
+    """The client asks it again and again, and then raises an error of the HTTP library."""
+    hub.add("owner/name", model_files)
+    hub.refusals.extend([Refusal("/large/", 500)] * 20)
+    with pytest.raises(HubUnreachable, match=r"reports an internal error \(500\); try again later"):
+        model_folder(NAME)
+
+
+def test_the_signature_of_an_address_is_not_told(hub: FakeHub, model_files: Files) -> None:
+    commit, size = hub.add("owner/name", model_files), str(len(model_files[WEIGHTS]))
+    signed = f"{hub.other_host}/large/owner/name/{commit}/{WEIGHTS}?Expires=9&Signature=SECRET"
+    sums = {"X-Linked-ETag": f'"{sha256(model_files[WEIGHTS])}"', "X-Linked-Size": size}
+    moved = {"X-Repo-Commit": commit, "Location": signed, **sums}
+    hub.refusals.extend([Refusal(f"resolve/.*{WEIGHTS}", 302, moved), Refusal("/large/", 410)])
+    with pytest.raises(HubError, match=r"refused the request: 410 .*/large/") as caught:
+        model_folder(NAME)
+    assert "SECRET" not in str(caught.value)
 
 
 def test_what_is_not_there_is_told(hub: FakeHub, model_files: Files) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import ssl
 import warnings
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from bertsmith.core.files import disk_error, refused_by_disk
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
+_QUERY = re.compile(r"(?<=\w)\?\S*[=&]\S*")
 SIGN_IN = "set HF_TOKEN or run: hf auth login"
 
 # the HTTP libraries of the client: before 1.0, since 1.0, since 2.0
@@ -130,7 +132,8 @@ def _unreachable_reason(error: BaseException) -> str | None:
 def _hub_error(error: BaseException, subject: str) -> UserError:
     from huggingface_hub.errors import HfHubHTTPError
 
-    if isinstance(error, HfHubHTTPError) and error.response is not None:
+    answered = isinstance(error, HfHubHTTPError) or _is_of_transport(error)
+    if answered and getattr(error, "response", None) is not None:
         return _response_error(error, subject)
     if isinstance(error, OSError) and refused_by_disk(error):
         return disk_error(error, error.filename)
@@ -180,11 +183,14 @@ def _response_error(error: Any, subject: str) -> HubError:  # noqa: ANN401
     }.get(code)
     if message is None:
         words = {401: "the token is not accepted", 403: "the token does not permit this"}
-        cause = words.get(status) or f"{status} {_reason(error.server_message or error)}"
+        said = getattr(error, "server_message", None) or error
+        cause = words.get(status) or f"{status} {_reason(said)}"
         message = (f"the hub refused the request: {cause}", SIGN_IN if status in words else "")
     return HubError(message[0], where=subject, remedy=message[1])
 
 
 def _reason(error: object) -> str:
     """Return an error's message, shortened, or its class name."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    # the query of an address of a file signs it: whoever reads it may download the file
+    message = _QUERY.sub("", " ".join(str(error).split()))
+    return message[:300] or type(error).__name__
