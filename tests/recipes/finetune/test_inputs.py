@@ -31,6 +31,12 @@ def test_labels_keep_a_known_order_or_are_sorted_by_value() -> None:
     check_labels(["1_1", "11"] * 6, "codes.csv")
 
 
+def test_identifiers_of_many_digits_are_not_one_number() -> None:
+    check_labels(["1446110208093261825", "1446110208093261826"] * 6, "ids.csv")
+    with pytest.raises(ExampleError, match="are one number written in two ways"):
+        check_labels(["1446110208093261825", "01446110208093261825"] * 6, "ids.csv")
+
+
 def test_a_label_that_is_no_finite_number_has_one_place_among_the_others() -> None:
     # nan is neither less nor more than a number: sorted by value, the order would be the set's
     for found in permutations(("10", "9", "nan")):
