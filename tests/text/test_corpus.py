@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -187,6 +188,16 @@ def test_a_bad_file_is_named_with_line_and_remedy(
     assert caught.value.line == line
     assert caught.value.remedy
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [(b"text", "bytes"), (date(2026, 1, 2), "a date"), ({"en": "x"}, "an object"), (1.5, "a num")],
+)
+def test_a_column_of_parquet_without_text(tmp_path: Path, value: object, kind: str) -> None:
+    parquet.write_table(pa.Table.from_pylist([{"text": value}]), tmp_path / "a.parquet")
+    with pytest.raises(CorpusError, match=f"'text' is {kind}.*, not text; name a column"):
+        list(Corpus([tmp_path / "a.parquet"]))
 
 
 def test_a_missing_column_of_parquet(tmp_path: Path) -> None:

@@ -462,6 +462,8 @@ def _value(row: Mapping[str, object], name: str) -> object:
 
 
 def type_of(value: object) -> str:
-    """Return the name of a value's JSON type."""
+    """Return the name of a value's type in JSON or, if it has none there, in Parquet."""
     kinds = {bool: "true or false", list: "a list", dict: "an object", str: "a string"}
-    return kinds.get(type(value), "a number" if isinstance(value, int | float) else "null")
+    kinds |= {bytes: "bytes", type(None): "null"}
+    other = "a number" if isinstance(value, int | float) else f"a {type(value).__name__}"
+    return kinds.get(type(value), other)
