@@ -279,6 +279,16 @@ def test_a_bad_file_is_named_with_line_and_remedy(
     assert caught.value.remedy
 
 
+def test_tr_is_not_named_for_an_escaped_zero_byte(tmp_path: Path) -> None:
+    for name, rows, remedy in (
+        ("a.csv", "text,label\na\0,1\n", r"remove it: tr -d '\000'"),
+        ("a.jsonl", '{"text": "a\\u0000", "label": 1}\n', "remove it"),
+    ):
+        with pytest.raises(ExampleError) as caught:
+            read(write(tmp_path, name, rows))
+        assert caught.value.remedy == remedy
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

@@ -12,8 +12,9 @@ from typing import Literal
 
 from bertsmith.core.errors import BlankText
 from bertsmith.text.corpus.documents import tidy
-from bertsmith.text.opening import TextFile
+from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.structured import literal
+from bertsmith.text.tables import KEYED
 
 Kind = Literal["class", "classes", "number", "rank"]
 
@@ -123,7 +124,9 @@ def text_of(
     if value is not None and not isinstance(value, str):
         raise file.fault(f"the {role} is not a string", line, "name a column of strings")
     if value and "\0" in value:
-        raise file.fault(f"a zero byte in the {role}", line, "remove it: tr -d '\\000'")
+        # in JSON it is an escape, which tr does not see
+        command = "" if kind_of(file.path) in KEYED else ": tr -d '\\000'"
+        raise file.fault(f"a zero byte in the {role}", line, f"remove it{command}")
     text = tidy(value or "")
     if not text and not keep_blank:
         remedy = "remove the row or fill it in"
