@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,34 @@ def test_a_tokenizer_gives_the_segments_that_its_model_tells(
         wanted = {"token_type_ids": segments.tolist()} if encoder.segments > 1 else {}
         wanted |= {"input_ids": ids.tolist(), "attention_mask": [1] * len(ids)}
         assert given == wanted, family
+
+
+@pytest.mark.parametrize("names", [None, ["input_ids", "attention_mask"]], ids=str)
+@pytest.mark.parametrize("version", ["transformers4", "transformers5"])
+@pytest.mark.parametrize("kind", VOCABULARIES)
+def test_pairs_have_the_segments_that_their_tokenizer_gives(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    kind: str,
+    version: str,
+    names: list[str] | None,
+) -> None:
+    """Where it gives none, as an AlbertTokenizer of version 5 by default, a model reads zeros."""
+    asked: Transformers = request.getfixturevalue(version)
+    first, theirs = tmp_path / "first", tmp_path / "theirs"
+    Tokenizer(*VOCABULARIES[kind]).save(first)
+    path = first / "tokenizer_config.json"
+    settings = json.loads(path.read_text("utf-8")) | {"model_input_names": names}
+    path.write_text(json.dumps({key: item for key, item in settings.items() if item}), "utf-8")
+    made = {"kind": "AutoTokenizer", "add": [], "add_special": []}
+    asked.ask("save_tokenizer", folder=str(first), to=str(theirs), **made)
+    texts = ("word1 word2 word3", "word4")
+    given = asked.ask("inputs", folder=str(theirs), first=texts[0], second=texts[1])
+    ours = Tokenizer.load(theirs)
+    ids, segments = encode_pair(ours, *ours.encode(texts), longest=16)
+    assert ids.tolist() == given["input_ids"]
+    assert segments.tolist() == given.get("token_type_ids", [0] * len(ids))
+    # and in a model that was trained with them, whoever reads it
+    save_model(tmp_path / "ours", build_model(MODELS["bert-none"], seed=11), ours)
+    again = asked.ask("inputs", folder=str(tmp_path / "ours"), first=texts[0], second=texts[1])
+    assert again == given

@@ -49,6 +49,8 @@ class BasicRules(Config):
 
     Otherwise, if accents are kept, a letter and a following mark remain two characters.
     """
+    segments: bool = True
+    """Give the second text of a pair segment 1."""
 
     @property
     def strips(self) -> bool:

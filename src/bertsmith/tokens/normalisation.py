@@ -157,7 +157,7 @@ class UnigramRules:
     separators: ClassVar[int] = 1
     """Number of separators between the two texts of a pair; the second of 1 has a segment."""
     scores: tuple[float, ...]
-    """Logarithm of the probability of each piece, in 32 bits."""
+    """Logarithm of the probability of each piece; of a SentencePiece model in 32 bits."""
     control: frozenset[int] = frozenset()
     """Ids of pieces that no text is split into, besides the special tokens."""
     wanted: frozenset[int] = frozenset()
@@ -178,6 +178,8 @@ class UnigramRules:
     """True if the blanks before a literal mask belong to it."""
     joins_quotes: bool = True
     """Replace two single quotes by a double one."""
+    segments: bool = True
+    """Give the second text of a pair segment 1."""
     compiled: bool = False
     """Encode as the compiled tokenizers do (`compiled_unigram`), not as SentencePiece."""
     gaps: str | None = None

@@ -258,7 +258,7 @@ class Tokenizer(TokenInventory):
             mask_id=mask,
             special_ids=frozenset((pad, unknown, cls, sep, mask)),
             separators=kind.separators,
-            segments=kind.segments,
+            segments=kind.segments and getattr(rules, "segments", True),
         )
         self.vocabulary, self.rules, self.kind = pieces, rules, kind.name
         self.lowercase = kind.lowercase(rules)

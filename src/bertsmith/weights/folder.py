@@ -91,7 +91,8 @@ def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = 
     _check_finite(tensors, folder)
     with new_folder(folder, replaces=_check_replaceable) as fresh:
         encoder = config.encoder
-        tokenizer.save(fresh, longest=encoder.longest, segments=encoder.segments > 1)
+        segments = encoder.segments > 1 and tokenizer.segments
+        tokenizer.save(fresh, longest=encoder.longest, segments=segments)
         ends = (tokenizer.cls_id, tokenizer.sep_id)
         write_json(fresh / CONFIG_FILE, hub_config(config, pad_id=tokenizer.pad_id, ends=ends))
         if card:

@@ -228,6 +228,18 @@ def test_the_tokenizer_of_an_exported_cased_model_composes_text(tmp_path: Path) 
         )
 
 
+@pytest.mark.parametrize("segments", [True, False])
+def test_an_exported_tokenizer_gives_the_segments_of_the_engine(
+    tmp_path: Path, segments: bool
+) -> None:
+    pieces = (*SPECIALS, "first", "second")
+    tokenizer = Tokenizer(pieces, BasicRules(lowercase=True, segments=segments))
+    tokenizer.save(tmp_path)
+    adapt_tokenizer(tmp_path, tokenizer, "onnx")
+    compiled = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert compiled.encode("first", "second").type_ids == [0, 0, 0, *[int(segments)] * 2]
+
+
 def test_transformers_js_is_given_no_replacement_rules_it_takes_for_others(tmp_path: Path) -> None:
     """It replaces by NFKC, whatever the rules are: an ellipsis by three dots."""
     tokenizer = learn_unigram(["wait\u2026 and see..."] * 9, size=60, plain=True)

@@ -186,28 +186,28 @@ def _write_settings(source: Source, target: Target, folder: Path, *, longest: in
 
 
 def adapt_tokenizer(folder: Path, tokenizer: Tokenizer, target: Target) -> None:
-    """Rewrite normalisation in a folder's tokenizer.json where programs differ from the engine.
+    """Rewrite steps in a folder's tokenizer.json where programs differ from the engine.
 
     A WordPiece vocabulary that keeps accents reads composed text (NFC), which the file of
     `Tokenizer.save` leaves to the slow tokenizer. transformers.js does not look at replacement
     rules and takes NFKC instead, so those that replace white space alone become an expression.
+    Where the tokenizer gives no segments, the template for pairs has none either.
     """
     rules, path = tokenizer.rules, folder / COMPILED_FILE
     data = read_json(path)
     normalizer: dict[str, Any] = data["normalizer"] or {}
-    if isinstance(rules, BasicRules):
-        if rules.strips or not rules.composes:
-            return
+    if isinstance(rules, BasicRules) and rules.composes and not rules.strips:
         data["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFC"}, normalizer]}
-    elif isinstance(rules, UnigramRules) and target == "transformers.js":
-        if rules.charsmap != compiled(BLANKS):
-            return
+    blanks = isinstance(rules, UnigramRules) and rules.charsmap == compiled(BLANKS)
+    if blanks and target == "transformers.js":
         normalizer["normalizers"] = [
             _BLANK_STEP if step["type"] == "Precompiled" else step
             for step in normalizer["normalizers"]
         ]
-    else:
-        return
+    if isinstance(rules, BasicRules | UnigramRules) and not rules.segments:
+        for step in data["post_processor"]["pair"]:
+            for part in step.values():
+                part["type_id"] = 0
     path.write_bytes(json_bytes(data))
 
 

@@ -230,6 +230,17 @@ class Settings:
                 return bool(entry["lstrip"])
         return not (self.generic or self.of_version_5)
 
+    def gives_segments(self, of_class: bool) -> bool:
+        """Return whether the tokenizer gives a model the segments of a pair.
+
+        It gives what `model_input_names` states, or by default what its class does; `of_class` is
+        that of the family's own in version 5. Every class of version 4 gives them.
+        """
+        stated = self.config.get("model_input_names")
+        if isinstance(stated, list):
+            return "token_type_ids" in stated
+        return not self.of_version_5 or (of_class and not self.generic)
+
     def check_listed(self, compiled: Mapping[str, Any], specials: Sequence[str]) -> None:
         """Raise `ModelFolderError` unless a generic class knows of all special tokens.
 

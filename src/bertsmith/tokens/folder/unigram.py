@@ -426,7 +426,9 @@ def read_folder(files: FolderFiles) -> tuple[Pieces, UnigramRules]:
             _check_agreement(settings, others)
     settings.check_ids(vocabulary)
     takes_blank = settings.mask_takes_blank(UNIGRAM_SPECIALS[4], added)
-    return vocabulary, replace(rules, mask_takes_blank=takes_blank)
+    # AlbertTokenizer of version 5 gives none, unlike that of version 4
+    segments = settings.gives_segments(False)
+    return vocabulary, replace(rules, mask_takes_blank=takes_blank, segments=segments)
 
 
 def as_its_class_reads(rules: UnigramRules, settings: Settings) -> UnigramRules:

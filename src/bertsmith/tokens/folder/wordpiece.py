@@ -148,7 +148,7 @@ def read_folder(files: FolderFiles) -> tuple[Pieces, BasicRules]:
     rules = _rules(settings, normalizer, vocabulary, compiled)
     # if accents are stripped and text is lower-cased, composition has no effect
     composes = (not fast and settings.followed == "slow") or (rules.lowercase and rules.strips)
-    return vocabulary, replace(rules, composes=composes)
+    return vocabulary, replace(rules, composes=composes, segments=settings.gives_segments(True))
 
 
 def _rules(
