@@ -117,6 +117,7 @@ def glue(config: GlueConfig) -> dict[str, Any]:
     _check_tasks(config.data, tasks, available)
     chosen = {name: files for name, files in available.items() if not tasks or name in tasks}
     with claimed_output(out):
+        _check_files(chosen, available, config.settings)
         scores: dict[str, dict[str, Score]] = {}
         answers: dict[str, Predictions] = {}
         for name, files in chosen.items():
@@ -172,6 +173,29 @@ def _check_tasks(data: Path, named: Sequence[str], available: Mapping[str, Files
         lacks = (f"{name} has no {_lacking(TASKS[name], available[name])}" for name in available)
         problem = f"no task in {data} has a training and a dev file: {', '.join(lacks)}"
         raise ConfigError(problem, remedy="add the files")
+
+
+def _check_files(
+    chosen: Mapping[str, Files], available: Mapping[str, Files], settings: FinetuneSettings
+) -> None:
+    """Read all files of the tasks, so that the last task's do not end a run that took hours.
+
+    Raises `ExampleError`.
+    """
+    if MATCHED in chosen and DIAGNOSTIC in available:
+        chosen = {**chosen, DIAGNOSTIC: available[DIAGNOSTIC]}
+    for name, files in chosen.items():
+        task = TASKS[name]
+        if name != DIAGNOSTIC and _lacking(task, files):
+            continue
+        for split in filter(files.__contains__, task.splits):
+            # bad rows are counted and set aside when the file is used
+            skips = split not in task.test and settings.reading.on_bad != "fail"
+            bad = BadRows("skip" if skips else "fail")
+            if not sum(1 for _ in read_glue(files[split], task, split, bad=bad)):
+                raise ExampleError(
+                    "holds no examples", where=files[split], remedy="give a file with rows in it"
+                )
 
 
 def _lacking(task: GlueTask, files: Files) -> str:
