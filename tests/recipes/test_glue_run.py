@@ -140,29 +140,36 @@ def test_the_suite_runs_what_is_there_and_writes_the_submission(
     assert glue_files.find_glue(data).keys() == {"RTE", "CoLA", "QNLI"}
 
 
+HEAD = "index\tsentence1\tsentence2"
+
+
 @pytest.mark.parametrize(
     ("split", "lines", "message"),
     [
-        ("train", [], "CoLA/train.tsv: holds no examples"),
-        ("train", ["gj04\t2\t\tword1 good"], "CoLA/train.tsv:1: the label '2' is not one of"),
-        ("test", ["index\tsentence"], "CoLA/test.tsv: holds no examples"),
-        ("test", ["index\ttext", "0\tword1"], "CoLA/test.tsv.* no column 'sentence'"),
+        ("train", [f"{HEAD}\tlabel"], "RTE/train.tsv: holds no examples"),
+        (
+            "train",
+            [f"{HEAD}\tlabel", "0\ta\tb\tmaybe"],
+            "RTE/train.tsv:2: the label 'maybe' is not",
+        ),
+        ("test", [HEAD], "RTE/test.tsv: holds no examples"),
+        ("test", ["index\tsentence1", "0\ta"], "RTE/test.tsv.* no column 'sentence2'"),
     ],
 )
 def test_files_of_all_tasks_are_read_before_the_first_is_trained(
     base_folder: Path, tmp_path: Path, split: str, lines: list[str], message: str
 ) -> None:
     data, out = tmp_path / "glue", tmp_path / "out"
-    rte = [f"{n}\ta\tb\t{'entailment' if n % 2 else 'not_entailment'}" for n in range(20)]
     for name in ("train.tsv", "dev.tsv"):
-        written(data / "RTE", name, ["index\tsentence1\tsentence2\tlabel", *rte])
-    cola = [f"gj04\t{n % 2}\t\tword{n} good" for n in range(20)]
-    files = {"train": cola, "dev": cola, "test": ["index\tsentence", "0\tword1 good"]}
+        written(data / "CoLA", name, [f"gj04\t{n % 2}\t\tword{n} good" for n in range(20)])
+    rte = [f"{n}\ta\tb\t{'entailment' if n % 2 else 'not_entailment'}" for n in range(20)]
+    labelled = [f"{HEAD}\tlabel", *rte]
+    files = {"train": labelled, "dev": labelled, "test": [HEAD, "0\ta\tb"]}
     for name, rows in (files | {split: lines}).items():
-        written(data / "CoLA", f"{name}.tsv", rows)
+        written(data / "RTE", f"{name}.tsv", rows)
     with pytest.raises(ExampleError, match=message):
         glue(GlueConfig(model=base_folder, data=data, out=out, settings=QUICK))
-    assert not (out / "RTE").exists()
+    assert not (out / "CoLA").exists()
 
 
 def test_a_named_task_without_a_training_file_is_refused(base_folder: Path, tmp_path: Path) -> None:
