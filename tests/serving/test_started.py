@@ -130,6 +130,7 @@ def test_workers_are_forks_of_one_process_with_one_thread(server: Started) -> No
 
 
 @pytest.mark.skipif(slice_of() is None, reason="this system knows no slices of threads")
+@pytest.mark.skipif(os.getpriority(os.PRIO_PROCESS, 0) > 9, reason="workers cannot be nicer yet")
 def test_who_answers_small_requests_has_short_slices(running: Callable[[], Started]) -> None:
     """So that the system interrupts the others for it at once: each of its threads."""
     server = running()
