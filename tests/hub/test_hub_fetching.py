@@ -316,7 +316,7 @@ def test_the_signature_of_an_address_is_not_told(hub: FakeHub, model_files: File
     sums = {"X-Linked-ETag": f'"{sha256(model_files[WEIGHTS])}"', "X-Linked-Size": size}
     moved = {"X-Repo-Commit": commit, "Location": signed, **sums}
     hub.refusals.extend([Refusal(f"resolve/.*{WEIGHTS}", 302, moved), Refusal("/large/", 410)])
-    with pytest.raises(HubError, match=r"refused the request: 410 .*/large/") as caught:
+    with pytest.raises(HubError, match=r"refused the request: 410 (?!410).*/large/") as caught:
         model_folder(NAME)
     assert "SECRET" not in str(caught.value)
 

@@ -183,8 +183,10 @@ def _response_error(error: Any, subject: str) -> HubError:  # noqa: ANN401
     }.get(code)
     if message is None:
         words = {401: "the token is not accepted", 403: "the token does not permit this"}
-        said = getattr(error, "server_message", None) or error
-        cause = words.get(status) or f"{status} {_reason(said)}"
+        reason = _reason(getattr(error, "server_message", None) or error)
+        # an error of the HTTP library begins with the status
+        numbered = reason if reason.startswith(str(status)) else f"{status} {reason}"
+        cause = words.get(status) or numbered
         message = (f"the hub refused the request: {cause}", SIGN_IN if status in words else "")
     return HubError(message[0], where=subject, remedy=message[1])
 
