@@ -107,8 +107,11 @@ def test_with_the_last_layer_it_is_that_of_its_logits(
         assert float(error) < bound
 
 
-def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor do they lose a row: enough of both for several threads, and rows that do not divide."""
+@pytest.mark.parametrize("own", [False, True])
+def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
+    """Those of torch or our own, nor do they lose a row; the rows do not divide by the threads."""
+    if own:
+        monkeypatch.setattr(module, "_openmp", lambda: None)
     generator = torch.Generator().manual_seed(3)
     features = torch.randn(203, 13, generator=generator).requires_grad_()
     table = torch.randn(4_001, 13, generator=generator).requires_grad_()

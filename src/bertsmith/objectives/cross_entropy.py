@@ -124,7 +124,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         labels: Tensor,
     ) -> tuple[Tensor, Tensor]:
         context.scratch = Scratch((len(features), len(table)), features.dtype)
-        # without the bias, which would make the product half as slow again: it is added later
+        # the bias is added later: with it the product would take half as long again
         logits = torch.mm(features, table.T, out=context.scratch.tensor)
         slopes = logits[: len(labels)] if any(context.needs_input_grad[:3]) else None
         loss, correct, to_bias = _rows_loss(logits[: len(labels)], labels, slopes, bias)

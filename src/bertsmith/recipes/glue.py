@@ -182,12 +182,11 @@ def _check_files(
 
     Raises `ExampleError`.
     """
-    if MATCHED in chosen and DIAGNOSTIC in available:
-        chosen = {**chosen, DIAGNOSTIC: available[DIAGNOSTIC]}
-    for name, files in chosen.items():
+    read = {name: files for name, files in chosen.items() if not _lacking(TASKS[name], files)}
+    if MATCHED in read and DIAGNOSTIC in available:
+        read[DIAGNOSTIC] = available[DIAGNOSTIC]
+    for name, files in read.items():
         task = TASKS[name]
-        if name != DIAGNOSTIC and _lacking(task, files):
-            continue
         for split in filter(files.__contains__, task.splits):
             # bad rows are counted and set aside when the file is used
             skips = split not in task.test and settings.reading.on_bad != "fail"

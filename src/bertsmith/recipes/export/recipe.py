@@ -194,17 +194,22 @@ def adapt_tokenizer(folder: Path, tokenizer: Tokenizer, target: Target) -> None:
     Where the tokenizer gives no segments, the template for pairs has none either.
     """
     rules, path = tokenizer.rules, folder / COMPILED_FILE
+    composes = isinstance(rules, BasicRules) and rules.composes and not rules.strips
+    blanks = isinstance(rules, UnigramRules) and rules.charsmap == compiled(BLANKS)
+    replaces = blanks and target == "transformers.js"
+    flat = isinstance(rules, BasicRules | UnigramRules) and not rules.segments
+    if not (composes or replaces or flat):
+        return
     data = read_json(path)
     normalizer: dict[str, Any] = data["normalizer"] or {}
-    if isinstance(rules, BasicRules) and rules.composes and not rules.strips:
+    if composes:
         data["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFC"}, normalizer]}
-    blanks = isinstance(rules, UnigramRules) and rules.charsmap == compiled(BLANKS)
-    if blanks and target == "transformers.js":
+    if replaces:
         normalizer["normalizers"] = [
             _BLANK_STEP if step["type"] == "Precompiled" else step
             for step in normalizer["normalizers"]
         ]
-    if isinstance(rules, BasicRules | UnigramRules) and not rules.segments:
+    if flat:
         for step in data["post_processor"]["pair"]:
             for part in step.values():
                 part["type_id"] = 0
