@@ -72,6 +72,12 @@ def test_add_norm(kind: torch.dtype, rows: int, width: int, share: float, biased
     torch.manual_seed(7)
     output, operand = add_norm(mine, my_bias if biased else None, my_residual, norm, share)
     assert (output.dtype, operand.dtype) == (torch.float32, kind)
+    # what has no gradient keeps nothing for it
+    torch.manual_seed(7)
+    with torch.no_grad():
+        alone = add_norm(mine, my_bias if biased else None, my_residual, norm, share)
+    assert torch.equal(alone[0], output)
+    assert torch.equal(alone[1], operand)
     keep = torch.ones(rows, width)
     if share:
         # the same keys, and no bias or norm that could hide a dropped value

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,24 +12,32 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.batches.examples import TOKENS_PER_BATCH, EncodedExamples, evaluation_batches
+from bertsmith.batches.examples import EncodedExamples, evaluation_batches
 from bertsmith.core.errors import NonFiniteOutputs
 from bertsmith.core.shapes import TagLogits
-from bertsmith.network.batch import Batch
+from bertsmith.network.batch import Batch, moved
 from bertsmith.network.config import Precision
 from bertsmith.network.encoded import Encoded
 from bertsmith.network.model import Model, forward_only
+
+# of a device that has thousands of units to keep busy; a processor's caches hold fewer tokens
+TOKENS_PER_BATCH: dict[str, int] = {"cuda": 32_768}
+_FEWER_TOKENS = 2048
+
+Computed = tuple[NDArray[np.int64], Batch, Tensor]
+"""The numbers of units, their batch and its outputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forward:
     """The settings of forward passes.
 
-    `precision` is that of torch's autocast, in which the network computes; `alone`, every unit is a
-    batch of its own, so that its outputs do not depend on others by a bit.
+    `tokens_per_batch` is None for as many as suit the device. `precision` is that of torch's
+    autocast, in which the network computes; `alone`, every unit is a batch of its own, so that its
+    outputs do not depend on others by a bit.
     """
 
-    tokens_per_batch: int = TOKENS_PER_BATCH
+    tokens_per_batch: int | None = None
     precision: Precision = "fp32"
     alone: bool = False
 
@@ -40,12 +49,40 @@ class Forward:
         As long as they are read, the model is in evaluation mode and no gradients are kept.
         """
         with forward_only(model, self.precision):
-            tokens = 1 if self.alone else self.tokens_per_batch
+            tokens = self.tokens_per_batch or TOKENS_PER_BATCH.get(model.device.type, _FEWER_TOKENS)
+            tokens = 1 if self.alone else tokens
             for units, batch in evaluation_batches(examples, tokens_per_batch=tokens):
                 yield units, batch.to(model.device)
 
 
 FORWARD = Forward()
+
+
+def fetched(computed: Generator[Computed, None, None]) -> Iterator[Computed]:
+    """Yield outputs on the host, as float32; raises `NonFiniteOutputs` unless all are finite.
+
+    A GPU is given the next batch before the outputs of one are waited for.
+    """
+    waiting: list[tuple[Computed, torch.cuda.Event]] = []
+    # what computes has put the model in evaluation mode, and an error would keep it alive
+    with closing(computed):
+        for units, batch, outputs in computed:
+            if not outputs.is_cuda:
+                yield units, batch, finite(outputs)
+                continue
+            copied = torch.empty(outputs.shape, dtype=outputs.dtype, pin_memory=True)
+            copied.copy_(outputs, non_blocking=True)
+            waiting.append(((units, batch, copied), torch.cuda.current_stream().record_event()))
+            if len(waiting) > 1:
+                yield _waited_for(*waiting.pop(0))
+        for item in waiting:
+            yield _waited_for(*item)
+
+
+def _waited_for(computed: Computed, copied: torch.cuda.Event) -> Computed:
+    copied.synchronize()
+    units, batch, outputs = computed
+    return units, batch, finite(outputs)
 
 
 def finite(outputs: Tensor) -> Tensor:
@@ -82,9 +119,12 @@ def text_outputs(
     """Return the classifier's outputs for every text, (texts, labels), means over its windows."""
     sequences = np.diff(examples.starts)
     results = np.empty((len(examples), len(model.config.labels)), np.float32)
-    for units, batch in forward.batches(model, examples):
-        logits = model.classify(_at_pooled(model, batch), batch)
-        results[units] = _means(finite(logits).cpu().numpy(), sequences[units])
+    computed = (
+        (units, batch, model.classify(_at_pooled(model, batch), batch))
+        for units, batch in forward.batches(model, examples)
+    )
+    for units, _, logits in fetched(computed):
+        results[units] = _means(logits.numpy(), sequences[units])
     return results
 
 
@@ -94,8 +134,11 @@ def option_scores(
     """Return for every question the probability of each of its options, (options,)."""
     sequences = np.diff(examples.starts)
     results: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
-    for units, batch in forward.batches(model, examples):
-        scores = finite(model.choose(_at_pooled(model, batch), batch)).cpu()
+    computed = (
+        (units, batch, model.choose(_at_pooled(model, batch), batch))
+        for units, batch in forward.batches(model, examples)
+    )
+    for units, _, scores in fetched(computed):
         parts = scores.split(sequences[units].tolist())
         for unit, part in zip(units.tolist(), parts, strict=True):
             results[unit] = part.softmax(-1).numpy()
@@ -126,9 +169,12 @@ def next_sentence_probabilities(
     3.1), of an ALBERT that the two are in order (Lan et al. 2019, section 3.1).
     """
     results = np.empty(len(examples), np.float32)
-    for units, batch in forward.batches(model, examples):
-        logits = finite(model.next_sentence(_at_pooled(model, batch), batch))
-        results[units] = logits.softmax(-1)[:, 0].cpu().numpy()
+    computed = (
+        (units, batch, model.next_sentence(_at_pooled(model, batch), batch))
+        for units, batch in forward.batches(model, examples)
+    )
+    for units, _, logits in fetched(computed):
+        results[units] = logits.softmax(-1)[:, 0].numpy()
     return results
 
 
@@ -137,19 +183,24 @@ def tag_probabilities(
 ) -> list[NDArray[np.float32]]:
     """Return for every unit the probability of each tag at each position, (positions, labels)."""
     assert examples.positions is not None
+    positions = examples.positions
     results: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
-    for units, batch in forward.batches(model, examples):
-        positions = [examples.positions[unit] for unit in units.tolist()]
-        selected = torch.from_numpy(np.concatenate(positions)).to(model.device)
-        sizes = torch.tensor([len(position) for position in positions])
-        selected = selected + batch.starts.repeat_interleave(sizes.to(model.device))
-        shares = finite(_tags(model, batch, selected)).softmax(-1).cpu()
-        for unit, part in zip(units.tolist(), shares.split(sizes.tolist()), strict=True):
+    computed = (
+        (units, batch, _tags(model, batch, [positions[unit] for unit in units.tolist()]))
+        for units, batch in forward.batches(model, examples)
+    )
+    for units, _, logits in fetched(computed):
+        sizes = [len(positions[unit]) for unit in units.tolist()]
+        for unit, part in zip(units.tolist(), logits.softmax(-1).split(sizes), strict=True):
             results[unit] = part.numpy()
     return results
 
 
-def _tags(model: Model, batch: Batch, selected: torch.Tensor) -> TagLogits:
+def _tags(model: Model, batch: Batch, positions: Sequence[NDArray[np.integer]]) -> TagLogits:
+    """Return the logits (queried tokens, labels) at positions of each sequence."""
+    starts = np.cumsum(batch.lengths) - batch.lengths
+    tokens = [start + queried for start, queried in zip(starts, positions, strict=True)]
+    selected = moved(torch.from_numpy(np.concatenate(tokens)), model.device)
     # the last layer computes only the queried tokens, where these are few
     read = selected if 0 < len(selected) <= batch.tokens // 2 else None
     return model.tag(model.encoder(batch, selected=read).rows(selected))
@@ -175,8 +226,11 @@ def span_logits(
 ) -> list[Scores]:
     """Return for every window the logits of beginning and end at each token, (length, 2)."""
     results: list[Scores] = [np.empty(0, np.float32)] * len(examples)
-    for units, batch in forward.batches(model, examples):
-        logits = finite(model.span(model.encoder(batch).last)).cpu()
+    computed = (
+        (units, batch, model.span(model.encoder(batch).last))
+        for units, batch in forward.batches(model, examples)
+    )
+    for units, batch, logits in fetched(computed):
         for unit, part in zip(units.tolist(), logits.split(list(batch.lengths)), strict=True):
             results[unit] = part.numpy()
     return results

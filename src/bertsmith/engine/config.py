@@ -32,8 +32,8 @@ class EngineConfig(Config):
     """The computation of answers."""
 
     precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"
-    """Number format of the matrix products. auto is bf16 where the processor multiplies it
-    natively; fp32 elsewhere, on GPUs and for evaluation; int8 for folders made by quantize."""
+    """Number format of the matrix products. auto is bf16 where the processor or GPU multiplies it
+    natively; fp32 elsewhere and for evaluation; int8 for folders made by quantize."""
     threads: int | None = None
     """Number of processor threads; as many as torch uses by default."""
     reproducible: bool = False

@@ -18,7 +18,7 @@ from bertsmith.batches.examples import EncodedExamples, encode_examples
 from bertsmith.batches.truncation import Ids, Segments, encode_pair
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.printable import counted
-from bertsmith.engine.answers import FORWARD, Forward, finite
+from bertsmith.engine.answers import FORWARD, Forward, fetched, finite
 from bertsmith.engine.config import MERGING, FeatureConfig, Long, Merging, Words
 from bertsmith.engine.predictor import (
     ROWS,
@@ -401,9 +401,13 @@ class Features:
     ) -> list[NDArray[np.float32]]:
         """Return the vector (width,) of each sequence, or those (length, width) of its tokens."""
         results: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(encoded)
-        for indices, batch in forward.batches(model, encoded):
-            vectors = finite(self._batch_vectors(model, batch)).cpu().numpy()
-            by_text = self._config.unit == "text"
+        by_text = self._config.unit == "text"
+        computed = (
+            (indices, batch, self._batch_vectors(model, batch))
+            for indices, batch in forward.batches(model, encoded)
+        )
+        for indices, batch, outputs in fetched(computed):
+            vectors = outputs.numpy()
             vectors_by_sequence = (
                 list(vectors) if by_text else np.split(vectors, np.cumsum(batch.lengths)[:-1])
             )

@@ -1,8 +1,10 @@
-"""The encoder on torch's own kernels, its weights packed once for the processor.
+"""The encoder on torch's own kernels, its weights prepared once for the device.
 
-Compared with the network: matrices are stored in the layout that oneDNN multiplies fastest, query,
-key and value are one product, GELU and the residual sum are computed within the products, and
-sequences attend in groups. Every wiring of `EncoderConfig` is supported.
+Compared with the network: query, key and value are one product, and matrices are stored in the
+format of the products; on a processor in the layout that oneDNN multiplies fastest, where GELU and
+the residual sum are computed within the products and sequences attend in groups. On a GPU residual
+sums, norms and casts are one kernel where a batch is large enough. Every wiring of `EncoderConfig`
+is supported.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from bertsmith.network.attention.layout import SequenceLayout
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
 from bertsmith.network.encoder import Block, Encoder, layouts_of_layers
+from bertsmith.network.fused.support import fuses_answers
 
 TorchNumber = Literal["fp32", "bf16"]
 _TYPES: dict[TorchNumber, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -65,10 +68,12 @@ class PackedEncoder(nn.Module):
         attentions = [Attention(layout) for layout in layouts_of_layers(self.config, batch)]
         groups: dict[int, Attention] = {}
         attentions = [groups.setdefault(id(item.layout), item) for item in attentions]
+        operand: Tensor | None = None
         for number, (layer, attention) in enumerate(zip(self._layers, attentions, strict=True), 1):
             if number > end:
                 break
-            hidden = layer(hidden, attention, read if number == top else None)
+            seen = read if number == top else None
+            hidden, operand = layer(hidden, attention, seen, operand)
             if number == top:
                 hidden = self._final_norm(hidden)
             if number in taps.states:
@@ -90,7 +95,7 @@ class Attention:
     ) -> Queries:
         """Return the same as `SequenceLayout.attend`."""
         layout = self.layout
-        if layout.causal or layout.cuts or len(layout.lengths) == 1:
+        if query.is_cuda or layout.causal or layout.cuts or len(layout.lengths) == 1:
             return layout.attend(query, key, value, selected=selected)
         if selected is None and len(set(layout.lengths)) == 1:
             q, k, v = (_by_sequence(tensor, len(layout.lengths)) for tensor in (query, key, value))
@@ -142,20 +147,31 @@ class Layer:
         self._type = kind
 
     def __call__(
-        self, inputs: Hidden, attention: Attention, selected: SelectedTokens | None
-    ) -> SelectedStates:
-        """Return the same as `Block.forward`; sums and norms are float32."""
-        normed = self._attention_norm(inputs) if self._before else inputs
-        query, key, value = self._heads_of(normed.to(self._type), selected)
+        self,
+        inputs: Hidden,
+        attention: Attention,
+        selected: SelectedTokens | None,
+        operand: Hidden | None,
+    ) -> tuple[SelectedStates, SelectedStates | None]:
+        """Return the same as `Block.forward`; sums and norms are float32.
+
+        `operand` are the inputs in the format that products read, where a layer before gave them as
+        the second of its results.
+        """
+        if self._before:
+            operand = self._attention_norm(inputs).to(self._type)
+        elif operand is None:
+            operand = inputs.to(self._type)
+        query, key, value = self._heads_of(operand, selected)
         query, key = attention.layout.rotated(query, key, selected)
         attended = attention(query, key, value, selected).flatten(1)
         residual = inputs if selected is None else inputs.index_select(0, selected)
-        middle = self._output.added_to(residual, attended)
         if self._before:
-            return self._down.added_to(middle, self._inner(self._feed_forward_norm(middle)))
-        middle = self._attention_norm(middle)
-        total = self._down.added_to(middle, self._inner(middle))
-        return self._feed_forward_norm(total)
+            middle = self._output.added_to(residual, attended)
+            inner = self._inner(self._feed_forward_norm(middle).to(self._type))
+            return self._down.added_to(middle, inner), None
+        middle, operand = self._attention_norm.of_sum(residual, self._output, attended)
+        return self._feed_forward_norm.of_sum(middle, self._down, self._inner(operand))
 
     def _heads_of(self, inputs: Hidden, selected: SelectedTokens | None) -> list[Tensor]:
         """Return query, key and value, each (tokens, heads, head)."""
@@ -168,7 +184,6 @@ class Layer:
 
     def _inner(self, inputs: Hidden) -> Tensor:
         """Return the inner values of the feed-forward network."""
-        inputs = inputs.to(self._type)
         if not self._gated:
             return self._up(inputs, gelu=self._activation)
         up, gate = self._up(inputs).chunk(2, -1)
@@ -188,6 +203,17 @@ class Norm:
             return inputs
         return F.layer_norm(inputs, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 
+    def of_sum(
+        self, residual: SelectedStates, product: Product, inputs: Tensor
+    ) -> tuple[SelectedStates, SelectedStates]:
+        """Return the norm of a residual sum, in float32 and in the format that products read."""
+        if self._norm is not None and product.kind != residual.dtype and fuses_answers(residual):
+            from bertsmith.network.fused.add_norm import add_norm
+
+            return add_norm(product.unbiased(inputs), product.bias, residual, self._norm, 0.0)
+        values = self(product.added_to(residual, inputs))
+        return values, values.to(product.kind)
+
 
 class Product:
     """One or several linear maps of the same values, as one packed matrix."""
@@ -197,8 +223,9 @@ class Product:
         biases: list[Tensor] = [
             linear_map.bias for linear_map in maps if linear_map.bias is not None
         ]
-        self._bias = torch.cat(biases).detach().to(kind) if biases else None
-        self._type, self._packed = kind, supports_packing(kind)
+        self.kind = kind
+        self.bias = torch.cat(biases).detach().to(kind) if biases else None
+        self._packed = weight.device.type == "cpu" and supports_packing(kind)
         self._weight = (
             torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS) if self._packed else weight
         )
@@ -208,17 +235,21 @@ class Product:
         if self._packed:
             activation = ("none", "") if gelu is None else ("gelu", gelu)
             result: Tensor = torch.ops.mkldnn._linear_pointwise(
-                inputs, self._weight, self._bias, activation[0], [], activation[1]
+                inputs, self._weight, self.bias, activation[0], [], activation[1]
             )
             return result
-        result = F.linear(inputs, self._weight, self._bias)
+        result = F.linear(inputs, self._weight, self.bias)
         return result if gelu is None else F.gelu(result, approximate=gelu)
+
+    def unbiased(self, inputs: Tensor) -> Tensor:
+        """Return (rows, outputs) without the bias; on a GPU."""
+        return F.linear(inputs, self._weight)
 
     def added_to(self, residual: Tensor, inputs: Tensor) -> Tensor:
         """Return the sum of the residual, in its type, and the product, (rows, outputs)."""
-        if self._packed and residual.dtype == self._type:
+        if self._packed and residual.dtype == self.kind:
             total: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
-                inputs, residual, self._weight, self._bias, "add"
+                inputs, residual, self._weight, self.bias, "add"
             )
             return total
         return residual + self(inputs)

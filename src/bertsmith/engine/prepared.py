@@ -1,8 +1,8 @@
 """Models made ready to answer: the backend that computes, and the number format.
 
 native    the package's own kernels, where they are built and hold the model's wiring
-torch     torch's kernels on packed weights, on every processor
-network   the training network itself, on other devices
+torch     torch's kernels on packed weights, on every processor and GPU
+network   the training network itself, as the reference
 """
 
 from __future__ import annotations
@@ -85,21 +85,20 @@ def prepare_model(
 ) -> Prepared:
     """Make a model ready to answer on the device where it is.
 
-    The model is changed: on a processor its encoder is replaced by one with packed weights, which
-    only answers. A `StoredModel` is read as it is packed. `automatic` is the precision that auto
-    stands for, where it can be computed; None for the fastest that keeps answers within rounding.
+    The model is changed: its encoder is replaced by one with packed weights, which only answers. A
+    `StoredModel` is read as it is packed. `automatic` is the precision that auto stands for, where
+    it can be computed; None for the fastest that keeps answers within rounding.
     `backend` is None for the fastest there is.
     Raises `ConfigError` for a precision that the device cannot compute.
     """
     stored = model if isinstance(model, StoredModel) else None
     if isinstance(model, StoredModel):
         model = model.model
-    on_processor = model.device.type == "cpu"
     precision = config.precision
     if precision == "auto":
         if automatic == "int8" and _int8_obstacle(model):
             automatic = None
-        precision = automatic or ("bf16" if on_processor and multiplies_packed_bf16() else "fp32")
+        precision = automatic or ("bf16" if _multiplies_bf16(model.device) else "fp32")
     model.eval()
     threads = config.threads or torch.get_num_threads()
     backend = backend or _backend(model, precision)
@@ -137,7 +136,7 @@ def _backend(model: Model, precision: Number) -> Backend:
             f"no int8 products: {reason}", remedy="leave --precision out, or set it to fp32"
         )
     if model.device.type != "cpu":
-        return "network"
+        return "torch"
     reason = unsupported_reason(model.config.encoder, precision)
     # AMX multiplies bf16 several times as fast as AVX-512: oneDNN has it, the kernels where their
     # compiler knew it
@@ -150,6 +149,10 @@ def _int8_obstacle(model: Model) -> str | None:
     if model.device.type != "cpu":
         return "only processors have them here"
     return unsupported_reason(model.config.encoder, "int8")
+
+
+def _multiplies_bf16(device: torch.device) -> bool:
+    return multiplies_packed_bf16() if device.type == "cpu" else multiplies_bf16(device)
 
 
 def multiplies_packed_bf16() -> bool:

@@ -6,7 +6,8 @@ With a product's output x, its bias b, a residual r, and what dropout keeps, sca
 
 y is returned twice: in float32 for the next residual sum, and in the format of x, which the next
 product reads. Both have gradients of their own, which the backward pass adds up as it reads them.
-It keeps the normed values in the format of x, and draws again what was dropped.
+It keeps the normed values in the format of x, unless there are no gradients, and draws again what
+was dropped.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def _forward(
     rows, first, second, threshold, scale, epsilon,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_SHIFT: tl.constexpr, DROPS: tl.constexpr, TWICE: tl.constexpr,
+    KEEPS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, BLOCK)
@@ -70,8 +72,9 @@ def _forward(
     tl.store(output + index, values.to(output.dtype.element_ty), mask=mask)
     if TWICE:
         tl.store(operand + index, values.to(operand.dtype.element_ty), mask=mask)
-    tl.store(normed + index, unit.to(normed.dtype.element_ty), mask=mask)
-    tl.store(inverse + row, deviation, mask=row < rows)
+    if KEEPS:
+        tl.store(normed + index, unit.to(normed.dtype.element_ty), mask=mask)
+        tl.store(inverse + row, deviation, mask=row < rows)
 
 
 @triton.jit(do_not_specialize=["rows", "first", "second", "threshold"])
@@ -131,7 +134,7 @@ def add_norm(
     `product` (rows, width) lacks its `bias` (width,); a share of it, biased, is dropped.
     """
     both: tuple[Tensor, Tensor] = _AddNorm.apply(  # type: ignore[no-untyped-call]
-        product, bias, residual, norm.weight, norm.bias, (norm.eps, share)
+        product, bias, residual, norm.weight, norm.bias, (norm.eps, share, torch.is_grad_enabled())
     )
     return both
 
@@ -145,16 +148,16 @@ class _AddNorm(torch.autograd.Function):
         residual: Tensor,
         gain: Tensor,
         shift: Tensor | None,
-        settings: tuple[float, float],
+        settings: tuple[float, float, bool],
     ) -> tuple[Tensor, Tensor]:
-        epsilon, share = settings
+        epsilon, share, keeps = settings
         product, residual = product.contiguous(), residual.contiguous()
         rows, width = product.shape
         output = torch.empty_like(product, dtype=torch.float32)
         twice = product.dtype != torch.float32
         operand = torch.empty_like(product) if twice else output.detach()
-        normed = torch.empty_like(product)
-        inverse = torch.empty(rows, device=product.device, dtype=torch.float32)
+        normed = torch.empty_like(product) if keeps else None
+        inverse = torch.empty(rows, device=product.device) if keeps else None
         drawn = _drawn(share)
         block, tile_rows, warps = _tile(width)
         with on_device(product):
@@ -163,7 +166,7 @@ class _AddNorm(torch.autograd.Function):
                 rows, *drawn, epsilon,
                 WIDTH=width, BLOCK=block, ROWS=tile_rows,
                 HAS_BIAS=bias is not None, HAS_SHIFT=shift is not None,
-                DROPS=share > 0, TWICE=twice, num_warps=warps,
+                DROPS=share > 0, TWICE=twice, KEEPS=keeps, num_warps=warps,
             )  # fmt: skip
         context.save_for_backward(normed, inverse, gain)
         context.drawn, context.share, context.kind = drawn, share, residual.dtype

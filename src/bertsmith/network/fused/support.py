@@ -1,4 +1,4 @@
-"""The conditions under which the kernels for training on a GPU are used."""
+"""The conditions under which the kernels for a GPU are used."""
 
 from __future__ import annotations
 
@@ -43,6 +43,17 @@ def uses(part: Part, inputs: Tensor) -> bool:
         and torch.is_grad_enabled()
         and torch.is_autocast_enabled("cuda")
         and torch.get_autocast_dtype("cuda") == torch.bfloat16
+        and 0 < len(inputs) < _MAX_ROWS
+        and inputs.shape[-1] <= _MAX_WIDTH
+        and _works(inputs.device)
+    )
+
+
+def fuses_answers(inputs: Tensor) -> bool:
+    """Return whether a sum and its norm, of `inputs` (rows, width), are one kernel in answers."""
+    return (
+        inputs.is_cuda
+        and least_values <= inputs.numel()
         and 0 < len(inputs) < _MAX_ROWS
         and inputs.shape[-1] <= _MAX_WIDTH
         and _works(inputs.device)
