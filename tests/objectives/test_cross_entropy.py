@@ -10,7 +10,7 @@ from torch import Tensor
 from bertsmith.core import kernels
 from bertsmith.objectives import cross_entropy as module
 from bertsmith.objectives.cross_entropy import cross_entropy, linear_cross_entropy
-from bounds import close_losses
+from bounds import check, close_losses
 
 ROWS, CLASSES = 29, 41
 
@@ -105,6 +105,20 @@ def test_with_the_last_layer_it_is_that_of_its_logits(
         assert mine.grad.dtype == torch.float32
         error = (mine.grad - other.grad).norm() / other.grad.norm()
         assert float(error) < bound
+
+
+@pytest.mark.usefixtures("way")
+def test_what_lay_in_the_memory_before_does_not_matter() -> None:
+    """The memory of one loss is that of the next, whose rows are as long as is fast."""
+    for value in (torch.nan, 1.0):
+        features = torch.full((8, 13), value, requires_grad=True)
+        table = torch.zeros(CLASSES, 13, requires_grad=True)
+        loss = linear_cross_entropy(features, table, torch.zeros(CLASSES), torch.arange(8))
+        loss.sum.backward()
+    # every class is as likely, and has a target or none
+    slope = 8 / CLASSES - (torch.arange(CLASSES) < 8).double()
+    assert table.grad is not None
+    check(table.grad, slope[:, None].expand(-1, 13), 1e-5)
 
 
 @pytest.mark.parametrize("own", [False, True])

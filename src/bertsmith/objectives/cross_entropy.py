@@ -47,6 +47,8 @@ class Scratch:
 
 # float32 logits at once: what the caches of a few cores hold
 _LOGITS = 2**20
+# of the classes: threads share the product that makes the gradient of the table evenly then
+_CLASS_STEP = 64
 # threads take groups of rows, each with a sum of its gradient, so few groups: sums take memory
 _GROUP_ROWS, _MAX_GROUPS = 16, 64
 
@@ -123,9 +125,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
         bias: Tensor,
         labels: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        context.scratch = Scratch((len(features), len(table)), features.dtype)
+        classes = len(table)
+        shape = len(features), -(-classes // _CLASS_STEP) * _CLASS_STEP
+        context.scratch = Scratch(shape, features.dtype)
         # the bias is added later: with it the product would take half as long again
-        logits = torch.mm(features, table.T, out=context.scratch.tensor)
+        logits = torch.mm(features, table.T, out=context.scratch.tensor[:, :classes])
         slopes = logits[: len(labels)] if any(context.needs_input_grad[:3]) else None
         loss, correct, to_bias = _rows_loss(logits[: len(labels)], labels, slopes, bias)
         logits[len(labels) :] = 0
@@ -137,11 +141,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(context: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         features, table, to_bias = context.saved_tensors
-        to_logits, scale = context.scratch.tensor, gradient.item()
+        whole, scale = context.scratch.tensor, gradient.item()
+        to_logits = whole[:, : len(table)]
         wants_features, wants_table, wants_bias, _ = context.needs_input_grad
         return (
             (to_logits @ table).mul_(scale) if wants_features else None,
-            (to_logits.T @ features).mul_(scale) if wants_table else None,
+            # beyond the classes are rows of whatever lay in that memory
+            (whole.T @ features)[: len(table)].mul_(scale) if wants_table else None,
             to_bias * scale if wants_bias else None,
             None,
         )
