@@ -205,6 +205,27 @@ def test_names_of_two_among_many_are_those_of_old_versions(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    "name_to_number",
+    [
+        pytest.param({"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}, id="names-of-transformers"),
+        pytest.param({"LABEL_0": 0, "LABEL_1": 1}, id="names-of-its-two"),
+        pytest.param({"a": "0", "b": "1", "c": "2"}, id="numbers-as-text"),
+        pytest.param(None, id="nothing"),
+    ],
+)
+def test_label2id_as_transformers_writes_it_is_no_contradiction(
+    tmp_path: Path, name_to_number: dict[str, Any] | None
+) -> None:
+    named = {"id2label": {"0": "a", "1": "b", "2": "c"}, "label2id": name_to_number}
+    assert read(tmp_path, PLAIN | named).labels(3) == ("a", "b", "c")
+
+
+def test_labels_that_are_numbers_are_named_by_their_digits(tmp_path: Path) -> None:
+    named = {"id2label": {"0": 1, "1": 2, "2": -1}, "label2id": {"1": 0, "2": 1, "-1": 2}}
+    assert read(tmp_path, PLAIN | named).labels(3) == ("1", "2", "-1")
+
+
+@pytest.mark.parametrize(
     ("change", "told"),
     [
         ({"id2label": {"0": "a", "1": "b"}}, "3 outputs"),

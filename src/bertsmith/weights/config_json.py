@@ -170,6 +170,24 @@ _NUMBERS = (
 _ELSEWHERE = ("activation", "classifier_dropout", "longest", "groups")
 
 
+def _default_labels(outputs: int) -> tuple[str, ...]:
+    """Return the names that `transformers` gives to outputs without names."""
+    return tuple(f"LABEL_{number}" for number in range(outputs))
+
+
+def _agrees(name_to_number: object, labels: tuple[str, ...]) -> bool:
+    """Return whether a label2id says the same as `labels`, or nothing."""
+    if name_to_number is None:
+        return True
+    if not isinstance(name_to_number, dict):
+        return False
+    # transformers leaves its own names there where it was given id2label alone
+    names = {_default_labels(len(name_to_number)), labels}
+    # it keeps numbers as they were given, which may be text
+    stated = {name: str(number) for name, number in name_to_number.items()}
+    return any(stated == {name: str(number) for number, name in enumerate(each)} for each in names)
+
+
 class HubConfig:
     """A `config.json` that has been read and checked; `ModelFolderError` when it does not fit.
 
@@ -255,7 +273,7 @@ class HubConfig:
         # old versions wrote the names of two, whatever num_labels was
         unnamed = number_to_name == _TWO_LABELS and self._data.get("num_labels") == outputs
         if number_to_name is None or unnamed:
-            return tuple(f"LABEL_{number}" for number in range(outputs))
+            return _default_labels(outputs)
         numbers = [str(number) for number in range(outputs)]
         if not isinstance(number_to_name, dict) or sorted(number_to_name) != sorted(numbers):
             self._refuse(
@@ -263,10 +281,11 @@ class HubConfig:
                 f'it must have the keys "0" to "{outputs - 1}"',
             )
         labels = tuple(number_to_name[number] for number in numbers)
+        if all(type(label) is int for label in labels):
+            labels = tuple(str(label) for label in labels)
         if not all(isinstance(label, str) for label in labels) or len(set(labels)) < outputs:
             self._refuse("id2label must give each number a name of its own", "mend it")
-        expected = {label: number for number, label in enumerate(labels)}
-        if name_to_number is not None and name_to_number != expected:
+        if not _agrees(name_to_number, labels):
             self._refuse("label2id and id2label contradict each other", "mend the wrong one")
         return labels
 
