@@ -64,6 +64,16 @@ def test_lines_of_standard_input_are_classified_in_order(
         assert result["probability"] == max(shares.values())
 
 
+def test_a_model_of_several_numbers_is_refused_in_place_of_the_first_being_given(
+    base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    model, _ = start_from(base_folder, predicts="number", labels=("valence", "arousal"), seed=3)
+    save_model(tmp_path / "model", model, tiny_tokenizer)
+    (tmp_path / "texts.txt").write_text("word1 good\n", encoding="utf-8")
+    with pytest.raises(ModelFolderError, match="has 2 numbers for a text; only one is supported"):
+        predict(PredictConfig(model=tmp_path / "model", file=str(tmp_path / "texts.txt")))
+
+
 def test_tables_are_read_by_their_columns_and_long_texts_are_told(
     classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

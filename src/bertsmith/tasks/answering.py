@@ -303,8 +303,8 @@ def answering_of(
 ) -> Presented[Any]:
     """Return how the model of a folder, `where`, answers, by the heads that it has.
 
-    Raises `ModelFolderError` for a model without a head, `ConfigError` for options that are not for
-    its kind.
+    Raises `ModelFolderError` for a model without a head or with several numbers, `ConfigError` for
+    options that are not for its kind.
     """
     config = model.config
     if options.continuation is not None and not continues(config):
@@ -322,6 +322,12 @@ def answering_of(
         _check_thresholds(options, (), "this model is not fine-tuned for a task")
         _check_length(options, None)
     else:
+        if config.predicts == "number" and len(config.labels) > 1:
+            raise ModelFolderError(
+                f"has {len(config.labels)} numbers for a text; only one is supported",
+                where=where,
+                remedy="export it (bertsmith export MODEL --to onnx --out OUT), which keeps all",
+            )
         task = task_of(config)
         _check_length(options, task)
         return TaskAnswering(
