@@ -21,7 +21,7 @@ from transformers import (
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model, build_model
-from bertsmith.weights.folder import load_as, load_model, save_model, start_from
+from bertsmith.weights.folder import load_as, load_model, read_config, save_model, start_from
 from families import ENCODERS, LABELS, MODELS, TOKENIZERS
 from parity.comparing import compare, varied
 
@@ -72,8 +72,11 @@ def test_rows_before_the_first_position_are_kept(tmp_path: Path) -> None:
 def test_positions_begin_where_the_padding_says(tmp_path: Path, pad_id: int, longest: int) -> None:
     folder, _ = saved(tmp_path / "model", "roberta-span")
     set_config(folder, pad_token_id=pad_id)
-    encoder = load_model(folder)[0].config.encoder
+    encoder = read_config(folder).encoder
     assert (encoder.position_offset, encoder.longest) == (pad_id + 1, longest)
+    # transformers gives a token of the other id, <s> or <unk>, the position of padding
+    with pytest.raises(ModelFolderError, match=f"pad_token_id is {pad_id}, by which transformers"):
+        load_model(folder)
 
 
 @pytest.mark.parametrize(

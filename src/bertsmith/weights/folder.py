@@ -80,8 +80,7 @@ def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = 
     config = model.config
     assert tokenizer.size <= config.encoder.vocabulary
     offset = config.encoder.position_offset
-    counts = "position_offset" in FORMATS[format_of(config)].needs
-    if counts and offset != tokenizer.pad_id + 1:
+    if _counts_positions(config) and offset != tokenizer.pad_id + 1:
         raise ConfigError(
             f"position_offset is {offset} where the vocabulary's padding has the id "
             f"{tokenizer.pad_id}",
@@ -213,7 +212,21 @@ def _tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
             where=folder,
             remedy="vocabulary and weights must be of one model",
         )
+    counted_from = config.encoder.position_offset - 1
+    if _counts_positions(config) and counted_from != tokenizer.pad_id:
+        # a token of that id, be it [CLS] or [UNK], has the position of padding in transformers
+        raise ModelFolderError(
+            f"pad_token_id is {counted_from}, by which transformers counts positions, where the "
+            f"vocabulary's padding has the id {tokenizer.pad_id}",
+            where=folder / CONFIG_FILE,
+            remedy="vocabulary and weights must be of one model",
+        )
     return tokenizer
+
+
+def _counts_positions(config: ModelConfig) -> bool:
+    """Return whether `transformers` counts the positions of a model from its padding id."""
+    return "position_offset" in FORMATS[format_of(config)].needs
 
 
 def _files(folder: Path, *, heads: bool, report: bool = True) -> ModelFiles:
