@@ -23,6 +23,7 @@ from bertsmith.recipes import quantize as quantizing
 from bertsmith.recipes.quantize import Measurement, refuse_slow_or_worse
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import QUANTIZED_FILE, load_model, save_model
+from limits import files_of
 
 needs_kernels = pytest.mark.skipif(instruction_set() is None, reason="no native kernels")
 
@@ -93,6 +94,39 @@ def test_a_faster_model_that_is_as_good_is_opened_in_int8(
     assert "engine: int8, native" in capsys.readouterr().err
     loaded = transformers.AutoModelForSequenceClassification.from_pretrained(out)
     assert loaded.config.id2label == {0: "ham", 1: "spam"}
+
+
+@needs_kernels
+def test_what_is_no_part_of_a_model_is_not_copied_nor_are_permissions(
+    inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed(monkeypatch, {"fp32": 3.0, "bf16": 2.0, "int8": 1.0})
+    model = tmp_path / "model"
+    out = model / "int8"
+    names = {path.name for path in model.iterdir()} | {"1_Pooling", QUANTIZED_FILE}
+    for name in (".git", "1_Pooling"):
+        (model / name).mkdir()
+        (model / name / "config.json").write_text("{}")
+    (model / "config.json").chmod(0o444)
+    (model / "1_Pooling").chmod(0o555)
+    assert main([*inputs[: inputs.index("--out")], "--out", str(out)]) == 0
+    assert {path.name for path in out.iterdir()} == names
+    assert [path.name for path in (out / "1_Pooling").iterdir()] == ["config.json"]
+    assert (out / "1_Pooling").stat().st_mode & (out / "config.json").stat().st_mode & 0o200
+
+
+@needs_kernels
+def test_a_full_disk_ends_the_copy_in_one_line(
+    inputs: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    timed(monkeypatch, {"fp32": 3.0, "bf16": 2.0, "int8": 1.0})
+    with files_of(1000):
+        assert main(inputs) == 2
+    assert f"{tmp_path / 'out'}: cannot be written" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 @needs_kernels

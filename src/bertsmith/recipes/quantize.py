@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from shutil import copytree
+from shutil import copyfile
 from typing import Any
 
 import numpy as np
@@ -108,10 +108,26 @@ def _quantize(config: QuantizeConfig) -> dict[str, Any]:
         "precisions": by_precision(measured),
     }
     with new_folder(config.out) as fresh_folder:
-        copytree(folder, fresh_folder, dirs_exist_ok=True)
+        _copy_files(folder, fresh_folder)
         write_quantized(fresh_folder, figures)
     say(f"{config.out} answers in int8; its weights are those of {config.model}")
     return {"precision": "int8", "measured": figures}
+
+
+def _copy_files(folder: Path, to: Path) -> None:
+    """Copy what a model folder holds, hidden files and their permissions aside.
+
+    What is hidden is no part of a model: a history of git, or `to` itself where it is in `folder`.
+    A read-only folder, whose permissions a copy would have, could not be completed or deleted.
+    """
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if path.is_dir():
+            (to / path.name).mkdir()
+            _copy_files(path, to / path.name)
+        else:
+            copyfile(path, to / path.name)
 
 
 @dataclass(frozen=True, kw_only=True)
