@@ -369,20 +369,23 @@ async def called(
     rig: Rig,
     receive: Callable[[], Coroutine[Any, Any, dict[str, Any]]],
     headers: Mapping[str, str] = MappingProxyType({}),
+    *,
+    host: str | None = "localhost",
+    **changes: str,
 ) -> list[dict[str, Any]]:
-    """Call the application as a server of ASGI does."""
+    """Call the application as a server of ASGI does, with changes to the scope."""
     sent: list[dict[str, Any]] = []
 
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(dict(message))
 
-    named = {"host": "localhost", **headers}
+    named = {**({} if host is None else {"host": host}), **headers}
     scope = {
         "type": "http", "method": "POST", "path": "/answer", "raw_path": b"/answer",
         "headers": [(name.encode(), value.encode()) for name, value in named.items()],
         "query_string": b"", "root_path": "",
         "scheme": "http", "http_version": "1.1", "server": ("localhost", 80),
-        "client": ("127.0.0.1", 9), "asgi": {"version": "3.0"},
+        "client": ("127.0.0.1", 9), "asgi": {"version": "3.0"}, **changes,
     }  # fmt: skip
     await rig.app(scope, receive, send)
     return sent
@@ -973,6 +976,32 @@ def test_only_known_hosts_are_served(host: str, origin: str | None, known: bool)
             more = {} if origin is None else {"origin": origin}
             response = await rig.post("/answer", ASKED, host=host, **more)
             assert response.status_code == (200 if known else 421)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("version", "headers", "status"),
+    [
+        ("1.0", {}, 200),
+        ("1.0", {"host": "evil.example"}, 421),
+        ("1.0", {"origin": "http://evil.example"}, 421),
+        ("1.1", {}, 421),
+    ],
+)
+def test_a_probe_of_http_1_0_need_not_name_a_host(
+    version: str, headers: dict[str, str], status: int
+) -> None:
+    """HAProxy's `option httpchk GET /ready` names none."""
+
+    async def test() -> None:
+        async with running() as rig:
+            probe = {"method": "GET", "path": "/ready", "http_version": version}
+            start, *_ = await called(rig, nothing, headers, host=None, **probe)
+            assert start["status"] == status
+
+    async def nothing() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
 
     run(test)
 

@@ -255,7 +255,7 @@ class Limits:
                 # clients that ask, hang up and ask again are otherwise all that is served
                 raise Overloaded("too many requests are in progress", retry_after=1)
             headers: dict[bytes, bytes] = dict(scope["headers"])
-            self._check(scope["path"], headers)
+            self._check(scope, headers)
             declared = _declared(headers)
             body = self._bodies.receiver(receive, declared)
             if declared:
@@ -281,9 +281,11 @@ class Limits:
                     break
             raise
 
-    def _check(self, path: str, headers: dict[bytes, bytes]) -> None:
-        host = headers.get(b"host", b"")
-        self._hosts.check(host.decode("latin-1"))
+    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        path, host = scope["path"], headers.get(b"host", b"")
+        # the probes of a load balancer may name none, as HTTP/1.0 allows; browsers always do
+        if b"host" in headers or scope["http_version"] != "1.0":
+            self._hosts.check(host.decode("latin-1"))
         origin = headers.get(b"origin")
         if origin is not None:
             self._hosts.check_origin(origin.decode("latin-1"), host.decode("latin-1"))
