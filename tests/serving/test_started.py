@@ -282,7 +282,14 @@ def test_what_cannot_be_served_is_told_in_one_line(
     assert "--name has 1 name for 2 models" in complaint(str(folder), "b", "--name", "a")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert f"cannot listen at 127.0.0.1:{port}" in complaint(str(folder), "--port", port)
+        taken_line = complaint(str(folder), "--port", port)
+    assert f"cannot listen at 127.0.0.1:{port}" in taken_line
+    assert "choose another --port, or stop the program" in taken_line
+    # no other port would help
+    for host in ("192.0.2.1", "a..b"):
+        line = complaint(str(folder), "--host", host, "--port", "0")
+        assert f"cannot listen at {host}:0" in line
+        assert line.endswith("give --host a name or an address of this machine")
 
 
 def test_without_the_extra_one_line_names_it(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import gc
 import os
 import resource
@@ -45,6 +46,11 @@ _ATTACH_FILTER = 26
 _CONTAINERS = 50_000
 # beside those of connections and workers: about 15, and some to start other workers with
 _OTHER_FILES = 64
+_LISTENING = {
+    errno.EADDRINUSE: "choose another --port, or stop the program that uses it",
+    errno.EACCES: "choose another --port, of 1024 or more",
+}
+"""Remedies where the port is the problem, and not the host."""
 
 
 def serve(config: ServeConfig) -> None:
@@ -199,10 +205,12 @@ def listening(config: ServeConfig) -> socket.socket:
         except OSError:
             listener.close()
             raise
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        # a UnicodeError is that of a host which is no name
+        number = getattr(error, "errno", None)
         raise ConfigError(
-            f"cannot listen at {address_text}: {error.strerror or error}",
-            remedy="choose another --port, or stop the program that uses it",
+            f"cannot listen at {address_text}: {getattr(error, 'strerror', None) or error}",
+            remedy=_LISTENING.get(number or 0, "give --host a name or an address of this machine"),
         ) from error
     return listener
 
