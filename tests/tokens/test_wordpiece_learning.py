@@ -105,7 +105,7 @@ def test_counting_forgets_the_rarest_when_full(monkeypatch: pytest.MonkeyPatch) 
     [
         ([], 100, "no text"),
         (["", " \n", "\x00"], 100, "no text"),
-        (["y" * 101], 100, "no text"),
+        (["y" * 101], 100, "all words have more than 100 characters"),
         (TEXTS, 5, "vocabulary of 5"),
         (TEXTS, 2_000_000, "vocabulary of 2000000"),
         (TEXTS, 20, "alphabet"),

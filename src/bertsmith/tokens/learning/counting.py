@@ -139,8 +139,13 @@ def refuse_small(size: int, least: int) -> VocabularyError:
     )
 
 
-def refuse_empty() -> VocabularyError:
-    """Return the error for a text without words."""
+def refuse_empty(*, too_long: int = 0) -> VocabularyError:
+    """Return the error for a text without words, or with `too_long` characters in long ones."""
+    if too_long:
+        return VocabularyError(
+            f"all words have more than {MAX_WORD_LENGTH} characters, and WordPiece knows none",
+            remedy="choose --kind unigram, or put blanks between words",
+        )
     return VocabularyError(
         "there is no text to learn a vocabulary from", remedy="give a corpus with some words"
     )

@@ -126,7 +126,7 @@ def learn_wordpiece(
     rules = BasicRules(lowercase=lowercase, strip_accents=accents.strip)
     words = counter.words(rules, observer)
     if not words:
-        raise refuse_empty()
+        raise refuse_empty(too_long=counter.too_long)
     observer.decided(accents)
     counts = _with_forgotten(characters_of(words), counter.forgotten(), rules)
     kept = choose_characters(counts, character_coverage, size=size)
