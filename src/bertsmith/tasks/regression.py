@@ -47,6 +47,8 @@ from bertsmith.text.examples.example import Example
 NUMBER = ("number",)
 # of float32, in the spread of the numbers that are learned
 _MIN_STEPS = 4
+# an answer may be several times as far from the mean as any of the numbers
+_LARGEST = 1e37
 # of the numbers that are shown with all figures before the point
 _MAX_PLAIN_NUMBER = 1e15
 
@@ -68,7 +70,7 @@ def decode_number(row: Example, sidecar: object, outputs: Outputs, labels: Label
 
 
 def _names(rows: Sequence[Example], known: Sequence[str]) -> Labels:
-    """Return the number's name; raises `ExampleError` where numbers are the same, or nearly so."""
+    """Return the number's name; raises `ExampleError` for numbers too much alike or too large."""
     if len({row.number for row in rows}) < 2:
         raise ExampleError(
             f"has one number only, {rows[0].number}",
@@ -76,6 +78,12 @@ def _names(rows: Sequence[Example], known: Sequence[str]) -> Labels:
             remedy="give examples of different numbers, or another --label-column",
         )
     numbers = numbers_of(rows)
+    if np.abs(numbers).max() > _LARGEST:
+        raise ExampleError(
+            f"has numbers of up to {np.abs(numbers).max():.3g}, and float32 ends at 3.4e38",
+            where=rows[0].source,
+            remedy=f"divide all of them by {np.abs(numbers).max():.0e}",
+        )
     # a model answers in float32, whose numbers lie so far apart at this size
     step = float(np.spacing(np.abs(numbers).max().astype(np.float32)))
     if numbers.std() < _MIN_STEPS * step:

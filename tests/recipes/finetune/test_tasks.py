@@ -407,11 +407,12 @@ def test_a_task_that_is_not_there_and_windows_of_options_are_refused(
 def test_rows_of_one_label_number_or_relevance_are_refused(
     base_folder: Path, tmp_path: Path
 ) -> None:
-    for name, row, message in (
-        ("regression", {"text": "word1", "score": 3.5}, "has one number only"),
-        ("rank", {"query": "a", "passage": "b", "relevance": 1}, "all passages are equally"),
+    for name, rows, message in (
+        ("regression", [{"text": "word1", "score": 3.5}], "has one number only"),
+        ("regression", [{"text": "word1", "score": n} for n in (1e300, -1e299)], "divide all of"),
+        ("rank", [{"query": "a", "passage": "b", "relevance": 1}], "all passages are equally"),
     ):
-        train = written(tmp_path / f"{name}.jsonl", [row] * 40)
+        train = written(tmp_path / f"{name}.jsonl", rows * 40)
         with pytest.raises(ExampleError, match=message):
             finetune(
                 FinetuneConfig(
