@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import threading
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pyarrow as pa
 import pytest
@@ -14,6 +16,7 @@ from pyarrow import parquet
 from bertsmith.core.errors import ExampleError
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.tag import TAG
+from bertsmith.text import opening
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.detection import recognise
@@ -78,6 +81,29 @@ def test_parquet(tmp_path: Path) -> None:
     parquet.write_table(pa.table(rows), path)
     assert read(path) == [("a", "c", "1"), ("b", "d", "0")]
     assert [example.line for example in read_examples(path, need_label=True)] == [1, 2]
+
+
+def test_threads_of_pyarrow_do_not_touch_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that still holds bytes of it when the process ends aborts it."""
+    readers = set()
+
+    class Watched(io.FileIO):
+        def readinto(self, *buffer: Any) -> int | None:  # noqa: ANN401
+            readers.add(threading.get_ident())
+            return super().readinto(*buffer)
+
+        def readall(self) -> bytes:
+            readers.add(threading.get_ident())
+            return super().readall()
+
+    monkeypatch.setattr(opening, "open_file_or_pipe", lambda path: io.BufferedReader(Watched(path)))
+    path = tmp_path / "a.parquet"
+    rows = {"text": [f"text {n}" for n in range(5000)], "label": ["a", "b"] * 2500}
+    parquet.write_table(pa.table(rows), path)
+    assert len(read(path)) == 5000
+    assert readers == {threading.get_ident()}
 
 
 def test_classes_of_parquet_have_the_names_that_datasets_writes(tmp_path: Path) -> None:

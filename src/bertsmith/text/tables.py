@@ -409,7 +409,8 @@ class Table:
             unpacked = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
             shutil.copyfileobj(source, unpacked)
             source = unpacked
-        opened: Any = stack.enter_context(parquet.ParquetFile(source))
+        # at the end of the process, threads of pyarrow that hold bytes of `source` would abort it
+        opened: Any = stack.enter_context(parquet.ParquetFile(source, pre_buffer=False))
         names = tuple(opened.schema_arrow.names)
         picked = select_columns(TableHead(names=names))
         columns = [names[index] for index in picked.columns]
@@ -417,7 +418,8 @@ class Table:
         for index in picked.columns:
             check_unique(index, names, NAMED, self.file)
         line = 1
-        for batch in opened.iter_batches(batch_size=PARQUET_ROWS, columns=columns):
+        batches = opened.iter_batches(PARQUET_ROWS, columns=columns, use_threads=False)
+        for batch in batches:
             values = [column_values(batch.column(name), classes.get(name, ())) for name in columns]
             for cells in zip(*values, strict=True):
                 self._row = cells
