@@ -431,6 +431,10 @@ def test_values_of_numpy_are_what_they_are(folders: dict[str, Path]) -> None:
     assert model.predict(rows, top=2) == expected
     confident = model.predict(["word1"], min_confidence=np.float32(1))
     assert confident[0]["label"] is None
+    exact = bertsmith.load(folders["class"], reproducible=np.bool_(True))  # type: ignore[arg-type]
+    assert exact.predict(["word1"]) == bertsmith.load(folders["class"], reproducible=True).predict(
+        ["word1"]
+    )
     tags = bertsmith.load(folders["tags"])
     tokens = [{"tokens": np.array(["word1", "word2"])}]
     assert tags.predict(tokens) == tags.predict([{"tokens": ["word1", "word2"]}])
@@ -463,6 +467,8 @@ def test_arguments_of_wrong_types_end_in_our_errors(tmp_path: Path) -> None:
         finetune(str(tmp_path), "x.csv")
     with pytest.raises(ConfigError, match="no option epoch; did you mean epochs"):
         finetune(str(tmp_path), "x.csv", out=str(tmp_path / "out"), epoch=2)
+    with pytest.raises(ConfigError, match="precision is array"):
+        load(str(tmp_path), precision=np.array(["fp32", "bf16"]))
     with pytest.raises(ConfigError, match="vocab is"):
         prepare(["x.txt"], vocab=None, out="store")
     with pytest.raises(ConfigError, match="minutes is 'long'"):

@@ -123,7 +123,8 @@ def typed_value(  # noqa: PLR0912
             except ConfigError:
                 continue
     elif origin is typing.Literal:
-        if any(value == known and type(value) is type(known) for known in arguments):
+        # by type first: an array of numpy is equal to nothing as a whole
+        if any(type(value) is type(known) and value == known for known in arguments):
             return value
     elif origin in (tuple, Sequence):
         if isinstance(value, list | tuple):
@@ -136,6 +137,8 @@ def typed_value(  # noqa: PLR0912
             return int(value)
         if hint is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
             return float(value)
+        if hint is bool and _is_numpy_bool(value):
+            return bool(value)
         if issubclass(hint, Config) and isinstance(value, dict):
             return hint.from_dict(value, where=where)
         if hint is Path and isinstance(value, str) and value.strip():
@@ -148,6 +151,11 @@ def typed_value(  # noqa: PLR0912
         where=where,
         remedy=f"it must be {described_type(hint)}",
     )
+
+
+def _is_numpy_bool(value: Any) -> bool:  # noqa: ANN401
+    """Return whether a value is one of numpy's truth values, which comparisons of it give."""
+    return getattr(getattr(value, "dtype", None), "kind", "") == "b" and value.ndim == 0
 
 
 _KINDS: Mapping[Any, str] = {
