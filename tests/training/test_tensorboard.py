@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.core.errors import MissingExtra
+from bertsmith.core.errors import MissingExtra, RunFolderError
 from bertsmith.training import run_folder
 from bertsmith.training.run_folder import RunFolder, tag, tensorboard_events
 
@@ -62,6 +62,16 @@ def test_a_resumed_run_shows_each_step_once(tmp_path: Path) -> None:
             folder.record(line(step))
     steps = [step for step, _, _ in scalars(place)["loss/masked_lm"]]
     assert steps == [1, 2, 3, 4]
+
+
+@installed
+def test_a_folder_that_it_cannot_write_to_is_refused_beforehand(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "lat\udce9in")
+    with (
+        pytest.raises(RunFolderError, match="a folder whose name is not UTF-8"),
+        tensorboard_events(folder, folder.path / "tensorboard"),
+    ):
+        folder.record(line(1))
 
 
 def test_names_of_figures_become_groups() -> None:

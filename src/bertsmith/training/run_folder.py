@@ -392,10 +392,20 @@ _HELD_OUT = "held_out_"
 _FIGURES = ("loss", "accuracy")
 
 
-def require_tensorboard() -> None:
-    """Raise `MissingExtra` unless tensorboard is installed; to be checked before a long run."""
+def require_tensorboard(out: Path) -> None:
+    """Raise `MissingExtra` or `RunFolderError` unless tensorboard is there, and can write to `out`.
+
+    To be checked before a long run.
+    """
     if find_spec("tensorboard") is None:
         raise MissingExtra("tensorboard", "tensorboard", "--tensorboard")
+    # bytes that are no UTF-8 are halves of surrogate pairs in Python, which it cannot write
+    if any("\ud800" <= character <= "\udfff" for character in str(out)):
+        raise RunFolderError(
+            "--tensorboard cannot write to a folder whose name is not UTF-8",
+            where=out,
+            remedy="choose another --out, or leave --tensorboard out",
+        )
 
 
 @contextmanager
@@ -403,9 +413,9 @@ def tensorboard_events(folder: RunFolder, event_folder: Path) -> Iterator[None]:
     """Write every record of `folder`'s log to event files in `event_folder` as well.
 
     At the first record the files are rewritten from log.jsonl, so that a resumed run shows each
-    step once. Raises `MissingExtra`.
+    step once. Raises `MissingExtra` and `RunFolderError`.
     """
-    require_tensorboard()
+    require_tensorboard(event_folder)
     from torch.utils.tensorboard import SummaryWriter
 
     writers: list[SummaryWriter] = []

@@ -113,7 +113,7 @@ def finetune(config: FinetuneConfig) -> FinetuneOutcome:
     options, device = config.experiment, device_named(config.experiment.device)
     config = replace(config, model=model_folder(config.model))
     if config.tensorboard:
-        require_tensorboard()
+        require_tensorboard(config.out)
     folder = RunFolder(config.out)
     config, inputs, prepared, note = _read_inputs(config, folder, device)
     with folder.owned():
@@ -286,7 +286,7 @@ def dry_run(config: FinetuneConfig) -> None:
     device = device_named(config.experiment.device)
     config, folder = replace(config, model=model_folder(config.model)), RunFolder(config.out)
     if config.tensorboard:
-        require_tensorboard()
+        require_tensorboard(config.out)
     folder.check_place()
     config, inputs, prepared, note = _read_inputs(config, folder, device)
     plan = _plan_parallel(config, inputs.base, prepared, device, folder)

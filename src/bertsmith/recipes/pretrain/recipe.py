@@ -99,7 +99,7 @@ def pretrain(config: PretrainConfig, *, clock: Clock | None = None) -> PretrainO
     """
     clock, out, folder = clock or Clock(), config.out, RunFolder(config.out)
     if config.tensorboard:
-        require_tensorboard()
+        require_tensorboard(config.out)
     with join_world(shard=config.shard) as world, folder.owned() if world.first else nullcontext():
         prepared = world.broadcast(lambda: begin(folder, config, world).to_dict())
         run = PretrainRun.from_dict(prepared, where=out / "run.json")
@@ -315,7 +315,7 @@ def dry_run(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:
     """
     clock, force = clock or Clock(), config.force
     if config.tensorboard:
-        require_tensorboard()
+        require_tensorboard(config.out)
     folder = RunFolder(config.out)
     folder.check_place()
     if config.store is None and folder.settings("pretrain") is None:
