@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import shutil
 import subprocess
+import sys
 import unicodedata
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,7 +21,8 @@ from rich.cells import cell_len
 import bertsmith
 from bertsmith.cli.commands import COMMANDS
 from bertsmith.core.errors import UserError
-from bertsmith.core.log import short_number
+from bertsmith.core.log import Table, short_number
+from bertsmith.core.output import print_table
 from bertsmith.core.printable import (
     counted,
     display_width,
@@ -291,3 +294,17 @@ def test_what_is_wrong_is_no_question() -> None:
     folder = Path(bertsmith.__file__).parent
     sources = {path.name: path.read_text(encoding="utf-8") for path in folder.rglob("*.py")}
     assert not [name for name, source in sources.items() if asked.search(source)]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8", "utf-16"])
+def test_a_table_is_written_in_any_encoding(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a terminal of the locale C, or in a file that a program opened in another one."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding))
+    table = Table("weiß", "東京")
+    table.add_row("plain", "é")
+    print_table(table)
+    sys.stdout.flush()
+    shown = written.getvalue().decode(encoding)
+    assert "plain" in shown
+    assert ("東京" in shown) == encoding.startswith("utf")

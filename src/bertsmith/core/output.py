@@ -70,14 +70,20 @@ def _finite(value: Any) -> Any:  # noqa: ANN401
 
 
 def print_table(table: Table) -> None:
-    """Write a table."""
+    """Write a table; what the encoding lacks becomes a question mark, and lines ASCII.
+
+    Raises as `print_line`.
+    """
     # rendered first: rich itself ends the program when the reader has gone
-    buffer = io.StringIO()
+    encoding = sys.stdout.encoding or "utf-8"
+    buffer = io.BytesIO()
+    rendered = io.TextIOWrapper(buffer, encoding, errors="replace", newline="\n")
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns
-    Console(file=buffer, force_terminal=terminal, width=width, markup=False).print(table)
+    Console(file=rendered, force_terminal=terminal, width=width, markup=False).print(table)
+    rendered.flush()
     with _written():
-        sys.stdout.write(buffer.getvalue())
+        sys.stdout.write(buffer.getvalue().decode(encoding))
 
 
 def flush() -> None:
