@@ -46,6 +46,8 @@ class Everywhere(MaskedLM):
 @pytest.mark.parametrize("encoder", [ENCODER, replace(ENCODER, embedding=20, groups=1)])
 @pytest.mark.parametrize("last_needed", [False, True])
 def test_a_training_step_takes_what_torch_counts(last_needed: bool, encoder: EncoderConfig) -> None:
+    # a multiple of 64: the gradient of another table has spare rows, which are no work to count
+    encoder = replace(encoder, vocabulary=128)
     config = ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True)
     model = build_model(config, seed=1).train()
     objective = (
