@@ -21,6 +21,9 @@ from transformers import (
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model, build_model
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import load_as, load_model, read_config, save_model, start_from
 from families import ENCODERS, LABELS, MODELS, TOKENIZERS
 from parity.comparing import compare, varied
@@ -77,6 +80,22 @@ def test_positions_begin_where_the_padding_says(tmp_path: Path, pad_id: int, lon
     # transformers gives a token of the other id, <s> or <unk>, the position of padding
     with pytest.raises(ModelFolderError, match=f"pad_token_id is {pad_id}, by which transformers"):
         load_model(folder)
+
+
+@pytest.mark.parametrize(("pad_id", "known"), [(5, True), (6, False)], ids=["unused", "word"])
+def test_positions_may_be_counted_by_a_token_that_no_text_has(
+    tmp_path: Path, pad_id: int, known: bool
+) -> None:
+    """As in a RoBERTa with a vocabulary of BERT and the pad_token_id of RobertaConfig."""
+    tokenizer = Tokenizer([*SPECIALS, "[unused0]", "word"], BasicRules(lowercase=True))
+    encoder = dataclasses.replace(ENCODERS["roberta"], vocabulary=tokenizer.size, position_offset=1)
+    save_model(tmp_path, build_model(ModelConfig(encoder=encoder), seed=1), tokenizer)
+    set_config(tmp_path, pad_token_id=pad_id)
+    if known:
+        assert load_model(tmp_path)[0].config.encoder.position_offset == pad_id + 1
+    else:
+        with pytest.raises(ModelFolderError, match=f"pad_token_id is {pad_id}"):
+            load_model(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,12 @@ def name_is_taken(out: Path) -> bool:
     return out.exists() and (not out.is_dir() or any(out.iterdir()) or out.samefile(os.curdir))
 
 
+def has_utf8_name(path: Path) -> bool:
+    """Return whether a path is UTF-8; libraries in other languages cannot open other ones."""
+    # bytes that are not are halves of surrogate pairs in Python
+    return not any("\ud800" <= character <= "\udfff" for character in str(path))
+
+
 def check_not_read(out: Path, outputs: Iterable[Path], read: str | Path) -> None:
     """Raise `ConfigError` if one of the `outputs` of `out` would replace a file that is read.
 

@@ -23,6 +23,7 @@ from bertsmith.core.files import (
     created_folder,
     disk_error,
     flush_to_disk,
+    has_utf8_name,
     open_regular,
     other_version,
     parse_json,
@@ -399,8 +400,7 @@ def require_tensorboard(out: Path) -> None:
     """
     if find_spec("tensorboard") is None:
         raise MissingExtra("tensorboard", "tensorboard", "--tensorboard")
-    # bytes that are no UTF-8 are halves of surrogate pairs in Python, which it cannot write
-    if any("\ud800" <= character <= "\udfff" for character in str(out)):
+    if not has_utf8_name(out):
         raise RunFolderError(
             "--tensorboard cannot write to a folder whose name is not UTF-8",
             where=out,

@@ -22,6 +22,7 @@ from bertsmith.network.encoder import FixedTable, sinusoidal_table
 from bertsmith.network.model import Model, build_model, empty_modules
 from bertsmith.tokens.folder.files import TOKENIZER_FILES
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import is_placeholder
 from bertsmith.weights import names
 from bertsmith.weights.config_json import architecture, heads_of, hub_config
 from bertsmith.weights.formats.catalog import FORMATS, format_of
@@ -213,8 +214,11 @@ def _tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
             remedy="vocabulary and weights must be of one model",
         )
     counted_from = config.encoder.position_offset - 1
-    if _counts_positions(config) and counted_from != tokenizer.pad_id:
-        # a token of that id, be it [CLS] or [UNK], has the position of padding in transformers
+    # a token of that id, be it [CLS] or [UNK], has the position of padding in transformers
+    occurs = counted_from in range(tokenizer.size) and not is_placeholder(
+        tokenizer.vocabulary[counted_from]
+    )
+    if _counts_positions(config) and counted_from != tokenizer.pad_id and occurs:
         raise ModelFolderError(
             f"pad_token_id is {counted_from}, by which transformers counts positions, where the "
             f"vocabulary's padding has the id {tokenizer.pad_id}",

@@ -410,6 +410,13 @@ def test_options_that_do_not_fit_are_refused(
     assert said in capsys.readouterr().err
 
 
+def test_a_name_that_the_libraries_cannot_open_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["export", "model", "--out", "lat\udce9in", "--to", "onnx"]) == 2
+    assert "which is not UTF-8" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("case", "said"),
     [

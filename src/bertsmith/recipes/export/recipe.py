@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.files import name_is_taken, write_json
+from bertsmith.core.files import has_utf8_name, name_is_taken, write_json
 from bertsmith.core.log import say, short_number
 from bertsmith.core.ownership import claimed_output, new_folder
 from bertsmith.engine.config import FULL_PRECISION, Number
@@ -90,11 +90,16 @@ class Source:
 def export(config: ExportConfig) -> dict[str, Any]:
     """Write a model for another runtime, and compare it with the engine before it takes its name.
 
-    Raises `ConfigError` for a name that is taken and for an int8 that is not faster or not as good,
-    `MissingExtra`, `ModelFolderError` for what differs from the engine by more than 1e-5, and what
-    `load_model` raises.
+    Raises `ConfigError` for a name that is taken or not UTF-8, and for an int8 that is not faster
+    or not as good, `MissingExtra`, `ModelFolderError` for what differs from the engine by more than
+    1e-5, and what `load_model` raises.
     """
     require_packages(config.to)
+    if not has_utf8_name(config.out):
+        raise ConfigError(
+            f"--out is {str(config.out)!r}, which is not UTF-8",
+            remedy="choose another name: the libraries that write it cannot open this one",
+        )
     with claimed_output(config.out):
         if name_is_taken(config.out):
             raise ConfigError(f"--out is {config.out}, which exists", remedy="choose another name")
