@@ -31,6 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from answering.texts import mixed
+from bertsmith.batches.examples import TOKENS_PER_BATCH
 from bertsmith.engine import answers
 from bertsmith.engine.config import EngineConfig
 from bertsmith.engine.devices import device_named
@@ -47,7 +48,7 @@ from bertsmith.weights.sentence_folder import SentenceSettings, save_sentence_fo
 from throughput.sequences import tokenizer_for
 
 LONGEST = 512
-BATCHES = (32, 128, 512)
+BATCHES = (32, 128, 512, 1024)
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 REFERENCE = "network fp32"
 SINGLES = 20
@@ -115,7 +116,7 @@ def _contestants(folder: Path, device: torch.device, texts: list[str]) -> dict[s
             _ours(folder, device, precision, network=True)
         )
     for precision in PRECISIONS:
-        name, run = _fastest_rival(folder, device, precision, texts[:1000])
+        name, run = _fastest_rival(folder, device, precision, texts)
         runs[name] = run
     return runs
 
@@ -145,12 +146,12 @@ def _in_small_batches(run: Run) -> Run:
 
 @contextmanager
 def _tokens_of_a_processor() -> Iterator[None]:
-    sizes = dict(answers.TOKENS_PER_BATCH)
-    answers.TOKENS_PER_BATCH.clear()
+    of_a_gpu = answers.GPU_TOKENS_PER_BATCH
+    answers.GPU_TOKENS_PER_BATCH = TOKENS_PER_BATCH
     try:
         yield
     finally:
-        answers.TOKENS_PER_BATCH.update(sizes)
+        answers.GPU_TOKENS_PER_BATCH = of_a_gpu
 
 
 def _fastest_rival(

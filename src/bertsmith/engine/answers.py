@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.batches.examples import EncodedExamples, evaluation_batches
+from bertsmith.batches.examples import TOKENS_PER_BATCH, EncodedExamples, evaluation_batches
 from bertsmith.core.errors import NonFiniteOutputs
 from bertsmith.core.shapes import TagLogits
 from bertsmith.network.batch import Batch, moved
@@ -20,9 +20,8 @@ from bertsmith.network.config import Precision
 from bertsmith.network.encoded import Encoded
 from bertsmith.network.model import Model, forward_only
 
-# of a device that has thousands of units to keep busy; a processor's caches hold fewer tokens
-TOKENS_PER_BATCH: dict[str, int] = {"cuda": 32_768}
-_FEWER_TOKENS = 2048
+# a GPU has thousands of units to keep busy; TOKENS_PER_BATCH suits the caches of a processor
+GPU_TOKENS_PER_BATCH = 32_768
 
 Computed = tuple[NDArray[np.int64], Batch, Tensor]
 """The numbers of units, their batch and its outputs."""
@@ -49,8 +48,8 @@ class Forward:
         As long as they are read, the model is in evaluation mode and no gradients are kept.
         """
         with forward_only(model, self.precision):
-            tokens = self.tokens_per_batch or TOKENS_PER_BATCH.get(model.device.type, _FEWER_TOKENS)
-            tokens = 1 if self.alone else tokens
+            usual = GPU_TOKENS_PER_BATCH if model.device.type == "cuda" else TOKENS_PER_BATCH
+            tokens = 1 if self.alone else self.tokens_per_batch or usual
             for units, batch in evaluation_batches(examples, tokens_per_batch=tokens):
                 yield units, batch.to(model.device)
 
