@@ -41,6 +41,8 @@ INSTRUCTION_SETS = {
 # Compilers before GCC 11 and Clang 12 do not know it. Products alone gain by it: losses are those
 # of the set before.
 TILES = "amx"
+# masks of dropout need nothing that later sets have
+WITHOUT_BF16 = ("avx2", "avx512")
 
 
 def compiler() -> list[str] | None:
@@ -92,6 +94,8 @@ def units_of(sets: list[str]) -> list[tuple[str, str, list[str]]]:
         units.append(("encoder.cpp", name, [space, f"-DTABLE={name}_kernels"]))
         if name != TILES:
             units.append(("cross_entropy.cpp", name, [space, f"-DTABLE={name}_losses"]))
+        if name in WITHOUT_BF16:
+            units.append(("dropout.cpp", name, [space, f"-DTABLE={name}_masks"]))
     return units
 
 

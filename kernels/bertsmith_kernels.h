@@ -1,6 +1,6 @@
 // The C interface of bertsmith's native kernels: the forward pass of a whole encoder for a packed
-// batch in one call, and the cross-entropy that training spends most of its time outside products
-// on. Everything below it is arranged so that the products of weights run at the
+// batch in one call, and of training the cross-entropy, on which it spends most of its time outside
+// products, and the masks of dropout. Everything below it is arranged so that the products of weights run at the
 // processor's peak, that what lies between them stays in the cache, and that a token's result does
 // not depend, by a single bit, on its neighbours, the batch or the number of threads.
 //
@@ -14,6 +14,7 @@
 //   encoder.cpp  one forward pass; all of the above is compiled with it, once for each instruction
 //                set, into a namespace of its own
 //   cross_entropy.cpp  losses of rows of logits and their gradients, likewise
+//   dropout.cpp  masks of dropout, likewise
 //   threads.cpp  threads that wait for work
 //   dispatch.cpp the C functions: choice of instruction set, checks, chunks
 //
@@ -123,6 +124,10 @@ typedef struct {
     float** states;   // layers + 1 pointers to (tokens, hidden), null for those not wanted; may be null
 } bs_call;
 
+// The GOMP_parallel of the caller's OpenMP, whose threads then do the work: they may still spin on the
+// cores that the library's own would need.
+typedef void (*bs_parallel)(void (*work)(void*), void* data, unsigned threads, unsigned flags);
+
 // Rows of logits, float or bf16, `stride` values apart, and what is computed of each.
 typedef struct {
     const void* logits;
@@ -134,20 +139,28 @@ typedef struct {
     uint8_t* correct;        // whether the label's logit is larger than all others
     // Threads take one group of rows after the other, so that sums do not depend on their number.
     int64_t rows, classes, stride, groups;
-    // The GOMP_parallel of the caller's OpenMP, whose threads then do it: they may still spin on the cores
-    // that the library's own would need. May be null.
-    void (*parallel)(void (*work)(void*), void* data, unsigned threads, unsigned flags);
+    bs_parallel parallel;  // may be null
     int32_t instruction_set, bf16, threads;  // threads: at most
 } bs_losses;
+
+// Integers of two or four bytes: all bits set where an entry is kept, none where dropout drops it.
+typedef struct {
+    void* mask;
+    int64_t count;
+    bs_parallel parallel;    // may be null
+    uint32_t first, second;  // the keys of the hash, from which all follows
+    int32_t dropped;         // so many of the 256 values of a byte drop an entry, 1 to 255
+    int32_t bytes, instruction_set, threads;  // threads: at most
+} bs_masks;
 
 typedef struct bs_encoder bs_encoder;
 
 // To be raised with each change of what a function or structure means: a library compiled from other
 // sources than the Python that loads it is then refused.
-#define BS_INTERFACE 8
+#define BS_INTERFACE 9
 
-// The version above, and the sizes of bs_shape, bs_ends, bs_block, bs_call and bs_losses.
-BS_API void bs_interface(int64_t found[6]);
+// The version above, and the sizes of bs_shape, bs_ends, bs_block, bs_call, bs_losses and bs_masks.
+BS_API void bs_interface(int64_t found[7]);
 
 // The best instruction set that this processor, and BERTSMITH_KERNELS when the library was loaded,
 // allow; BS_WRONG where its products fail their test.
@@ -170,6 +183,9 @@ BS_API int32_t bs_encoder_forward(bs_encoder* encoder, const bs_call* call);
 // BS_OK, BS_NO_MEMORY, BS_BAD_LABEL, or BS_BAD_TYPE for bf16 without such instructions.
 // A row's results do not depend on the others. May be called by several threads at once.
 BS_API int32_t bs_cross_entropy(const bs_losses* call);
+
+// BS_OK, BS_NO_MEMORY, or BS_BAD_TYPE for integers of other sizes. May be called by several threads at once.
+BS_API int32_t bs_dropout_masks(const bs_masks* call);
 
 // Whether no number is infinite or not a number, 1 or 0, by one thread.
 BS_API int32_t bs_all_finite(const float* numbers, int64_t count);

@@ -153,6 +153,10 @@ CrossEntropy losses_of(int32_t instruction_set) {
     return all[std::min<int32_t>(instruction_set, BS_AVX512_BF16)];
 }
 
+DropoutMasks masks_of(int32_t instruction_set) {
+    return instruction_set < BS_AVX512 ? avx2_masks : avx512_masks;
+}
+
 int32_t usable() {
     int32_t best = detected();
     if (const char* asked = getenv("BERTSMITH_KERNELS")) {
@@ -302,18 +306,50 @@ struct Losses {
     }
 };
 
+struct Masks {
+    const bs_masks& call;
+    DropoutMasks kernel;
+    std::atomic<int64_t> next{0};
+    std::atomic<int32_t> status{BS_OK};
+
+    void compute() {
+        constexpr int64_t PART = 1 << 16;
+        for (int64_t begin; (begin = next.fetch_add(PART)) < call.count;)
+            kernel(call, begin, std::min(begin + PART, call.count));
+    }
+};
+
+// Lets threads compute work, as many as the call allows if it is worth `most` of them.
+template <class Call, class Work>
+int32_t compute(const Call& call, int64_t most, Work& work) {
+    most = std::min<int64_t>(call.threads, most);
+    if (call.parallel && most > 1) {
+        const auto one = [](void* data) { static_cast<Work*>(data)->compute(); };
+        // as many as its other work has: with fewer, GNU's ends the others and has to start them again
+        call.parallel(one, &work, static_cast<unsigned>(call.threads), 0);
+        return work.status;
+    }
+    try {
+        run_threads(static_cast<int>(std::max<int64_t>(most, 1)), [&](int, int) { work.compute(); });
+    } catch (const std::bad_alloc&) {
+        return BS_NO_MEMORY;
+    }
+    return work.status;
+}
+
 }  // namespace
 }  // namespace bertsmith
 
 using namespace bertsmith;
 
-void bs_interface(int64_t found[6]) {
+void bs_interface(int64_t found[7]) {
     found[0] = BS_INTERFACE;
     found[1] = sizeof(bs_shape);
     found[2] = sizeof(bs_ends);
     found[3] = sizeof(bs_block);
     found[4] = sizeof(bs_call);
     found[5] = sizeof(bs_losses);
+    found[6] = sizeof(bs_masks);
 }
 
 int32_t bs_instruction_set(void) { return best_instruction_set; }
@@ -389,21 +425,18 @@ int32_t bs_cross_entropy(const bs_losses* call) {
     const int32_t set = call->instruction_set;
     if (set <= BS_NOTHING || set > best_instruction_set || (call->bf16 && set < BS_AVX512_BF16))
         return BS_BAD_TYPE;
-    // a thread is not woken up for less than this
-    const int64_t most = std::min<int64_t>(call->threads, call->rows * call->classes / 65536);
     Losses losses{*call, losses_of(set)};
-    if (call->parallel && most > 1) {
-        const auto work = [](void* data) { static_cast<Losses*>(data)->compute(); };
-        // as many as its other work has: with fewer, GNU's ends the others and has to start them again
-        call->parallel(work, &losses, static_cast<unsigned>(call->threads), 0);
-        return losses.status;
-    }
-    try {
-        run_threads(static_cast<int>(std::max<int64_t>(most, 1)), [&](int, int) { losses.compute(); });
-    } catch (const std::bad_alloc&) {
-        return BS_NO_MEMORY;
-    }
-    return losses.status;
+    // a thread is not woken up for less than this
+    return compute(*call, call->rows * call->classes / 65536, losses);
+}
+
+int32_t bs_dropout_masks(const bs_masks* call) {
+    const int32_t set = call->instruction_set;
+    if (set <= BS_NOTHING || set > best_instruction_set || (call->bytes != 2 && call->bytes != 4))
+        return BS_BAD_TYPE;
+    Masks masks{*call, masks_of(set)};
+    // a thread is not woken up for less than this
+    return compute(*call, call->count / (1 << 21), masks);
 }
 
 int32_t bs_all_finite(const float* numbers, int64_t count) {

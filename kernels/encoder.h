@@ -144,6 +144,11 @@ using CrossEntropy = void (*)(const bs_losses& call, int64_t group, float* wide)
 
 extern const CrossEntropy avx2_losses, avx512_losses, avx512_bf16_losses;
 
+// Computes the masks of the entries from `begin`, a multiple of four, to `end`.
+using DropoutMasks = void (*)(const bs_masks& call, int64_t begin, int64_t end);
+
+extern const DropoutMasks avx2_masks, avx512_masks;
+
 }  // namespace bertsmith
 
 struct bs_encoder {

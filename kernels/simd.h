@@ -70,6 +70,20 @@ INLINE I to_int(F x) { return _mm512_cvtps_epi32(x); }
 INLINE I multiply(I a, I b) { return _mm512_mullo_epi32(a, b); }
 INLINE I subtract(I a, I b) { return _mm512_sub_epi32(a, b); }
 INLINE I add(I a, I b) { return _mm512_add_epi32(a, b); }
+// zeros come in at the left
+template <int N>
+INLINE I shifted_right(I x) {
+    return _mm512_srli_epi32(x, N);
+}
+// For each byte an integer, all bits set where the byte, with its sign, is less.
+INLINE void store_less(int16_t* p, I bytes, I limits) {
+    const __mmask64 less = _mm512_cmplt_epi8_mask(bytes, limits);
+    for (int i = 0; i < 2; i++) store_words(p + 32 * i, _mm512_movm_epi16(less >> 32 * i));
+}
+INLINE void store_less(int32_t* p, I bytes, I limits) {
+    const __mmask64 less = _mm512_cmplt_epi8_mask(bytes, limits);
+    for (int i = 0; i < 4; i++) store_words(p + 16 * i, _mm512_movm_epi32(less >> 16 * i));
+}
 INLINE F rounded(F x) { return _mm512_roundscale_ps(x, 0); }
 // x * 2^n for whole n, 0 where n is very small
 INLINE F scaled(F x, F n) { return _mm512_scalef_ps(x, n); }
@@ -127,6 +141,23 @@ INLINE I to_int(F x) { return _mm256_cvtps_epi32(x); }
 INLINE I multiply(I a, I b) { return _mm256_mullo_epi32(a, b); }
 INLINE I subtract(I a, I b) { return _mm256_sub_epi32(a, b); }
 INLINE I add(I a, I b) { return _mm256_add_epi32(a, b); }
+template <int N>
+INLINE I shifted_right(I x) {
+    return _mm256_srli_epi32(x, N);
+}
+INLINE void store_less(int16_t* p, I bytes, I limits) {
+    const __m256i less = _mm256_cmpgt_epi8(limits, bytes);
+    store_words(p, _mm256_cvtepi8_epi16(_mm256_castsi256_si128(less)));
+    store_words(p + 16, _mm256_cvtepi8_epi16(_mm256_extracti128_si256(less, 1)));
+}
+INLINE void store_less(int32_t* p, I bytes, I limits) {
+    const __m256i less = _mm256_cmpgt_epi8(limits, bytes);
+    const __m128i low = _mm256_castsi256_si128(less), high = _mm256_extracti128_si256(less, 1);
+    store_words(p, _mm256_cvtepi8_epi32(low));
+    store_words(p + 8, _mm256_cvtepi8_epi32(_mm_srli_si128(low, 8)));
+    store_words(p + 16, _mm256_cvtepi8_epi32(high));
+    store_words(p + 24, _mm256_cvtepi8_epi32(_mm_srli_si128(high, 8)));
+}
 INLINE F rounded(F x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 INLINE F scaled(F x, F n) {
     const I exponent = add(to_int(max(n, splat(-127.0f))), splat(127));

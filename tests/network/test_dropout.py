@@ -7,12 +7,60 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from bertsmith.core import kernels
+from bertsmith.network import openmp
 from bertsmith.network.dropout import Dropout, apply_mask, dropout_mask, dropout_scale, random_words
 from bounds import close_to_float64
 
 KINDS = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
 
 
+@pytest.fixture(params=[*kernels.instruction_sets(), None])
+def instructions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Masks by the kernels of an instruction set, or by torch."""
+    chosen: str | None = request.param
+    monkeypatch.setattr(kernels, "instruction_set", lambda: chosen)
+    return chosen
+
+
+@pytest.mark.usefixtures("instructions")
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("share", [0.001, 0.1, 0.9999])
+def test_masks_have_the_same_bits_whatever_makes_them(share: float, kind: torch.dtype) -> None:
+    # within a vector, at its end and beyond it; beyond a thread's part
+    for count in (0, 1, 3, 5, 63, 64, 65, 2**16 - 1, 2**16 + 7):
+        torch.manual_seed(count)
+        mask = dropout_mask(torch.empty(count, dtype=kind), share)
+        torch.manual_seed(count)
+        drawn = random_words(-(-count // 4)).view(torch.int8)[:count].to(torch.int64)
+        kept = drawn < 128 - min(255, max(1, round(256 * share)))
+        assert mask.dtype == {2: torch.int16, 4: torch.int32}[kind.itemsize]
+        assert torch.equal(mask, -kept.to(mask.dtype))
+
+
+@pytest.mark.skipif(kernels.library() is None, reason="there are no kernels")
+@pytest.mark.parametrize("lent", [True, False])
+def test_masks_do_not_depend_on_threads(lent: bool) -> None:
+    library, instructions = kernels.library(), kernels.instruction_set()
+    assert library is not None
+    assert instructions is not None
+    # as much as two threads are woken up for
+    made = torch.zeros(2, 2**22 + 5, dtype=torch.int16)
+    for threads, mask in zip((1, 2), made, strict=True):
+        call = kernels.MaskCall(
+            mask=mask.data_ptr(), count=len(mask), first=3, second=-7, dropped=26, bytes=2,
+            parallel=openmp.torch_parallel() if lent else None, threads=threads,
+            instruction_set=kernels.NUMBERS[instructions],
+        )  # fmt: skip
+        kernels.check(library.bs_dropout_masks(call))
+    assert torch.equal(*made)
+    assert int((made[0] == 0).sum()) == pytest.approx(2**22 * 26 / 256, rel=0.01)
+    call.bytes = 8
+    with pytest.raises(TypeError):
+        kernels.check(library.bs_dropout_masks(call))
+
+
+@pytest.mark.usefixtures("instructions")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("share", [0.001, 0.1, 0.5, 0.9])
 def test_the_share_dropped_and_the_expectation(share: float, kind: torch.dtype) -> None:

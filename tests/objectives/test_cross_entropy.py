@@ -125,7 +125,7 @@ def test_what_lay_in_the_memory_before_does_not_matter() -> None:
 def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
     """Those of torch or our own, nor do they lose a row; the rows do not divide by the threads."""
     if own:
-        monkeypatch.setattr(module, "_openmp", lambda: None)
+        monkeypatch.setattr(module, "torch_parallel", lambda: None)
     generator = torch.Generator().manual_seed(3)
     features = torch.randn(203, 13, generator=generator).requires_grad_()
     table = torch.randn(4_001, 13, generator=generator).requires_grad_()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_uint32, c_void_p
 from functools import cache
 from pathlib import Path
 
@@ -26,7 +26,7 @@ _FAILED_TEST = -1
 OUT_OF_MEMORY, UNREADABLE, SHORT, NOT_FINITE = 1, 9, 10, 11
 """Statuses of packing weights; the last three of tensors in a file."""
 # BS_INTERFACE of kernels/bertsmith_kernels.h
-_INTERFACE = 8
+_INTERFACE = 9
 _ERRORS: dict[int, Exception] = {
     1: MemoryError("no memory for the native kernels' workspace"),
     2: IndexError("a token id is not in the vocabulary"),
@@ -113,7 +113,17 @@ class LossCall(Structure):
     ]  # fmt: skip
 
 
-_STRUCTURES = (EncoderShape, EncoderEnds, BlockWeights, EncoderCall, LossCall)
+class MaskCall(Structure):
+    """Masks of dropout: bs_masks."""
+
+    _fields_ = [
+        ("mask", c_void_p), ("count", c_int64), ("parallel", c_void_p),
+        ("first", c_uint32), ("second", c_uint32),
+        *((name, c_int32) for name in ("dropped", "bytes", "instruction_set", "threads")),
+    ]  # fmt: skip
+
+
+_STRUCTURES = (EncoderShape, EncoderEnds, BlockWeights, EncoderCall, LossCall, MaskCall)
 
 
 @cache
@@ -154,6 +164,8 @@ def library() -> ctypes.CDLL | None:
     library.bs_encoder_forward.argtypes = [c_void_p, POINTER(EncoderCall)]
     library.bs_cross_entropy.restype = c_int32
     library.bs_cross_entropy.argtypes = [POINTER(LossCall)]
+    library.bs_dropout_masks.restype = c_int32
+    library.bs_dropout_masks.argtypes = [POINTER(MaskCall)]
     library.bs_all_finite.restype = c_int32
     library.bs_all_finite.argtypes = [c_void_p, c_int64]
     return library
@@ -168,7 +180,7 @@ def check(status: int) -> None:
 
 def _interface_of(library: ctypes.CDLL) -> list[int]:
     """Return the version of a library's interface and the sizes of its structures."""
-    result = (c_int64 * 6)()
+    result = (c_int64 * (1 + len(_STRUCTURES)))()
     try:
         library.bs_interface(result)
     except AttributeError:

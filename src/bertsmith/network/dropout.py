@@ -1,11 +1,11 @@
 """Dropout whose random numbers cost little on a processor.
 
 torch draws a number an entry, one after another: a fifth of a training step. Here a byte is drawn
-an entry, four of them by one hash of a counter, by all threads at once. A byte resolves the share
-to 1/256 (0.1 becomes 26/256 = 0.1016); values are scaled by what is really kept, so that the
-expectation is exact. The key of the hash comes from torch's generator: the same seed, the same
-entries. Entries are dropped by their bits, `value & 0` or `value & -1`, which costs a twentieth of
-a product with a mask of another type.
+an entry, four of them by one hash of a counter, by native kernels where there are any and else by
+torch, with the same bits. A byte resolves the share to 1/256 (0.1 becomes 26/256 = 0.1016); values
+are scaled by what is really kept, so that the expectation is exact. The key of the hash comes from
+torch's generator: the same seed, the same entries. Entries are dropped by their bits, `value & 0`
+or `value & -1`, which costs a twentieth of a product with a mask of another type.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from bertsmith.core import kernels
+from bertsmith.network.openmp import torch_parallel
+
 # bits of a value by the bytes it has
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+_KERNEL_SIZES = (2, 4)
 
 
 class Dropout(nn.Module):
@@ -72,12 +76,21 @@ def dropout_mask(like: Tensor, share: float) -> Tensor:
 
     The shape is that of `like`, the share `share` rounded to 1/256, 1/256 at least.
     """
-    bits = _BITS[like.element_size()]
-    count = like.numel()
+    size, count, dropped = like.element_size(), like.numel(), _dropped_bytes(share)
+    library, instructions = kernels.library(), kernels.instruction_set()
+    if library is not None and instructions is not None and size in _KERNEL_SIZES:
+        mask = torch.empty(like.shape, dtype=_BITS[size])
+        first, second = _hash_keys()
+        call = kernels.MaskCall(
+            mask=mask.data_ptr(), count=count, parallel=torch_parallel(), first=first,
+            second=second, dropped=dropped, bytes=size, threads=torch.get_num_threads(),
+            instruction_set=kernels.NUMBERS[instructions],
+        )  # fmt: skip
+        kernels.check(library.bs_dropout_masks(call))
+        return mask
     byte = random_words(-(-count // 4)).view(torch.int8)[:count].view(like.shape)
-    # negative, and so all ones once shifted, below 128 - limit: 256 - limit of 256 bytes
-    mask: Tensor = byte.to(torch.int16).sub_(128 - _dropped_bytes(share)).bitwise_right_shift_(15)
-    return mask.to(bits)
+    # negative, and so all ones once shifted, below 128 - dropped: 256 - dropped of 256 bytes
+    return byte.to(torch.int16).sub_(128 - dropped).bitwise_right_shift_(15).to(_BITS[size])
 
 
 def apply_mask(values: Tensor, mask: Tensor) -> Tensor:
@@ -98,7 +111,7 @@ def random_words(count: int) -> Tensor:
     A counter times an odd number, then twice a shift and a product (the constants of
     Wellons' lowbias32), with a separate key before each round.
     """
-    first, second = torch.randint(-(2**31), 2**31, (2,)).tolist()
+    first, second = _hash_keys()
     words = _counters(1 << max(16, math.ceil(math.log2(max(count, 1)))))[:count] * -1640531527
     words.add_(first)
     shifted = torch.empty_like(words)
@@ -111,6 +124,11 @@ def random_words(count: int) -> Tensor:
     mix(16).mul_(0x7FEB352D).add_(second)
     mix(15).mul_(-2073254261)
     return mix(16)
+
+
+def _hash_keys() -> tuple[int, int]:
+    first, second = torch.randint(-(2**31), 2**31, (2,)).tolist()
+    return first, second
 
 
 @functools.cache

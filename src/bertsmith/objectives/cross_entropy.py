@@ -8,12 +8,7 @@ the logits in place of five: logits become their gradient where they lie.
 
 from __future__ import annotations
 
-import ctypes
 import math
-import os
-from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from bertsmith.core import kernels
 from bertsmith.core.shapes import Table, TargetIds
 from bertsmith.network.fused import support
+from bertsmith.network.openmp import torch_parallel
 from bertsmith.objectives.objective import Loss
 
 _free: dict[torch.dtype, list[Tensor]] = {}
@@ -177,22 +173,12 @@ def _rows_loss(
         logits=logits.data_ptr(), bias=_address(bias), gradient=_address(gradient),
         sums=_address(sums), labels=labels.data_ptr(), losses=losses.data_ptr(),
         correct=correct.data_ptr(), rows=len(labels), classes=logits.shape[1],
-        stride=logits.stride(0), groups=groups, parallel=_openmp(),
+        stride=logits.stride(0), groups=groups, parallel=torch_parallel(),
         instruction_set=kernels.NUMBERS[instructions], bf16=logits.dtype == torch.bfloat16,
         threads=torch.get_num_threads(),
     )  # fmt: skip
     kernels.check(library.bs_cross_entropy(call))
     return losses.sum(), correct.sum(), None if sums is None else sums.sum(0)
-
-
-@cache
-def _openmp() -> int | None:
-    """Return the address of GOMP_parallel in torch's OpenMP; None if it has another, or none."""
-    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    with suppress(OSError, AttributeError):
-        loaded = ctypes.CDLL(str(library), mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-        return ctypes.cast(loaded.GOMP_parallel, ctypes.c_void_p).value
-    return None
 
 
 def _address(tensor: Tensor | None) -> int | None:
