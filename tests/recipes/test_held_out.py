@@ -1,30 +1,14 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from bertsmith.network.batch import Batch, Target, pack
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
+from bertsmith.objectives.objective import Loss, Losses
 from bertsmith.recipes.pretrain.report import evaluate_objective
-
-
-@dataclass(frozen=True)
-class FakePart:
-    sum: Tensor
-    count: int
-    correct: Tensor
-    predicts: bool = True
-    majority: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class FakeParts:
-    parts: dict[str, FakePart]
 
 
 class FakeObjective:
@@ -34,14 +18,13 @@ class FakeObjective:
         self.states: set[tuple[bool, bool]] = set()
         self.formats: set[torch.dtype] = set()
 
-    def __call__(self, model: Model, batch: Batch) -> FakeParts:
+    def __call__(self, model: Model, batch: Batch) -> Losses:
         self.states.add((model.training, torch.is_grad_enabled()))
         self.formats.add((torch.ones(1, 12) @ torch.ones(12, 1)).dtype)
         labels = batch.targets["classify"].labels
-        part = FakePart(labels.float().sum(), len(labels), (labels == 3).sum())
-        return FakeParts(
-            {"classify": part, "nothing": FakePart(torch.zeros(()), 0, torch.zeros(()))}
-        )
+        part = Loss(sum=labels.float().sum(), count=len(labels), correct=(labels == 3).sum())
+        nothing = Loss(sum=torch.zeros(()), count=0, correct=torch.zeros(()))
+        return Losses(parts={"classify": part, "nothing": nothing})
 
 
 @pytest.fixture

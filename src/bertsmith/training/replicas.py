@@ -87,6 +87,7 @@ def _distributed(tensor: Tensor) -> Any:  # noqa: ANN401
 
 
 Objective = Callable[[Model, Batch], Losses]
+"""A function of a model and a batch that returns the parts of a loss."""
 PlainLosses = Mapping[str, tuple[Tensor, Tensor, int, float, bool]]
 """Losses by name as plain values: sum, correct, count, weight, predicts."""
 

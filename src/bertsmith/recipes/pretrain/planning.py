@@ -34,7 +34,6 @@ from bertsmith.recipes.pretrain.config import PretrainRun, PretrainSettings
 from bertsmith.recipes.pretrain.preflight import shares_of
 from bertsmith.recipes.pretrain.report import (
     HeldOutPlan,
-    Objective,
     evaluate_objective,
     held_out_batches,
 )
@@ -45,6 +44,7 @@ from bertsmith.reports.training import CURVES
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
+from bertsmith.training.replicas import Objective
 from bertsmith.training.run_folder import HELD_OUT_PLAN, RunFolder
 from bertsmith.training.schedule import Costs
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
-from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bertsmith.batches import DataPosition
 from bertsmith.batches.config import MaskingConfig, SampleConfig
@@ -34,50 +33,9 @@ from bertsmith.reports.training import NAMES, add_training
 from bertsmith.store.store import StoreIndex, TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
+from bertsmith.training.replicas import Objective
 from bertsmith.training.run_folder import PREFLIGHT, RunFolder, read_record
 from bertsmith.training.state import Measure
-
-
-class LossPart(Protocol):
-    """The loss of one objective over a batch: sum, and number of correct predictions of `count`."""
-
-    @property
-    def sum(self) -> Tensor:
-        """Loss summed over the targets."""
-        ...
-
-    @property
-    def count(self) -> int:
-        """Number of targets."""
-        ...
-
-    @property
-    def correct(self) -> Tensor:
-        """Number of correct predictions."""
-        ...
-
-    @property
-    def predicts(self) -> bool:
-        """False if there are no predictions to count."""
-        ...
-
-    @property
-    def majority(self) -> Tensor | None:
-        """Number of targets of the most frequent class, where classes are uneven."""
-        ...
-
-
-class LossParts(Protocol):
-    """The result of an objective: a `LossPart` by the name of its target."""
-
-    @property
-    def parts(self) -> Mapping[str, LossPart]:
-        """Parts by name."""
-        ...
-
-
-Objective = Callable[[Model, Batch], LossParts]
-"""A function of a model and a batch that returns the parts of a loss."""
 
 
 def evaluate_objective(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
@@ -27,7 +27,6 @@ from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import Precision
 from bertsmith.network.model import Model
-from bertsmith.objectives.objective import Losses
 from bertsmith.recipes.resources import WORKING_ROOM, Finding, free_memory, limit_finding
 from bertsmith.store.store import TokenStore
 from bertsmith.training.config import Budget, OptimiserConfig
@@ -41,7 +40,7 @@ from bertsmith.training.local import (
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import Peak, matrix_peak
 from bertsmith.training.processes import keep_large_blocks
-from bertsmith.training.replicas import TrainedParameters, autocast
+from bertsmith.training.replicas import Objective, TrainedParameters, autocast
 from bertsmith.training.state import batch_flops
 from bertsmith.training.threads import ThreadChoice, choose_threads
 
@@ -131,7 +130,7 @@ class StepCosts:
 def measure(
     model: Model,
     phases: Sequence[tuple[float, PretrainingBatches]],
-    objective: Callable[[Model, Batch], Losses],
+    objective: Objective,
     optimiser: OptimiserConfig,
     precision: Precision,
     *,
@@ -156,7 +155,7 @@ def measure(
 def measure_threads(
     model: Model,
     batches: PretrainingBatches,
-    objective: Callable[[Model, Batch], Losses],
+    objective: Objective,
     optimiser: OptimiserConfig,
     precision: Precision,
     *,
@@ -258,7 +257,7 @@ class TrainedCopy:
     def __init__(
         self,
         model: Model,
-        objective: Callable[[Model, Batch], Losses],
+        objective: Objective,
         optimiser: OptimiserConfig,
         precision: Precision,
     ) -> None:
