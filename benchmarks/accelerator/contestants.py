@@ -104,7 +104,7 @@ def train_rival(plan: Plan, text: Text) -> dict[str, Any]:
 
 def train_ours(plan: Plan, text: Text) -> dict[str, Any]:
     """The recipe quick, on the text alone, as the rival; judged as the folder that it saves."""
-    settings = quick(plan.size, Budget(minutes=plan.minutes))
+    settings = quick(plan.size)
     samples = replace(
         settings.samples,
         max_length=LENGTH,

@@ -37,9 +37,9 @@ Show = Callable[[Path, float], None]
 """Takes a saved model folder and the minutes that it took to get there."""
 
 
-def settings(budget: Budget) -> PretrainSettings:
+def settings() -> PretrainSettings:
     """`quick` as it is, but for sequences of one segment: next sentence is not compared here."""
-    chosen = quick(SIZE, budget)
+    chosen = quick(SIZE)
     assert chosen.samples.max_length == LENGTH
     samples = replace(chosen.samples, text="across_documents")
     return replace(chosen, samples=samples, measurements=_POINTS)
@@ -83,7 +83,7 @@ def train(novels: Novels, clock: Clock, show: Show) -> tuple[float, float]:
 
 def _begin(novels: Novels, clock: Clock) -> tuple[PretrainRun, Model]:
     budget = Budget(minutes=clock.minutes)
-    run = resolve(novels.learn.folder, SIZE, budget, settings(budget))
+    run = resolve(novels.learn.folder, SIZE, budget, settings())
     return run, start(run, novels.tokenizer)
 
 
@@ -99,7 +99,7 @@ def stepper(novels: Novels) -> Callable[[], int]:
     """A function that makes one step of training and returns its tokens, to measure speed."""
     keep_large_blocks()
     budget = Budget(minutes=2.0)
-    run = resolve(novels.learn.folder, SIZE, budget, settings(budget))
+    run = resolve(novels.learn.folder, SIZE, budget, settings())
     chosen = run.settings
     # speed does not depend on what the weights start from
     plain = replace(

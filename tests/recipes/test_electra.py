@@ -31,7 +31,7 @@ from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.config import Budget, ScheduleConfig
+from bertsmith.training.config import ScheduleConfig
 from bertsmith.weights.folder import load_model
 from bounds import close_to_transformers
 from invented import SYLLABLES, tokenizer
@@ -63,7 +63,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Pat
 
 
 def settings() -> PretrainSettings:
-    published = electra("tiny", Budget(steps=STEPS))
+    published = electra("tiny")
     return replace(
         published,
         network=replace(published.network, max_positions=61),

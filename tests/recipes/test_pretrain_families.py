@@ -22,7 +22,6 @@ from bertsmith.recipes.pretrain.recipe import pretrain
 from bertsmith.recipes.pretrain.starting import continued
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.config import Budget
 from bertsmith.weights.folder import load_model, save_model
 from bounds import close_to_transformers
 from invented import invented_documents, tokenizer
@@ -38,7 +37,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Pat
 
 
 def settings_of(kind: FamilyName) -> PretrainSettings:
-    settings = roberta("tiny", Budget(steps=3))
+    settings = roberta("tiny")
     return replace(
         settings,
         network=replace(settings.network, family=kind, max_positions=61),

@@ -52,7 +52,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Pat
 
 def test_bert_is_the_papers() -> None:
     """Devlin et al. 2018, section 3.1 and appendix A.2."""
-    run = paper("base", BUDGET)
+    run = paper("base")
     samples, network, optimiser = run.samples, run.network, run.optimiser
     assert (samples.masking.probability, samples.masking.as_mask, samples.masking.as_random) == (
         0.15, 0.8, 0.1,
@@ -78,7 +78,7 @@ def test_bert_is_the_papers() -> None:
 def test_roberta_is_the_papers() -> None:
     """Liu et al. 2019, sections 4 and 5 and table 9."""
     for size, rate, warm_up in (("base", 6e-4, 24_000), ("large", 4e-4, 30_000)):
-        run = roberta(size, BUDGET)
+        run = roberta(size)
         assert run.network.family == "roberta"
         assert (run.optimiser.learning_rate, run.schedule.warmup) == (rate, warm_up / 500_000)
         assert (run.samples.copies, run.samples.text) == (0, "across_documents")
@@ -97,7 +97,7 @@ def test_roberta_is_the_papers() -> None:
 
 def test_albert_is_the_papers() -> None:
     """Lan et al. 2019, section 4.1."""
-    run = albert("base", BUDGET)
+    run = albert("base")
     assert (run.network.family, run.network.activation) == ("albert", "gelu_tanh")
     assert (run.network.hidden_dropout, run.network.attention_dropout) == (0.0, 0.0)
     assert (run.optimiser.algorithm, run.optimiser.learning_rate) == ("lamb", 0.00176)
@@ -110,7 +110,7 @@ def test_albert_is_the_papers() -> None:
 def test_modernbert_is_the_papers() -> None:
     """Warner et al. 2024, section 3 and table 3, and the configuration published with it."""
     for size, rate in (("base", 8e-4), ("large", 5e-4)):
-        run = modern(size, BUDGET)
+        run = modern(size)
         network, optimiser = run.network, run.optimiser
         assert (network.family, network.positions, network.max_positions) == (
             "modernbert",
@@ -129,7 +129,7 @@ def test_modernbert_is_the_papers() -> None:
 
 def test_phases_that_cannot_be_are_refused_with_the_settings() -> None:
     """Nothing is read before: neither store nor model."""
-    settings = paper("base", BUDGET)
+    settings = paper("base")
     with pytest.raises(ConfigError, match=r"128 tokens, more than --max-length \(64\); give other"):
         settings.override(**{"samples.max_length": 64, "samples.tokens_per_batch": 4096})
     with pytest.raises(ConfigError, match="leave nothing for the rest"):
@@ -138,7 +138,7 @@ def test_phases_that_cannot_be_are_refused_with_the_settings() -> None:
 
 def test_a_recipe_that_is_not_there() -> None:
     with pytest.raises(ConfigError, match="no recipe 'slow'; recipes are quick, paper"):
-        default_settings("slow", "tiny", BUDGET)
+        default_settings("slow", "tiny")
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -161,7 +161,7 @@ def test_help_shows_the_settings_of_the_recipe(capsys: pytest.CaptureFixture[str
         said[name] = " ".join(capsys.readouterr().out.split())
     rate = "Peak learning rate of AdamW or LAMB. (default: "
     for name, page in said.items():
-        assert f"{rate}{RECIPES[name]('small', BUDGET).optimiser.learning_rate}" in page
+        assert f"{rate}{RECIPES[name]('small').optimiser.learning_rate}" in page
     with pytest.raises(SystemExit):
         main(["pretrain", "--help"])
     assert " ".join(capsys.readouterr().out.split()) == said["quick"]
@@ -171,11 +171,11 @@ def test_help_shows_the_settings_of_the_recipe(capsys: pytest.CaptureFixture[str
     assert "(default: " in capsys.readouterr().out
 
 
-def test_defaults_follow_recipe_size_and_budget() -> None:
-    quick = RECIPES["quick"]("small", Budget(minutes=30.0))
+def test_defaults_follow_recipe_and_size() -> None:
+    quick = RECIPES["quick"]("small")
     assert recipe_settings({}) == {"settings": quick.to_dict()}
     given = {"recipe": "roberta", "model": "large", "steps": 9}
-    assert recipe_settings(given) == {"settings": roberta("large", Budget(steps=9)).to_dict()}
+    assert recipe_settings(given) == {"settings": roberta("large").to_dict()}
 
 
 LEARNED_AND_WIDE = {"bert", "roberta", "distilbert", "xlm-roberta"}
@@ -238,7 +238,7 @@ def test_each_runs_and_options_win(
     changes = [*SMALL, *(["--phases", phases] if name == "paper" else [])]
     assert main([*given, "--steps", "4", *changes]) == 0
     found = settings_of(Path("run"))
-    recipe = RECIPES[name]("tiny", Budget(steps=4))
+    recipe = RECIPES[name]("tiny")
     samples = replace(recipe.samples, max_length=61, tokens_per_batch=190)
     expected = replace(
         recipe, gradient_accumulation=2, samples=samples, phases=found.phases, measurements=2
@@ -265,7 +265,7 @@ def test_each_runs_and_options_win(
 def test_an_albert_run_is_an_albert_folder_that_can_be_continued(
     store: Path, tmp_path: Path
 ) -> None:
-    settings = albert("tiny", Budget(steps=3))
+    settings = albert("tiny")
     samples = replace(settings.samples, max_length=61, tokens_per_batch=250)
     settings = replace(settings, samples=samples, gradient_accumulation=1, measurements=0)
     first = pretrain(

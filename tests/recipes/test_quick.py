@@ -78,13 +78,13 @@ def run(store: Path, out: Path, settings: PretrainSettings) -> PretrainOutcome:
 
 @pytest.fixture(scope="module")
 def trained(store: Path, tmp_path_factory: pytest.TempPathFactory, sizes: None) -> PretrainOutcome:
-    return run(store, tmp_path_factory.mktemp("quick") / "run", quick("tiny", BUDGET))
+    return run(store, tmp_path_factory.mktemp("quick") / "run", quick("tiny"))
 
 
 def test_the_folder_is_a_plain_bert(
     trained: PretrainOutcome, store: Path, tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
-    published = run(store, tmp_path / "run", paper("tiny", BUDGET))
+    published = run(store, tmp_path / "run", paper("tiny"))
     ours, theirs = (outcome.folder / "model" for outcome in (trained, published))
     names = {path.name for path in ours.iterdir()}
     assert names == {path.name for path in theirs.iterdir()}
@@ -110,7 +110,7 @@ def test_the_folder_is_a_plain_bert(
 def test_it_learns_sooner_than_from_random_weights(
     trained: PretrainOutcome, store: Path, tmp_path: Path
 ) -> None:
-    settings = quick("tiny", BUDGET)
+    settings = quick("tiny")
     random = replace(
         settings,
         network=replace(
@@ -124,7 +124,7 @@ def test_it_learns_sooner_than_from_random_weights(
 def test_the_first_weights_are_a_pure_function_of_the_run(
     store: Path, tokenizer: Tokenizer
 ) -> None:
-    wanted = resolve(store, "tiny", BUDGET, small(quick("tiny", BUDGET)))
+    wanted = resolve(store, "tiny", BUDGET, small(quick("tiny")))
     one, two = (start(wanted, tokenizer).state_dict() for _ in range(2))
     assert all(torch.equal(one[name], two[name]) for name in one)
     changed = replace(wanted, settings=replace(wanted.settings, seed=1))
@@ -133,7 +133,7 @@ def test_the_first_weights_are_a_pure_function_of_the_run(
 
 
 def test_an_albert_is_refused_with_the_remedy(store: Path, tokenizer: Tokenizer) -> None:
-    settings = small(quick("base", BUDGET))
+    settings = small(quick("base"))
     albert = replace(settings, network=replace(settings.network, family="albert"))
     with pytest.raises(ConfigError, match="--initialisation random"):
         start(resolve(store, "base", BUDGET, albert), tokenizer)

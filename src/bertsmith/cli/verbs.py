@@ -100,15 +100,11 @@ def recipe_settings(values: Mapping[str, Any]) -> Mapping[str, Any]:
     A run that is resumed keeps its own.
     """
     from bertsmith.recipes.pretrain.published import default_settings
-    from bertsmith.training.config import Budget
 
     if values.get("store", True) is None:
         return {}
-    spent = {name: values[name] for name in ("minutes", "steps") if values.get(name) is not None}
-    # help needs none, and a run without any is refused when it is resolved
-    budget = Budget(**spent) if len(spent) == 1 else Budget(minutes=30.0)
     model, recipe = values.get("model") or "small", values.get("recipe") or "quick"
-    settings = default_settings(recipe, model, budget, values.get("from_"), _family(values))
+    settings = default_settings(recipe, model, values.get("from_"), _family(values))
     return {"settings": settings.to_dict()}
 
 

@@ -229,8 +229,7 @@ def _recipe(config: DistilConfig) -> PretrainSettings:
         optimiser=OptimiserConfig(learning_rate=5e-4), schedule=ScheduleConfig(warmup=0.05)
     )
     if options.recipe == "quick":
-        budget = Budget(steps=config.steps, minutes=config.minutes)
-        settings = quick(config.student.student, budget)
+        settings = quick(config.student.student)
     overrides = {
         "optimiser.learning_rate": options.learning_rate,
         "optimiser.muon_learning_rate": options.muon_learning_rate,

@@ -1,7 +1,7 @@
 """The settings of a pre-training run.
 
 The defaults are the common base of all recipes: a BERT as published, trained plainly. A recipe
-(published.py) is a function from the size and the budget to changed settings.
+(published.py) is a function from the size to changed settings.
 """
 
 from __future__ import annotations

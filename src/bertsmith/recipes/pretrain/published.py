@@ -23,12 +23,12 @@ from bertsmith.hub.models import model_folder
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.families.family import FamilyName
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainSettings, electra_masking
-from bertsmith.training.config import Budget, OptimiserConfig, ScheduleConfig
+from bertsmith.training.config import OptimiserConfig, ScheduleConfig
 
 _LARGE = ("large", "xlarge", "xxlarge")
 
 
-def paper(model: str, budget: Budget) -> PretrainSettings:
+def paper(model: str) -> PretrainSettings:
     """BERT as published: Devlin et al. 2018.
 
         bertsmith pretrain store --recipe paper --out run --model base --steps 1000000
@@ -57,7 +57,7 @@ def paper(model: str, budget: Budget) -> PretrainSettings:
     )
 
 
-def roberta(model: str, budget: Budget) -> PretrainSettings:
+def roberta(model: str) -> PretrainSettings:
     """RoBERTa as published, on your vocabulary: Liu et al. 2019.
 
         bertsmith vocab learn CORPUS --kind byte-bpe --size 50265 --out vocab
@@ -92,7 +92,7 @@ def roberta(model: str, budget: Budget) -> PretrainSettings:
     )
 
 
-def albert(model: str, budget: Budget) -> PretrainSettings:
+def albert(model: str) -> PretrainSettings:
     """ALBERT as published, on your vocabulary: Lan et al. 2019.
 
         bertsmith vocab learn CORPUS --kind unigram --out vocab
@@ -132,7 +132,7 @@ def albert(model: str, budget: Budget) -> PretrainSettings:
     )
 
 
-def electra(model: str, budget: Budget) -> PretrainSettings:
+def electra(model: str) -> PretrainSettings:
     """ELECTRA as published: Clark et al. 2020.
 
         bertsmith pretrain store --recipe electra --out run --model small --steps 1000000
@@ -169,7 +169,7 @@ def electra(model: str, budget: Budget) -> PretrainSettings:
     )  # fmt: skip
 
 
-def modern(model: str, budget: Budget) -> PretrainSettings:
+def modern(model: str) -> PretrainSettings:
     """ModernBERT as published, on your vocabulary: Warner et al. 2024.
 
         bertsmith pretrain store --recipe modern --out run --model base --steps 364000
@@ -216,7 +216,7 @@ def modern(model: str, budget: Budget) -> PretrainSettings:
     )
 
 
-def quick(model: str, budget: Budget) -> PretrainSettings:
+def quick(model: str) -> PretrainSettings:
     """Our own, which learns most in minutes or hours.
 
         bertsmith pretrain store --out run --model mini --minutes 30
@@ -248,8 +248,8 @@ def quick(model: str, budget: Budget) -> PretrainSettings:
     )
 
 
-Recipe = Callable[[str, Budget], PretrainSettings]
-"""Return the settings for a model size and a budget."""
+Recipe = Callable[[str], PretrainSettings]
+"""Return the settings for a model size."""
 
 RECIPES: dict[str, Recipe] = {
     "quick": quick,
@@ -264,7 +264,6 @@ RECIPES: dict[str, Recipe] = {
 def default_settings(
     recipe: str,
     model: str,
-    budget: Budget,
     parent: str | Path | None = None,
     family: FamilyName | None = None,
 ) -> PretrainSettings:
@@ -281,7 +280,7 @@ def default_settings(
         return continued(model_folder(parent))
     if recipe not in RECIPES:
         raise ConfigError(f"no recipe {recipe!r}", remedy=f"recipes are {', '.join(RECIPES)}")
-    settings = RECIPES[recipe](model, budget)
+    settings = RECIPES[recipe](model)
     # a name that is none is refused with the other options
     if family is None or family not in FAMILIES or family == settings.network.family:
         return settings

@@ -139,7 +139,7 @@ def run_of_options(config: PretrainConfig, device: torch.device, processes: int 
     budget = Budget(steps=config.steps, minutes=config.minutes)
     parent = None if config.from_ is None else model_folder(config.from_)
     model, recipe = config.model or ANY_SIZE, config.recipe or "quick"
-    settings = config.settings or default_settings(recipe, model, budget, parent)
+    settings = config.settings or default_settings(recipe, model, parent)
     return resolve(config.store, model, budget, settings, parent, device, processes)
 
 
