@@ -17,7 +17,7 @@ from typing import Any
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.files import parse_json, reading_remedy
+from bertsmith.core.files import parse_json, unreadable
 from bertsmith.core.options import Option, flat, groups_of, nested_values
 
 _MAX_BYTES = 2**20
@@ -74,9 +74,7 @@ def _text(file: Path) -> str:
             # a pipe is welcome, a device without an end is not
             content = stream.read(_MAX_BYTES + 1)
     except OSError as error:
-        problem = f"cannot be read: {error.strerror}"
-        remedy = reading_remedy(error, "check the path")
-        raise ConfigError(problem, where=file, remedy=remedy) from error
+        raise unreadable(ConfigError, error, file, "check the path") from error
     if len(content) > _MAX_BYTES:
         raise ConfigError("is over 1 MiB", where=file, remedy="name a file of options")
     try:

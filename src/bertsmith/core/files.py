@@ -58,8 +58,7 @@ def read_bytes(path: Path, error: type[UserError], *, largest: int, remedy: str 
             # also a file that grows meanwhile
             raw = b"" if size > largest else file.read(largest + 1)
     except OSError as refusal:
-        problem = f"cannot be read: {refusal.strerror or refusal}"
-        raise error(problem, where=path, remedy=reading_remedy(refusal, remedy)) from refusal
+        raise unreadable(error, refusal, path, remedy) from refusal
     if max(size, len(raw)) > largest:
         result = max(size, len(raw))
         raise error(f"is {_size(result)} long; at most {_size(largest)} are read", where=path)
@@ -142,9 +141,12 @@ def refused_by_disk(error: OSError) -> bool:
     return error.errno in _CURES or error.errno in _ONLY_CURES
 
 
-def reading_remedy(error: OSError, usual: str = "") -> str:
-    """Return the remedy for a file that cannot be read; `usual` where nothing more is known."""
-    return _READING.get(error.errno or 0, usual)
+def unreadable(
+    error: type[UserError], refusal: OSError, where: str | Path, remedy: str = ""
+) -> UserError:
+    """Return the error for a file that cannot be read; `remedy` where nothing more is known."""
+    problem = f"cannot be read: {refusal.strerror or refusal}"
+    return error(problem, where=where, remedy=_READING.get(refusal.errno or 0, remedy))
 
 
 def refusal_of(error: OSError | DiskError, where: str | Path) -> OSError | None:

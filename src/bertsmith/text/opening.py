@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, cast, runtime_checkable
 
 from bertsmith.core.errors import ExampleError, UserError
-from bertsmith.core.files import reading_remedy
+from bertsmith.core.files import unreadable
 from bertsmith.core.pipes import open_file_or_pipe
 from bertsmith.text.config import AUTO, UTF8, codec_named
 from bertsmith.text.encodings import (
@@ -90,9 +90,6 @@ class TextFile:
         """Return an error that names this file."""
         return self._error(problem, where=self.path, line=line, remedy=remedy)
 
-    def _unreadable(self, error: OSError) -> UserError:
-        return self.fault(f"cannot be read: {error.strerror}", remedy=reading_remedy(error))
-
     @contextmanager
     def open(self) -> Iterator[Stream]:
         """Open the decompressed bytes; errors in reading them become the file's error."""
@@ -111,7 +108,7 @@ class TextFile:
         except OSError as error:
             if error.errno is None:  # pyarrow raises bare OSError for invalid content
                 raise self._damaged(error) from error
-            raise self._unreadable(error) from error
+            raise unreadable(self._error, error, self.path) from error
 
     def blocks(self, start: int = 0) -> Generator[bytes, None, None]:
         """Yield the text as UTF-8 from an offset on, in blocks of about a megabyte.
@@ -183,7 +180,7 @@ class TextFile:
         try:
             state = self.path.stat()
         except OSError as error:
-            raise self._unreadable(error) from error
+            raise unreadable(self._error, error, self.path) from error
         key = (str(self.path.absolute()), state.st_ino, state.st_size, state.st_mtime_ns)
         if key not in _verdicts:
             with closing(self._raw_blocks()) as blocks:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.core.errors import ConfigError, ModelFolderError, TrainingDiverged
-from bertsmith.core.files import read_json, reading_remedy, write_json
+from bertsmith.core.files import read_json, unreadable, write_json
 from bertsmith.core.ownership import aside_path, new_folder
 from bertsmith.core.printable import shell_word
 from bertsmith.network.config import HEADS, ModelConfig, Predicts
@@ -236,11 +236,11 @@ def _counts_positions(config: ModelConfig) -> bool:
 def _files(folder: Path, *, heads: bool, report: bool = True) -> ModelFiles:
     try:
         _check_place(folder)
-    except (OSError, RuntimeError) as error:
-        # links that lead in a circle are a RuntimeError before Python 3.13
-        reason = getattr(error, "strerror", None) or error
-        remedy = reading_remedy(error) if isinstance(error, OSError) else ""
-        raise ModelFolderError(f"cannot be read: {reason}", where=folder, remedy=remedy) from error
+    except OSError as error:
+        raise unreadable(ModelFolderError, error, folder) from error
+    except RuntimeError as error:
+        # links that lead in a circle, before Python 3.13
+        raise ModelFolderError(f"cannot be read: {error}", where=folder) from error
     return ModelFiles(folder, heads=heads, report=report)
 
 

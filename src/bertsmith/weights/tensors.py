@@ -27,8 +27,8 @@ from bertsmith.core.files import (
     open_regular,
     parse_json,
     read_json,
-    reading_remedy,
     text_hash,
+    unreadable,
     write_parts,
 )
 
@@ -198,8 +198,7 @@ def _reading(path: Path) -> Iterator[BufferedReader]:
         with open_regular(path) as file:
             yield file
     except OSError as error:
-        problem, remedy = f"cannot be read: {error.strerror}", reading_remedy(error)
-        raise ModelFolderError(problem, where=path, remedy=remedy) from error
+        raise unreadable(ModelFolderError, error, path) from error
 
 
 def _fill(file: BufferedReader, begin: int, tensors: Sequence[Tensor]) -> bool:

@@ -24,7 +24,7 @@ import torch
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ExampleError
-from bertsmith.core.files import file_hash, reading_remedy, text_hash
+from bertsmith.core.files import file_hash, text_hash, unreadable
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted, shell_word
 from bertsmith.core.signals import Interrupted
@@ -232,8 +232,7 @@ def hash_of(path: Path) -> str:
         try:
             return file_hash(path)
         except OSError as error:
-            problem = f"cannot be read: {error.strerror}"
-            raise ExampleError(problem, where=path, remedy=reading_remedy(error)) from error
+            raise unreadable(ExampleError, error, path) from error
     files = sorted(file for file in path.rglob("*") if file.is_file())
     listed = "".join(f"{file_hash(file)}  {file.relative_to(path)}\n" for file in files)
     return text_hash(listed)

@@ -14,7 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from bertsmith.core.errors import CorpusError
-from bertsmith.core.files import reading_remedy
+from bertsmith.core.files import unreadable
 from bertsmith.core.printable import counted
 from bertsmith.text.config import AUTO, HeaderOption, Layout, check_encoding
 from bertsmith.text.corpus.documents import SAMPLE_CHARACTERS, Document, measure_start
@@ -175,9 +175,7 @@ class Corpus:
         try:
             now = FileState.of(file)
         except OSError as error:
-            raise CorpusError(
-                f"cannot be read: {error.strerror}", where=file, remedy=reading_remedy(error)
-            ) from error
+            raise unreadable(CorpusError, error, file) from error
         if now != before:
             sizes = f": {before.size:,} bytes before, {now.size:,} now"
             raise CorpusError(
@@ -310,8 +308,7 @@ class Corpus:
             else:
                 raise CorpusError("does not exist", where=location, remedy="check the path")
         except OSError as error:
-            problem, remedy = f"cannot be read: {error.strerror}", reading_remedy(error)
-            raise CorpusError(problem, where=error.filename or path, remedy=remedy) from error
+            raise unreadable(CorpusError, error, error.filename or path) from error
         except ValueError as error:
             if isinstance(error, CorpusError):
                 raise

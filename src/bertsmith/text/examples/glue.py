@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertsmith.core.errors import ExampleError
-from bertsmith.core.files import reading_remedy
+from bertsmith.core.files import unreadable
 from bertsmith.text.bad_rows import FAIL, BadRows
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example
@@ -207,8 +207,7 @@ def find_glue(folder: Path) -> dict[str, dict[str, Path]]:
     try:
         inside = {path.name.lower(): path for path in folder.iterdir() if path.is_dir()}
     except OSError as error:
-        problem = f"cannot be read: {error.strerror}"
-        raise ExampleError(problem, where=folder, remedy=reading_remedy(error)) from error
+        raise unreadable(ExampleError, error, folder) from error
     inside.setdefault(folder.name.lower(), folder)
     tasks: dict[str, dict[str, Path]] = {}
     for name, task in TASKS.items():

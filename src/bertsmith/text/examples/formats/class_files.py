@@ -11,7 +11,7 @@ from pathlib import Path
 from shlex import quote
 
 from bertsmith.core.errors import ExampleError, UserError
-from bertsmith.core.files import parse_json, reading_remedy
+from bertsmith.core.files import parse_json, unreadable
 from bertsmith.core.printable import counted
 from bertsmith.text.bad_rows import BadRows, Refuse
 from bertsmith.text.config import Columns
@@ -287,8 +287,7 @@ def _visible(folder: Path) -> list[Path]:
         paths = [path for path in folder.iterdir() if not path.name.startswith(".")]
         return [path for path in paths if path.is_dir() or not _NOT_DATA.match(path.name)]
     except OSError as error:
-        problem = f"cannot be read: {error.strerror}"
-        raise ExampleError(problem, where=folder, remedy=reading_remedy(error)) from error
+        raise unreadable(ExampleError, error, folder) from error
 
 
 def _lines(file: TextFile, refuse: Refuse) -> Iterator[tuple[int, str]]:
