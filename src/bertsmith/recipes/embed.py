@@ -23,6 +23,7 @@ from bertsmith.core.ownership import claimed, temporary_path
 from bertsmith.core.printable import count_with_verb, counted
 from bertsmith.engine.config import Unit
 from bertsmith.engine.features import TextFeatures
+from bertsmith.engine.prepared import Prepared
 from bertsmith.engine.static import StaticVectors
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.cluster import Cluster, Job, cluster_options, join_cluster, print_cluster
@@ -102,8 +103,8 @@ class _Rows:
     def __init__(self, path: Path, kind: str, shape: tuple[int, ...], files: _NewFiles) -> None:
         self._shape, self._kind, self.count = shape, np.dtype(kind), 0
         self._file = files.open(path)
-        self._file.write(self._header())
-        files.open_until_end.callback(self._end)
+        self._write_header()
+        files.open_until_end.callback(self._write_header)
 
     def write(self, rows: NDArray[Any]) -> None:
         """Append rows of the shape."""
@@ -111,19 +112,12 @@ class _Rows:
         self._file.write(np.ascontiguousarray(rows, self._kind).data)
         self.count += len(rows)
 
-    def _header(self) -> bytes:
-        fields = {
-            "descr": self._kind.str,
-            "fortran_order": False,
-            "shape": (self.count, *self._shape),
-        }
-        # as long whatever the number of rows, and data begin at a multiple of 64
-        text = f"{fields!r:<117}\n"
-        return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("latin-1")
-
-    def _end(self) -> None:
+    def _write_header(self) -> None:
+        """Write the header, which has room for any number of rows."""
+        shape = (self.count, *self._shape)
+        header = {"descr": self._kind.str, "fortran_order": False, "shape": shape}
         self._file.seek(0)
-        self._file.write(self._header())
+        np.lib.format.write_array_header_1_0(self._file, header)
 
 
 class _Arrays:
@@ -258,25 +252,43 @@ def embed(config: EmbedConfig) -> None:
 
 def _embed(config: EmbedConfig, columns: Columns, cluster: Cluster | None) -> None:
     """Write the vectors of texts, computed here or on a cluster."""
-    file, out = config.file, config.out
     embedder = _open_worker_embedder(config)
-    texts, totals = Texts(file, columns, keep_blank=True), _Totals(embedder)
-    reading = _Reading(texts)
-    if note := reading_note(Path(file), columns):
+
+    def features(examples: Iterable[Example]) -> Iterator[TextFeatures]:
+        if cluster is None:
+            return embedder.features(examples)
+        return _cluster_features(embedder, config, examples, cluster)
+
+    settings, encoder = embedder.config, embedder.engine.model.config.encoder
+    totals = _write_vectors(config, columns, embedder.width, settings.unit, features)
+    totals.print(
+        f"{settings.pool} of layer {settings.layer}, vectors of {embedder.width}",
+        limit=min(settings.max_length or encoder.longest, encoder.longest),
+        engine=embedder.engine,
+    )
+
+
+def _write_vectors(
+    config: EmbedConfig,
+    columns: Columns,
+    width: int,
+    unit: Unit,
+    features: Callable[[Iterable[Example]], Iterator[TextFeatures]],
+) -> _Totals:
+    """Write what a function makes of the texts, and return the figures for the end."""
+    texts = Texts(config.file, columns, keep_blank=True)
+    reading, totals = _Reading(texts), _Totals(config.out, texts)
+    if note := reading_note(Path(config.file), columns):
         say(note)
-    if cluster is None:
-        features = embedder.features(reading)
-    else:
-        features = _cluster_features(embedder, config, reading, cluster)
     with (
-        vector_file(out, embedder.width, embedder.config.unit) as vectors,
+        vector_file(config.out, width, unit) as vectors,
         progress("embedding", texts.total_bytes, "B") as bar,
     ):
-        for text_features in features:
+        for text_features in features(reading):
             vectors.add(text_features)
             totals.count(text_features)
             bar.move_to(reading.answered(text_features.example))
-    totals.print(out, texts)
+    return totals
 
 
 def _open_worker_embedder(config: EmbedConfig) -> Embedder:
@@ -328,40 +340,8 @@ def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
         table=table.numpy(), tokenizer=tokenizer, prompt=settings.prompt(config.prompt),
         longest=settings.longest, after=settings.after, normalize=feature_config.normalize,
     )  # fmt: skip
-    texts, started = Texts(config.file, columns, keep_blank=True), time.monotonic()
-    if note := reading_note(Path(config.file), columns):
-        say(note)
-    count = tokens = cut = blank = 0
-    with (
-        vector_file(config.out, static.width, "text") as vectors,
-        progress("embedding", texts.total_bytes, "B"),
-    ):
-        for features in static.features(texts):
-            vectors.add(features)
-            count, tokens, cut = count + 1, tokens + features.tokens, cut + (features.left_out > 0)
-            blank += _is_blank(features.example)
-    seconds = time.monotonic() - started
-    say(
-        f"{config.out}: {counted(count, 'text')}, static vectors of {static.width}; "
-        f"{counted(tokens, 'token')} in {seconds:.1f} s"
-    )
-    if cut:
-        say(f"{count_with_verb(cut, count, 'text')} longer than {settings.longest} tokens and cut")
-    _print_blank(config.out, texts, blank)
-
-
-def _is_blank(example: Example) -> bool:
-    """Return whether a text, or both of a pair, are empty."""
-    return not example.text and not example.text_pair
-
-
-def _print_blank(out: Path, texts: Texts, blank: int) -> None:
-    """Print the numbers of empty texts and of skipped lines, which an .npy has no rows for."""
-    if blank:
-        say(f"{counted(blank, 'blank row')}: the vector of an empty text for each")
-    if texts.blank:
-        remark = "" if out.suffix != ".npy" else ": rows are those of the others"
-        say(f"{counted(texts.blank, 'blank line')} skipped{remark}")
+    totals = _write_vectors(config, columns, static.width, "text", static.features)
+    totals.print(f"static vectors of {static.width}", limit=settings.longest)
 
 
 class _Reading:
@@ -386,8 +366,8 @@ class _Reading:
 class _Totals:
     """The figures printed at the end."""
 
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
+    def __init__(self, out: Path, texts: Texts) -> None:
+        self._out, self._source = out, texts
         self._began = time.monotonic()
         self._texts = self._tokens = self._cut = self._left_out = self._blank = 0
 
@@ -397,25 +377,27 @@ class _Totals:
         self._tokens += features.tokens
         self._left_out += features.left_out
         self._cut += features.left_out > 0
-        self._blank += _is_blank(features.example)
+        # of a pair both
+        self._blank += not features.example.text and not features.example.text_pair
 
-    def print(self, out: Path, texts: Texts) -> None:
-        """Print a summary of what was written and left out."""
-        config, encoder = self._embedder.config, self._embedder.engine.model.config.encoder
+    def print(self, made: str, *, limit: int | None, engine: Prepared | None = None) -> None:
+        """Print a summary of what was `made` and of what was left out, beyond `limit` tokens."""
         seconds = time.monotonic() - self._began
         say(
-            f"{out}: {counted(self._texts, 'text')}, {config.pool} of layer {config.layer}, "
-            f"vectors of {self._embedder.width}; {counted(self._tokens, 'token')} in "
-            f"{seconds:.1f} s"
+            f"{self._out}: {counted(self._texts, 'text')}, {made}; "
+            f"{counted(self._tokens, 'token')} in {seconds:.1f} s"
         )
-        say(f"engine: {self._embedder.engine}")
+        windows = ""
+        if engine is not None:
+            say(f"engine: {engine}")
+            share = self._left_out / max(self._tokens + self._left_out, 1)
+            windows = f", {100 * share:.1f} % of all tokens; --truncation windows reads them whole"
         if self._cut:
-            limit = min(config.max_length or encoder.longest, encoder.longest)
-            share = self._left_out / (self._tokens + self._left_out)
-            say(
-                f"{count_with_verb(self._cut, self._texts, 'text')} longer than {limit} tokens "
-                "and cut, "
-                f"{100 * share:.1f} % of all tokens; "
-                "--truncation windows reads them whole"
-            )
-        _print_blank(out, texts, self._blank)
+            cut = count_with_verb(self._cut, self._texts, "text")
+            say(f"{cut} longer than {limit} tokens and cut{windows}")
+        if self._blank:
+            say(f"{counted(self._blank, 'blank row')}: the vector of an empty text for each")
+        if self._source.blank:
+            # the rows of an .npy have no line numbers
+            remark = "" if self._out.suffix != ".npy" else ": rows are those of the others"
+            say(f"{counted(self._source.blank, 'blank line')} skipped{remark}")
