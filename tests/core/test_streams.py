@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import bertsmith
-from bertsmith.core.streams import Purpose, bits, permuted, random_integers, stream, uniform
+from bertsmith.core.streams import (
+    Purpose,
+    bits,
+    permutation,
+    permuted,
+    random_integers,
+    random_subset,
+    stream,
+    uniform,
+)
 
 MASK = 2**64 - 1
 KEY = stream(Purpose.MASKS, 5)
@@ -138,3 +147,8 @@ def test_generators_are_seeded_by_streams() -> None:
             (seed,) = node.args
             assert ast.unparse(seed).startswith("int(stream(Purpose."), (name, node.lineno)
     assert seeded
+
+
+def test_a_random_subset_is_the_beginning_of_a_permutation_in_order() -> None:
+    assert random_subset(100, 7, KEY).tolist() == sorted(permutation(100, KEY)[:7].tolist())
+    assert random_subset(5, 7, KEY).tolist() == random_subset(5, 5, KEY).tolist() == [*range(5)]

@@ -188,6 +188,16 @@ def random_integers(
     return np.asarray(numbers, np.int64)
 
 
+def permutation(size: int, key: np.uint64) -> NDArray[np.int64]:
+    """Return range(size) in a random order, (size,)."""
+    return permuted(np.arange(size), size, key)
+
+
+def random_subset(size: int, count: int, key: np.uint64) -> NDArray[np.int64]:
+    """Return `count` random numbers of range(size), ascending; all if there are no more."""
+    return np.sort(permutation(size, key)[:count]) if count < size else np.arange(size)
+
+
 def permuted(position: NDArray[np.integer], size: int, key: np.uint64) -> NDArray[np.int64]:
     """Return the images of positions under a random permutation of range(size), never stored.
 

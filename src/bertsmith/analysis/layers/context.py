@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bertsmith.analysis.layers.states import States, word_states, words_with_states
 from bertsmith.analysis.sampling import Sample
-from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.core.streams import Purpose, random_subset, stream
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -132,8 +132,8 @@ def anisotropy(
     count = sum(state.shape[1] for state in states)
     if count < 2:
         return None
-    chosen = permuted(np.arange(count), count, stream(Purpose.CONTEXT_WORDS))[:_ANY_WORDS]
-    return mean_cosines(np.concatenate(states, 1)[:, np.sort(chosen)])
+    chosen = random_subset(count, _ANY_WORDS, stream(Purpose.CONTEXT_WORDS))
+    return mean_cosines(np.concatenate(states, 1)[:, chosen])
 
 
 def mean_cosines(vectors: States) -> NDArray[np.float64]:

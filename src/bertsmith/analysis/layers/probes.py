@@ -30,7 +30,7 @@ from bertsmith.analysis.heads.relations import Parsed
 from bertsmith.analysis.heads.words import word_attention, word_sums
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
 from bertsmith.core.log import progress
-from bertsmith.core.streams import Purpose, permuted, random_integers, stream
+from bertsmith.core.streams import Purpose, permutation, random_integers, stream
 from bertsmith.engine.devices import threads_of_torch
 from bertsmith.evaluation.metrics import spearman
 from bertsmith.network.encoded import Taps
@@ -140,7 +140,7 @@ def probed_sentences(model: Model, parsed: Sequence[Parsed]) -> list[ProbedSente
 
 def probe(sentences: Sequence[ProbedSentence], *, epochs: int = 20) -> ProbeFigures:
     """Train and measure all probes; the sentences are divided in a fixed way."""
-    order = permuted(np.arange(len(sentences)), len(sentences), stream(Purpose.PROBE_SPLIT))
+    order = permutation(len(sentences), stream(Purpose.PROBE_SPLIT))
     count = round(len(sentences) * _TEST_SHARE)
     test = [sentences[number] for number in order[:count].tolist()]
     train = [sentences[number] for number in order[count:].tolist()]
@@ -384,9 +384,7 @@ def _tag_score(
         model = nn.Linear(vectors.shape[1], len(tags.number))
         nn.init.zeros_(model.weight)
         nn.init.zeros_(model.bias)
-        order = torch.from_numpy(
-            permuted(np.arange(len(wanted)), len(wanted), stream(Purpose.PROBE_WEIGHTS, layer))
-        )
+        order = torch.from_numpy(permutation(len(wanted), stream(Purpose.PROBE_WEIGHTS, layer)))
         parts = [(vectors[at], wanted[at]) for at in order.split(512)]
         _fit(model, [partial(_tag_loss, model, *part) for part in parts], epochs, rate=0.003)
         test_vectors, truths = data(test, control=control)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bertsmith.analysis.layers.states import word_states, words_with_states
 from bertsmith.core.log import progress
-from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.core.streams import Purpose, random_subset, stream
 from bertsmith.evaluation.metrics import ranks
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -54,8 +54,7 @@ def compare_layers(
     count = sum(a.shape[1] for a, _ in pairs)
     if count < 3:
         return None
-    chosen = permuted(np.arange(count), count, stream(Purpose.COMPARED_WORDS))[:MAX_WORDS]
-    order = np.sort(chosen)
+    order = random_subset(count, MAX_WORDS, stream(Purpose.COMPARED_WORDS))
     first, second = (
         np.concatenate([pair[side] for pair in pairs], 1)[:, order].astype(np.float64)
         for side in (0, 1)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from bertsmith.core.log import Bar, console, progress, say, table_of
 from bertsmith.core.printable import printable
-from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.core.streams import Purpose, permutation, stream
 from bertsmith.engine.language_model.fill_mask import fill_masks
 from bertsmith.evaluation.significance import Interval, mean_interval, mean_of, paired_bootstrap
 from bertsmith.network.model import Model
@@ -123,7 +123,7 @@ def balanced_gaps(
     remaining = Counter(dict.fromkeys(range(len(candidates)), per_candidate))
     seen: set[str] = set()
     numbers = {word: number for number, word in enumerate(candidates)}
-    order = permuted(np.arange(len(sentences)), len(sentences), stream(Purpose.DEMO_SENTENCES))
+    order = permutation(len(sentences), stream(Purpose.DEMO_SENTENCES))
     for at in order.tolist():
         sentence = sentences[at]
         position = _candidate_position(sentence, numbers)
@@ -180,7 +180,7 @@ def _candidate_position(sentence: str, candidates: Mapping[str, int]) -> int | N
 def _gap(words: list[str], position: int, word: int, key: int) -> Gap:
     candidates = [at for at in range(1, len(words) - 1) if at != position]
     draws = stream(Purpose.DEMO_PLACES, key)
-    chosen = permuted(np.arange(PLACES - 1), len(candidates), draws).tolist()
+    chosen = permutation(len(candidates), draws)[: PLACES - 1].tolist()
     places = sorted([position, *(candidates[at] for at in chosen)])
     return Gap(
         words=(*words[:position], *words[position + 1 :]),

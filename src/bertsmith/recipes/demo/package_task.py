@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from bertsmith.core.log import console, say, table_of
-from bertsmith.core.streams import Purpose, permuted, stream, uniform
+from bertsmith.core.streams import Purpose, permutation, stream, uniform
 from bertsmith.engine.devices import training_precision
 from bertsmith.evaluation.metrics import confusion_matrix, mean_and_spread
 from bertsmith.network.model import Model, build_model
@@ -210,7 +210,7 @@ def _choose_texts(
     for number, label in enumerate(labels):
         matching = [text for text, side in texts[label] if side == is_dev]
         key = stream(Purpose.DEMO_TEXTS, number)
-        order = permuted(np.arange(len(matching)), len(matching), key)[:count]
+        order = permutation(len(matching), key)[:count]
         chosen += [matching[index] for index in order.tolist()]
         classes += [number] * len(order)
     return chosen, np.array(classes, np.int64)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bertsmith.core.log import console, say, table_of
 from bertsmith.core.printable import printable
-from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.core.streams import Purpose, permutation, stream
 from bertsmith.engine.config import FeatureConfig
 from bertsmith.engine.features import features
 from bertsmith.network.model import Model
@@ -104,7 +104,7 @@ def make_search(modules: list[ModuleText]) -> Search:
     # two docstrings with the same body are indistinguishable
     unique = {body: line for line, body in pairs.items()}
     examples = [(line, body) for body, line in unique.items()]
-    order = permuted(np.arange(len(examples)), len(examples), stream(Purpose.DEMO_QUERIES))
+    order = permutation(len(examples), stream(Purpose.DEMO_QUERIES))
     chosen = [examples[index] for index in order[:TEXTS].tolist()]
     return Search(
         queries=[line for line, _ in chosen[:QUERIES]], texts=[body for _, body in chosen]

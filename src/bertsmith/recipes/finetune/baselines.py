@@ -17,7 +17,7 @@ from torch import Tensor
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
 from bertsmith.core.log import progress
 from bertsmith.core.printable import counted
-from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.core.streams import Purpose, random_subset, stream
 from bertsmith.evaluation.metrics import mean_and_spread
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoded import Taps
@@ -351,8 +351,7 @@ def _training_sample(prepared: Prepared) -> tuple[EncodedExamples, NDArray[Any]]
     """Return at most `MAX_ROWS` of the training rows, a fixed sample, and their labels."""
     count = len(prepared.train)
     if count > MAX_ROWS:
-        chosen = permuted(np.arange(count), count, stream(Purpose.FROZEN_ROWS))[:MAX_ROWS]
-        prepared = prepared.fewer(np.sort(chosen))
+        prepared = prepared.fewer(random_subset(count, MAX_ROWS, stream(Purpose.FROZEN_ROWS)))
     return prepared.train, np.asarray(prepared.train.labels)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bertsmith.core.log import say
-from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.core.streams import Purpose, permutation, stream
 from bertsmith.evaluation.metrics import format_scores
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.finetune.baselines import (
@@ -49,8 +49,7 @@ def cells_of(settings: FinetuneSettings, grid: SearchConfig) -> list[FinetuneSet
         )
     ]
     key = stream(Purpose.GRID_ORDER, settings.seed)
-    order = permuted(np.arange(len(cells)), len(cells), key)
-    return [cells[number] for number in order.tolist()]
+    return [cells[number] for number in permutation(len(cells), key).tolist()]
 
 
 def cell_name(settings: FinetuneSettings) -> str:
@@ -264,7 +263,7 @@ class Experiment:
         points = []
         rows = len(self.prepared.data.train)
         key = stream(Purpose.LEARNING_CURVE, self.settings.seed)
-        order = permuted(np.arange(rows), rows, key)
+        order = permutation(rows, key)
         seeds = [result.seed for result in results[:CURVE_SEEDS]]
         for count in curve_points(rows):
             fewer = self.prepared.fewer(np.sort(order[:count]))

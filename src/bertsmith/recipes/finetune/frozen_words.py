@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
 from bertsmith.core.log import progress
 from bertsmith.core.printable import counted
-from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.core.streams import Purpose, permutation, random_subset, stream
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, forward_only
 from bertsmith.network.pooling import ScalarMix
@@ -168,14 +168,12 @@ def _fitting_sample(prepared: Prepared, size: int, seed: int) -> EncodedExamples
     """Return a sample of the training rows whose words' vectors, of `size` bytes, fit."""
     train = prepared.train
     words = sum(len(positions) for positions in train.positions or ())
-    max_rows = len(prepared.data.train) * _BYTES // max(1, size * words)
     count = len(prepared.data.train)
+    max_rows = count * _BYTES // max(1, size * words)
     if max_rows >= count:
         return train
-    chosen = permuted(np.arange(count), count, stream(Purpose.FROZEN_WORDS, seed))[
-        : max(1, max_rows)
-    ]
-    return prepared.fewer(np.sort(chosen)).train
+    key = stream(Purpose.FROZEN_WORDS, seed)
+    return prepared.fewer(random_subset(count, max(1, max_rows), key)).train
 
 
 def _states(model: Model, examples: EncodedExamples) -> Tensor:
@@ -227,7 +225,7 @@ def _fit(
     steps, step = _EPOCHS * -(-count // _BATCH), 0
     rates = [group["lr"] for group in optimiser.param_groups]
     for epoch in range(_EPOCHS):
-        order = permuted(np.arange(count), count, stream(Purpose.WORD_ORDER, seed, epoch))
+        order = permutation(count, stream(Purpose.WORD_ORDER, seed, epoch))
         for batch in torch.from_numpy(order).split(_BATCH):
             for group, rate in zip(optimiser.param_groups, rates, strict=True):
                 group["lr"] = rate * (1 - step / steps)

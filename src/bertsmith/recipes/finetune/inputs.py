@@ -17,7 +17,7 @@ from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted
-from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.core.streams import Purpose, permutation, stream
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.flops import Work, training_flops
 from bertsmith.network.model import Model
@@ -110,7 +110,7 @@ def split(task: Task[R], rows: Sequence[R], share: float, seed: int) -> tuple[li
         # cumulative over the strata, so that what rounding takes from one goes to the next
         goal = math.floor(wanted * passed / len(rows) + 0.5)
         key = stream(Purpose.DEV_SPLIT, seed, number)
-        order = permuted(np.arange(len(groups)), len(groups), key)
+        order = permutation(len(groups), key)
         for group in order[:-1]:
             if len(held_out) + len(groups[group]) <= goal:
                 held_out.update(groups[group])

@@ -16,11 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertsmith.core.log import progress
 from bertsmith.core.printable import counted
-from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.core.streams import Purpose, random_subset, stream
 from bertsmith.recipes.finetune.baselines import (
     STRENGTHS,
     TFIDF,
@@ -128,7 +127,7 @@ def tfidf_baseline(
     )
     if isinstance(planned, str):
         return SkippedBaseline(name=name, reason=f"{planned}; {FORCE}")
-    chosen = _rows(len(data.train), planned.rows)
+    chosen = random_subset(len(data.train), planned.rows, stream(Purpose.TFIDF_ROWS))
     rows = [data.train[row] for row in chosen.tolist()]
     until = time.perf_counter() + 2 * seconds if seconds else math.inf
     try:
@@ -161,14 +160,6 @@ def _one_thread() -> AbstractContextManager[object]:
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     return threadpool_limits(1, user_api="blas")  # type: ignore[no-any-return]
-
-
-def _rows(count: int, size: int) -> NDArray[np.int64]:
-    """Return a random sample of row numbers, in order."""
-    numbers = np.arange(count)
-    if size >= count:
-        return numbers
-    return np.sort(permuted(numbers, count, stream(Purpose.TFIDF_ROWS))[:size])
 
 
 def _strength_selection(features: Any, classes: int, planned: Plan) -> StrengthSelection:  # noqa: ANN401
