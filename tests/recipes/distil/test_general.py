@@ -36,7 +36,7 @@ from bertsmith.recipes.pretrain.recipe import PretrainOutcome
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.config import Budget, OptimiserConfig
+from bertsmith.training.config import OptimiserConfig
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.threads import ThreadChoice
 from bertsmith.weights.folder import load_model, save_model
@@ -141,7 +141,7 @@ def test_rates_of_the_options_reach_the_run(options: dict[str, Any]) -> None:
         return general._resolve_run(config, TokenStore(options["data"]), place).training.settings
 
     quick, published = resolved(), resolved(recipe="paper")
-    of_pretraining = recipes.quick("tiny", Budget(steps=1))
+    of_pretraining = recipes.quick("tiny")
     assert (quick.optimiser, quick.schedule) == (of_pretraining.optimiser, of_pretraining.schedule)
     assert published.optimiser == OptimiserConfig(learning_rate=5e-4)
     changed = resolved(learning_rate=2e-3, muon_learning_rate=0.01, warmup=0.5)
