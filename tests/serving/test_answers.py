@@ -25,7 +25,6 @@ from bertsmith.network.model import build_model
 from bertsmith.network.pooling import Truncation
 from bertsmith.serving.messages import Input
 from bertsmith.serving.models.handlers import present_fillings
-from bertsmith.text.examples.example import Example
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
@@ -252,9 +251,8 @@ def test_places_of_masks_are_unknown_where_both_texts_have_some() -> None:
     answer = Fillings(masks=[[Filling("word1", 0.5)], [Filling("word2", 0.5)]])
     text = "[MASK] word1 [MASK]"
     for second, places in ((None, [(0, 6), (13, 19)]), ("[MASK]", [(None, None)] * 2)):
-        example = Example(text=text, text_pair=second, label=None, source="request", line=1)
         asked = Input(text, second, truncate=True)
-        masks = present_fillings(TOKENIZERS["bert"], example, answer, asked)["masks"]
+        masks = present_fillings(TOKENIZERS["bert"], answer, asked)["masks"]
         assert [(mask["start"], mask["end"]) for mask in masks] == places
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, MutableMapping
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import httpx
 import numpy as np
@@ -706,8 +707,7 @@ def test_urgent_batches_are_encoded_and_computed_first() -> None:
         assert isinstance(message, Done)
         done.append(message.number)
 
-    model = cast("ServedModel", None)
-    computing = Computing([model], send)
+    computing = Computing([Mock(spec=ServedModel)], send)
     for number, urgent in ((1, False), (2, False), (3, True), (4, True)):
         computing.receive(Batch(0, "classes", (), number, urgent))
     for _ in range(3):

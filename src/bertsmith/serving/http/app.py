@@ -21,7 +21,7 @@ from bertsmith.serving.config import ServeConfig
 from bertsmith.serving.dispatch.gateway import Gateway
 from bertsmith.serving.http.dialects import inference, openai, ours
 from bertsmith.serving.http.dialects.service import Endpoint, Service, reply
-from bertsmith.serving.http.limits import App, Hooks, Keys, Limits, Receive, Scope
+from bertsmith.serving.http.limits import Hooks, Keys, Limits, Receive
 from bertsmith.serving.http.metrics import CONTENT_TYPE, Metrics
 from bertsmith.serving.http.openapi import described
 from bertsmith.serving.http.page import page_routes
@@ -78,7 +78,7 @@ def make_app(gateway: Gateway, config: ServeConfig, keys: Keys | None = None) ->
     )
     app.router.redirect_slashes = False
     hooks = Hooks(
-        refuse=_refusing,
+        refuse=lambda scope, refusal: refusal_response(scope["path"], refusal),
         watch=metrics.count,
         leaving=lambda: gateway.leaving,
         check_room=gateway.check_room,
@@ -233,10 +233,6 @@ def _openai_error(refusal: Refusal) -> Mapping[str, Any]:
             "param": refusal.parameter,
         }
     }
-
-
-def _refusing(scope: Scope, refusal: Refusal) -> App:
-    return refusal_response(scope["path"], refusal)
 
 
 async def _handle_refusal(request: Request, error: Exception) -> Response:

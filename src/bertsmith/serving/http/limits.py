@@ -144,8 +144,7 @@ class Bodies:
 
     def receiver(self, receive: Receive, declared: int | None) -> Body:
         """Return a body that is about to be received; raises `PayloadTooLarge`."""
-        if declared is not None and declared > self._limits.max_body:
-            raise self._too_much()
+        self.check(declared or 0)
         return Body(self, self._limits, receive, declared)
 
     def add(self, size: int) -> None:
@@ -158,13 +157,10 @@ class Bodies:
         """Count bytes that are no longer held."""
         self._held -= size
 
-    def _too_much(self) -> PayloadTooLarge:
-        return PayloadTooLarge(f"the body has more than {self._limits.max_body:,} bytes")
-
     def check(self, size: int) -> None:
         """Raise `PayloadTooLarge` if a body of at least `size` bytes is too large."""
         if size > self._limits.max_body:
-            raise self._too_much()
+            raise PayloadTooLarge(f"the body has more than {self._limits.max_body:,} bytes")
 
 
 class Body:

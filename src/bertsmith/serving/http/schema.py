@@ -15,7 +15,6 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from bertsmith.core.printable import printable
-from bertsmith.serving.messages import Kind
 from bertsmith.serving.refusals import InvalidRequest, PayloadTooLarge
 
 B = TypeVar("B", bound="RequestBody")
@@ -383,6 +382,3 @@ def _close(name: str, others: Iterable[str]) -> str:
         return ""
     others = filter(_NAME.fullmatch, islice(others, _MAX_NAMES))
     return next(iter(get_close_matches(name, others, n=1)), "")
-
-
-KINDS: tuple[Kind, ...] = Task.__args__  # type: ignore[attr-defined]

@@ -47,7 +47,7 @@ class TaskHandler:
 
     predictor: Predictor[Any, Any]
     example: Callable[[Input], Any]
-    present: Callable[[Any, Any, Input], Any]
+    present: Callable[[Any, Input], Any]
     tokenizer: Tokenizer
     limit: int
     windowed: bool = False
@@ -115,7 +115,7 @@ class TaskHandler:
         return [
             Outcome(
                 number,
-                answer=self.present(request.example, answer, request_input),
+                answer=self.present(answer, request_input),
                 tokens=request.tokens,
                 truncated=truncated,
             )
@@ -209,7 +209,6 @@ def _wrong(problem: str, remedy: str) -> ExampleError:
 def present_for_task(
     answering: TaskAnswering,
     conformal: Conformal | None,
-    example: Any,  # noqa: ANN401
     answer: Any,  # noqa: ANN401
     request_input: Input,
 ) -> Any:  # noqa: ANN401
@@ -223,7 +222,7 @@ def present_for_task(
     return _PRESENTED[answering.task.name](record, answer, request_input)
 
 
-def present_logits(example: Any, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
+def present_logits(answer: Any, request_input: Input) -> Any:  # noqa: ANN401
     """Return the outputs of a head for each label, as they are."""
     return {"logits": answer.tolist()}
 
@@ -356,9 +355,7 @@ def masked_of(tokenizer: Tokenizer, request_input: Input) -> Example:
     )
 
 
-def present_fillings(
-    tokenizer: Tokenizer, example: Example, answer: Fillings, request_input: Input
-) -> Any:  # noqa: ANN401
+def present_fillings(tokenizer: Tokenizer, answer: Fillings, request_input: Input) -> Any:  # noqa: ANN401
     """Return the candidates for each mask, with the characters of the mask where these are known.
 
     They are where every mask is in the first text and was read.
@@ -419,12 +416,12 @@ class PairAnswering:
         return output
 
 
-def present_score(example: Example, answer: float, request_input: Input) -> Any:  # noqa: ANN401
+def present_score(answer: float, request_input: Input) -> Any:  # noqa: ANN401
     """Return a probability."""
     return {"score": round(answer, 6)}
 
 
-def present_vector(example: Example, answer: TextFeatures, request_input: Input) -> bytes:
+def present_vector(answer: TextFeatures, request_input: Input) -> bytes:
     """Return the numbers of one vector or of several."""
     return answer.vectors.astype(np.float32).tobytes()
 

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, BinaryIO, NoReturn, Protocol
+from typing import Any, BinaryIO, NoReturn
 
 from bertsmith.core.errors import NonFiniteOutputs, UserError, out_of_memory
 from bertsmith.core.log import say
@@ -51,18 +51,10 @@ Turn = tuple[bool, int]
 """False for an urgent batch, and the number of the batch, which no other has."""
 
 
-class Sender(Protocol):
-    """Sends a message to the parent."""
-
-    def __call__(self, message: object) -> None:
-        """Send it."""
-        ...
-
-
 class Computing:
-    """Answers the batches of a worker."""
+    """Answers the batches of a worker; `send` sends a message to the parent."""
 
-    def __init__(self, models: Sequence[ServedModel], send: Sender) -> None:
+    def __init__(self, models: Sequence[ServedModel], send: Callable[[object], None]) -> None:
         self._models, self._send = models, send
         self._received: queue.PriorityQueue[tuple[Turn, Batch]] = queue.PriorityQueue()
         self._encoded: queue.PriorityQueue[tuple[Turn, Batch, list[Encoded]]]
