@@ -236,6 +236,17 @@ class Table:
             else self._json_lines(select_columns)
         )
 
+    def head(self) -> TableHead | None:
+        """Return the head; None for a table without rows."""
+        heads: list[TableHead] = []
+
+        def keep(head: TableHead) -> ColumnSelection:
+            heads.append(head)
+            return ColumnSelection(columns=(), header=False)
+
+        next(self.rows(keep), None)
+        return heads[0] if heads else None
+
     def texts(self, column: str, header: HeaderOption = "auto") -> Iterator[tuple[int, str]]:
         """Yield line and text of every row with a text in a column given by name or position."""
         for line, (text,) in self.rows(lambda head: self._text(head, column, header)):
@@ -247,16 +258,11 @@ class Table:
 
     def described(self, column: str, option: HeaderOption = "auto") -> str:
         """Return a short description of the header and the text column."""
-        descriptions: list[str] = []
-
-        def select_columns(head: TableHead) -> ColumnSelection:
-            header, index = self._column(head, column, option)
-            roles, sample = {"text": index}, head.sample
-            descriptions.append(described_columns(self._kind, head.names, header, roles, sample))
-            return ColumnSelection(columns=(index,), header=header.present is not False)
-
-        next(self.rows(select_columns), None)
-        return descriptions[0] if descriptions else "no rows"
+        head = self.head()
+        if head is None:
+            return "no rows"
+        header, index = self._column(head, column, option)
+        return described_columns(self._kind, head.names, header, {"text": index}, head.sample)
 
     def _text(self, head: TableHead, column: str, option: HeaderOption) -> ColumnSelection:
         header, index = self._column(head, column, option)

@@ -15,7 +15,7 @@ from bertsmith.text.config import USUAL_TAGS, Columns
 from bertsmith.text.examples.formats.conll import is_laid_out
 from bertsmith.text.headers import index_of
 from bertsmith.text.opening import kind_of
-from bertsmith.text.tables import DELIMITED, TABLES, ColumnSelection, Table, TableHead
+from bertsmith.text.tables import DELIMITED, TABLES, Table
 
 
 def reading_as_trained(
@@ -119,12 +119,8 @@ def _tags_as_trained(reading: Reading, trained: Preprocessing, path: Path) -> Re
 
 def _has_column(path: Path, columns: Columns, name: str) -> bool:
     """Return whether a table has a column of a name, or of a number where it is a CSV or TSV."""
-    names: list[bool] = []
-
-    def select_columns(head: TableHead) -> ColumnSelection:
-        number = head.delimited and name.isdecimal() and int(name) < len(head.names)
-        names.append(number or index_of(head.names, name) is not None)
-        return ColumnSelection(columns=(), header=False)
-
-    next(Table(path, ExampleError, encoding=columns.encoding).rows(select_columns), None)
-    return any(names)
+    head = Table(path, ExampleError, encoding=columns.encoding).head()
+    if head is None:
+        return False
+    number = head.delimited and name.isdecimal() and int(name) < len(head.names)
+    return number or index_of(head.names, name) is not None

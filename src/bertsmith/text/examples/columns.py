@@ -93,11 +93,8 @@ def locate_columns(
     if they cannot be found.
     """
     header = header_of(head, columns, file)
-    given = {
-        role: column_of(name, head.names, header, file)
-        for role in ("text", "text_pair", "label", "id", "group")
-        if (name := getattr(columns, role)) is not None
-    }
+    roles = ("text", "text_pair", "label", "id", "group")
+    given = given_columns(columns, roles, head.names, header, file)
     labels = tuple(column_of(name, head.names, header, file) for name in columns.labels)
     _check_distinct(given, labels, file)
     if header.present is None and (given or labels):
@@ -118,6 +115,17 @@ def locate_columns(
         for name, index in zip(columns.labels, labels, strict=True)
     )
     return ColumnIndices(**indices, labels=labels, label_names=label_names, header=header)
+
+
+def given_columns(
+    columns: Columns, roles: Sequence[str], names: Sequence[str], header: Header, file: TextFile
+) -> dict[str, int]:
+    """Return the positions of the columns that are given for `roles`, by role."""
+    return {
+        role: column_of(name, names, header, file)
+        for role in roles
+        if (name := getattr(columns, role)) is not None
+    }
 
 
 def header_of(head: TableHead, columns: Columns, file: TextFile) -> Header:

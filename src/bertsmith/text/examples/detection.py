@@ -479,19 +479,13 @@ def columns_of_tags(path: Path, columns: Columns) -> str | None:
     except UserError:  # e.g. a table of thousands of lines without an empty one
         return None
     sentences = [block for block in blocks if isinstance(block, Words)]
-    if len(sentences) < 2 or 2 * len(sentences) < len(blocks) or not _short(sentences):
+    if len(sentences) < 2 or 2 * len(sentences) < len(blocks) or not _holds_words(sentences):
         return None
     plain = recognise_scheme(block.tags for block in sentences if block.tags) == "plain"
     return f"its lines are words with {'tags' if plain else 'tags of entities'}, in sentences"
 
 
-def _short(blocks: Sequence[Words]) -> bool:
-    """Return whether cells may be words and tags, tags repeat, and sentences have several words."""
+def _holds_words(blocks: Sequence[Words]) -> bool:
     words = [word for block in blocks for word in block.words]
     tags = [tag for block in blocks for tag in block.tags or ()]
-    several = sum(len(block.words) > 1 for block in blocks)
-    return (
-        may_be_tagged(words, tags)
-        and 2 * len(set(tags)) <= len(tags)
-        and 2 * several >= len(blocks)
-    )
+    return may_be_tagged(words, tags, [len(block.words) for block in blocks])

@@ -271,25 +271,13 @@ def describe_examples(path: Path, columns: Columns, kind: Kind, *, need_label: b
     table = Table(
         path, ExampleError, kind=extension, encoding=columns.encoding, refuse=lambda *bad: None
     )
-    heads: list[TableHead] = []
-    places: list[ColumnIndices] = []
-
-    def select_columns(head: TableHead) -> ColumnSelection:
-        grouped = kind == "rank"
-        heads.append(head)
-        places.append(
-            locate_columns(head, columns, table.file, need_label=need_label, grouped=grouped)
-        )
-        return places[0].select_columns()
-
-    next(table.rows(select_columns), None)
-    if not places:
+    head, grouped = table.head(), kind == "rank"
+    if head is None:
         raise ExampleError("holds no examples", where=path, remedy="give a file with rows in it")
-    roles = {_ROLES.get(role, role): index for role, index in places[0].roles().items()}
-    roles |= dict(zip(map(repr, places[0].label_names), places[0].labels, strict=True))
-    return described_columns(
-        extension, heads[0].names, places[0].header, roles, sample=heads[0].sample
-    )
+    places = locate_columns(head, columns, table.file, need_label=need_label, grouped=grouped)
+    roles = {_ROLES.get(role, role): index for role, index in places.roles().items()}
+    roles |= dict(zip(map(repr, places.label_names), places.labels, strict=True))
+    return described_columns(extension, head.names, places.header, roles, head.sample)
 
 
 def reading_note(path: Path, columns: Columns) -> str | None:

@@ -14,9 +14,9 @@ from bertsmith.core.errors import BlankText, ExampleError, UserError
 from bertsmith.core.printable import counted
 from bertsmith.text.config import Columns
 from bertsmith.text.corpus.documents import UNSPACED, tidy
-from bertsmith.text.examples.columns import first_of
+from bertsmith.text.examples.columns import first_of, given_columns
 from bertsmith.text.examples.example import check_accepted, written_by_prodigy
-from bertsmith.text.headers import NAMED, column_of, listed
+from bertsmith.text.headers import NAMED, listed
 from bertsmith.text.opening import TextFile
 from bertsmith.text.tables import ColumnSelection, Table, TableHead
 
@@ -62,11 +62,16 @@ def is_entity_tag(tag: str) -> bool:
     return _TAG.fullmatch(tag) is not None
 
 
-def may_be_tagged(words: Iterable[str], tags: Iterable[str]) -> bool:
-    """Return whether cells may be words and their tags: only types of entities have spaces."""
-    return not any(" " in word for word in words) and all(
+def may_be_tagged(words: Sequence[str], tags: Sequence[str], sizes: Sequence[int]) -> bool:
+    """Return whether cells may be words and their tags, in sentences of these sizes.
+
+    Only types of entities have spaces, tags recur, and most sentences have several words.
+    """
+    spaced = any(" " in word for word in words) or not all(
         " " not in tag or is_entity_tag(tag) for tag in tags
     )
+    several = sum(size > 1 for size in sizes)
+    return not spaced and 2 * len(set(tags)) <= len(words) and 2 * several >= len(sizes)
 
 
 def parted(tag: str) -> tuple[str, str]:
@@ -273,14 +278,9 @@ _SPAN = "write [start, end, label], in characters of the text from 0, the end ex
 
 def has_tokens(path: Path, columns: Columns) -> bool:
     """Return whether a table whose values have names may hold lists of tokens, not texts alone."""
-    names: list[str] = []
-
-    def pick(head: TableHead) -> ColumnSelection:
-        names.extend(head.names)
-        return ColumnSelection(columns=())
-
-    next(Table(path, ExampleError, encoding=columns.encoding).rows(pick), None)
-    return columns.text is not None or first_of(names, TOKENS) is not None
+    head = Table(path, ExampleError, encoding=columns.encoding).head()
+    tokens = head is not None and first_of(head.names, TOKENS) is not None
+    return columns.text is not None or tokens
 
 
 def record_sentences(
@@ -350,11 +350,7 @@ def _main_key(names: Sequence[str]) -> int | None:
 def _named_columns(head: TableHead, columns: Columns, file: TextFile) -> dict[str, int]:
     """Return the positions of the given keys."""
     columns.check_named(file.path)
-    named = {
-        role: column_of(name, head.names, NAMED, file)
-        for role in ("text", "label")
-        if (name := getattr(columns, role)) is not None
-    }
+    named = given_columns(columns, ("text", "label"), head.names, NAMED, file)
     if len(set(named.values())) < len(named):
         problem = f"the key {columns.text!r} is named for the text and for the label"
         raise file.fault(problem, 1, "name a different key for each")

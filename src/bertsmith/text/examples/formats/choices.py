@@ -12,14 +12,13 @@ from bertsmith.core.log import say
 from bertsmith.core.printable import counted
 from bertsmith.text.bad_rows import FAIL, BadRows, Refuse
 from bertsmith.text.config import USUAL, Columns
-from bertsmith.text.examples.columns import first_of
+from bertsmith.text.examples.columns import first_of, given_columns
 from bertsmith.text.examples.example import BadLabel, class_of, label_start, text_of
 from bertsmith.text.examples.formats.mctest import Item, answers_of, has_stories, story_items
 from bertsmith.text.examples.formats.xml_items import copa_items
 from bertsmith.text.headers import (
     NAMED,
     Header,
-    column_of,
     described_columns,
     detect_header,
     index_of,
@@ -268,11 +267,8 @@ def choice_places(
     names = head.names
     options = find_options(names)
     _check_header(head, columns, file, has_options=bool(options))
-    named = {
-        role: column_of(name, names, NAMED if not head.delimited else Header(present=True), file)
-        for role in ("text", "text_pair", "label", "id")
-        if (name := getattr(columns, role)) is not None
-    }
+    header = Header(present=True) if head.delimited else NAMED
+    named = given_columns(columns, ("text", "text_pair", "label", "id"), names, header, file)
     _check_distinct(named, options, names, file)
     question, context = _named_columns(names, named)
     label = named.get("label", first_of(names, _LABELS))
@@ -450,22 +446,13 @@ def describe_choices(path: Path, columns: Columns) -> str:
         return "COPA's XML"
     if has_stories(path, columns.encoding):
         return f"MCTest's stories, the answers in {answers_of(path).name}"
-    heads: list[TableHead] = []
     table = _table(path, columns)
-    positions: dict[str, int] = {}
-
-    def select_columns(head: TableHead) -> ColumnSelection:
-        heads.append(head)
-        positions.update(choice_places(head, columns, table.file, need_label=False))
-        return ColumnSelection(
-            columns=tuple(positions.values()), optional=frozenset(positions.values())
-        )
-
-    next(table.rows(select_columns), None)
-    header = Header(present=True) if heads[0].delimited else NAMED
+    head = table.head()
+    assert head is not None
+    positions = choice_places(head, columns, table.file, need_label=False)
+    header = Header(present=True) if head.delimited else NAMED
     counted = ", labels count from 1" if find_label_start(path, columns) else ""
-    sample = heads[0].sample
-    return described_columns(kind, heads[0].names, header, positions, sample) + counted
+    return described_columns(kind, head.names, header, positions, head.sample) + counted
 
 
 def _table(path: Path, columns: Columns) -> Table:

@@ -381,9 +381,7 @@ def _holds_words(sample: Sequence[_Row], places: _ColumnLayout) -> bool:
         ]
     words = [cells[places.word].strip() for cells in rows]
     tags = [cells[places.tag].strip() for cells in rows if places.tag is not None]
-    cells_short = may_be_tagged(words, tags)
-    several = 2 * sum(size > 1 for size in sizes) >= len(sizes)
-    return len(sizes) > 1 and cells_short and several and 2 * len(set(tags)) <= len(words)
+    return len(sizes) > 1 and may_be_tagged(words, tags, sizes)
 
 
 def _holds_texts(rows: Sequence[Sequence[str]], places: _ColumnLayout) -> bool:
