@@ -61,8 +61,13 @@ class EncodedExamples:
         return len(self.starts) - 1
 
     @classmethod
-    def of(cls, ids: list[Ids], segments: list[Segments]) -> EncodedExamples:
-        """Return sequences as units of one sequence, none of them truncated."""
+    def of(cls, ids: list[Ids], segments: list[Segments] | None = None) -> EncodedExamples:
+        """Return sequences as units of one sequence, none of them truncated.
+
+        Without `segments`, each is a single text: all its tokens are of segment 0.
+        """
+        if segments is None:
+            segments = [np.zeros(len(sequence), np.int8) for sequence in ids]
         not_cut = np.zeros(len(ids), bool)
         return EncodedExamples(
             ids=ids, segments=segments, starts=np.arange(len(ids) + 1), cut=not_cut, long=not_cut

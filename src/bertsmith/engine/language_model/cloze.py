@@ -37,8 +37,7 @@ class Cloze:
 def predictions(
     model: Model,
     tokenizer: Tokenizer,
-    ids: list[Ids],
-    segments: list[Segments],
+    sequences: EncodedExamples,
     positions: Sequence[Sequence[int]],
     forward: Forward,
 ) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
@@ -47,8 +46,7 @@ def predictions(
     With them come the sequence of each row and the number of its place, in any order. A table may
     have more rows than there are pieces: these are no predictions.
     """
-    encoded = EncodedExamples.of(ids, segments)
-    for numbers, batch in forward.batches(model, encoded):
+    for numbers, batch in forward.batches(model, sequences):
         own = [(number, n) for number in numbers.tolist() for n in range(len(positions[number]))]
         inside = torch.tensor([positions[number][n] for number, n in own], dtype=torch.int64)
         sizes = torch.tensor([len(positions[number]) for number in numbers.tolist()])
@@ -65,9 +63,11 @@ def cloze_predictions(
     model: Model, tokenizer: Tokenizer, clozes: Sequence[Cloze], forward: Forward
 ) -> Iterator[tuple[list[int], Tensor]]:
     """Yield numbers of clozes, in any order, and the log-probabilities there."""
-    ids, segments = [cloze.ids for cloze in clozes], [cloze.segments for cloze in clozes]
+    sequences = EncodedExamples.of(
+        [cloze.ids for cloze in clozes], [cloze.segments for cloze in clozes]
+    )
     positions = [[cloze.place] for cloze in clozes]
-    for keys, shares in predictions(model, tokenizer, ids, segments, positions, forward):
+    for keys, shares in predictions(model, tokenizer, sequences, positions, forward):
         yield [number for number, _ in keys], shares
 
 

@@ -106,8 +106,7 @@ class TextContinuation:
 def encode_prompts(tokenizer: Tokenizer, texts: Sequence[Ids]) -> EncodedExamples:
     """Return texts as texts begin in training: [CLS], and no [SEP] yet."""
     begin = np.array([tokenizer.cls_id], np.int32)
-    ids = [np.concatenate([begin, text]) for text in texts]
-    return EncodedExamples.of(ids, [np.zeros(len(text), np.int8) for text in ids])
+    return EncodedExamples.of([np.concatenate([begin, text]) for text in texts])
 
 
 def _extend(
@@ -122,8 +121,7 @@ def _extend(
     free = [n for n, ids in enumerate(texts) if len(ids) < model.config.encoder.longest]
     if not free:
         return
-    ids = [np.array(texts[number], np.int32) for number in free]
-    encoded = EncodedExamples.of(ids, [np.zeros(len(text), np.int8) for text in ids])
+    encoded = EncodedExamples.of([np.array(texts[number], np.int32) for number in free])
     specials = torch.tensor(sorted(tokenizer.special_ids), device=model.device)
     for units, batch in forward.batches(model, encoded):
         last = model.encoder(batch, selected=batch.offsets[1:] - 1).last

@@ -204,11 +204,10 @@ class _Texts:
     ) -> list[list[Draw]]:
         """Return a token for each of the places of each text, which its own generator draws."""
         points = [draw.random(len(at)) for draw, at in zip(draws, positions, strict=True)]
-        ids = [np.array(text, np.int32) for text in texts]
-        segments = [np.zeros(len(text), np.int8) for text in texts]
+        sequences = EncodedExamples.of([np.array(text, np.int32) for text in texts])
         results: list[list[Draw]] = [[(0, 0.0)] * len(at) for at in positions]
         for keys, shares in predictions(
-            self.model, self.tokenizer, ids, segments, positions, self.forward
+            self.model, self.tokenizer, sequences, positions, self.forward
         ):
             tokens = self._choose_tokens(
                 shares, np.array([points[number][n] for number, n in keys])

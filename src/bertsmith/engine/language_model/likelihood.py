@@ -143,9 +143,9 @@ class TextScoring:
         """Yield the log-probabilities of each text, each token given those before it."""
         results = [np.zeros(len(ids) - 2) for ids in texts.ids]
         positions = [range(len(result)) for result in results]
-        for keys, shares in predictions(
-            model, self._tokenizer, texts.ids, texts.segments, positions, forward
-        ):
+        # of a pair, each text by itself
+        sequences = EncodedExamples.of(texts.ids, texts.segments)
+        for keys, shares in predictions(model, self._tokenizer, sequences, positions, forward):
             following = torch.tensor(
                 [int(texts.ids[number][position + 1]) for number, position in keys]
             )

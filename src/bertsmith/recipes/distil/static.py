@@ -106,7 +106,7 @@ def piece_vectors(engine: Prepared, tokenizer: Tokenizer) -> NDArray[np.float64]
     """
     ordinary = np.asarray(tokenizer.ordinary_ids)
     around = [np.array([*tokenizer.begin, item, *tokenizer.end], np.int32) for item in ordinary]
-    examples = EncodedExamples.of(around, [np.zeros(len(item), np.int8) for item in around])
+    examples = EncodedExamples.of(around)
     vectors = np.zeros((tokenizer.size, engine.model.config.encoder.hidden))
     with progress("the teacher", len(ordinary), "pieces") as bar:
         for units, batch in engine.forward.batches(engine.model, examples):

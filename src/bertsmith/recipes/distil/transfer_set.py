@@ -149,7 +149,7 @@ class Augmenter:
             texts, tokenizer, model.config.encoder.longest
         )
         engine = prepare_model(model, EngineConfig())
-        examples = EncodedExamples.of(masked, [np.zeros(len(item), np.int8) for item in masked])
+        examples = EncodedExamples.of(masked)
         names = whole_words(tokenizer)
         unwanted = torch.ones(tokenizer.size, dtype=torch.bool)
         unwanted[list(names)] = False
