@@ -153,10 +153,13 @@ def test_more_steps_are_taken_until_the_shares_add_up() -> None:
 
     ends = torch.ones(1, 1), torch.zeros(1, 1)
     found = integrate(steep, *ends, tolerance=1e-3)
+    assert found.gap is not None
     assert found.gap <= 1e-3
+    assert found.steps is not None
     assert found.steps > 16
     few = integrate(steep, *ends, tolerance=1e-3, most_steps=16)
     assert few.steps == 16
+    assert few.gap is not None
     assert few.gap > 1e-3
 
 

@@ -53,15 +53,6 @@ class Attribution:
     steps: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Integral(Attribution):
-    """Integrated gradients, and how exactly they add up."""
-
-    difference: float
-    gap: float
-    steps: int
-
-
 Value = Callable[[Tensor], Tensor]
 """A function of the embeddings of copies of a sequence, (copies, length, hidden), to (copies,)."""
 
@@ -73,7 +64,7 @@ def integrate(
     *,
     tolerance: float,
     most_steps: int = _MAX_STEPS,
-) -> Integral:
+) -> Attribution:
     """Integrate gradients from a baseline to inputs, both (length, hidden).
 
     By Gauss and Legendre's points, twice as many as before until the shares add up to the
@@ -95,7 +86,7 @@ def integrate(
         shares = ((inputs - baseline).double().cpu() * mean).sum(-1).numpy()
         gap = abs(float(shares.sum()) - (upper - lower))
         if gap <= tolerance or 2 * steps > most_steps:
-            return Integral(shares=shares, difference=upper - lower, gap=gap, steps=steps)
+            return Attribution(shares=shares, difference=upper - lower, gap=gap, steps=steps)
         steps *= 2
 
 
@@ -142,7 +133,7 @@ class Explainer:
         of_tokens = {"gradient-x-input": self.gradient_times_input, "rollout": self.rollout}
         return Attribution(shares=by_word(subject, of_tokens[method](subject)))
 
-    def integrated_gradients(self, subject: Subject) -> Integral:
+    def integrated_gradients(self, subject: Subject) -> Attribution:
         """Return the integrated gradients of each token; special ones have none."""
         neutral = self.inventory.mask_id if self.baseline == "mask" else self.inventory.pad_id
         assert neutral is not None

@@ -92,15 +92,10 @@ def word_attention(weights: Tensor, sums: WordSums) -> Tensor:
     return sums.share[:, None].transpose(-1, -2) @ to_words
 
 
-def most_attended(words: Tensor, sums: WordSums) -> Tensor:
-    """Return the word each word attends to most, itself left out: (sequences, heads, words)."""
-    attended = words.masked_fill(~sums.there[:, None, None], -1.0)
-    size = words.shape[-1]
-    itself = torch.eye(size, dtype=torch.bool, device=words.device)
-    return attended.masked_fill(itself, -1.0).argmax(-1)
-
-
 def best_words(weights: Tensor, sums: WordSums) -> NDArray[np.int64]:
-    """Return the word each word attends to most, (sequences, heads, words)."""
-    result: NDArray[np.int64] = most_attended(word_attention(weights, sums), sums).cpu().numpy()
-    return result
+    """Return the word each word attends to most, itself left out: (sequences, heads, words)."""
+    words = word_attention(weights, sums)
+    attended = words.masked_fill(~sums.there[:, None, None], -1.0)
+    itself = torch.eye(words.shape[-1], dtype=torch.bool, device=words.device)
+    best: NDArray[np.int64] = attended.masked_fill(itself, -1.0).argmax(-1).cpu().numpy()
+    return best
