@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from importlib import resources
-from string import Template
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ import numpy as np
 from bertsmith.analysis.heads.relations import ALL, DIRECTIONS, RelationFigures
 from bertsmith.analysis.heads.statistics import SHARES, STATISTICS
 from bertsmith.analysis.inspection import Inspection
-from bertsmith.core import VERSION
 from bertsmith.core.log import Bar
 from bertsmith.core.printable import counted, json_text, printable
 from bertsmith.reports.annotations import annotation_numbers, annotation_sections, percent
@@ -30,7 +27,7 @@ from bertsmith.reports.drawing import (
     layer_panels,
 )
 from bertsmith.reports.layers import layer_numbers, layer_sections, plain
-from bertsmith.reports.page import named_rows, safe
+from bertsmith.reports.page import Report, named_rows, safe
 
 _PANELS = ("self", "next", "previous", "cls", "sep", "punctuation", "distance", "entropy")
 _RELATIONS = 12
@@ -110,44 +107,29 @@ class InspectionPage:
         """`notes` say how it was made. Raises `MissingExtra` without matplotlib."""
         self._bar = bar
         self.drawings: dict[str, Drawing] = {}
-        self._found, self._sections = inspection, list[tuple[str, str]]()
-        self._model, self._file = model, file
+        self._found = inspection
+        size = f"{counted(inspection.layers, 'layer')} of {counted(inspection.heads, 'head')}"
+        read = f"{counted(inspection.texts, 'text')}, {counted(inspection.tokens, 'token')}"
+        self._page = Report(f"What the heads of {model} attend to", f"{size}, over {file}: {read}")
         self._heads()
         self._panels()
         if inspection.annotated.relations:
             self._relations()
             self._sentences()
         for title, content in annotation_sections(inspection, self._figure):
-            self._section(title, content)
+            self._page.section(title, content)
         self._tokens()
         self._map()
         self._gradients()
         for title, content in layer_sections(inspection, self._figure):
-            self._section(title, content)
-        self._section("How this was made", "".join(f"<p>{safe(note)}</p>" for note in notes))
+            self._page.section(title, content)
+        self._page.text("How this was made", notes)
 
     def html(self) -> str:
         """Return the whole page."""
-        result = self._found
-        page = resources.files("bertsmith.reports").joinpath("inspection_page.html")
-        links = "".join(
-            f'<li><a href="#section-{number}">{safe(title)}</a></li>'
-            for number, (title, _) in enumerate(self._sections, 1)
-        )
-        sections = "\n".join(
-            f'<section id="section-{number}"><h2>{safe(title)}</h2>{body}</section>'
-            for number, (title, body) in enumerate(self._sections, 1)
-        )
-        size = f"{counted(result.layers, 'layer')} of {counted(result.heads, 'head')}"
-        read = f"{counted(result.texts, 'text')}, {counted(result.tokens, 'token')}"
-        return Template(page.read_text(encoding="utf-8")).substitute(
-            title=safe(f"What the heads of {self._model} attend to"),
-            subtitle=safe(f"{size}, over {self._file}: {read}"),
-            version=safe(VERSION),
-            body=f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n{sections}',
-            # a script ends at its closing tag, wherever that stands
-            data=json_text(self._data()).replace("<", "\\u003c"),
-        )
+        # a script ends at its closing tag, wherever that stands
+        data = json_text(self._data()).replace("<", "\\u003c")
+        return self._page.filled("inspection_page.html", data=data)
 
     def _data(self) -> dict[str, Any]:
         """Return the data for the page's script."""
@@ -190,9 +172,6 @@ class InspectionPage:
             ],
             "examples": examples,
         }
-
-    def _section(self, title: str, body: str) -> None:
-        self._sections.append((title, body))
 
     def _figure(self, name: str, drawing: Drawing, label: str, words: str) -> str:
         """Keep a drawing, and return it with the words beneath it."""
@@ -238,7 +217,7 @@ class InspectionPage:
             '<p class="note" id="in-words" aria-live="polite"></p>'
             '<div id="drawing" class="wide"></div>'
         )
-        self._section("Heads", body)
+        self._page.section("Heads", body)
         # pictures of the usual statistics, beside the page
         for name in _PANELS:
             grid = heat_map(f"grid-{name}", result.statistics[name], STATISTICS[name], as_svg=False)
@@ -273,7 +252,9 @@ class InspectionPage:
             "A dot is a head, the line the mean of a layer's heads. The layer with the highest "
             f"mean: {strongest}."
         )
-        self._section("Layer by layer", self._figure("layers", drawing, "heads by layer", words))
+        self._page.section(
+            "Layer by layer", self._figure("layers", drawing, "heads by layer", words)
+        )
 
     def _relations(self) -> None:
         result = self._found
@@ -315,7 +296,7 @@ class InspectionPage:
             "and vice versa, so that the choice does not inflate the score.</p>"
         )
         table = named_rows("relation", titles, rows, words=["best head"])
-        self._section("Relations between words", figure + table + note)
+        self._page.section("Relations between words", figure + table + note)
 
     def _sentences(self) -> None:
         relations, examples = self._found.annotated.relations, self._found.examples
@@ -330,7 +311,7 @@ class InspectionPage:
             '<div><h3>Found</h3><div id="right"></div></div>'
             '<div><h3>Not found</h3><div id="wrong"></div></div></div>'
         )
-        self._section("The sentences behind a relation", body)
+        self._page.section("The sentences behind a relation", body)
 
     def _tokens(self) -> None:
         result = self._found
@@ -348,7 +329,7 @@ class InspectionPage:
             '<p class="note">The most frequent tokens. A ratio above 1 means more attention than '
             "if every token got as much.</p>"
         )
-        self._section("The most frequent tokens", named_rows("token", names, rows) + note)
+        self._page.section("The most frequent tokens", named_rows("token", names, rows) + note)
 
     def _map(self) -> None:
         result = self._found
@@ -368,7 +349,9 @@ class InspectionPage:
             else "The model has one head, so there is no other to compare it with."
         )
         drawing = head_map("map", result.points, result.layers, result.heads)
-        self._section("Map of the heads", self._figure("map", drawing, "map of the heads", words))
+        self._page.section(
+            "Map of the heads", self._figure("map", drawing, "map of the heads", words)
+        )
 
     def _gradients(self) -> None:
         result = self._found
@@ -377,7 +360,7 @@ class InspectionPage:
                 "<p>The model has no head for masked words or classes, so there is no loss with a "
                 "gradient. Use a pre-trained or a fine-tuned model.</p>"
             )
-            self._section("Does attention to [SEP] matter?", body)
+            self._page.section("Does attention to [SEP] matter?", body)
             return
         of = result.gradients.of
         means = {
@@ -400,7 +383,7 @@ class InspectionPage:
             "when they have nothing else to do (Clark et al. 2019, section 3.2)."
         )
         figure = self._figure("gradients", drawing, "gradients by layer", words)
-        self._section("Does attention to [SEP] matter?", figure)
+        self._page.section("Does attention to [SEP] matter?", figure)
 
 
 def _relation_row(

@@ -197,12 +197,17 @@ class Report:
 
     def html(self) -> str:
         """Return the whole page."""
-        page = resources.files("bertsmith.reports").joinpath("report_page.html")
+        return self.filled("report_page.html")
+
+    def filled(self, template: str, **more: str) -> str:
+        """Return the whole page in a template of this package, which may have `more` fields."""
+        page = resources.files("bertsmith.reports").joinpath(template)
         return Template(page.read_text(encoding="utf-8")).substitute(
             title=safe(self.title),
             subtitle=safe(self.subtitle),
             version=safe(VERSION),
             body=self._contents() + "\n".join(html for _, html in self._sections),
+            **more,
         )
 
     def write(self, path: Path) -> None:
