@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.log import say
@@ -29,7 +29,7 @@ from bertsmith.engine.prepared import Prepared
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.recipes.cluster import Cluster, Job, cluster_options, join_cluster, print_cluster
-from bertsmith.recipes.predict.config import PredictConfig
+from bertsmith.recipes.predict.config import Format, PredictConfig
 from bertsmith.recipes.predict.reading import reading_as_trained
 from bertsmith.recipes.predict.records import InputRow
 from bertsmith.recipes.predict.rows import task_rows, text_rows, with_written_offsets
@@ -49,7 +49,6 @@ from bertsmith.text.examples.tagged import Tagged
 from bertsmith.text.opening import kind_of
 from bertsmith.text.tables import TABLES
 
-Format = Literal["table", "csv", "jsonl"]
 Columns = Mapping[str, Any]
 
 # parts of an answer that say in more words what the others say

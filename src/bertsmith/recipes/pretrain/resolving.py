@@ -42,9 +42,7 @@ from bertsmith.store.store import INDEX, TokenStore, verify_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
 from bertsmith.training.distribution import World
-from bertsmith.training.run_folder import (
-    RunFolder,
-)
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.threads import ThreadChoice, threads_are_set
 
 TRYING, MAX_TRIAL_SECONDS = 0.01, 1.0
@@ -159,9 +157,8 @@ def with_measured_choices(
     """
     stored = folder.settings("pretrain")
     if stored is not None:
-        model = run.model if sized else str(stored.get("model", run.model))
-        threads, replicas = stored.get("threads", run.threads), stored.get("replicas", run.replicas)
-        return replace(run, model=model, threads=threads, replicas=replicas)
+        # its threads are the stored ones already
+        return run if sized else replace(run, model=str(stored.get("model", run.model)))
     store, max_threads = TokenStore(run.store), run.threads
     tokenizer = store.tokenizer()
     is_local = device.type == "cpu" and processes == 1 and max_threads > 1
