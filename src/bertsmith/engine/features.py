@@ -35,7 +35,7 @@ from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, forward_only
 from bertsmith.network.pooling import LayerMix, pooled
 from bertsmith.text.examples.example import Example
-from bertsmith.tokens.basic import CJK_RANGES, is_punctuation
+from bertsmith.tokens.basic import is_ideograph, is_punctuation
 from bertsmith.tokens.tokenizer import Tokenizer
 
 _MIX = "mix:"
@@ -131,18 +131,13 @@ def word_spans(text: str, words: Words) -> NDArray[np.int64]:
         begin, end = stretch.span()
         if words == "marks":
             for position in range(begin, end):
-                if _is_word_alone(text[position]):
+                if is_punctuation(text[position]) or is_ideograph(text[position]):
                     spans += [(begin, position)] if begin < position else []
                     spans.append((position, position + 1))
                     begin = position + 1
         if begin < end:
             spans.append((begin, end))
     return np.array(spans, np.int64).reshape(-1, 2)
-
-
-def _is_word_alone(character: str) -> bool:
-    code = ord(character)
-    return is_punctuation(character) or any(first <= code <= last for first, last in CJK_RANGES)
 
 
 def merged(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -22,7 +22,7 @@ from bertsmith.core.config import Config
 ASCII_REMOVED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 ASCII_WORD = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
 _ASCII_MARK = re.compile(r"[!-/:-@\[-`{-~]")
-CJK_RANGES = (
+_CJK_RANGES = (
     (0x3400, 0x4DBF),
     (0x4E00, 0x9FFF),
     (0xF900, 0xFAFF),
@@ -32,6 +32,35 @@ CJK_RANGES = (
     (0x2B820, 0x2CEAF),
     (0x2F800, 0x2FA1F),
 )
+
+
+def is_ideograph(character: str) -> bool:
+    """Return whether a character is in a range of CJK ideographs."""
+    return any(first <= ord(character) <= last for first, last in _CJK_RANGES)
+
+
+def ideographs() -> list[int]:
+    """Return the code points of CJK ideographs, each of which is a word, in order.
+
+    Unassigned ones are left out: they are removed like control characters, and separate nothing.
+    """
+    return [
+        code
+        for first, last in _CJK_RANGES
+        for code in range(first, last + 1)
+        if unicodedata.category(chr(code)) != "Cn"
+    ]
+
+
+def code_ranges(codes: Iterable[int]) -> str:
+    """Return ascending code points as ranges of a class in a regular expression."""
+    ranges: list[list[int]] = []
+    for code in codes:
+        if ranges and code == ranges[-1][1] + 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +151,7 @@ def _cleaned(character: str, space_cjk: bool) -> str:
         return ""
     if category == "Zs":
         return " "
-    code = ord(character)
-    if space_cjk and any(first <= code <= last for first, last in CJK_RANGES):
+    if space_cjk and is_ideograph(character):
         return f" {character} "
     return character
 

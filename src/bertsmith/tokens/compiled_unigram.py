@@ -19,6 +19,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
+from bertsmith.tokens.basic import code_ranges
 from bertsmith.tokens.bpe import WHITE_SPACE
 from bertsmith.tokens.normalisation import SPACE, Traced, UnigramRules
 from bertsmith.tokens.unigram import SpecialTokens, Unigram, joined_unknowns
@@ -289,20 +290,9 @@ def _clusters() -> re.Pattern[str]:
             joined.append(code)
         elif kind in ("Cc", "Cf", "Cs"):
             single.append(chr(code))
-    marks = f"{_ranges(joined)}{_ALSO_JOINED}"
+    marks = f"{code_ranges(joined)}{_ALSO_JOINED}"
     alone = re.sub(f"[{_ALSO_JOINED}{_BEFORE}]", "", "".join(single))
-    control = _ranges(sorted(map(ord, alone)))
+    control = code_ranges(sorted(map(ord, alone)))
     emoji = "".join(re.sub(r"\w+", lambda code: f"\\U{code[0]:0>8}", _EMOJI).split())
     core = f"{_SYLLABLE}|[{emoji}](?:[{marks}]*\u200d[{emoji}])*|[^{control}]"
     return re.compile(f"\r\n|[{control}]|[{_BEFORE}]*(?:{core})[{marks}]*|[{_BEFORE}]+[{marks}]*")
-
-
-def _ranges(codes: Sequence[int]) -> str:
-    """Return ascending code points as ranges of a class in a regular expression."""
-    results: list[list[int]] = []
-    for code in codes:
-        if results and code == results[-1][1] + 1:
-            results[-1][1] = code
-        else:
-            results.append([code, code])
-    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in results)

@@ -6,7 +6,6 @@ chunks between the cuts.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,7 +21,7 @@ from bertsmith.text.corpus.sentences import (
     Stop,
     sentence_starts,
 )
-from bertsmith.tokens.basic import CJK_RANGES, BasicRules
+from bertsmith.tokens.basic import BasicRules, ideographs
 from bertsmith.tokens.bulk.chunks import (
     CAPITAL,
     FOLLOWER,
@@ -144,10 +143,7 @@ def _cjk(text: NDArray[np.uint8]) -> tuple[Integers, Integers, NDArray[np.uint8]
 def _seam_kinds() -> NDArray[np.uint8]:
     """Return the kind of each code point: ideograph, stop or other."""
     kinds = np.zeros(0x200000, np.uint8)
-    for first, last in CJK_RANGES:
-        for code in range(first, last + 1):
-            # an unassigned one is removed like a control character
-            kinds[code] = _IDEOGRAPH * (unicodedata.category(chr(code)) != "Cn")
+    kinds[ideographs()] = _IDEOGRAPH
     kinds[[ord(stop) for stop in CJK_STOPS]] = _STOP
     return kinds
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from bertsmith.core.errors import VocabularyError
 from bertsmith.text.corpus.documents import TextSize, size_of, tidy
-from bertsmith.tokens.basic import CJK_RANGES, BasicRules
+from bertsmith.tokens.basic import BasicRules, code_ranges, ideographs
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import MAX_PIECES
 from bertsmith.tokens.wordpiece import MAX_WORD_LENGTH
@@ -366,30 +366,9 @@ def characters_of(chunks: Mapping[str, int], form: Literal["NFC"] | None = None)
 
 @cache
 def _stretches() -> re.Pattern[str]:
-    """Return a pattern of single ideographs, and of other runs between blanks.
-
-    Unassigned code points are removed by the rules and separate nothing.
-    """
-    assigned = "".join(
-        chr(code)
-        for first, last in CJK_RANGES
-        for code in range(first, last + 1)
-        if unicodedata.category(chr(code)) != "Cn"
-    )
-    ideograph = "".join(f"{run[0]}-{run[-1]}" for run in _runs(assigned))
+    """Return a pattern of single ideographs, and of other runs between blanks."""
+    ideograph = code_ranges(ideographs())
     return re.compile(rf"[{ideograph}]|[^\s{ideograph}]+")
-
-
-def _runs(characters: str) -> Iterator[str]:
-    """Yield runs of characters with consecutive code points."""
-    start = 0
-    for position in range(1, len(characters) + 1):
-        if (
-            position == len(characters)
-            or ord(characters[position]) != ord(characters[position - 1]) + 1
-        ):
-            yield characters[start:position]
-            start = position
 
 
 def repeated(words: Mapping[str, int], observer: LearningObserver = SILENT) -> Iterator[str]:
@@ -431,26 +410,20 @@ class VocabularyFit:
 
 def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:
     """Encode a stream of texts and count; literal special tokens count as plain text."""
-    words, characters, unspaced, pieces, unknown = 0, 0, 0, 0, 0
-    for text in texts:
-        plain = tidy(text)
-        (ids,) = tokenizer.encode([plain], specials_in_text=False)
-        size = size_of(plain)
-        words, characters = words + size.words, characters + size.characters
-        unspaced += size.unspaced
-        pieces += len(ids)
-        unknown += int(np.count_nonzero(ids == tokenizer.unknown_id))
-    size = TextSize(words=words, characters=characters, unspaced=unspaced)
-    return VocabularyFit(size=size, pieces=pieces, unknown=unknown)
+    return _fit(tokenizer, ((tidy(text), 1) for text in texts))
 
 
 def measure_words(tokenizer: Tokenizer, words: Mapping[str, int]) -> VocabularyFit:
     """Measure how well a WordPiece vocabulary fits words between blanks with counts."""
     assert tokenizer.kind == "wordpiece", "with other kinds a word depends on what is before it"
+    return _fit(tokenizer, words.items())
+
+
+def _fit(tokenizer: Tokenizer, texts: Iterable[tuple[str, int]]) -> VocabularyFit:
     size, pieces, unknown = TextSize(), 0, 0
-    for word, number in words.items():
-        (ids,) = tokenizer.encode([word], specials_in_text=False)
-        size += size_of(word) * number
+    for text, number in texts:
+        (ids,) = tokenizer.encode([text], specials_in_text=False)
+        size += size_of(text) * number
         pieces += number * len(ids)
         unknown += number * int(np.count_nonzero(ids == tokenizer.unknown_id))
     return VocabularyFit(size=size, pieces=pieces, unknown=unknown)
