@@ -24,7 +24,7 @@ from bertsmith.tokens.normalisation import (
     tidied,
     traced,
 )
-from bertsmith.tokens.vocabulary import BoundedCache, Pieces, TextRun
+from bertsmith.tokens.vocabulary import BoundedCache, Pieces, TextRun, sizes_by_beginning
 
 _UNKNOWN_PENALTY = 10.0
 _MIN_FLOAT = 2.0**-126
@@ -53,7 +53,7 @@ class Unigram:
         self._unknown = _rounded(min(ordinary, default=0.0) - _UNKNOWN_PENALTY)
         for piece in wanted:
             self._scores[piece] = _rounded(len(piece.encode()) * best - 0.1)
-        self._sizes = _sizes(pieces)
+        self._sizes = sizes_by_beginning(pieces, _PREFIX)
 
     def __contains__(self, piece: str) -> bool:
         return piece in self._scores
@@ -127,26 +127,6 @@ def joined_unknowns(pieces: Iterable[str], known: Unigram) -> list[str]:
 
 def _rounded(value: float) -> float:
     return array("f", (value,))[0]
-
-
-def _sizes(pieces: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Return the sizes of pieces by their first two characters, including single characters."""
-    # sets of sizes as bits of a number, since thousands of containers would set off the collector
-    results: dict[str, int] = {}
-    bits_of = results.get
-    for piece in pieces:
-        prefix = piece[:_PREFIX]
-        results[prefix] = bits_of(prefix, 0b10) | 1 << len(piece)
-    sizes = {bits: tuple(_places(bits)) for bits in set(results.values())}
-    return {prefix: sizes[bits] for prefix, bits in results.items()}
-
-
-def _places(bits: int) -> Iterator[int]:
-    """Yield the places of the bits of a number that are set, ascending."""
-    while bits:
-        lowest = bits & -bits
-        yield lowest.bit_length() - 1
-        bits ^= lowest
 
 
 # the relative error of rounding to 32 bits, for each piece of two segmentations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -238,6 +238,29 @@ def join_runs(stretches: Iterable[TextRun]) -> Encoding:
         starts=flat(part.starts for part in parts) + places,
         ends=flat(part.ends for part in parts) + places,
     )
+
+
+def sizes_by_beginning(pieces: Iterable[str], length: int) -> dict[str, tuple[int, ...]]:
+    """Return the sizes of pieces, descending, by their first `length` characters.
+
+    Sizes below `length`, which say nothing of a beginning, are always among them.
+    """
+    # sets of sizes as bits of a number, since thousands of containers would set off the collector
+    results: dict[str, int] = {}
+    bits_of, shorter = results.get, (1 << length) - 2
+    for piece in pieces:
+        beginning = piece[:length]
+        results[beginning] = bits_of(beginning, shorter) | 1 << len(piece)
+    sizes = {bits: tuple(_places(bits)) for bits in set(results.values())}
+    return {beginning: sizes[bits] for beginning, bits in results.items()}
+
+
+def _places(bits: int) -> Iterator[int]:
+    """Yield the places of the bits of a number that are set, descending."""
+    while bits:
+        place = bits.bit_length() - 1
+        yield place
+        bits ^= 1 << place
 
 
 _CACHE_SIZE = 200_000

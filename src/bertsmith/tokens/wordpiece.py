@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from bertsmith.tokens.basic import ASCII_REMOVED, ASCII_WORD, BasicRules, is_punctuation
-from bertsmith.tokens.vocabulary import SPECIALS, BoundedCache, Pieces, TextRun
+from bertsmith.tokens.vocabulary import SPECIALS, BoundedCache, Pieces, TextRun, sizes_by_beginning
 
 MAX_WORD_LENGTH = 100
 CONTINUES = "##"
@@ -75,23 +75,8 @@ class WordPiece:
 
 
 def _sizes(pieces: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Return the sizes of pieces by their first three characters, descending, then 2 and 1.
-
-    Longer pieces than the longest word are left out.
-    """
-    # sets of sizes as bits of a number, since thousands of containers would set off the collector
-    results: dict[str, int] = {}
-    bits_of = results.get
-    for piece in pieces:
-        size = len(piece)
-        if size <= MAX_WORD_LENGTH:
-            prefix = piece[:_PREFIX]
-            results[prefix] = bits_of(prefix, 0b110) | 1 << size
-    sizes = {
-        bits: tuple(size for size in range(MAX_WORD_LENGTH, 0, -1) if bits >> size & 1)
-        for bits in set(results.values())
-    }
-    return {prefix: sizes[bits] for prefix, bits in results.items()}
+    """Return the sizes of pieces by their beginnings, without those longer than any word."""
+    return sizes_by_beginning((piece for piece in pieces if len(piece) <= MAX_WORD_LENGTH), _PREFIX)
 
 
 class _Character(NamedTuple):
