@@ -44,6 +44,7 @@ from bertsmith.tasks.task import (
     Record,
     Task,
     Tuned,
+    check_windows,
     score_answers,
 )
 from bertsmith.text.examples.example import Example
@@ -320,7 +321,11 @@ def answering_of(
         )
     if config.predicts is None:
         _check_thresholds(options, (), "this model is not fine-tuned for a task")
-        _check_length(options, None)
+        if (options.max_length, options.truncation, options.stride) != (None, None, None):
+            raise ConfigError(
+                "--max-length, --truncation and --stride are for a model fine-tuned for a task",
+                remedy="leave them out",
+            )
     else:
         if config.predicts == "number" and len(config.labels) > 1:
             raise ModelFolderError(
@@ -329,7 +334,7 @@ def answering_of(
                 remedy="export it (bertsmith export MODEL --to onnx --out OUT), which keeps all",
             )
         task = task_of(config)
-        _check_length(options, task)
+        check_windows(task, options.truncation, options.stride)
         return TaskAnswering(
             task=task,
             tokenizer=tokenizer,
@@ -360,28 +365,6 @@ _THRESHOLD_OPTIONS = {
     "min_confidence": (_FOR_CHOICES, "min_confidence"),
     "conformal": (_FOR_CHOICES, "min_confidence"),
 }
-
-
-def _check_length(options: AnsweringConfig, task: Task[Any] | None) -> None:
-    """Raise `ConfigError` for an option that says nothing of how a task reads its texts."""
-    if task is None:
-        options_given = options.max_length, options.truncation, options.stride
-        if options_given != (None, None, None):
-            raise ConfigError(
-                "--max-length, --truncation and --stride are for a model fine-tuned for a task",
-                remedy="leave them out",
-            )
-    elif task.answers.windowed and options.truncation not in (None, "windows"):
-        raise ConfigError(
-            f"--truncation is {options.truncation}, and {task.title.lower()} reads long texts in "
-            "windows",
-            remedy="leave it out",
-        )
-    elif not task.answers.windowed and options.stride is not None:
-        raise ConfigError(
-            f"--stride is for words and answers in windows, and this is {task.title.lower()}",
-            remedy="leave it out",
-        )
 
 
 def _check_thresholds(

@@ -409,6 +409,23 @@ def counted_rows(task: Task[Any], rows: Sequence[Any]) -> str:
     return counted(len(rows), task.unit.removesuffix("s"), task.unit)
 
 
+def check_windows(task: Task[Any], truncation: Fit | None, stride: int | None) -> None:
+    """Raise `ConfigError` for an option, None if it is not given, that a task does not read by.
+
+    Only some tasks read long texts in windows, and these read them in no other way.
+    """
+    if task.answers.windowed and truncation not in (None, "windows"):
+        raise ConfigError(
+            f"--truncation is {truncation}, and {task.title.lower()} reads long texts in windows",
+            remedy="leave it out",
+        )
+    if not task.answers.windowed and stride is not None:
+        raise ConfigError(
+            f"--stride is for words and answers in windows, and this is {task.title.lower()}",
+            remedy="leave it out",
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measured:
     """The answers to labelled rows, and how right they are at some thresholds."""

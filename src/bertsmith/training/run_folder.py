@@ -59,10 +59,7 @@ def write_record(path: Path, content: Mapping[str, Any]) -> None:
 def read_record(path: Path) -> dict[str, Any]:
     """Return the record that `write_record` wrote; `RunFolderError` if it has changed since."""
     remedy = "delete it, and give the command of the run again"
-    try:
-        content: dict[str, Any] = read_json(path, RunFolderError, largest=_MAX_BYTES)
-    except RunFolderError as error:
-        raise RunFolderError(f"is damaged: {error.problem}", where=path, remedy=remedy) from error
+    content = _read_json(path, remedy, largest=_MAX_BYTES)
     if content.pop(_HASH, None) != _hash(content):
         raise RunFolderError("is damaged: it is not what was written", where=path, remedy=remedy)
     return content
@@ -348,10 +345,10 @@ class RunFolder:
         return f"give the same command again: it resumes {start}"
 
 
-def _read_json(path: Path, remedy: str) -> dict[str, Any]:
+def _read_json(path: Path, remedy: str, *, largest: int = _MAX_RECORD_BYTES) -> dict[str, Any]:
     """Return the object that `write_json` wrote; `RunFolderError` if the file is damaged."""
     try:
-        content: dict[str, Any] = read_json(path, RunFolderError, largest=_MAX_RECORD_BYTES)
+        content: dict[str, Any] = read_json(path, RunFolderError, largest=largest)
     except RunFolderError as error:
         raise RunFolderError(f"is damaged: {error.problem}", where=path, remedy=remedy) from error
     return content

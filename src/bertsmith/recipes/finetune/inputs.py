@@ -28,7 +28,7 @@ from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.labels import value_of
 from bertsmith.tasks.rows import pick_classes, print_rows, task_for
-from bertsmith.tasks.task import ReadingLimits, Row, Task
+from bertsmith.tasks.task import ReadingLimits, Row, Task, check_windows
 from bertsmith.text.examples.example import Example
 from bertsmith.text.headers import is_position
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -351,17 +351,8 @@ def check_task(task: Task[Any], config: FinetuneSettings) -> None:
                 f"--{name.replace('_', '-')} is {value}, and {task.name} has no classes",
                 remedy="leave it out",
             )
-    if config.stride is not None and not task.answers.windowed:
-        raise ConfigError(
-            f"--stride is for words and answers in windows, and this is {task.title.lower()}",
-            remedy="leave it out",
-        )
-    if task.answers.windowed and config.truncation not in (FinetuneSettings.truncation, "windows"):
-        raise ConfigError(
-            f"--truncation is {config.truncation}, and {task.title.lower()} reads long texts in "
-            "windows",
-            remedy="leave it out",
-        )
+    given = None if config.truncation == FinetuneSettings.truncation else config.truncation
+    check_windows(task, given, config.stride)
     if config.target_accuracy is not None and "min_confidence" not in task.answers.thresholds:
         raise ConfigError(
             f"--target-accuracy is {config.target_accuracy}, and {task.name} has neither classes "
