@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bertsmith.batches.examples import EncodedExamples, encode_examples
+from bertsmith.batches.examples import EncodedExamples, encode_rows
 from bertsmith.batches.truncation import Ids, Segments, encode_pair
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.printable import counted
@@ -237,7 +237,7 @@ def _read_pair(tokenizer: Tokenizer, example: Example, *, longest: int, alone: b
             line=example.line,
             remedy="name its column with --text-column",
         )
-    encoded = encode_examples(tokenizer, [example.text], [example.text_pair], longest=longest)
+    encoded = encode_rows(tokenizer, [example], longest=longest)
     left_out = 0
     if encoded.cut[0]:
         text_encoding = tokenizer.encode([example.text, example.text_pair or ""])

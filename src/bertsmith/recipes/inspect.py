@@ -28,7 +28,7 @@ from bertsmith.analysis.layers.context import (
     describe_uses,
 )
 from bertsmith.analysis.layers.similarity import compare_layers
-from bertsmith.batches.examples import encode_examples
+from bertsmith.batches.examples import encode_rows
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.files import check_not_read
 from bertsmith.core.log import progress, say, table_of
@@ -432,12 +432,7 @@ class Corpus:
         # no more is read than is wanted
         texts = islice(texts, self._config.limit)
         for window in windows(texts, _ROWS, text_length):
-            encoded = encode_examples(
-                self._tokenizer,
-                [item.text for item in window],
-                [item.text_pair for item in window],
-                longest=self._longest,
-            )
+            encoded = encode_rows(self._tokenizer, window, longest=self._longest)
             self.cut += encoded.cut_texts
             for example, ids, segments in zip(window, encoded.ids, encoded.segments, strict=True):
                 words = () if example.text_pair is not None else words_and_marks(example.text)

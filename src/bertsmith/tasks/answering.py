@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from bertsmith.batches.examples import EncodedExamples, encode_examples
+from bertsmith.batches.examples import EncodedExamples, encode_rows
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted, to_millionths
@@ -167,12 +167,7 @@ class PretrainedAnswering:
 
     def encode(self, examples: Sequence[Example]) -> EncodedExamples:
         """Encode pairs without masks, and texts with masks."""
-        encoded = encode_examples(
-            self._tokenizer,
-            [example.text for example in examples],
-            [example.text_pair for example in examples],
-            longest=self._config.encoder.longest,
-        )
+        encoded = encode_rows(self._tokenizer, examples, longest=self._config.encoder.longest)
         for example, units in zip(examples, encoded.by_row(), strict=True):
             if not self._has_masks(example):
                 continue

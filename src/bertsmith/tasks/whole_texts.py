@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bertsmith.batches.examples import EncodedExamples, encode_examples
+from bertsmith.batches.examples import EncodedExamples, encode_rows
 from bertsmith.core.errors import ExampleError
 from bertsmith.engine.predictor import text_length
 from bertsmith.tasks.config import Reading
@@ -64,13 +64,7 @@ def encode_texts(
     tokenizer: Tokenizer, rows: Sequence[Example], limits: ReadingLimits
 ) -> EncodedExamples:
     """Encode each text or pair as a unit."""
-    return encode_examples(
-        tokenizer,
-        [row.text for row in rows],
-        [row.text_pair for row in rows],
-        longest=limits.longest,
-        fit=limits.long,
-    )
+    return encode_rows(tokenizer, rows, longest=limits.longest, fit=limits.long)
 
 
 def text_inputs(row: Example) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bertsmith.batches.examples import (
     EncodedExamples,
-    encode_examples,
+    encode_rows,
 )
 from bertsmith.batches.truncation import Ids, Segments
 from bertsmith.core.errors import ConfigError, ExampleError
@@ -186,12 +186,7 @@ class MaskFilling:
 
     def encode(self, examples: Sequence[Example]) -> EncodedExamples:
         """Encode texts with masks; raises `ExampleError` for one without, or one too long."""
-        encoded = encode_examples(
-            self._tokenizer,
-            [example.text for example in examples],
-            [example.text_pair for example in examples],
-            longest=self._longest,
-        )
+        encoded = encode_rows(self._tokenizer, examples, longest=self._longest)
         for example, units in zip(examples, encoded.by_row(), strict=True):
             self.check(example, units)
         return encoded

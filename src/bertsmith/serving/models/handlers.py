@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.batches.examples import EncodedExamples, encode_examples
+from bertsmith.batches.examples import EncodedExamples, encode_rows
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import Forward, next_sentence_probabilities
 from bertsmith.engine.features import ReadText, TextFeatures
@@ -394,12 +394,7 @@ class PairAnswering:
 
     def encode(self, examples: Sequence[Example]) -> EncodedExamples:
         """Encode pairs."""
-        return encode_examples(
-            self._tokenizer,
-            [example.text for example in examples],
-            [example.text_pair for example in examples],
-            longest=self._longest,
-        )
+        return encode_rows(self._tokenizer, examples, longest=self._longest)
 
     def outputs(
         self, model: Model, requests: Sequence[Request[Example]], forward: Forward
