@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyarrow import parquet
 
 from bertsmith.text.examples.formats.squad import Answer, Question, read_questions
@@ -91,6 +93,21 @@ def test_a_row_a_question(tmp_path: Path) -> None:
         first, second = read(path)
         assert (first.answers, first.impossible, first.line) == ((Answer("Rome", 11),), False, 1)
         assert (second.answers, second.impossible) == ((), True)
+
+
+@pytest.mark.parametrize("rows_end", ["\n", "\r\n"])
+def test_positions_count_the_line_ends_of_a_context_in_csv(rows_end: str, tmp_path: Path) -> None:
+    context = 'Ann\r\nis "old".\n\nIn\rRome.'
+    path = tmp_path / "a.csv"
+    with path.open("w", newline="") as opened:
+        writer = csv.writer(opened, lineterminator=rows_end)
+        writer.writerow(["id", "question", "context", "answer_text", "answer_start"])
+        writer.writerow(["a", "Where?", context, "Rome", context.index("Rome")])
+        writer.writerow(["b", "Where?", context, "", ""])
+    first, second = read(path)
+    assert first.context == second.context == context
+    assert first.answers == (Answer("Rome", context.index("Rome")),)
+    assert (first.line, second.line) == (2, 7)
 
 
 def test_lines_are_those_of_the_file_however_it_is_laid_out(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ MAX_FILE_LENGTH = 1 << 29
 
 ESCAPED = re.compile("[\udc80-\udcff]")
 """An undecodable byte in text ("surrogateescape")."""
+_LINE_END = re.compile("(\r\n|\r|\n)")
 _MAX_VERDICTS = 100_000
 # files are opened several times, to recognise and to read them, but examined and reported once
 _verdicts: dict[tuple[object, ...], Verdict] = {}
@@ -212,11 +213,28 @@ class TextFile:
             for other in others:
                 yield number, rest
                 number, rest = number + 1, other
-            if len(rest) > MAX_LINE_LENGTH:
-                remedy = "is a line end missing, or is this another kind of file?"
-                raise self.fault(f"a line of over {MAX_LINE_LENGTH:,} characters", number, remedy)
+            self._check_length(number, rest)
         if rest:
             yield number, rest
+
+    def lines_as_written(self) -> Iterator[tuple[int, str]]:
+        """Yield lines as `lines` does with `escaped`, each with its own end: LF, CRLF or CR."""
+        number, rest = 1, ""
+        for text in self._undivided("surrogateescape"):
+            first, *others = _LINE_END.split(text)
+            *lines, rest = rest + first, *others
+            for line, end in zip(lines[::2], lines[1::2], strict=True):
+                yield number, line + end
+                number += 1
+            self._check_length(number, rest)
+        if rest:
+            yield number, rest
+
+    def _check_length(self, number: int, line: str) -> None:
+        """Raise the file's error for the beginning of a line that is too long."""
+        if len(line) > MAX_LINE_LENGTH:
+            remedy = "is a line end missing, or is this another kind of file?"
+            raise self.fault(f"a line of over {MAX_LINE_LENGTH:,} characters", number, remedy)
 
     def texts(self) -> Iterator[str]:
         """Yield the text in blocks, every line end as LF."""
@@ -270,6 +288,10 @@ class TextFile:
 
     def _decoded(self, errors: str) -> Iterator[str]:
         """Yield the text in blocks, every line end as one LF."""
+        return map(with_line_feeds, self._undivided(errors))
+
+    def _undivided(self, errors: str) -> Iterator[str]:
+        """Yield the text in blocks, none of which divides a CRLF."""
         codec, blocks = self._open_decoded()
         # half of a wide character may be an ASCII byte, which cannot be escaped
         errors = "strict" if is_wide(codec) else errors
@@ -279,9 +301,9 @@ class TextFile:
             text = held + (decoded.removeprefix("\ufeff") if first else decoded)
             first = False
             held = "\r" if text.endswith("\r") else ""
-            yield with_line_feeds(text.removesuffix("\r"))
+            yield text.removesuffix("\r")
         if held:
-            yield with_line_feeds(held)
+            yield held
 
     def _texts(
         self, codec: str, blocks: Generator[bytes, None, None], errors: str

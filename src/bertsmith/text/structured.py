@@ -56,7 +56,8 @@ def _value(text: str, at: int, depth: int) -> tuple[object, int]:
         return _object(text, at + 1, depth)
     if string := _STRING.match(text, at):
         try:
-            return ast.literal_eval(string[0].replace("\n", "\\n")), string.end()
+            written = string[0].replace("\n", "\\n").replace("\r", "\\r")
+            return ast.literal_eval(written), string.end()
         except (ValueError, SyntaxError) as error:
             raise ValueError("a string that cannot be read") from error
     word = _WORD.match(text, at)

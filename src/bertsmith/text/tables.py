@@ -61,7 +61,7 @@ class _Lines:
     def __next__(self) -> str:
         line = self._again.popleft() if self._again else next(self._lines)
         self.row.append(line)
-        return line[1] + "\n"
+        return line[1]
 
     def after_first(self) -> str:
         """Go back to the line after the first of a bad row; return the skipped text."""
@@ -70,22 +70,23 @@ class _Lines:
         skipped = self.row if is_long and self._left < 0 else self.row[:1]
         self._again.extendleft(reversed(self.row[len(skipped) :]))
         self.row = []
-        return "\n".join(text for _, text in skipped)
+        return "".join(text for _, text in skipped).rstrip("\r\n")
 
 
 def comma_rows(file: TextFile) -> Iterator[tuple[int, list[str] | UserError, str]]:
     """Yield first line, cells and text of every row, with the error in place of bad cells.
 
-    A cell of many lines most of which look like rows is an error: a quote is missing or too many.
+    Line ends inside a cell are those of the file, so that positions in it stay what they are. A
+    cell of many lines most of which look like rows is an error: a quote is missing or too many.
 
     The delimiter is the comma unless the first line is Excel's ``sep=;``, or the first lines make
     rows of one length only with semicolons, tabs or bars.
     """
     # the module's default limit of 128 K characters a field is too small for long texts
     csv.field_size_limit(MAX_LINE_LENGTH)
-    lines = file.lines(escaped=True)
+    lines = file.lines_as_written()
     first = list(islice(lines, _SAMPLE))
-    if first and (stated := _STATED_DELIMITER.fullmatch(first[0][1])):
+    if first and (stated := _STATED_DELIMITER.fullmatch(first[0][1].rstrip("\r\n"))):
         delimiter = stated["delimiter"]
         del first[0]
     else:
@@ -94,7 +95,7 @@ def comma_rows(file: TextFile) -> Iterator[tuple[int, list[str] | UserError, str
     while True:
         try:
             for row in csv.reader(feed, delimiter=delimiter, strict=True):
-                line, text = feed.row[0]
+                line, text = feed.row[0][0], feed.row[0][1].rstrip("\r\n")
                 if _encloses_rows(feed.row, len(row), delimiter):
                     lines_below = len(feed.row) - 1
                     raise csv.Error(f"a quote is closed {lines_below:,} lines below, after rows")
@@ -123,7 +124,7 @@ def _delimiter(lines: list[str]) -> str:
     """Detect the delimiter from the first lines."""
     for delimiter in (",", ";", "\t", "|"):
         if lines and delimiter in lines[0]:
-            rows = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter)
+            rows = csv.reader(lines, delimiter=delimiter)
             with suppress(csv.Error):  # reported when the rows are read
                 if len({len(row) for row in rows if row}) == 1:
                     return delimiter
