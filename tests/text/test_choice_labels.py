@@ -67,6 +67,32 @@ def test_texts_and_names_of_options_say_nothing_of_numbers(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("names", "label", "expected"),
+    [
+        ([3, 1, 2], 3, 0),
+        ([3.0, 1.0, 2.0], "2", 2),
+        (["C", "A", "B"], "c", 0),
+        (["A", "B", "D"], "d", 2),
+        (["A", "B", "D"], "C", None),
+        # marks of right and wrong
+        ([0, 1, 0], 0, 0),
+    ],
+)
+def test_options_in_any_order_have_their_own_names(
+    tmp_path: Path, names: list[object], label: object, expected: int | None
+) -> None:
+    options = [{"text": f"option {name}", "label": name} for name in names]
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"question": "q", "choices": options, "answerKey": label}) + "\n")
+    if expected is None:
+        with pytest.raises(ExampleError, match="the label is 'C', but there are 3 options"):
+            list(read_choices(path, need_label=True))
+        return
+    (choice,) = read_choices(path, need_label=True)
+    assert choice.label == expected
+
+
+@pytest.mark.parametrize(
     ("names", "labels"), [("ending0,ending1,ending2", "112"), ("option_a,option_b,option_c", "312")]
 )
 def test_names_of_options(tmp_path: Path, names: str, labels: str) -> None:

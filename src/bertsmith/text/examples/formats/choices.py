@@ -160,8 +160,17 @@ def _options(file: TextFile, line: int, options: object) -> tuple[list[str], lis
     texts = [
         text_of(file, line, f"option {index}", item.get("text")) for index, item in enumerate(items)
     ]
-    named = [item.get("label") for item in items]
-    return texts, [name if isinstance(name, str) else None for name in named]
+    named = [_name(item.get("label")) for item in items]
+    # numbers that repeat are marks of right and wrong
+    numbered = any(isinstance(item.get("label"), int | float) for item in items)
+    distinct = len({*named}) == len(named)
+    return texts, named if distinct or not numbered else [None] * len(named)
+
+
+def _name(value: object) -> str | None:
+    """Return the name of an option, which may be a number."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return class_of(value) if is_number else value if isinstance(value, str) else None
 
 
 def _is_number(written: str) -> bool:
@@ -177,7 +186,11 @@ def _label(
         return names.index(written)
     if _is_number(written) and 0 <= int(written) - start < len(texts):
         return int(written) - start
-    letter = ord(written.upper()) - ord("A") if len(written) == 1 else -1
+    names = [name and name.upper() for name in names]
+    if written.upper() in names:
+        return names.index(written.upper())
+    lettered = all(name and len(name) == 1 and name.isalpha() for name in names)
+    letter = ord(written.upper()) - ord("A") if len(written) == 1 and not lettered else -1
     place = texts.index(written) if texts.count(written) == 1 else None
     if 0 <= letter < len(texts):
         if place not in (None, letter) and not any(names):
