@@ -444,6 +444,35 @@ def test_values_of_numpy_are_what_they_are(folders: dict[str, Path]) -> None:
         model.predict(["word1"], min_confidence=np.float32("nan"))
 
 
+def test_whole_numbers_may_stand_for_their_digits(
+    folders: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model = bertsmith.load(folders["class"])
+    for layer in (0, 1):
+        vectors = model.embed(["word1 word2"], layer=layer)
+        assert np.array_equal(vectors, model.embed(["word1 word2"], layer=str(layer)))
+    with pytest.raises(ConfigError, match="there is no layer '-1'"):
+        model.embed(["word1"], layer=-1)
+    for refused in (True, 1.5):
+        with pytest.raises(ConfigError, match=f"layer is {refused}; it must be text"):
+            model.embed(["word1"], layer=refused)
+    table = tmp_path / "train.csv"
+    table.write_text("".join(f"{n % 3},word{n} word\n" for n in range(30)), encoding="utf-8")
+    columns = {"text_column": 1, "label_column": 0, "header": "no", "classes": [1, 2]}
+    bertsmith.finetune(folders["class"], table, out=tmp_path / "run", dry_run=True, **columns)
+    assert "(1 9, 2 9)" in capsys.readouterr().err
+
+
+def test_numbers_beyond_all_use_are_refused(tmp_path: Path) -> None:
+    store, out = tmp_path / "store", tmp_path / "out"
+    for name in ("minutes", "steps"):
+        with pytest.raises(ConfigError, match=rf"{name} is beyond all use; .*below 10\^18"):
+            bertsmith.pretrain(store, out=out, **{name: 10**400})
+    for minutes in (0, float("inf")):
+        with pytest.raises(ConfigError, match=f"{minutes}.*; it must be above 0, and finite"):
+            bertsmith.pretrain(store, out=out, minutes=minutes)
+
+
 def test_arguments_of_wrong_types_end_in_our_errors(tmp_path: Path) -> None:
     load, finetune, prepare, pretrain = (
         getattr(bertsmith, name) for name in ("load", "finetune", "prepare", "pretrain")

@@ -18,7 +18,8 @@ import textwrap
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
-from numbers import Real
+from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, TypeVar
 
 from bertsmith.core.config import Config, plain_value, typed_value
@@ -27,6 +28,8 @@ from bertsmith.core.errors import ConfigError
 C = TypeVar("C", bound=Config)
 REQUIRED = dataclasses.MISSING
 """The default of an option that has to be given."""
+# no float has as much, and no memory as many
+_BEYOND_USE = 10**18
 _FOREIGN = {
     "attention-probs-dropout-prob": "attention-dropout",
     "gradient-accumulation-steps": "gradient-accumulation",
@@ -251,11 +254,30 @@ def nested_values(
             raise ConfigError(f"{spelled(option)} is empty", remedy=remedy)
         if any(isinstance(text, Real) and _is_nan(text) for text in texts):
             raise ConfigError(f"{spelled(option)} is not a number", remedy="give a number")
+        if any(isinstance(text, Integral) and abs(int(text)) >= _BEYOND_USE for text in texts):
+            raise ConfigError(
+                f"{spelled(option)} is beyond all use", remedy="it must be below 10^18"
+            )
         level = data
         for group in option.path[:-1]:
             level = level.setdefault(group, {})
-        level[option.path[-1]] = typed_value(value, option.hint, spelled(option), None)
+        meant = value if option.positional else _with_digits(value, option.hint)
+        level[option.path[-1]] = typed_value(meant, option.hint, spelled(option), None)
     return data
+
+
+def _with_digits(value: Any, hint: Any) -> Any:  # noqa: ANN401
+    """Return whole numbers as text where it is asked for: a layer, a column or a class by number.
+
+    YAML and Python users write them without quotes.
+    """
+    kinds = {hint, *typing.get_args(hint)}
+    if isinstance(value, list | tuple) and tuple in {typing.get_origin(kind) for kind in kinds}:
+        return [_with_digits(item, hint) for item in value]
+    if not isinstance(value, Integral) or isinstance(value, bool) or kinds & {int, float, Path}:
+        return value
+    digits = str(int(value))
+    return digits if str in kinds or digits in kinds else value
 
 
 def _is_nan(number: Real) -> bool:

@@ -294,7 +294,9 @@ class DemoConfig(Config):
         # before an earlier demo is cleared away
         check_least(self, {"seed": 0})
         if self.minutes is not None and not 0 < self.minutes < math.inf:
-            raise ConfigError(f"--minutes is {self.minutes}", remedy="it must be above 0")
+            raise ConfigError(
+                f"--minutes is {self.minutes}", remedy="it must be above 0, and finite"
+            )
 
 
 Attributing = Literal["integrated-gradients", "gradient-x-input", "leave-one-out", "rollout"]

@@ -29,7 +29,9 @@ class Budget(Config):
             )
         check_least(self, {"steps": 1})
         if self.minutes is not None and not 0 < self.minutes < math.inf:
-            raise ConfigError(f"--minutes is {self.minutes}", remedy="it must be above 0")
+            raise ConfigError(
+                f"--minutes is {self.minutes}", remedy="it must be above 0, and finite"
+            )
 
     def progress(self, step: int) -> float:
         """Return the spent share of the steps, 0 to 1."""
