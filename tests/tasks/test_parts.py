@@ -330,6 +330,21 @@ def test_numbers_are_scored_as_they_stand_and_one_for_all_is_a_failure() -> None
     assert not RANK.measuring.constant(rows[:3], [0.31, 0.3, 0.32])
 
 
+def test_queries_that_no_score_counts_are_reported() -> None:
+    rows = [
+        Example(text=query, text_pair="p", label=None, number=n, group=query, source="m", line=1)
+        for query, n in (("a", 0.0), ("a", 2.0), ("b", 0.0), ("c", 1.0), ("c", 0.0))
+    ]
+    scores = RANK.measuring.scores(
+        RANK.measuring.evidence(rows, [0.1, 0.9, 0.5, 0.2, 0.7], RANK.labels.fixed), (), UNTUNED
+    )
+    assert scores["mrr"] == pytest.approx((1 + 1 / 2) / 2)
+    assert RANK.present.describe(rows, RANK.labels.fixed) == (
+        "3 queries (1 without a relevant passage, which scores leave out), 2 pairs relevant"
+    )
+    assert RANK.present.describe(rows[:2], RANK.labels.fixed) == "1 query, 1 pair relevant"
+
+
 def numbered(numbers: Sequence[float]) -> list[Example]:
     """Rows of numbers."""
     return [

@@ -153,10 +153,15 @@ def _prediction(record: Record) -> str:
 
 
 def _describe(rows: Sequence[Example], labels: Labels) -> str:
-    """Return the numbers of queries and of relevant pairs."""
-    relevant = sum((row.number or 0) > 0 for row in rows)
-    queries = counted(len({row.group for row in rows}), "query", "queries")
-    return f"{queries}, {counted(relevant, 'pair')} relevant"
+    """Return the numbers of queries, of those that scores leave out, and of relevant pairs."""
+    relevant = [row.group for row in rows if (row.number or 0) > 0]
+    queries = {row.group for row in rows}
+    without = len(queries) - len({*relevant})
+    left_out = f" ({without:,} without a relevant passage, which scores leave out)"
+    return (
+        f"{counted(len(queries), 'query', 'queries')}{left_out if without else ''}, "
+        f"{counted(len(relevant), 'pair')} relevant"
+    )
 
 
 def _parts(row: Example) -> dict[str, str]:
