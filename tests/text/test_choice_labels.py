@@ -141,6 +141,9 @@ def test_labels_that_are_not_needed_are_no_fault(tmp_path: Path) -> None:
     assert [result.label for result in found] == [0, 1, 2]
     path = write(tmp_path / "a.tsv", "1", "2")
     assert len(list(read_choices(path, need_label=False))) == 2
+    path = write(tmp_path / "a.tsv", "?", "D", "A")
+    found = read_choices(path, need_label=False)
+    assert [result.label for result in found] == [None, None, 0]
 
 
 @pytest.mark.parametrize("label", ["b", "B"])

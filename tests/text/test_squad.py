@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from bertsmith.core.errors import ExampleError
 from bertsmith.text.examples.formats.squad import Answer, Question, read_questions
 
 CONTEXT = "Ann  is in Rome.\nRome is  old \U0001f600 \u2014 Rome."
@@ -93,6 +94,20 @@ def test_a_row_a_question(tmp_path: Path) -> None:
         first, second = read(path)
         assert (first.answers, first.impossible, first.line) == ((Answer("Rome", 11),), False, 1)
         assert (second.answers, second.impossible) == ((), True)
+
+
+def test_answers_that_are_not_needed_may_be_anything(tmp_path: Path) -> None:
+    """The answers that predict wrote are read again, and those of other texts too."""
+    path = tmp_path / "a.csv"
+    rows = ["a,?,Ann is in Rome,Rome,10", "b,?,Ann is in Rome,,0", "c,?,Ann is in Rome,Oslo,3"]
+    path.write_text("\n".join(["id,question,context,answer,start", *rows]) + "\n")
+    answers = [row.answers for row in read_questions(path, need_answers=False)]
+    assert answers == [(Answer("Rome", 10),), (), ()]
+    with pytest.raises(ExampleError, match=r"a\.csv:4: the answer 'Oslo' is not at 3"):
+        read(path)
+    path = write(tmp_path, [{"id": "a", "question": "?", "answers": 5, "is_impossible": "no"}])
+    (found,) = read_questions(path, need_answers=False)
+    assert (found.answers, found.impossible) == ((), False)
 
 
 @pytest.mark.parametrize("rows_end", ["\n", "\r\n"])

@@ -66,9 +66,14 @@ def made_choice(
     context = parts.get("context")
     try:
         name = class_of(parts.get("id"))
-        label = _label(class_of(parts.get("label")), texts, names, start)
     except BadLabel as error:
         raise file.fault(error.problem, line, error.remedy) from error
+    try:
+        label = _label(class_of(parts.get("label")), texts, names, start)
+    except BadLabel as error:
+        if need_label:
+            raise file.fault(error.problem, line, error.remedy) from error
+        label = None
     if label is None and need_label:
         raise file.fault("no label", line, "give every row a label")
     return Choice(
@@ -372,7 +377,7 @@ def read_choices(
     of the correct one, counted as by `find_label_start`. SWAG's second sentence is prepended to
     each ending, COPA's cause or effect becomes a question in words. A .tsv of MCTest has its
     answers in an .ans file in the same folder. Raises `ExampleError`, with file and line, unless
-    `bad` takes the error; a label may be missing unless `need_label`.
+    `bad` takes the error; a label may be missing or anything else unless `need_label`.
     """
     file = TextFile(path, ExampleError, columns.encoding)
 

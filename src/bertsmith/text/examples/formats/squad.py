@@ -68,8 +68,9 @@ def read_questions(
     if it occurs as such; it is an error unless it occurs once or, without `need_positions`, as
     scores compare texts alone, more often: then it is the first. Of `columns`, the text is the
     context, the second text the question and the label the answers. An answer that is not at its
-    position is an error. Raises `ExampleError`, with file and line, unless `bad`
-    takes the error; an unreadable paragraph or article counts as one.
+    position is an error; without `need_answers`, what is no answer is left out. Raises
+    `ExampleError`, with file and line, unless `bad` takes the error; an unreadable paragraph or
+    article counts as one.
     """
     file = TextFile(path, ExampleError, columns.encoding)
 
@@ -174,14 +175,12 @@ class _QuestionBuilder:
         passage = self._text(line, "context", context)
         question = tidy(self._text(line, "question", value.get("question")))
         name = self._id(line, value.get("id"))
-        impossible = value.get("is_impossible", False)
-        if not isinstance(impossible, bool):
-            raise self._file.fault("'is_impossible' is neither true nor false", line)
-        answers = self._answers(line, passage, value.get("answers", []))
-        if impossible and answers:
-            raise self._file.fault("impossible, but has answers", line, "remove one of the two")
-        if self._need_answers and not impossible and not answers:
-            raise self._file.fault("no answer", line, 'give one, or write "is_impossible": true')
+        try:
+            impossible, answers = self._truth(line, passage, value)
+        except UserError:
+            if self._need_answers:
+                raise
+            impossible, answers = False, ()
         self._ids.add(name)
         return Question(
             id=name,
@@ -194,6 +193,20 @@ class _QuestionBuilder:
             source=str(self._file.path),
             line=line,
         )
+
+    def _truth(
+        self, line: int, context: str, value: Mapping[str, object]
+    ) -> tuple[bool, tuple[Answer, ...]]:
+        """Return whether no answer is possible, and the answers."""
+        impossible = value.get("is_impossible", False)
+        if not isinstance(impossible, bool):
+            raise self._file.fault("'is_impossible' is neither true nor false", line)
+        answers = self._answers(line, context, value.get("answers", []))
+        if impossible and answers:
+            raise self._file.fault("impossible, but has answers", line, "remove one of the two")
+        if self._need_answers and not impossible and not answers:
+            raise self._file.fault("no answer", line, 'give one, or write "is_impossible": true')
+        return impossible, answers
 
     def _text(self, line: int, role: str, value: object) -> str:
         if not isinstance(value, str) or not value.strip():
@@ -357,7 +370,8 @@ def _answers_of_row(part: Mapping[str, object]) -> object:
         return _listed({"text": text, "answer_start": start})
     if isinstance(start, float) and start.is_integer():
         start = int(start)
-    if text in (None, "") and start in (None, "", -1):
+    # 0 is how answers are written here that are none, and the place of [CLS]
+    if text in (None, "") and start in (None, "", -1, 0):
         return []
     return [{"text": text, "answer_start": start}]
 
