@@ -340,7 +340,7 @@ def test_queries_that_no_score_counts_are_reported() -> None:
     )
     assert scores["mrr"] == pytest.approx((1 + 1 / 2) / 2)
     assert RANK.present.describe(rows, RANK.labels.fixed) == (
-        "3 queries (1 without a relevant passage, which scores leave out), 2 pairs relevant"
+        "3 queries, 2 pairs relevant; scores leave out 1 query without a relevant passage"
     )
     assert RANK.present.describe(rows[:2], RANK.labels.fixed) == "1 query, 1 pair relevant"
 

@@ -157,10 +157,10 @@ def _describe(rows: Sequence[Example], labels: Labels) -> str:
     relevant = [row.group for row in rows if (row.number or 0) > 0]
     queries = {row.group for row in rows}
     without = len(queries) - len({*relevant})
-    left_out = f" ({without:,} without a relevant passage, which scores leave out)"
+    left_out = counted(without, "query", "queries") + " without a relevant passage"
     return (
-        f"{counted(len(queries), 'query', 'queries')}{left_out if without else ''}, "
-        f"{counted(len(relevant), 'pair')} relevant"
+        f"{counted(len(queries), 'query', 'queries')}, {counted(len(relevant), 'pair')} relevant"
+        + (f"; scores leave out {left_out}" if without else "")
     )
 
 
