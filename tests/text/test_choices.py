@@ -147,6 +147,11 @@ def test_a_table_may_have_rows_of_fewer_options(tmp_path: Path) -> None:
     path.write_text("question,A,B,C,D,label\nq,w,x,y,z,4\nr,x,y,z,,3\ns,x,y,,,1\n", "utf-8")
     found = [(choice.choices, choice.label) for choice in read_choices(path, need_label=True)]
     assert found == [(("w", "x", "y", "z"), 3), (("x", "y", "z"), 2), (("x", "y"), 0)]
+    lists = tmp_path / "a.jsonl"
+    # as Parquet and pandas fill lists of one length
+    lists.write_text('{"question": "q", "choices": ["x", "y", null, ""], "label": "B"}\n', "utf-8")
+    (choice,) = read_choices(lists, need_label=True)
+    assert (choice.choices, choice.label) == (("x", "y"), 1)
     for cells in ("x,,z,", "x,,,"):
         path.write_text(f"question,A,B,C,D,label\nq,{cells},A\n", encoding="utf-8")
         with pytest.raises(BlankText, match="the option 1 is empty"):

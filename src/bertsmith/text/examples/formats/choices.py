@@ -160,7 +160,7 @@ def _options(file: TextFile, line: int, options: object) -> tuple[list[str], lis
     if not isinstance(options, list) or len(options) < 2:
         raise file.fault("fewer than two options, or not a list", line, remedy)
     items: list[dict[str, object]] = [
-        item if isinstance(item, dict) else {"text": item} for item in options
+        item if isinstance(item, dict) else {"text": item} for item in _without_blank_end(options)
     ]
     texts = [
         text_of(file, line, f"option {index}", item.get("text")) for index, item in enumerate(items)
@@ -513,13 +513,19 @@ def _rows(
     for line, cells in table.rows(select_columns):
         parts = dict(zip(roles, cells, strict=True))
         options = [parts.pop(role) for role in roles if role.startswith("option ")]
-        # the columns are those of the row with the most options
-        while len(options) > 2 and (options[-1] is None or not str(options[-1]).strip()):
-            del options[-1]
+        options = _without_blank_end(options)
         if letters:
             pairs = zip(options, letters, strict=False)
             options = [{"text": text, "label": letter} for text, letter in pairs]
         yield line, {"options": options, **parts} if options else parts, table.row()
+
+
+def _without_blank_end(options: Sequence[object]) -> list[object]:
+    """Return the options of a row: there are as many columns as the row with the most has."""
+    kept = list(options)
+    while len(kept) > 2 and (kept[-1] is None or not str(kept[-1]).strip()):
+        del kept[-1]
+    return kept
 
 
 def _letters_of(names: Sequence[str], places: Mapping[str, int]) -> list[str]:
