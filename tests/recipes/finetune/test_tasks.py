@@ -19,11 +19,12 @@ from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, 
 from bertsmith.recipes.finetune.inputs import check_task
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.recipe import finetune
-from bertsmith.recipes.finetune.report import mistakes, mistakes_note
+from bertsmith.recipes.finetune.report import add_calibration, mistakes, mistakes_note
 from bertsmith.recipes.finetune.trial import DEV
 from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
 from bertsmith.recipes.predict.evaluate import evaluate
 from bertsmith.recipes.predict.recipe import predict
+from bertsmith.reports.page import Report
 from bertsmith.tasks.choice import CHOICE
 from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
 from bertsmith.tasks.rows import task_named
@@ -185,6 +186,25 @@ def test_the_figures_of_a_report_suit_the_task(
     page = (learned(name)[1].folder / "report.html").read_text(encoding="utf-8")
     assert said in page
     assert unsaid not in page
+
+
+def test_questions_without_an_answer_have_no_calibration() -> None:
+    """Their probability is written as 0, and so many of them are right."""
+    answers = [
+        {"answer": "Rome", "probability": 0.9},
+        {"answer": "", "probability": 0.0},
+        {"answer": "Oslo", "probability": 0.7},
+        {"answer": "", "probability": 0.0},
+    ]
+    report = Report("Run")
+    add_calibration(report, 0, answers, np.array([True, True, False, False]))
+    page = report.html()
+    assert "gives its answer a probability of 0.800 and is right in 0.500 of the cases" in page
+    # (|0.9 - 1| + |0.7 - 0|) / 2
+    assert "error 0.400. Left out: 2 of 4, to which no answer is given." in page
+    silent = Report("Run")
+    add_calibration(silent, 0, answers[1:2], np.array([True]))
+    assert "Calibration" not in silent.html()
 
 
 def test_a_wrong_choice_is_shown_beside_the_right_one_as_it_is_written() -> None:

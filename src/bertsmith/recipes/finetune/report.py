@@ -227,18 +227,7 @@ def _add_errors(report: Report, outcome: FinetuneOutcome) -> None:
     sure = [answer.get("probability") for answer in dev["answers"]]
     right = right_rows(data.task, evidence)
     if right is not None and None not in sure:
-        confidence = np.array(sure, np.float64)
-        report.curves(
-            f"Calibration on dev, seed {seed}",
-            {
-                "this model": calibration_points(confidence, right),
-                "perfect calibration": [(0.0, 0.0), (1.0, 1.0)],
-            },
-            x_label="confidence",
-            y_label="accuracy",
-            percent=True,
-            note=calibration_note(confidence, right),
-        )
+        add_calibration(report, seed, dev["answers"], right)
     if right is not None:
         rows = mistakes(data.task, data.dev, dev["answers"], right, _MISTAKES)
         header = ("line", "input", "true", "predicted", "confidence")
@@ -250,6 +239,29 @@ def _add_errors(report: Report, outcome: FinetuneOutcome) -> None:
             rows if known else [row[:-1] for row in rows],
             note=mistakes_note(dev["answers"], right),
         )
+
+
+def add_calibration(
+    report: Report, seed: int, answers: Sequence[dict[str, Any]], right: Right
+) -> None:
+    """Add the calibration of the answers given: that there is none has no probability."""
+    given = np.array([answer.get("answer") != "" for answer in answers])
+    if not given.any():
+        return
+    confidence = np.array([answer["probability"] for answer in answers], np.float64)[given]
+    withheld = len(given) - int(given.sum())
+    left_out = f" Left out: {withheld:,} of {len(given):,}, to which no answer is given."
+    report.curves(
+        f"Calibration on dev, seed {seed}",
+        {
+            "this model": calibration_points(confidence, right[given]),
+            "perfect calibration": [(0.0, 0.0), (1.0, 1.0)],
+        },
+        x_label="confidence",
+        y_label="accuracy",
+        percent=True,
+        note=calibration_note(confidence, right[given]) + (left_out if withheld else ""),
+    )
 
 
 def _add_weights(report: Report, outcome: FinetuneOutcome, base: Path) -> None:
