@@ -597,7 +597,7 @@ def test_a_ranking_is_compared_with_chance() -> None:
         assert found is not None
         assert found[0] == "ordering passages at random"
         assert found[1] == pytest.approx(score)
-    assert score_label("ndcg@10") == "nDCG@10"
+    assert (score_label("ndcg@10"), score_label("f1_at_0")) == ("nDCG@10", "F1 at 0")
 
 
 def test_options_that_would_do_nothing_are_refused() -> None:

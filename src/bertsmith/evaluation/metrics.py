@@ -183,6 +183,7 @@ WORDS = {
     "map": "MAP",
     "ndcg": "nDCG",
     "exact_match": "exact match",
+    "f1_at_0": "F1 at 0",
 }
 
 
