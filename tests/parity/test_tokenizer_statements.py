@@ -262,10 +262,13 @@ STATEMENTS: dict[str, Statement] = {
         all_of(of_config("PreTrainedTokenizerFast"), inside("normalizer", lowercase=True)),
         kinds=WORDS,
     ),
+    "the beginning cut off": Statement(
+        settings(truncation_side="left"), "truncation_side is 'left'", kinds=WORDS
+    ),
     "what changes no ids": Statement(
         settings(
             chat_template="{{ x }}", model_max_length=1e30, clean_up_tokenization_spaces=True,
-            padding_side="left", truncation_side="left", tokenizer_file=None, use_fast=False,
+            padding_side="left", truncation_side="right", tokenizer_file=None, use_fast=False,
             wordpieces_prefix="@@", trim_offsets=False, additional_special_tokens=None,
             extra_special_tokens=[], never_split=[], sp_model_kwargs={}, legacy=False,
         )

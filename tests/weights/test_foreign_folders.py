@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+import bertsmith
 from bertsmith.core.errors import ModelFolderError, UserError
 from bertsmith.network.config import Conformal
 from bertsmith.network.model import Model
 from bertsmith.weights.folder import load_model, save_model, start_from
+from bounds import close_to_transformers
 
 Tensors = dict[str, Tensor]
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"
@@ -83,6 +86,24 @@ def test_half_precision_is_read(saved: Path, model: Model) -> None:
     state = load_model(saved)[0].state_dict()
     for name, value in model.state_dict().items():
         assert torch.equal(state[name], value.bfloat16().float())
+
+
+def test_a_text_is_cut_where_the_tokenizer_says(saved: Path) -> None:
+    def probabilities(text: str, **options: int) -> Tensor:
+        model = bertsmith.load(saved, precision="fp32")
+        (answer,) = model.predict([text], top=5, **options)
+        return torch.tensor([answer["probabilities"][label] for label in model.labels])
+
+    settings = saved / "tokenizer_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"model_max_length": 11}))
+    text = " ".join(f"word{number}" for number in range(15))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(saved)
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(saved).eval()
+    for options, read in (({}, {}), ({"max_length": 16}, {"max_length": 16})):
+        encoded = tokenizer(text, truncation=True, return_tensors="pt", **read)
+        with torch.no_grad():
+            expected = theirs(**encoded).logits[0].softmax(0)
+        close_to_transformers(probabilities(text, **options), expected)
 
 
 def test_heads_of_other_kinds_are_told_and_left_out(

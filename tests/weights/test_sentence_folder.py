@@ -23,12 +23,13 @@ from bertsmith.tasks.opening import vectors as our_vectors
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
-from bertsmith.weights.folder import save_model
+from bertsmith.weights.folder import load_model, save_model
 from bertsmith.weights.sentence_folder import (
     POOLINGS,
     TRANSFORMER_FILES,
     SentenceSettings,
     read_sentence_folder,
+    save_like,
     save_sentence_folder,
 )
 from bounds import close_to_transformers
@@ -164,7 +165,12 @@ def test_the_newest_form_of_the_files_is_read(
     ])  # fmt: skip
     said = {"embedding_dimension": HIDDEN, "pooling_mode": ["mean", "cls"], "include_prompt": True}
     write(folder / "1_Pooling" / "config.json", said)
-    write(folder / "sentence_bert_config.json", {"transformer_task": "feature-extraction"})
+    output = {"method": "forward", "method_output_name": "last_hidden_state"}
+    write(folder / "sentence_bert_config.json", {
+        "transformer_task": "feature-extraction", "modality_config": {"text": output},
+        "module_output_name": "token_embeddings", "model_args": {"attn_implementation": "sdpa"},
+        "tokenizer_args": {"trust_remote_code": True}, "unpad_inputs": True,
+    })  # fmt: skip
     (folder / "2_Normalize").mkdir()
     write(folder / "2_Normalize" / "config.json", {"module_input_name": "sentence_embedding"})
     read = read_sentence_folder(folder)
@@ -190,6 +196,24 @@ def test_the_names_that_the_longest_text_has_had_are_known(
     assert read.longest == 11
     if name == "sentence_xlm-roberta_config.json":
         close_to_transformers(our_vectors(open_embedder(folder), TEXTS), theirs(folder, TEXTS))
+
+
+def test_a_folder_without_modules_is_read_up_to_the_limit_of_its_tokenizer(
+    model: Model,
+    tokenizer: Tokenizer,
+    theirs: Callable[..., NDArray[np.float32]],
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "model"
+    save_model(folder, model, tokenizer)
+    change(folder / "tokenizer_config.json", model_max_length=11)
+    close_to_transformers(our_vectors(open_embedder(folder), TEXTS), theirs(folder, TEXTS))
+    loaded = load_model(folder)
+    save_like(folder, tmp_path / "copy", *loaded)
+    assert Tokenizer.load(tmp_path / "copy").longest == 11
+    change(folder / "tokenizer_config.json", model_max_length=3)
+    with pytest.raises(ModelFolderError, match="model_max_length is 3; it must be at least 8"):
+        load_model(folder)
 
 
 def test_other_folders_are_none(model: Model, tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -297,6 +321,17 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "another task": (
         lambda f: change(f / "sentence_bert_config.json", transformer_task="fill-mask"),
         "transformer_task is set",
+    ),
+    "options of its tokenizer": (
+        lambda f: change(f / "sentence_bert_config.json", tokenizer_args={"model_max_length": 9}),
+        "tokenizer_args is {'model_max_length': 9}; it is not supported",
+    ),
+    "another output": (
+        lambda f: change(
+            f / "sentence_bert_config.json",
+            modality_config={"text": {"method": "forward", "method_output_name": "pooler_output"}},
+        ),
+        "another output than last_hidden_state is pooled",
     ),
     "no length": (
         lambda f: change(f / "sentence_bert_config.json", max_seq_length=-1),

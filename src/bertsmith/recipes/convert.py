@@ -185,7 +185,8 @@ def _to_bertsmith(source: Path, fresh: Path, staged: Path) -> tuple[str, TensorC
     kind, moves = _read(sentences.network if sentences else source, staged)
     with _named_after(source, staged):
         model, tokenizer = load_model(staged)
-    save_model(fresh, model, tokenizer, card=_card(source, kind, model))
+    card = _card(source, kind, model)
+    save_model(fresh, model, tokenizer, card=card, longest=tokenizer.longest)
     if sentences:
         write_sentence_files(fresh, sentences, hidden=model.config.encoder.hidden)
     return kind, moves.then(_loaded(staged, fresh, model)), fresh

@@ -281,9 +281,8 @@ def judged_answering(
             remedy="leave them out",
         )
     feature_config = FeatureConfig(max_length=length.max_length)
-    return Features(
-        model, tokenizer, *folder_features(feature_config, model, sentence, where=where)
-    )
+    features = folder_features(feature_config, model, tokenizer, sentence, where=where)
+    return Features(model, tokenizer, *features)
 
 
 def read_gate(

@@ -335,7 +335,11 @@ def answering_of(
             tokenizer=tokenizer,
             labels=config.labels,
             limits=ReadingLimits.of_model(
-                config, longest=options.max_length, long=options.truncation, stride=options.stride
+                config,
+                longest=options.max_length,
+                long=options.truncation,
+                stride=options.stride,
+                usual=tokenizer.longest,
             ),
             tuned=_thresholds(task, config, options),
             top=options.top,

@@ -93,9 +93,9 @@ def open_embedder(
 
     A sentence-transformers folder pools, maps and normalises as its files say, and cuts texts where
     they say; a prompt is one of its own by name. Any other folder's pooling is the mean, or the
-    last token if its model reads from left to right. With another pooling than "auto" only the
-    limit and the prompt are the folder's. Raises `ModelFolderError`, `ConfigError` and what
-    `load_model` raises.
+    last token if its model reads from left to right, and texts are cut where its tokenizer says.
+    With another pooling than "auto" only the limit and the prompt are the folder's. Raises
+    `ModelFolderError`, `ConfigError` and what `load_model` raises.
     """
     config, folder = config or FeatureConfig(), model_folder(name)
     settings = read_sentence_folder(folder)
@@ -108,7 +108,7 @@ def open_embedder(
             say(f"{folder}: no prompt is used; it has {', '.join(unused)} (--prompt)")
     prepared, tokenizer = loaded or open_model(folder, device_named(device), engine)
     config, layers_after = folder_features(
-        config, prepared.model, settings, prompt=prompt, where=folder
+        config, prepared.model, tokenizer, settings, prompt=prompt, where=folder
     )
     return Embedder(engine=prepared, tokenizer=tokenizer, config=config, after=layers_after)
 
@@ -116,6 +116,7 @@ def open_embedder(
 def folder_features(
     config: FeatureConfig,
     model: Model,
+    tokenizer: Tokenizer,
     settings: SentenceSettings | None,
     *,
     prompt: str | None = None,
@@ -123,12 +124,15 @@ def folder_features(
 ) -> tuple[FeatureConfig, tuple[AfterPooling, ...]]:
     """Return the features of a folder and the layers after pooling, `settings` being its files'.
 
-    Raises `ConfigError` for a prompt that there is not, and for a layer that does not fit.
+    A folder without them reads as many tokens of a text as its tokenizer keeps. Raises
+    `ConfigError` for a prompt that there is not, and for a layer that does not fit.
     """
     after: tuple[AfterPooling, ...] = ()
     if settings is not None:
         after = settings.after if config.pool == "auto" else ()
         config = _by_folder(config, settings, prompt)
+    else:
+        config = replace(config, max_length=_least(config.max_length, tokenizer.longest))
     config = resolve_pooling(config, model)
     _check_width(model, config, after, where)
     return config, after
@@ -139,14 +143,17 @@ def _by_folder(
 ) -> FeatureConfig:
     """Return the config, with defaults from the folder."""
     pool = "+".join(settings.pool) if config.pool == "auto" else config.pool
-    limits = [item for item in (config.max_length, settings.longest) if item is not None]
     return replace(
         config,
         pool=pool,
-        max_length=min(limits) if limits else None,
+        max_length=_least(config.max_length, settings.longest),
         lowercase=config.lowercase or settings.lowercase,
         prompt=config.prompt or (settings.prompt(prompt) if config.unit == "text" else ""),
     )
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _check_width(

@@ -106,14 +106,17 @@ class ReadingLimits(Config):
         longest: int | None = None,
         long: Fit | None = None,
         stride: int | None = None,
+        usual: int | None = None,
     ) -> ReadingLimits:
         """Return the limits a model answers with: those given, else those it was trained with.
 
-        Of a model that says nothing of its training: all that it can read, from the beginning.
+        Of a model that says nothing of its training: as many tokens as its tokenizer keeps, which
+        are `usual`, or all that it can read, from the beginning.
         """
         limit, trained = config.encoder.longest, config.preprocessing
         if trained is None:
-            return cls(longest=min(longest or limit, limit), long=long or "head", stride=stride)
+            longest = longest or usual or limit
+            return cls(longest=min(longest, limit), long=long or "head", stride=stride)
         return cls(
             longest=min(longest or trained.longest, limit),
             long=long or trained.long,

@@ -39,6 +39,7 @@ from bertsmith.tokens.folder.files import (
     XLM_FILE,
     FolderFiles,
     is_generic,
+    stated_longest,
     tokenizer_class,
     write_files,
 )
@@ -240,9 +241,13 @@ class Tokenizer(TokenInventory):
     cls_id: int
     sep_id: int
     mask_id: int
+    longest: int | None
 
-    def __init__(self, vocabulary: Sequence[str], rules: Rules) -> None:
-        """Raises `VocabularyError` for missing special tokens or duplicate pieces."""
+    def __init__(self, vocabulary: Sequence[str], rules: Rules, longest: int | None = None) -> None:
+        """`longest` tokens of a text are read if a folder says so (its `model_max_length`).
+
+        Raises `VocabularyError` for missing special tokens or duplicate pieces.
+        """
         kind = kind_of(rules)
         by_line = kind.name == "wordpiece"
         pieces = Pieces.of(vocabulary)
@@ -261,6 +266,7 @@ class Tokenizer(TokenInventory):
             segments=kind.segments and getattr(rules, "segments", True),
         )
         self.vocabulary, self.rules, self.kind = pieces, rules, kind.name
+        self.longest = longest
         self.lowercase = kind.lowercase(rules)
         self._joined = kind.joined
         self._text = kind.encoder(pieces, rules, unknown)
@@ -290,8 +296,8 @@ class Tokenizer(TokenInventory):
         case = ", lower case" if self.lowercase else ""
         return f"<Tokenizer: {self.kind}, {self.size:,} pieces{case}>"
 
-    def __reduce__(self) -> tuple[type[Tokenizer], tuple[Pieces, Rules]]:
-        return Tokenizer, (self.vocabulary, self.rules)
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[Pieces, Rules, int | None]]:
+        return Tokenizer, (self.vocabulary, self.rules, self.longest)
 
     def encode(
         self, texts: Sequence[str], *, specials_in_text: bool = True
@@ -439,16 +445,19 @@ _BY_FILE: dict[str, Reader] = {
 _BY_MODEL: dict[str, Reader] = {"BPE": _read_bpe, "Unigram": _read_unigram}
 
 
-def read_folder(place: Path) -> Read:
-    """Return the vocabulary and the rules of a model folder, or of a single vocabulary file."""
+def read_folder(place: Path) -> tuple[Pieces, Rules, int | None]:
+    """Return the vocabulary and the rules of a model folder, or of a single vocabulary file.
+
+    The last is how many tokens of a text are read, None where the folder does not say.
+    """
     if place.is_file() and place.suffix != ".json":
-        return _read_file(place)
+        return *_read_file(place), None
     if not place.is_dir():
         raise ModelFolderError(
             "no such folder", where=place, remedy="name a model folder, or a vocab.txt"
         )
     files = FolderFiles(place)
-    return (_reader_by_class(files) or _reader_by_files(files))(files)
+    return *(_reader_by_class(files) or _reader_by_files(files))(files), stated_longest(files)
 
 
 def _read_file(path: Path) -> Read:

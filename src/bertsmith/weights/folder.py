@@ -71,10 +71,18 @@ _PICKLED = frozenset((".bin", ".pt", ".pth", ".ckpt", ".pkl"))
 _MAX_SPARE_ROWS = 127
 
 
-def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = "") -> None:
+def save_model(
+    folder: Path,
+    model: Model,
+    tokenizer: Tokenizer,
+    *,
+    card: str = "",
+    longest: int | None = None,
+) -> None:
     """Write config.json, model.safetensors, the tokenizer's files and README.md, all or nothing.
 
-    A model folder of that name is replaced. `ModelFolderError` if the folder holds anything else,
+    The tokenizer keeps `longest` tokens of a text, None for as many as the model reads. A model
+    folder of that name is replaced. `ModelFolderError` if the folder holds anything else,
     `ConfigError` if vocabulary and positions do not fit, `TrainingDiverged` if a weight is not
     finite, `DiskError` if it cannot be written. The files are a pure function of what is saved.
     """
@@ -92,7 +100,8 @@ def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = 
     with new_folder(folder, replaces=_check_replaceable) as fresh:
         encoder = config.encoder
         segments = encoder.segments > 1 and tokenizer.segments
-        tokenizer.save(fresh, longest=encoder.longest, segments=segments)
+        kept = min(longest or encoder.longest, encoder.longest)
+        tokenizer.save(fresh, longest=kept, segments=segments)
         ends = (tokenizer.cls_id, tokenizer.sep_id)
         write_json(fresh / CONFIG_FILE, hub_config(config, pad_id=tokenizer.pad_id, ends=ends))
         if card:

@@ -227,8 +227,7 @@ def _transformer(place: Path, folder: Path) -> tuple[int | None, bool]:
     path = next((place / name for name in TRANSFORMER_FILES if (place / name).is_file()), None)
     config = {} if path is None else _settings(_inside(path, folder))
     path = path or place
-    if config.get("transformer_task", "feature-extraction") != "feature-extraction":
-        raise _refused("transformer_task is set", path, "only feature-extraction is supported")
+    _check_transformer(config, path)
     longest, lowercase = config.get("max_seq_length"), config.get("do_lower_case", False)
     if longest is None:
         settings = place / "tokenizer_config.json"
@@ -243,6 +242,31 @@ def _transformer(place: Path, folder: Path) -> tuple[int | None, bool]:
             f"do_lower_case is {str(lowercase)[:80]!r}", path, "it must be true or false"
         )
     return longest, lowercase
+
+
+_OPTIONS = (
+    "tokenizer_args", "processor_kwargs", "processing_kwargs", "config_args", "config_kwargs",
+    "query_expansion",
+)  # fmt: skip
+_OUTPUT = {"method": "forward", "method_output_name": "last_hidden_state"}
+
+
+def _check_transformer(config: dict[str, Any], path: Path) -> None:
+    """Raise `ModelFolderError` for options of the Transformer that change vectors."""
+    if config.get("transformer_task", "feature-extraction") != "feature-extraction":
+        raise _refused("transformer_task is set", path, "only feature-extraction is supported")
+    for key in _OPTIONS:
+        value = config.get(key)
+        # which the library ignores in files
+        if value and not (isinstance(value, dict) and value.keys() <= {"trust_remote_code"}):
+            raise _refused(f"{key} is {str(value)[:80]}", path, "it is not supported: remove it")
+    kinds = config.get("modality_config")
+    output = kinds.get("text", _OUTPUT) if isinstance(kinds, dict) else _OUTPUT
+    name = config.get("module_output_name")
+    if output != _OUTPUT or name not in (None, "token_embeddings"):
+        raise _refused(
+            "another output than last_hidden_state is pooled", path, "only that one is supported"
+        )
 
 
 def _of_texts(folder: Path) -> tuple[dict[str, str], str | None, int | None]:
@@ -312,7 +336,7 @@ def save_like(
         say(f"{error.where}: {error.problem}; pooling is left out")
         settings = None
     if settings is None:
-        save_model(folder, model, tokenizer, card=card)
+        save_model(folder, model, tokenizer, card=card, longest=tokenizer.longest)
     else:
         save_sentence_folder(folder, model, tokenizer, settings, card=card)
 

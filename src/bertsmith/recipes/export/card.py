@@ -111,7 +111,7 @@ class Described:
     def longest(self) -> int:
         """Tokens of a text that are read: as in training, or as the folder says."""
         trained = self.config.preprocessing
-        given = self.sentence.longest if self.sentence is not None else None
+        given = self.tokenizer.longest if self.sentence is None else self.sentence.longest
         if trained is not None and not self.windowed:
             given = trained.longest
         limit = self.config.encoder.longest
@@ -207,6 +207,8 @@ def _read(described: Described) -> str:
     if described.longest == limit:
         return ""
     how_much = "as its sentence-transformers folder says"
+    if described.sentence is None:
+        how_much = "as the model_max_length of its tokenizer says"
     if trained is not None:
         how_much = f"as in training; of a longer text {_PARTS[trained.long]}"
     read = f"At most {counted(described.longest, 'token')} of a text are read, {how_much}."

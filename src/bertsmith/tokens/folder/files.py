@@ -366,6 +366,7 @@ _GENERIC_CLASS = re.compile("PreTrainedTokenizerFast|TokenizersBackend")
 
 _FOLLOWED: tuple[Followed, ...] = ("slow", "fast")
 _MODEL_FILE = "config.json"
+_LEAST_LENGTH = 8
 _VERSION = re.compile(r"(\d{1,3})\.")
 
 
@@ -403,6 +404,32 @@ def followed(files: FolderFiles) -> Followed:
         )
     generic = is_generic(tokenizer_class(files)[0])
     return "fast" if generic or _of_version_5(files) else "slow"
+
+
+def stated_longest(files: FolderFiles) -> int | None:
+    """Return the tokens of a text that a folder's tokenizer keeps, None for all.
+
+    Raises `ModelFolderError` for a number that leaves no room for a text, and if it keeps the end.
+    """
+    config = files.json(SETTINGS_FILE)
+    side = config.get("truncation_side", "right")
+    if side != "right":
+        raise ModelFolderError(
+            f"truncation_side is {str(side)[:50]!r}",
+            where=files.path / SETTINGS_FILE,
+            remedy="only the end of a long text can be cut off: set it to right",
+        )
+    stated = config.get("model_max_length", config.get("max_len"))
+    # tokenizers without a limit have a number of thirty digits
+    if type(stated) is not int or stated >= 2**31:
+        return None
+    if stated < _LEAST_LENGTH:
+        raise ModelFolderError(
+            f"model_max_length is {stated}",
+            where=files.path / SETTINGS_FILE,
+            remedy=f"it must be at least {_LEAST_LENGTH}",
+        )
+    return stated
 
 
 def _of_version_5(files: FolderFiles) -> bool:

@@ -68,7 +68,7 @@ def extend_vocabulary(
         )
     pieces = (*tokenizer.vocabulary, *(item.piece for item in added))
     return Extension(
-        tokenizer=Tokenizer(pieces, tokenizer.rules),
+        tokenizer=Tokenizer(pieces, tokenizer.rules, tokenizer.longest),
         added=tuple(added),
         replaced=_replaced(tokenizer, [item.piece for item in added]),
     )
