@@ -188,6 +188,13 @@ def test_words_in_pieces() -> None:
     assert shown == "walkeds -> walked ##s, walk -> walk"
 
 
+def test_the_fit_to_a_long_paragraph_is_that_of_all_of_it() -> None:
+    paragraph = "walk " * 1000 + "w" * 5000 + " " + "talked " * 3000
+    document = Document(source="a", line=1, paragraphs=(paragraph.strip(),))
+    learned = learn_from([document], total=10, settings=VocabularySettings(size=100))
+    assert learned.fit.size.words in range(4001, 4005)  # a word that is too long is cut
+
+
 def test_a_store_and_what_is_said_of_it(
     corpus: Path, vocab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

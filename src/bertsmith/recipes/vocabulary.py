@@ -168,7 +168,7 @@ def _watched(
 
 @dataclass(slots=True)
 class _Sample:
-    """A uniform sample of at most 2,000 paragraphs (Vitter 1985, algorithm R)."""
+    """A uniform sample of at most 2,000 parts of paragraphs (Vitter 1985, algorithm R)."""
 
     texts: list[str] = field(default_factory=list)
     _seen: int = 0
@@ -177,19 +177,24 @@ class _Sample:
     )
 
     def add(self, paragraph: str) -> None:
-        """Add a paragraph to the sample, cut at a space if it is long, or skip it."""
-        self._seen += 1
-        if len(self.texts) < _FIT_PARAGRAPHS:
-            self.texts.append(_cut(paragraph))
-        elif (index := self._random.randrange(self._seen)) < _FIT_PARAGRAPHS:
-            self.texts[index] = _cut(paragraph)
+        """Add each part of a paragraph to the sample, or skip it."""
+        for part in _parts(paragraph):
+            self._seen += 1
+            if len(self.texts) < _FIT_PARAGRAPHS:
+                self.texts.append(part)
+            elif (index := self._random.randrange(self._seen)) < _FIT_PARAGRAPHS:
+                self.texts[index] = part
 
 
-def _cut(paragraph: str) -> str:
-    if len(paragraph) <= _FIT_CHARACTERS:
-        return paragraph
-    end = paragraph.rfind(" ", 0, _FIT_CHARACTERS)
-    return paragraph[: end if end > 0 else _FIT_CHARACTERS]
+def _parts(paragraph: str) -> Iterator[str]:
+    """Yield a paragraph whole, or cut at spaces into parts if it is long."""
+    begin = 0
+    while len(paragraph) - begin > _FIT_CHARACTERS:
+        end = paragraph.rfind(" ", begin, begin + _FIT_CHARACTERS)
+        end = end if end > begin else begin + _FIT_CHARACTERS
+        yield paragraph[begin:end]
+        begin = end
+    yield paragraph[begin:]
 
 
 Learn = Callable[[Iterable[str], VocabularySettings, WatchedLearning], Tokenizer]
