@@ -152,8 +152,11 @@ def absent_note(task: Task[R], name: str, rows: Sequence[R], labels: Labels) -> 
         return None
     # a mean over all labels, whereas that of classes is over those that there are
     counted_all = task.head == "classes"
+    which = "them" if "', '" in absent else "it"
     consequence = (
-        ": macro F1 counts it as 0" if counted_all else ", so the scores say nothing about it"
+        f": macro F1 counts {which} as 0"
+        if counted_all
+        else f", so the scores say nothing about {which}"
     )
     return f"{name} has no example of {absent}{consequence}"
 

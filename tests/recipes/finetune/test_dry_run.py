@@ -181,6 +181,9 @@ def test_classes_without_an_example_are_named(
     assert "dev has no example of 'side', so the scores say nothing about it" in told(
         train=train, dev=dev
     )
+    dev.write_text("text,label\nword1,down\n", encoding="utf-8")
+    several_absent = "dev has no example of 'side', 'up', so the scores say nothing about them"
+    assert several_absent in told(train=train, dev=dev)
     assert "no example of" not in told(train=train, dev=train)
     # labels of texts that have several are not split alike
     several = [f"word{n % 30} word{n % 7},{'a|b' if n % 2 else 'a'}" for n in range(60)]

@@ -333,7 +333,8 @@ def check_vocabulary(
             f"{fit.pieces_per_unit:.2f}",
             fit.pieces_per_unit,
             (_MAX_PIECES[fit.size.unit], math.inf),
-            f"the vocabulary cuts this text into small pieces: {_OWN_VOCABULARY}",
+            f"the vocabulary cuts this text into small pieces: {_OWN_VOCABULARY}, or a larger one "
+            "(--size) if this one was",
         ),
         limit_finding(
             name,
