@@ -29,6 +29,7 @@ from bertsmith.recipes.pretrain import recipe as pretraining
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.recipe import dry_run
 from bertsmith.store.preparing import prepare_corpus, prepare_store
+from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RUN_FORMAT
 from bertsmith.weights.folder import save_model
@@ -68,6 +69,20 @@ def test_a_corpus_as_it_is_read(
     (tmp_path / "y.csv").unlink()
     # a column that is not there is refused here already
     assert main(["prepare", files[0], *options]) == 2
+
+
+def test_names_of_special_tokens_are_shown_as_the_store_holds_them(
+    tmp_path: Path, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer.save(tmp_path / "vocab")
+    (tmp_path / "a.txt").write_text("ba [SEP] de [MASK].\n")
+    options = ["--vocab", str(tmp_path / "vocab"), "--out", str(tmp_path / "store")]
+    assert main(["prepare", str(tmp_path / "a.txt"), *options, "--dry-run"]) == 0
+    told = capsys.readouterr().err
+    assert main(["prepare", str(tmp_path / "a.txt"), *options, "--held-out", "0"]) == 0
+    store = TokenStore(tmp_path / "store")
+    stored = store.read(0, store.tokens).tolist()
+    assert f"  ids:    {' '.join(map(str, stored))}\n" in told
 
 
 def test_layouts_that_differ_from_file_to_file(

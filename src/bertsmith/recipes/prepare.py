@@ -126,7 +126,9 @@ def _document(number: int, document: Document, tokenizer: Tokenizer) -> list[str
     location = f"{Path(document.source).name}, line {document.line}"
     lines = [f"document {number} ({location}), {counted(count, 'paragraph')}:"]
     lines += [f"  {paragraph}" for paragraph in document.paragraphs[:_PARAGRAPHS]]
-    ids = tokenizer.encode([document.paragraphs[0][:1000]])[0][:_TOKENS].tolist()
+    text = document.paragraphs[0][:1000]
+    # as in the store, where the name of a special token is text like any other
+    ids = tokenizer.encode([text], specials_in_text=False)[0][:_TOKENS].tolist()
     lines.append(f"  pieces: {' '.join(tokenizer.shown(piece) for piece in ids)}")
     lines.append(f"  ids:    {' '.join(map(str, ids))}")
     return lines
