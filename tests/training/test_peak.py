@@ -66,6 +66,16 @@ def test_products_too_large_to_be_repeated_are_left_alone() -> None:
     assert min(slow.calls.values()) > 20
 
 
+def test_a_process_that_was_stopped_before_the_first_product_measures_it_all_the_same() -> None:
+    machine = Machine(4e11)
+
+    def late() -> Iterator[tuple[float, Callable[[], object]]]:
+        machine.now += 2.0
+        yield from machine.products()
+
+    assert fastest(late(), 1.0, machine.clock) == pytest.approx(0.6 * 4e11)
+
+
 class Speeds:
     """Measurements one after another, and the seconds that each was given."""
 

@@ -246,7 +246,8 @@ def fastest(
 
     joined: list[tuple[float, Callable[[], object]]] = []
     waiting = next(products, None)
-    while clock() - started < seconds:
+    # once at least: on a busy machine the time may be over before the first product is made
+    while (waiting is not None and not joined) or clock() - started < seconds:
         if waiting is not None and waiting[0] <= (best or math.inf) * _MAX_LENGTH:
             timed(waiting[1])
             # the newest first: it is likely the fastest
