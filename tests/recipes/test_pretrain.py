@@ -289,6 +289,29 @@ def test_other_settings_are_refused(
     assert files(whole.folder / "model") == before
 
 
+def test_what_changes_no_result_may_change(
+    whole: PretrainOutcome, store_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, moved, folder = tmp_path / "store", tmp_path / "moved", tmp_path / "run"
+    shutil.copytree(store_folder, store)
+    with monkeypatch.context() as patch:
+        stop_when_drawn(patch, speed.TRIAL_STEPS + 4)
+        with pytest.raises(Interrupted):
+            run(store, folder)
+    store.rename(moved)
+    with pytest.raises(RunFolderError, match=r"is not there any more; if it was moved, give"):
+        run(None, folder, model=None, steps=None, settings=None)
+    others = replace(QUICK, checkpoint_minutes=0.0, keep_checkpoints=3, log_every=1)
+    resumed = run(moved, folder, settings=others)
+    assert untimed(resumed.state) == untimed(whole.state)
+    weights = "model/model.safetensors"
+    assert (folder / weights).read_bytes() == (whole.folder / weights).read_bytes()
+    steps = [f"step-{step:08}" for step in range(STEPS - 2, STEPS + 1)]
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == steps
+    kept = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"]
+    assert (kept["store"], kept["settings"]["keep_checkpoints"]) == (str(moved), 3)
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_a_changed_store_is_refused(
     whole: PretrainOutcome, store_folder: Path, tokenizer: Tokenizer, tmp_path: Path, named: bool

@@ -26,6 +26,14 @@ INLINE: Mapping[str, Any] = {"inline": True}
 NO_OPTION: Mapping[str, Any] = {"option": False}
 """Metadata of a field that others than the user set."""
 
+CHANGEABLE: Mapping[str, Any] = {"changeable": ()}
+"""Metadata of a field that changes no result: a run that is resumed may have another value."""
+
+
+def path_of(content_hash: str) -> Mapping[str, Any]:
+    """Return the metadata of a path that may be another one where the hash in a field is the same."""
+    return {"changeable": (content_hash,)}
+
 
 def named(name: str) -> Mapping[str, Any]:
     """Return the metadata of a field whose option has another name than the field."""
@@ -72,6 +80,18 @@ class Config:
     def load(cls, path: Path) -> Self:
         """Read a JSON file; raise `ConfigError` when it is no JSON object or does not fit."""
         return cls.from_dict(read_json(path, ConfigError, largest=_MAX_BYTES), where=path)
+
+    def with_changeable(self, given: Self) -> Self:
+        """Return a copy with those fields of another config that change no result."""
+        changes: dict[str, Any] = {}
+        for f in dataclasses.fields(self):
+            own, other = getattr(self, f.name), getattr(given, f.name)
+            same = f.metadata.get("changeable")
+            if same is not None and all(getattr(self, n) == getattr(given, n) for n in same):
+                changes[f.name] = other
+            elif isinstance(own, Config) and type(own) is type(other):
+                changes[f.name] = own.with_changeable(other)
+        return dataclasses.replace(self, **changes)
 
     def override(self, **dotted: Any) -> Self:  # noqa: ANN401
         """Return a copy with some settings replaced: ``{"optimiser.lr": 1e-3}``."""

@@ -158,7 +158,8 @@ class RunFolder:
     def claim(self, kind: str, settings: Config, *, extensible: str = "") -> bool:
         """Write the run's settings, or check that they are the ones written; True to resume.
 
-        The number that is called `extensible` may be larger than it was, and is written anew.
+        The number that is called `extensible` may be larger than it was, and what changes no result
+        may be another; both are written anew.
         """
         stored = self.settings(kind)
         self.check_version()
@@ -180,11 +181,11 @@ class RunFolder:
         return True
 
     def _check_same(self, stored: dict[str, Any], settings: Config, extensible: str) -> bool:
-        """Check that settings are those stored; return whether the one that may grow has grown."""
+        """Check that settings may follow those stored; return whether any is another."""
         # settings that came with a later version have their defaults in older runs
-        known = type(settings).from_dict(stored, where=self._run).to_dict()
-        grown = bool(extensible) and known[extensible] < getattr(settings, extensible)
-        if grown:
+        earlier = type(settings).from_dict(stored, where=self._run)
+        known = earlier.with_changeable(settings).to_dict()
+        if extensible and known[extensible] < getattr(settings, extensible):
             known[extensible] = getattr(settings, extensible)
         different = _first_difference(known, settings.to_dict())
         if different:
@@ -193,7 +194,7 @@ class RunFolder:
                 where=self.path,
                 remedy="choose another --out, or give the settings that run was begun with",
             )
-        return grown
+        return earlier.to_dict() != settings.to_dict()
 
     def check_version(self) -> None:
         """Raise `RunFolderError` for a run of another version, which cannot be resumed.

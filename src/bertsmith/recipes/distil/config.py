@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range
+from bertsmith.core.config import (
+    CHANGEABLE,
+    INLINE,
+    POSITIONAL,
+    Config,
+    check_least,
+    check_range,
+)
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import ModelConfig, TrainingPrecision
 from bertsmith.recipes.finetune.config import AtOnce, FinetuneSettings
@@ -101,7 +108,7 @@ class TeachingConfig(Config):
     cache: Path | None = None
     """Folder for the teacher's outputs, which runs with the same teacher and data can share; by
     default they are in OUT until the run has ended."""
-    cache_gigabytes: float = 4.0
+    cache_gigabytes: float = field(default=4.0, metadata=CHANGEABLE)
     """Maximum disk space for the teacher's outputs; those beyond it are computed again for every
     batch. 0 keeps none."""
 

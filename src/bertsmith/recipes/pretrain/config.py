@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Literal
 
 from bertsmith.batches.config import MaskingConfig, Phase, SampleConfig, check_phases
-from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range, named
+from bertsmith.core.config import (
+    CHANGEABLE,
+    INLINE,
+    POSITIONAL,
+    Config,
+    check_least,
+    check_range,
+    named,
+    path_of,
+)
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import Activation, Norm, Positions, Precision, TrainingPrecision
 from bertsmith.network.families.family import FamilyName
@@ -100,11 +109,11 @@ class PretrainSettings(Config):
     multiplies it natively, and the format of a run that is resumed."""
     seed: int = 0
     """Seed of weights, samples and dropout."""
-    log_every: int = 20
+    log_every: int = field(default=20, metadata=CHANGEABLE)
     """Number of steps between two lines of the log."""
-    checkpoint_minutes: float = 10.0
+    checkpoint_minutes: float = field(default=10.0, metadata=CHANGEABLE)
     """Minutes of training between two checkpoints."""
-    keep_checkpoints: int = 2
+    keep_checkpoints: int = field(default=2, metadata=CHANGEABLE)
     """Number of newest checkpoints to keep, in addition to that of the best evaluation."""
     measurements: int = 10
     """Number of evaluations on held-out text, evenly spread over the run. With --minutes they use
@@ -165,7 +174,8 @@ class PretrainConfig(Config):
         set_options = {name for name, value in options.items() if value is not None}
         if self.store is None and set_options:
             raise ConfigError(
-                "a resumed run keeps its settings", remedy="leave them out, or name a store"
+                "a resumed run keeps its settings",
+                remedy="leave them out, or give the whole command that began it, with its store",
             )
         for name in ("model", "recipe"):
             if {name, "from"} <= set_options:
@@ -178,7 +188,7 @@ class PretrainConfig(Config):
 class Parent(Config):
     """The model from which a run continues."""
 
-    folder: Path
+    folder: Path = field(metadata=path_of("files_hash"))
     """Folder of the model."""
     files_hash: str
     """SHA-256 of its config, weights and vocabulary."""
@@ -190,7 +200,7 @@ class Parent(Config):
 class PretrainRun(Config):
     """A resolved run: all that determines its result."""
 
-    store: Path
+    store: Path = field(metadata=path_of("store_hash"))
     """Folder of the token store."""
     store_hash: str
     """SHA-256 of the store's index, which names the hash of every file."""

@@ -117,6 +117,12 @@ def verifying_seconds(budget: Budget) -> float | None:
 
 def check_store(run: PretrainRun, out: Path) -> None:
     """Check that the store is the one the run was started with, on this machine too."""
+    if not run.store.exists():
+        raise RunFolderError(
+            f"was begun with the store in {run.store}, which is not there any more",
+            where=out,
+            remedy="if it was moved, give the command that began the run, with its place now",
+        )
     TokenStore(run.store)
     if run.store_hash != store_hash(run.store):
         raise RunFolderError(
