@@ -15,13 +15,14 @@ Nothing is imported with the package but the version: the functions bring what t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from bertsmith.core import VERSION as __version__  # noqa: N811
 
+# the module typing takes longer to import than all else here
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from typing import Any
 
     from bertsmith.core.errors import UserError
     from bertsmith.recipes.distil.static import StaticOutcome

@@ -123,6 +123,9 @@ def _interruption_before(error: BaseException) -> KeyboardInterrupt | None:
 
 
 def _interruption_status(interruption: KeyboardInterrupt) -> int:
+    # an interruption in code that was a string, as dataclasses' own, would have Python end by the
+    # signal; the next such code resets that
+    exec("")
     print_error(str(interruption) or "interrupted")
     return ending_status()
 
