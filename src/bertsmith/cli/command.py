@@ -83,9 +83,12 @@ class Command:
 
     def run(self, config: Config) -> object:
         """Import the recipe and run it."""
+        return self.recipe()(config)
+
+    def recipe(self) -> Callable[[Any], object]:
+        """Import the recipe."""
         with _without_collector():
-            recipe = self._verb.load()
-        return recipe(config)
+            return self._verb.load()
 
     @property
     def defaults(self) -> Defaults:

@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from types import TracebackType
 
 from bertsmith import __doc__ as promise
@@ -29,7 +30,7 @@ from bertsmith.core.errors import ConfigError, DiskError, UserError, out_of_memo
 from bertsmith.core.files import disk_error, refused_by_disk
 from bertsmith.core.log import print_error, say
 from bertsmith.core.output import discard_lost_streams, flush, open_closed_streams, print_line
-from bertsmith.core.signals import ending_status, termination_as_interrupt
+from bertsmith.core.signals import ending_at_once, ending_status, termination_as_interrupt
 
 _REPORT = (
     "this is a fault of bertsmith itself: please report it, with the lines above and the command"
@@ -43,23 +44,24 @@ def main(arguments: Sequence[str] | None = None, commands: Mapping[str, Command]
     Raises only what is a bug of ours.
     """
     # called with arguments of its own, the process may have done other things before
-    started = process_start() if arguments is None else time.monotonic()
+    program = arguments is None
+    started = process_start() if program else time.monotonic()
     if arguments is None:
         open_closed_streams()
         sys.excepthook = _show_bug
         arguments = sys.argv[1:]
     try:
         with termination_as_interrupt(), command_from(started):
-            return _run_to_status(list(arguments), commands)
+            return _run_to_status(list(arguments), commands, program=program)
     finally:
         discard_lost_streams()
 
 
-def _run_to_status(arguments: list[str], commands: Mapping[str, Command]) -> int:
+def _run_to_status(arguments: list[str], commands: Mapping[str, Command], *, program: bool) -> int:
     """Run a verb; whatever ends it that is no bug becomes a line and a status."""
     try:
         try:
-            status = _run(arguments, commands)
+            status = _run(arguments, commands, program=program)
         except SystemExit:
             # --help
             flush()
@@ -86,7 +88,7 @@ def _run_to_status(arguments: list[str], commands: Mapping[str, Command]) -> int
     return status
 
 
-def _run(arguments: list[str], commands: Mapping[str, Command]) -> int:
+def _run(arguments: list[str], commands: Mapping[str, Command], *, program: bool) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         for line in help_page(commands, (promise or "").partition("\n")[0]).split("\n"):
             (print_line if arguments else say)(line)
@@ -98,7 +100,10 @@ def _run(arguments: list[str], commands: Mapping[str, Command]) -> int:
         words = name.split()
         if arguments[: len(words)] == words:
             rest = arguments[len(words) :]
-            command.run(read_arguments(name, command, rest))
+            config = read_arguments(name, command, rest)
+            with ending_at_once() if program else nullcontext():
+                recipe = command.recipe()
+            recipe(config)
             return 0
     raise _unknown_verb(arguments, commands)
 

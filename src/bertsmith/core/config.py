@@ -31,7 +31,7 @@ CHANGEABLE: Mapping[str, Any] = {"changeable": ()}
 
 
 def path_of(content_hash: str) -> Mapping[str, Any]:
-    """Return the metadata of a path that may be another one where the hash in a field is the same."""
+    """Return the metadata of a path that may be another one where a field has the same hash."""
     return {"changeable": (content_hash,)}
 
 

@@ -87,6 +87,24 @@ def termination_as_interrupt() -> Iterator[None]:
 
 
 @contextmanager
+def ending_at_once() -> Iterator[None]:
+    """End the process at once on what asks for an end, before anything has begun.
+
+    Libraries in other languages abort or hang when an exception comes up while they are imported.
+    """
+
+    def end(number: int) -> None:
+        said = "interrupted" if number == signal.SIGINT else "terminated"
+        try:
+            os.write(2, f"bertsmith: {said}\n".encode())
+        finally:
+            os._exit(ending_status())
+
+    with handled(end):
+        yield
+
+
+@contextmanager
 def _dropped_interruptions_repeated() -> Iterator[None]:
     """Send the signal again of an interruption that came where Python drops exceptions.
 
