@@ -13,10 +13,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+# bertsmith.core.signals is not imported yet when this is needed
+INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
+
 
 def main() -> int:
     """Run the command line with the arguments of the process, and return the exit status."""
     handles = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    status = INTERRUPTED
     if handles:
         signal.signal(signal.SIGINT, _end)
     try:
@@ -24,13 +29,14 @@ def main() -> int:
 
         if handles:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        return run()
+        status = run()
     except KeyboardInterrupt:
         _end()
     finally:
         if handles:
-            # nothing is left to say: what comes now ends the program without a traceback
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            # all is said: Ctrl-C while Python shuts down adds no traceback
+            signal.signal(signal.SIGINT, lambda *_: os._exit(status))
+    return status
 
 
 def _end(*_: object) -> NoReturn:
@@ -38,7 +44,7 @@ def _end(*_: object) -> NoReturn:
     try:
         os.write(2, b"bertsmith: interrupted\n")
     finally:
-        os._exit(130)
+        os._exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -58,3 +58,25 @@ def test_ctrl_c_while_modules_are_imported_ends_in_one_line(name: str, tmp_path:
 
 def test_so_does_a_request_to_terminate(tmp_path: Path) -> None:
     assert started(tmp_path, "numpy", signal.SIGTERM) == (143, "bertsmith: terminated\n")
+
+
+def test_ctrl_c_after_the_last_line_changes_neither_output_nor_status(tmp_path: Path) -> None:
+    script = """
+import atexit, signal, sys
+
+atexit.register(signal.raise_signal, signal.SIGINT)
+from bertsmith.__main__ import main
+
+sys.argv = ["bertsmith", "no", "verb"]
+sys.exit(main())
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(b"bertsmith: there is no verb 'no'")
+    assert ended.stderr.count(b"\n") == 1
