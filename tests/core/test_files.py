@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
+import stat
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -122,6 +124,29 @@ def test_files_take_their_names_together_the_first_of_them_last(tmp_path: Path) 
     index.unlink()
     commit({tmp_path / "new-index": index})
     assert names(tmp_path) == ["data", "index", "index/inside"]
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
+def test_a_file_system_that_cannot_wait_for_folders_takes_files_all_the_same(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+
+    def without_folders(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(number, os.strerror(number))
+        fsync(handle)
+
+    monkeypatch.setattr("os.fsync", without_folders)
+
+    def refused() -> AbstractContextManager[object]:
+        return nullcontext() if number == errno.EINVAL else pytest.raises(DiskError, match="disk")
+
+    with refused():
+        write_json(tmp_path / "a.json", {"one": 1})
+    with refused(), new_folder(tmp_path / "folder") as fresh:
+        (fresh / "b").write_text("two")
+    assert number == errno.EIO or (tmp_path / "folder" / "b").read_text() == "two"
 
 
 def test_files_named_while_they_are_written_are_committed_or_removed(tmp_path: Path) -> None:

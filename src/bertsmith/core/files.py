@@ -244,11 +244,24 @@ def write_all(file: FileIO, data: bytes | memoryview) -> None:
         remaining = remaining[file.write(remaining) :]
 
 
+# some file systems of networks and of virtual machines cannot wait, most of them for folders
+_NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
+
+
+def sync(handle: int) -> None:
+    """Wait until an open file or folder is on the disk, where its file system can wait for it."""
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+
+
 def flush_to_disk(path: Path) -> None:
     """Wait until a file or folder is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        sync(handle)
     finally:
         os.close(handle)
 
@@ -352,7 +365,7 @@ class HashedFile:
 
     def close(self) -> Record:
         """Close the file when all of it is on the disk."""
-        os.fsync(self._file.fileno())
+        sync(self._file.fileno())
         self._file.close()
         return Record(self.size, self._digest.hexdigest())
 

@@ -12,7 +12,6 @@ Files may hold more than the journal counts: that is cut off before anything is 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import zlib
 from collections.abc import Iterator, Sequence
@@ -31,6 +30,7 @@ from bertsmith.core.files import (
     flush_to_disk,
     name_is_taken,
     refused_by_disk,
+    sync,
     write_all,
     writing,
 )
@@ -198,7 +198,7 @@ class Journal:
             file.truncate(self._size)
             file.seek(self._size)
             write_all(file, data)
-            os.fsync(file.fileno())
+            sync(file.fileno())
         if new:
             flush_to_disk(self._path.parent)
         self._ends.append(self._size + len(data))
