@@ -14,7 +14,7 @@ from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError, R
 from bertsmith.recipes.finetune.baselines import TFIDF
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
-from bertsmith.recipes.finetune.recipe import finetune
+from bertsmith.recipes.finetune.recipe import dry_run, finetune
 from bertsmith.recipes.finetune.trial import DEV
 from bertsmith.training.run_folder import read_record, write_record
 from bertsmith.weights.folder import load_model
@@ -118,6 +118,39 @@ def test_a_run_goes_on_with_the_seeds_that_have_no_result(
     assert again.seeds[0].seconds == 12345.0
     assert again.seeds[1].scores == found.seeds[1].scores
     assert again.seeds[1].losses == found.seeds[1].losses
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_model_whose_config_was_changed_since_is_refused(
+    outcome: tuple[Path, FinetuneOutcome], base_folder: Path, tmp_path: Path, recorded: bool
+) -> None:
+    train, found = outcome
+    folder, model = tmp_path / "run", base_folder / "config.json"
+    shutil.copytree(found.folder, folder)
+    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    if not recorded:
+        del run["settings"]["model_reading_hash"]
+        (folder / "run.json").write_text(json.dumps(run), encoding="utf-8")
+    config = FinetuneConfig(
+        model=base_folder,
+        train=train,
+        out=folder,
+        settings=QUICK,
+        experiment=ExperimentConfig(seeds=4),
+    )
+    dry_run(config)
+    before = model.read_text(encoding="utf-8")
+    changed = json.loads(before) | {"hidden_dropout_prob": 0.31}
+    try:
+        model.write_text(json.dumps(changed), encoding="utf-8")
+        if recorded:
+            with pytest.raises(RunFolderError, match="model_reading_hash: the contents have"):
+                dry_run(config)
+        else:
+            # a run of an earlier version does not know it
+            dry_run(config)
+    finally:
+        model.write_text(before, encoding="utf-8")
 
 
 def test_a_run_that_has_ended_gets_more_seeds(

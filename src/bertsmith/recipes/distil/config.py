@@ -11,6 +11,7 @@ from bertsmith.core.config import (
     CHANGEABLE,
     INLINE,
     POSITIONAL,
+    RECORDED_LATER,
     Config,
     check_least,
     check_range,
@@ -227,6 +228,8 @@ class DistilRun(Config):
     """Folder of the teacher."""
     teacher_hash: str
     """SHA-256 of its weights."""
+    teacher_reading_hash: str | None = field(default=None, metadata=RECORDED_LATER)
+    """SHA-256 of its config and vocabulary."""
     train: Path
     """File of the training examples."""
     train_hash: str

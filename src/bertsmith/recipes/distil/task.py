@@ -72,7 +72,7 @@ from bertsmith.recipes.finetune.inputs import (
     read_inputs,
 )
 from bertsmith.recipes.finetune.outcome import Difference, difference_of
-from bertsmith.recipes.finetune.recipe import describe, hash_of
+from bertsmith.recipes.finetune.recipe import describe, hash_of, reading_hash
 from bertsmith.recipes.finetune.tfidf import tfidf_baseline
 from bertsmith.recipes.finetune.trial import (
     LABELS,
@@ -269,6 +269,7 @@ def _resolve_run(
         task=prepared.task.name,
         teacher=config.teacher.resolve(),
         teacher_hash=weights_hash(config.teacher),
+        teacher_reading_hash=reading_hash(config.teacher),
         origin=origin(config.teacher),
         train=config.data.resolve(),
         train_hash=hash_of(config.data),

@@ -15,14 +15,14 @@ An interrupted run resumes within the current training, or with the next one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 import torch
 
-from bertsmith.core.config import Config
+from bertsmith.core.config import RECORDED_LATER, Config
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.files import file_hash, text_hash, unreadable
 from bertsmith.core.log import say
@@ -55,8 +55,9 @@ from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
 from bertsmith.tasks.labels import absent_labels, absent_note, alike_labels, placeholder_labels
 from bertsmith.tasks.task import Task, counted_rows
 from bertsmith.text.examples.example import folded
+from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RunFolder, require_tensorboard, write_record
-from bertsmith.weights.folder import start_from
+from bertsmith.weights.folder import CONFIG_FILE, start_from
 from bertsmith.weights.tensors import weights_hash
 
 
@@ -70,6 +71,8 @@ class FinetuneRun(Config):
     """Folder of the initial model."""
     model_hash: str
     """SHA-256 of its weights."""
+    model_reading_hash: str | None = field(default=None, metadata=RECORDED_LATER)
+    """SHA-256 of its config and vocabulary."""
     train: Path
     """File of the training examples."""
     train_hash: str
@@ -209,6 +212,7 @@ def _resolve_run(
         model=config.model.resolve(),
         origin=origin(config.model),
         model_hash=weights_hash(config.model),
+        model_reading_hash=reading_hash(config.model),
         train=config.train.resolve(),
         train_hash=hash_of(config.train),
         dev=None if dev is None else dev.resolve(),
@@ -236,6 +240,11 @@ def hash_of(path: Path) -> str:
     files = sorted(file for file in path.rglob("*") if file.is_file())
     listed = "".join(f"{file_hash(file)}  {file.relative_to(path)}\n" for file in files)
     return text_hash(listed)
+
+
+def reading_hash(model: Path) -> str:
+    """Return the SHA-256 of all in a model folder but its weights that decides what it learns."""
+    return text_hash(f"{file_hash(model / CONFIG_FILE)} {Tokenizer.load(model).fingerprint}")
 
 
 def model_factory(
