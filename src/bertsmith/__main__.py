@@ -5,6 +5,7 @@ Importing the command line takes a tenth of a second, in which Ctrl-C ends as it
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -24,6 +25,8 @@ def main() -> int:
     status = INTERRUPTED
     if handles:
         signal.signal(signal.SIGINT, _end)
+        # the first that is registered is called last; what comes then is the end of libraries
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     try:
         from bertsmith.cli.main import main as run
 
