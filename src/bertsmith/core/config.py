@@ -29,9 +29,6 @@ NO_OPTION: Mapping[str, Any] = {"option": False}
 CHANGEABLE: Mapping[str, Any] = {"changeable": ()}
 """Metadata of a field that changes no result: a run that is resumed may have another value."""
 
-RECORDED_LATER: Mapping[str, Any] = {"recorded_later": True}
-"""Metadata of a field that is None in runs that were begun before it was recorded."""
-
 
 def path_of(content_hash: str) -> Mapping[str, Any]:
     """Return the metadata of a path that may be another one where a field has the same hash."""
@@ -90,10 +87,7 @@ class Config:
         for f in dataclasses.fields(self):
             own, other = getattr(self, f.name), getattr(given, f.name)
             same = f.metadata.get("changeable")
-            unknown = own is None and f.metadata.get("recorded_later", False)
-            if unknown or (
-                same is not None and all(getattr(self, n) == getattr(given, n) for n in same)
-            ):
+            if same is not None and all(getattr(self, n) == getattr(given, n) for n in same):
                 changes[f.name] = other
             elif isinstance(own, Config) and type(own) is type(other):
                 changes[f.name] = own.with_changeable(other)

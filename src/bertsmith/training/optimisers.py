@@ -138,7 +138,11 @@ class Muon(torch.optim.Optimizer):
         gradients = [p.grad for p in parameters if p.grad is not None]
         buffers = [self._buffer(parameter) for parameter in parameters]
         torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
-        directions = torch._foreach_lerp(gradients, buffers, group["momentum"])
+        # one by one: torch 2.10 has no list of them for sharded tensors
+        directions = [
+            torch.lerp(gradient, buffer, group["momentum"])
+            for gradient, buffer in zip(gradients, buffers, strict=True)
+        ]
         # with sharding, every rank computes all of it: cheap compared with the rest of a step
         complete = [full_tensor(direction) for direction in directions]
         wide = [d.T if len(d) > d.shape[1] else d for d in complete]

@@ -36,14 +36,15 @@ from bertsmith.core.files import (
 )
 from bertsmith.core.ownership import owned
 
-RUN_FORMAT = 5
+RUN_FORMAT = 6
 """The format version of a run's saved state, in run.json and in each checkpoint.
 
 A resumed run must reach the result that it would have had without the interruption. If a later
 version would draw other random numbers, or interpret the same files differently, the number is
 raised, and runs that were begun before are refused. In version 1, not recorded, streams of
 different purposes could coincide; in version 2 settings had other names; in version 3 the
-search space of fine-tuning was among those of a training.
+search space of fine-tuning was among those of a training; in version 5 a change of a model's config
+was not noticed.
 """
 
 _HASH = "sha256"

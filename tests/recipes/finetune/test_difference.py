@@ -202,7 +202,8 @@ def ended_run(
     """A finished run of questions, two of four without an answer, or of numbers, as it is kept."""
     run = FinetuneRun(
         task="span" if names == QUESTIONS else "regression",
-        model=Path("m"), model_hash="m", train=Path("t"), train_hash="t", dev=None,
+        model=Path("m"), model_hash="m", model_reading_hash="m", train=Path("t"),
+        train_hash="t", dev=None,
         dev_hash="d", labels=(), seeds=len(seeds), grid=False, minutes=None, curve=False,
         baselines=False, threads=1, device="cpu", settings=FinetuneSettings(),
         search=SearchConfig(),

@@ -11,7 +11,6 @@ from bertsmith.core.config import (
     CHANGEABLE,
     INLINE,
     POSITIONAL,
-    RECORDED_LATER,
     Config,
     check_least,
     check_range,
@@ -228,7 +227,7 @@ class DistilRun(Config):
     """Folder of the teacher."""
     teacher_hash: str
     """SHA-256 of its weights."""
-    teacher_reading_hash: str | None = field(default=None, metadata=RECORDED_LATER)
+    teacher_reading_hash: str
     """SHA-256 of its config and vocabulary."""
     train: Path
     """File of the training examples."""

@@ -15,14 +15,14 @@ An interrupted run resumes within the current training, or with the next one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 import torch
 
-from bertsmith.core.config import RECORDED_LATER, Config
+from bertsmith.core.config import Config
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.files import file_hash, text_hash, unreadable
 from bertsmith.core.log import say
@@ -71,7 +71,7 @@ class FinetuneRun(Config):
     """Folder of the initial model."""
     model_hash: str
     """SHA-256 of its weights."""
-    model_reading_hash: str | None = field(default=None, metadata=RECORDED_LATER)
+    model_reading_hash: str
     """SHA-256 of its config and vocabulary."""
     train: Path
     """File of the training examples."""
