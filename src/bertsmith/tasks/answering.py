@@ -314,35 +314,13 @@ def answering_of(
             "--choices, --most-pieces and --joint are for a model that fills masks",
             remedy="leave them out",
         )
-    if config.predicts is None:
-        _check_thresholds(options, (), "this model is not fine-tuned for a task")
-        if (options.max_length, options.truncation, options.stride) != (None, None, None):
-            raise ConfigError(
-                "--max-length, --truncation and --stride are for a model fine-tuned for a task",
-                remedy="leave them out",
-            )
-    else:
-        if config.predicts == "number" and len(config.labels) > 1:
-            raise ModelFolderError(
-                f"has {len(config.labels)} numbers for a text; only one is supported",
-                where=where,
-                remedy="export it (bertsmith export MODEL --to onnx --out OUT), which keeps all",
-            )
-        task = task_of(config)
-        check_windows(task, options.truncation, options.stride)
-        return TaskAnswering(
-            task=task,
-            tokenizer=tokenizer,
-            labels=config.labels,
-            limits=ReadingLimits.of_model(
-                config,
-                longest=options.max_length,
-                long=options.truncation,
-                stride=options.stride,
-                usual=tokenizer.longest,
-            ),
-            tuned=_thresholds(task, config, options),
-            top=options.top,
+    if config.predicts is not None:
+        return _task_answering(config, tokenizer, options, where)
+    _check_thresholds(options, (), "this model is not fine-tuned for a task")
+    if (options.max_length, options.truncation, options.stride) != (None, None, None):
+        raise ConfigError(
+            "--max-length, --truncation and --stride are for a model fine-tuned for a task",
+            remedy="leave them out",
         )
     if continues(config):
         how = options.continuation or ContinuationConfig()
@@ -354,6 +332,34 @@ def answering_of(
         where=where,
         remedy="fine-tune it first (bertsmith finetune MODEL TRAIN --out RUN), or ask for vectors "
         "(bertsmith embed MODEL TEXTS --out VECTORS.npy)",
+    )
+
+
+def _task_answering(
+    config: ModelConfig, tokenizer: Tokenizer, options: AnsweringConfig, where: str | Path
+) -> TaskAnswering:
+    """Return how a model that is fine-tuned for a task answers."""
+    if config.predicts == "number" and len(config.labels) > 1:
+        raise ModelFolderError(
+            f"has {len(config.labels)} numbers for a text; only one is supported",
+            where=where,
+            remedy="export it (bertsmith export MODEL --to onnx --out OUT), which keeps all",
+        )
+    task = task_of(config)
+    check_windows(task, options.truncation, options.stride)
+    return TaskAnswering(
+        task=task,
+        tokenizer=tokenizer,
+        labels=config.labels,
+        limits=ReadingLimits.of_model(
+            config,
+            longest=options.max_length,
+            long=options.truncation,
+            stride=options.stride,
+            usual=tokenizer.longest,
+        ),
+        tuned=_thresholds(task, config, options),
+        top=options.top,
     )
 
 
