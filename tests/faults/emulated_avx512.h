@@ -118,6 +118,29 @@ LANEWISE __m512i add_epi32(__m512i a, __m512i b) { return (__m512i)((Words)a + (
 LANEWISE __m512i sub_epi32(__m512i a, __m512i b) { return (__m512i)((Words)a - (Words)b); }
 LANEWISE __m512i mullo_epi32(__m512i a, __m512i b) { return (__m512i)((Words)a * (Words)b); }
 LANEWISE __m512i or_si512(__m512i a, __m512i b) { return (__m512i)((Words)a | (Words)b); }
+LANEWISE __m512i srli_epi32(__m512i x, int n) {
+    Words r;
+    EACH r[i] = static_cast<int32_t>(static_cast<uint32_t>(W(x)) >> n);
+    return (__m512i)r;
+}
+LANEWISE uint64_t cmplt_epi8_mask(__m512i a, __m512i b) {
+    int8_t left[64], right[64];
+    std::memcpy(left, &a, 64);
+    std::memcpy(right, &b, 64);
+    uint64_t mask = 0;
+    for (int i = 0; i < 64; i++) mask |= static_cast<uint64_t>(left[i] < right[i]) << i;
+    return mask;
+}
+LANEWISE __m512i movm_epi16(uint32_t mask) {
+    int16_t r[32];
+    for (int i = 0; i < 32; i++) r[i] = mask >> i & 1 ? -1 : 0;
+    return bits<__m512i>(r);
+}
+LANEWISE __m512i movm_epi32(uint16_t mask) {
+    Words r;
+    EACH r[i] = mask >> i & 1 ? -1 : 0;
+    return (__m512i)r;
+}
 LANEWISE __m512i slli_epi32(__m512i x, int n) {
     Words r;
     EACH r[i] = static_cast<int32_t>(static_cast<uint32_t>(W(x)) << n);
@@ -206,6 +229,10 @@ LANEWISE __m512i shuffle_i32x4(__m512i a, __m512i b, int which) {
 #define _mm512_set1_ps emulated::set1_ps
 #define _mm512_shuffle_i32x4 emulated::shuffle_i32x4
 #define _mm512_slli_epi32 emulated::slli_epi32
+#define _mm512_srli_epi32 emulated::srli_epi32
+#define _mm512_cmplt_epi8_mask emulated::cmplt_epi8_mask
+#define _mm512_movm_epi16 emulated::movm_epi16
+#define _mm512_movm_epi32 emulated::movm_epi32
 #define _mm512_storeu_ps emulated::storeu_ps
 #define _mm512_storeu_si512 emulated::storeu_si512
 #define _mm512_sub_epi32 emulated::sub_epi32

@@ -18,7 +18,7 @@ from bertsmith.core.kernels import instruction_set
 
 TESTS = Path(__file__).parents[1]
 EMULATED = Path(__file__).with_name("emulated_avx512.h")
-TESTED = ("engine/test_native.py", "objectives/test_cross_entropy.py")
+TESTED = ("engine/test_native.py", "objectives/test_cross_entropy.py", "network/test_dropout.py")
 
 
 def build_script() -> ModuleType:
