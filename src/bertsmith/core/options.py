@@ -28,7 +28,7 @@ from bertsmith.core.errors import ConfigError
 C = TypeVar("C", bound=Config)
 REQUIRED = dataclasses.MISSING
 """The default of an option that has to be given."""
-# no float has as much, and no memory as many
+# larger numbers overflow what is computed from them, in floats or in 64 bits
 _BEYOND_USE = 10**18
 _FOREIGN = {
     "attention-probs-dropout-prob": "attention-dropout",

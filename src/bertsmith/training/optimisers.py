@@ -138,7 +138,7 @@ class Muon(torch.optim.Optimizer):
         gradients = [p.grad for p in parameters if p.grad is not None]
         buffers = [self._buffer(parameter) for parameter in parameters]
         torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
-        # one by one: torch 2.10 has no list of them for sharded tensors
+        # one by one: torch 2.10 has no _foreach_lerp of sharded tensors
         directions = [
             torch.lerp(gradient, buffer, group["momentum"])
             for gradient, buffer in zip(gradients, buffers, strict=True)
