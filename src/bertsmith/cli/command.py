@@ -81,6 +81,10 @@ class Command:
         """The config whose fields are the options."""
         return self._verb.config
 
+    def run(self, config: Config) -> object:
+        """Import the recipe and run it."""
+        return self.recipe()(config)
+
     def recipe(self) -> Callable[[Any], object]:
         """Import the recipe."""
         with _without_collector():
