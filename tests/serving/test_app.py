@@ -499,6 +499,29 @@ def test_above_the_bound_requests_are_refused_at_once() -> None:
     run(test)
 
 
+def test_those_that_come_together_are_not_read_where_the_first_fills_the_queue() -> None:
+    """The headers of all are there before any text is queued."""
+
+    async def test() -> None:
+        async with running(queue_tokens=100) as rig:
+            text = {"inputs": ["x" * 130]}
+            assert (await rig.post("/answer", text)).status_code == 200
+            link = rig.links[0]
+            link.held = True
+            asked = [asyncio.create_task(rig.post("/answer", text)) for _ in range(3)]
+            await until(lambda: len(rig.gateway.queue) == 1)
+            asked.append(asyncio.create_task(rig.post("/answer", text)))
+            unread = [rig.post("/answer", {"wrong": ["x" * 160]}) for _ in range(3)]
+            assert {each.status_code for each in await asyncio.gather(*unread)} == {429}
+            link.held = False
+            while not all(item.done() for item in asked):
+                link.release()
+                await asyncio.sleep(0)
+            assert {(await each).status_code for each in asked} == {200}
+
+    run(test)
+
+
 def test_bodies_of_any_size_that_was_read_are_refused_unread() -> None:
     sizes = (60, 130, 250, 500, 1_000, 2_000)
 

@@ -30,12 +30,12 @@ from bertsmith.network.model import build_model
 from bertsmith.serving.config import LimitsConfig, ServeConfig
 from bertsmith.serving.http.http_server import BACKLOG, HttpServer
 from bertsmith.serving.http.limits import Receive, Scope, Send
-from bertsmith.serving.processes import LONG_SLICE, SHORT_SLICE
+from bertsmith.serving.processes import LONG_SLICE, MIDDLE_SLICE, SHORT_SLICE
 from bertsmith.serving.server import listening, with_room
 from bertsmith.weights.folder import save_model
 from bounds import close_unit_vectors
 from families import MODELS, TOKENIZERS
-from serving_process import Started, slice_of, started
+from serving_process import SOURCE, Started, slice_of, started
 
 # seconds after which an answer never comes, on a busy machine too
 PATIENCE = 300
@@ -153,7 +153,7 @@ def test_who_answers_small_requests_has_short_slices(running: Callable[[], Start
             for niceness, own in found
             # of small ones: who receives, encodes and computes; not who writes the log
             if (niceness > least and set(own) != {LONG_SLICE})
-            or (niceness == least and (own[SHORT_SLICE] < 3 or own[LONG_SLICE] > 1))
+            or (niceness == least and (own[MIDDLE_SLICE] < 3 or own[LONG_SLICE] > 1))
         ]
 
     # who is ready has one worker, and the others are about to start
@@ -163,6 +163,64 @@ def test_who_answers_small_requests_has_short_slices(running: Callable[[], Start
         time.sleep(0.01)
     assert server.workers()
     assert wrong() == []
+
+
+OVERLOADED = """
+import asyncio, os, time
+from threading import Event, Thread
+from types import SimpleNamespace
+
+from bertsmith.serving import server
+from bertsmith.serving.processes import SHORT_SLICE, set_slice
+from serving_process import slice_of
+
+server._OVERLOAD_SECONDS = 0.01
+set_slice(SHORT_SLICE)
+idle = Thread(target=lambda: (os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0)),
+                              Event().wait()), daemon=True)
+for thread in (idle, Thread(target=Event().wait, daemon=True)):
+    thread.start()
+
+def policies():
+    threads = map(int, os.listdir("/proc/self/task"))
+    return {number: os.sched_getscheduler(number) for number in threads}
+
+async def until(expected):
+    end = time.monotonic() + 300
+    while (found := policies()) != expected:
+        assert time.monotonic() < end, (found, expected)
+        refuse()
+        await asyncio.sleep(0.005)
+
+async def main():
+    global refuse
+    before, app = policies(), SimpleNamespace(overloaded=0)
+    assert sorted(before.values()) == [os.SCHED_OTHER, os.SCHED_OTHER, os.SCHED_IDLE]
+    easing = asyncio.create_task(server._ease_overload(app))
+
+    def refuse():
+        app.overloaded += 50
+
+    await until({number: policy or os.SCHED_BATCH for number, policy in before.items()})
+    own = [number for number, policy in before.items() if policy == os.SCHED_OTHER]
+    assert {slice_of(number) for number in own} == {SHORT_SLICE}
+    refuse = lambda: None
+    await until(before)
+    assert {slice_of(number) for number in own} == {SHORT_SLICE}
+    # chosen by whoever started the server
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    easing.cancel()
+    await asyncio.wait_for(server._ease_overload(app), 300)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(slice_of() is None, reason="this system knows no slices of threads")
+def test_under_overload_http_interrupts_no_worker() -> None:
+    paths = os.pathsep.join((str(SOURCE), str(Path(__file__).parent.parent)))
+    done = forking.run([sys.executable, "-c", OVERLOADED], env=os.environ | {"PYTHONPATH": paths})
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture

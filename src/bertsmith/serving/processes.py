@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 
 from bertsmith.core.signals import STOPPING
 
@@ -26,9 +27,10 @@ importlib.import_module(sys.argv[1]).main(socket.socket(fileno=int(sys.argv[2]))
 _SET_NAME, _SET_CHILD_SUBREAPER = 15, 36
 # numbers of Linux' sched_setattr and sched_getattr
 _ATTRIBUTE_CALLS = {"x86_64": (314, 315), "aarch64": (274, 275), "riscv64": (274, 275)}
-_SCHED_OTHER = 0
-SHORT_SLICE, LONG_SLICE = 0.1, 20.0
-"""Milliseconds: of threads that should get a core at once, and of those they may interrupt."""
+_SCHED_OTHER, _SCHED_BATCH = 0, 3
+SHORT_SLICE, MIDDLE_SLICE, LONG_SLICE = 0.1, 1.0, 20.0
+"""Milliseconds: of threads that should get a core at once, and of those they may interrupt: workers
+for small requests, which interrupt those for large ones."""
 
 
 def start_process(module: str, connection: socket.socket, threads: int) -> subprocess.Popen[bytes]:
@@ -88,12 +90,49 @@ def set_slice(milliseconds: float) -> None:
     tick, 4 ms at 250 ticks a second. Older systems ignore the setting. A thread whose policy is not
     the default one is left alone, since somebody has chosen that policy.
     """
+    _change(0, _SCHED_OTHER, slice_=milliseconds)
+
+
+def has_default_policy() -> bool:
+    """Return whether this thread is scheduled as all are by default, as far as Linux says."""
+    own = _attributes(0)
+    return own is not None and own.policy == _SCHED_OTHER
+
+
+def batch_wakeups(wanted: bool) -> None:
+    """Let all threads of this process interrupt no other one when they wake up, or do so again.
+
+    Where all cores are busy they wait for the next tick then (`SCHED_BATCH`), and find together
+    what would have woken them one by one. Their share of the cores and their slices remain. This
+    changes nothing where the system is not Linux.
+    """
+    before, policy = (_SCHED_OTHER, _SCHED_BATCH) if wanted else (_SCHED_BATCH, _SCHED_OTHER)
+    with suppress(OSError):
+        for thread in os.listdir("/proc/self/task"):
+            _change(int(thread), before, policy=policy)
+
+
+def _change(
+    thread: int, before: int, *, policy: int | None = None, slice_: float | None = None
+) -> None:
+    """Change how a thread is scheduled that has the policy `before`; 0 is the calling one."""
+    attributes = _attributes(thread)
+    if attributes is None or attributes.policy != before:
+        return
+    if policy is not None:
+        attributes.policy = policy
+    if slice_ is not None:
+        attributes.runtime = int(slice_ * 1e6)
+    set_attributes, _ = _ATTRIBUTE_CALLS[platform.machine()]
+    ctypes.CDLL(None).syscall(set_attributes, thread, ctypes.byref(attributes), 0)
+
+
+def _attributes(thread: int) -> _Attributes | None:
+    """Return how a thread is scheduled; None where the system does not say."""
     calls = _ATTRIBUTE_CALLS.get(platform.machine())
     if sys.platform != "linux" or calls is None:
-        return
-    set_attributes, get_attributes = calls
-    library, own = ctypes.CDLL(None), _Attributes()
-    failed = library.syscall(get_attributes, 0, ctypes.byref(own), ctypes.sizeof(own), 0)
-    if not failed and own.policy == _SCHED_OTHER:
-        own.runtime = int(milliseconds * 1e6)
-        library.syscall(set_attributes, 0, ctypes.byref(own), 0)
+        return None
+    attributes = _Attributes()
+    size = ctypes.sizeof(attributes)
+    failed = ctypes.CDLL(None).syscall(calls[1], thread, ctypes.byref(attributes), size, 0)
+    return None if failed else attributes

@@ -27,7 +27,12 @@ from bertsmith.core.signals import STOPPING
 from bertsmith.serving.config import ServeConfig
 from bertsmith.serving.log import buffered_log
 from bertsmith.serving.messages import Lane, ModelFacts
-from bertsmith.serving.processes import SHORT_SLICE, set_slice
+from bertsmith.serving.processes import (
+    SHORT_SLICE,
+    batch_wakeups,
+    has_default_policy,
+    set_slice,
+)
 
 if TYPE_CHECKING:
     from bertsmith.serving.dispatch.gateway import Gateway
@@ -42,6 +47,8 @@ _MAX_SILENT_SECONDS = 2.0
 _TICK = 0.02
 # SO_ATTACH_FILTER of Linux
 _ATTACH_FILTER = 26
+# of refusals, by which it is decided whether the server is overloaded
+_OVERLOAD_SECONDS, _REFUSALS_A_SECOND = 0.5, 100
 # more than before, after which Python looks for cycles among the new ones
 _CONTAINERS = 50_000
 # beside those of connections and workers: about 15, and some to start other workers with
@@ -240,6 +247,7 @@ async def _serve(config: ServeConfig, keys: Keys, listener: socket.socket) -> No
         http = HttpServer(app, listener, config.limits)
         gateway.start()
         serving = asyncio.create_task(http.run())
+        easing = asyncio.create_task(_ease_overload(app))
         # it ends without a request only by a fault
         serving.add_done_callback(lambda _: stop_requested.set())
         port = at_end.getsockname()[1]
@@ -259,6 +267,7 @@ async def _serve(config: ServeConfig, keys: Keys, listener: socket.socket) -> No
                 assert not serving.done(), "the HTTP server has ended by itself"
                 await _drain(gateway, app, config, at_end, stop_requested)
         finally:
+            easing.cancel()
             gateway.stop()
             http.end()
             at_end.close()
@@ -276,6 +285,23 @@ def _relax_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_CONTAINERS, 20, 20)
+
+
+async def _ease_overload(app: Limits) -> None:
+    """Let HTTP interrupt no worker while hundreds of requests are refused each second.
+
+    To wake up for each of them is most of what a refusal costs, and takes that from the answers.
+    """
+    if not has_default_policy():
+        # somebody has chosen another one
+        return
+    overloaded, before = False, app.overloaded
+    while True:
+        await asyncio.sleep(_OVERLOAD_SECONDS)
+        refused, before = app.overloaded - before, app.overloaded
+        if overloaded != (refused >= _OVERLOAD_SECONDS * _REFUSALS_A_SECOND):
+            overloaded = not overloaded
+            batch_wakeups(overloaded)
 
 
 async def _wait_until_open(opened: asyncio.Future[None], stop_requested: asyncio.Event) -> None:

@@ -201,8 +201,9 @@ class Gateway:
         if body:
             self._body_tokens.learn(body, total)
         large = total > speed.budget
-        if self._waits_too_long(large):
-            raise self._overloaded(large)
+        seconds = self._seconds_to_wait(large)
+        if seconds > self.limits.longest_wait:
+            raise self._overloaded(large, seconds)
         contents = [
             (Part(job, place, inputs.part(begin, end), sum(sizes[begin:end])), tokens)
             for place, (begin, end, tokens) in enumerate(_parts(guesses))
@@ -212,7 +213,7 @@ class Gateway:
         try:
             job.entries = self.queue.add((model, task), contents, deadline=deadline, large=large)
         except QueueFull:
-            raise self._overloaded(large) from None
+            raise self._overloaded(large, seconds) from None
         except TooLarge as error:
             raise PayloadTooLarge(
                 f"the request has about {error.tokens:,} tokens, and at most "
@@ -244,11 +245,9 @@ class Gateway:
         if tokens is None or tokens > self.queue.max_tokens or self._refusing:
             return
         large = tokens > max(speed.budget for speed in self._speeds)
-        if self._waits_too_long(large) or not self.queue.has_room(tokens, large=large):
-            raise self._overloaded(large)
-
-    def _waits_too_long(self, large: bool) -> bool:
-        return self._seconds_to_wait(large) > self.limits.longest_wait
+        seconds, longest = self._seconds_to_wait(large), self.limits.longest_wait
+        if seconds > longest or not self.queue.has_room(tokens, large=large):
+            raise self._overloaded(large, seconds)
 
     def _seconds_to_wait(self, large: bool) -> float:
         """Return the seconds in which what is ahead will be computed, at the pace of slow times."""
@@ -260,9 +259,9 @@ class Gateway:
         )
         return tokens * self._pace.seconds / self._count
 
-    def _overloaded(self, large: bool) -> Overloaded:
-        seconds = max(1, math.ceil(self._seconds_to_wait(large)))
-        return Overloaded(f"{self.queue.ahead(large=large):,} tokens wait already", seconds)
+    def _overloaded(self, large: bool, seconds: float) -> Overloaded:
+        waiting = f"{self.queue.ahead(large=large):,} tokens wait already"
+        return Overloaded(waiting, retry_after=max(1, math.ceil(seconds)))
 
     def _cancel(self, job: Job) -> None:
         sent: dict[int, tuple[Worker, list[int]]] = {}

@@ -25,7 +25,7 @@ from bertsmith.serving.http.limits import Hooks, Keys, Limits, Receive
 from bertsmith.serving.http.metrics import CONTENT_TYPE, Metrics
 from bertsmith.serving.http.openapi import described
 from bertsmith.serving.http.page import page_routes
-from bertsmith.serving.http.schema import RequestBody, parsed
+from bertsmith.serving.http.schema import parsed
 from bertsmith.serving.refusals import (
     InternalError,
     MethodNotAllowed,
@@ -141,12 +141,12 @@ def _handler_of(
     Large bodies are read one after the other, and then as long is left for small ones.
     """
 
-    def begin(body: bytes) -> asyncio.Task[Response]:
+    async def answer(body: bytes) -> Response:
+        # others that came with it were queued since its headers were checked; nothing more is until
+        # it is queued itself
+        service.gateway.check_room(len(body))
         request_body = parsed(body, endpoint.body, service.limits.max_inputs)
-        return asyncio.create_task(answer(replace(service, body=len(body)), request_body))
-
-    async def answer(serving: Service, request_body: RequestBody) -> Response:
-        return await endpoint.run(serving, request_body)
+        return await endpoint.run(replace(service, body=len(body)), request_body)
 
     async def run(request: Request) -> Response:
         try:
@@ -154,10 +154,10 @@ def _handler_of(
         except ClientDisconnect:
             return Response(status_code=_CLIENT_CLOSED)
         if len(body) < _LARGE_BODY:
-            result = await _while_connected(request.receive, begin(body))
+            result = await _while_connected(request.receive, asyncio.create_task(answer(body)))
         else:
             async with lock:
-                started, work = time.perf_counter(), begin(body)
+                started, work = time.perf_counter(), asyncio.create_task(answer(body))
                 try:
                     await asyncio.sleep(0)
                     # its texts are queued; meanwhile others had to wait

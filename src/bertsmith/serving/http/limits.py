@@ -234,6 +234,8 @@ class Limits:
         self._most = config.limits.connections
         self._active = 0
         self._latest = 0.0
+        self.overloaded = 0
+        """The requests refused so far because too much waited."""
 
     def quiet(self, seconds: float) -> bool:
         """Return whether there is no request, and was none in the last seconds."""
@@ -264,6 +266,7 @@ class Limits:
             if body is not None:
                 body.close()
             self._active -= 1
+            self.overloaded += sending.status == Overloaded.status
             self._latest = time.monotonic()
             self._hooks.watch(scope["path"], sending.status or 0, time.perf_counter() - started)
 

@@ -28,13 +28,19 @@ class Metrics:
             "bertsmith_request_seconds", "Seconds from headers to the end of the response",
             ("path",), registry=self._registry, buckets=_SECONDS,
         )  # fmt: skip
+        self._counted = dict[tuple[str, int], tuple[Counter, Histogram]]()
         self._registry.register(_Computing(gateway))
 
     def count(self, path: str, status: int, seconds: float) -> None:
         """Count a request."""
         known = path if path in self._paths else "other"
-        self._requests.labels(known, str(status)).inc()
-        self._seconds.labels(known).observe(seconds)
+        counted = self._counted.get((known, status))
+        if counted is None:
+            # looking labels up takes as long as counting
+            requests = self._requests.labels(known, str(status))
+            counted = self._counted[known, status] = (requests, self._seconds.labels(known))
+        counted[0].inc()
+        counted[1].observe(seconds)
 
     def text(self) -> bytes:
         """Return all figures."""

@@ -37,7 +37,7 @@ from bertsmith.serving.messages import (
 )
 from bertsmith.serving.models.rendering import messages_of, outcomes_of
 from bertsmith.serving.models.served import ServedModel, open_models
-from bertsmith.serving.processes import LONG_SLICE, SHORT_SLICE, name_process, set_slice
+from bertsmith.serving.processes import LONG_SLICE, MIDDLE_SLICE, name_process, set_slice
 
 # seconds after which a thread that computes in Python lets another one run
 _SWITCH = 0.001
@@ -223,7 +223,7 @@ def _serve(connection: socket.socket, models: Sequence[ServedModel] | None) -> N
     assert isinstance(config, ServeConfig)
     if lane == "large":
         lower_priority(_NICENESS_OF_LARGE - _NICENESS)
-    set_slice(SHORT_SLICE if lane == "small" else LONG_SLICE)
+    set_slice(MIDDLE_SLICE if lane == "small" else LONG_SLICE)
     torch.set_num_threads(threads)
     if models is None:
         try:
