@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
 
 import bertsmith
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
@@ -15,7 +16,7 @@ from bertsmith.recipes.predict.config import ScoreConfig, WriteConfig
 from bertsmith.recipes.predict.score import score
 from bertsmith.recipes.predict.write import write
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights.folder import save_model, start_from
+from bertsmith.weights.folder import load_model, save_model, start_from
 
 TEXTS = ["word1 good word2", "bad", "word3 word4"]
 PAIRS = [("word1 good", "good word1"), ("bad word2 word3", "word4"), ("word5", "word6 word7")]
@@ -66,6 +67,20 @@ def test_texts_and_pairs_of_a_file_are_scored_and_summed_up(
     header, *found = capsys.readouterr().out.splitlines()
     assert header.startswith("text,text_pair,better,difference,scores")
     assert [line.split(",")[2] for line in found] == [item["better"] for item in expected[4:]]
+
+
+def test_a_perplexity_beyond_all_floats_is_left_out(
+    base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, tokenizer = load_model(base_folder)
+    with torch.no_grad():
+        model.get_parameter("heads.masked_lm.norm.weight").mul_(1e6)
+    save_model(tmp_path / "sure", model, tokenizer)
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    figures = score(ScoreConfig(model=tmp_path / "sure", file=str(tmp_path / "texts.txt")))
+    assert figures["mean_score"] < -10_000
+    assert figures["perplexity"] is None
+    assert "3 texts, 6 tokens: mean pseudo-log-likelihood -" in capsys.readouterr().err
 
 
 def test_text_is_written_and_passes_are_counted(

@@ -116,7 +116,7 @@ class Summary:
                 "texts": len(self._scores),
                 "tokens": self._tokens,
                 "mean_score": total / len(self._scores),
-                "perplexity": math.exp(-total / self._tokens) if self._tokens else None,
+                "perplexity": _perplexity(total, self._tokens),
             }
         if self._right:
             right: NDArray[np.float64] = np.array(self._right, np.float64)
@@ -130,6 +130,14 @@ class Summary:
                 },
             }
         return result
+
+
+def _perplexity(total: float, tokens: int) -> float | None:
+    """Return the perplexity of a total score; None without tokens, and where no float holds it."""
+    try:
+        return math.exp(-total / tokens) if tokens else None
+    except OverflowError:
+        return None
 
 
 def _print_summary(figures: dict[str, Any], *, causal: bool) -> None:
