@@ -155,6 +155,7 @@ def test_a_modernbert_of_either_version(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
+        ({"hidden_activation": "gelu_new"}, "classifier_activation is 'gelu' where it is left out"),
         ({"rope_parameters": {"rope_theta": 5.0}}, "rope_parameters is .* a table with"),
         ({"rope_parameters": [1]}, "rope_parameters is"),
         ({"rope_parameters": {GLOBAL: 5.0}}, "rope_parameters of full_attention is '5.0'"),

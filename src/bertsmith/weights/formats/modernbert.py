@@ -143,13 +143,16 @@ def _read(data: Settings) -> Settings:
         raise ConfigError(
             f"classifier_pooling is {data['classifier_pooling']!r}", remedy="it can be cls or mean"
         )
-    for key, same in (
-        ("classifier_activation", data.get("hidden_activation", "gelu")),
-        ("embedding_dropout", data.get("mlp_dropout", 0.0)),
+    activation, dropout = data.get("hidden_activation", "gelu"), data.get("mlp_dropout", 0.0)
+    for key, stated, same in (
+        # heads have the exact GELU in transformers where nothing is stated, whatever layers have
+        ("classifier_activation", data.get("classifier_activation", "gelu"), activation),
+        ("embedding_dropout", data.get("embedding_dropout", dropout), dropout),
     ):
-        if data.get(key, same) != same:
+        if stated != same:
             raise ConfigError(
-                f"{key} is {data[key]!r}", remedy=f"only {same!r}, as elsewhere, is supported"
+                f"{key} is {stated!r}{'' if key in data else ' where it is left out'}",
+                remedy=f"only {same!r}, as elsewhere, is supported",
             )
     return {"pooled": pooled}
 
