@@ -216,6 +216,19 @@ def test_a_folder_without_modules_is_read_up_to_the_limit_of_its_tokenizer(
         load_model(folder)
 
 
+@pytest.mark.parametrize(("stated", "kept"), [("dot", "dot"), (None, "cosine"), ("x", "cosine")])
+def test_a_copy_is_compared_as_the_library_compares_its_parent(
+    model: Model, tokenizer: Tokenizer, tmp_path: Path, stated: str | None, kept: str
+) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    parent, copy = tmp_path / "parent", tmp_path / "copy"
+    save_sentence_folder(parent, model, tokenizer, SentenceSettings(network=HERE))
+    change(parent / "config_sentence_transformers.json", similarity_fn_name=stated)
+    save_like(parent, copy, model, tokenizer)
+    loaded = library.SentenceTransformer(str(copy), device="cpu", local_files_only=True)
+    assert loaded.similarity_fn_name == kept
+
+
 def test_other_folders_are_none(model: Model, tokenizer: Tokenizer, tmp_path: Path) -> None:
     save_model(tmp_path / "model", model, tokenizer)
     assert read_sentence_folder(tmp_path / "model") is None

@@ -4,8 +4,8 @@
     sentence_bert_config.json          the longest text in tokens, and whether it is lower-cased
     1_Pooling/config.json              how tokens become one vector
     2_Dense/config.json, .safetensors  a linear map of it
-    config_sentence_transformers.json  prompts that are written before texts, and how many features
-                                       of a vector are kept
+    config_sentence_transformers.json  prompts that are written before texts, how many features of
+                                       a vector are kept, and how the library compares vectors
 
 A static model has the module StaticEmbedding, in the folder itself or in one of its own: a vector
 for each piece of a vocabulary, of which that of a text is the mean, without special tokens. Modules
@@ -81,7 +81,8 @@ class SentenceSettings:
     """The steps of a sentence-transformers folder after its encoder.
 
     `network` is the folder that the encoder is in; `longest` tokens a text, None for as many as
-    the encoder reads; `after` are the layers on what is pooled; `prompts` by name.
+    the encoder reads; `after` are the layers on what is pooled; `prompts` by name. `similarity` is
+    kept for the library, which compares vectors by it; None for its default, the cosine.
     """
 
     network: Path
@@ -91,6 +92,7 @@ class SentenceSettings:
     lowercase: bool = False
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
+    similarity: str | None = None
 
     def prompt(self, name: str | None) -> str:
         """Return the text of a prompt, the folder's own if no name is given; `ConfigError`."""
@@ -129,12 +131,12 @@ def read_sentence_folder(folder: Path) -> SentenceSettings | None:
         after.append(_dense(place, folder, width) if kind == "Dense" else _unit(place, folder))
         width = getattr(after[-1], "outputs", width)
     longest, lowercase = _transformer(places[0], folder)
-    prompts, default, features_kept = _of_texts(folder)
+    prompts, default, features_kept, similarity = _of_texts(folder)
     if features_kept is not None and features_kept < width:
         after.append(Truncation(features_kept))
     return SentenceSettings(
         network=places[0], pool=pool, after=tuple(after), longest=longest, lowercase=lowercase,
-        prompts=prompts, default_prompt=default,
+        prompts=prompts, default_prompt=default, similarity=similarity,
     )  # fmt: skip
 
 
@@ -269,8 +271,12 @@ def _check_transformer(config: dict[str, Any], path: Path) -> None:
         )
 
 
-def _of_texts(folder: Path) -> tuple[dict[str, str], str | None, int | None]:
-    """Return the prompts by name, the default one's name, and the features of a vector kept."""
+_SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+
+
+def _of_texts(folder: Path) -> tuple[dict[str, str], str | None, int | None, str | None]:
+    """Return the prompts by name, the default one's name, the features of a vector kept, and the
+    similarity."""
     path = folder / PROMPTS_FILE
     config = _settings(_inside(path, folder)) if path.is_file() else {}
     prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
@@ -280,7 +286,9 @@ def _of_texts(folder: Path) -> tuple[dict[str, str], str | None, int | None]:
     kept = config.get("truncate_dim")
     if kept is not None and (type(kept) is not int or kept < 1):
         raise _refused(f"truncate_dim is {str(kept)[:80]!r}", path, "it must be at least 1")
-    return prompts, default, kept
+    # no vector depends on it, so that one that is not known is no reason to refuse them
+    similarity = next((n for n in _SIMILARITIES if n == config.get("similarity_fn_name")), None)
+    return prompts, default, kept, similarity
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -358,10 +366,10 @@ def write_sentence_files(folder: Path, settings: SentenceSettings, *, hidden: in
         folder / TRANSFORMER_FILE,
         {"max_seq_length": settings.longest, "do_lower_case": settings.lowercase},
     )
-    write_json(
-        folder / PROMPTS_FILE,
-        {"prompts": settings.prompts, "default_prompt_name": settings.default_prompt, **kept},
-    )
+    of_texts = {"prompts": settings.prompts, "default_prompt_name": settings.default_prompt, **kept}
+    if settings.similarity is not None:
+        of_texts["similarity_fn_name"] = settings.similarity
+    write_json(folder / PROMPTS_FILE, of_texts)
     write_json(
         folder / MODULES_FILE,
         [
@@ -436,12 +444,12 @@ def read_static(folder: Path) -> tuple[Tensor, Tokenizer, SentenceSettings]:
         raise ModelFolderError(
             f"its vectors do not fit a vocabulary of {tokenizer.size} pieces", where=path
         )
-    prompts, default, kept = _of_texts(folder)
+    prompts, default, kept, similarity = _of_texts(folder)
     if kept is not None and kept < shape[1]:
         after.append(Truncation(kept))
     settings = SentenceSettings(
         network=place, after=tuple(after), longest=_static_limit(place, folder), prompts=prompts,
-        default_prompt=default,
+        default_prompt=default, similarity=similarity,
     )  # fmt: skip
     return file.read(_WEIGHT).float(), tokenizer, settings
 
