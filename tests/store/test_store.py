@@ -3,15 +3,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
+from concurrent.futures.process import BrokenProcessPool
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 from bertsmith.core.errors import StoreError
 from bertsmith.store import writing
-from bertsmith.store.preparing import prepare_store
+from bertsmith.store.preparing import encoders, prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.store.writing import EncodedDocuments, StoreWriter, WriterState
 from bertsmith.text.corpus.documents import Document, TextSize
@@ -82,6 +85,30 @@ def test_bytes_do_not_depend_on_the_number_of_workers(
     for workers in (1, 3):
         prepare_store(many, tokenizer, tmp_path / str(workers), workers=workers)
     assert contents(tmp_path / "1") == contents(tmp_path / "3") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("file", "spec", "told"),
+    [
+        ("mine.py", None, "below if __name__ == '__main__' in your script"),
+        ("bin/bertsmith", None, "--workers"),
+        ("package/__main__.py", object(), "--workers"),
+        (None, None, "--workers"),
+    ],
+)
+def test_a_script_is_told_how_to_call_what_starts_processes(
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+    file: str | None,
+    spec: object,
+    told: str,
+) -> None:
+    main = ModuleType("__main__")
+    main.__dict__.update({"__spec__": spec} | ({} if file is None else {"__file__": file}))
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    with pytest.raises(StoreError, match="has ended") as caught, encoders(tokenizer, 2):
+        raise BrokenProcessPool
+    assert caught.value.remedy.endswith(told)
 
 
 def test_shards_are_bounded_and_read_as_one(tmp_path: Path) -> None:

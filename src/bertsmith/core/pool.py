@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -20,6 +21,12 @@ def usable_processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def runs_script() -> bool:
+    """Return whether this interpreter was started with a file of Python, as ``python mine.py``."""
+    main = sys.modules["__main__"]
+    return main.__spec__ is None and str(getattr(main, "__file__", "")).endswith(".py")
 
 
 class ProcessPool:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from bertsmith.core import VERSION
 from bertsmith.core.errors import StoreError, UserError
 from bertsmith.core.log import say
-from bertsmith.core.pool import ProcessPool, process_pool
+from bertsmith.core.pool import ProcessPool, process_pool, runs_script
 from bertsmith.core.printable import counted
 from bertsmith.store.duplicates import DIGEST_BYTES, Digests, SeenTexts
 from bertsmith.store.store import HELD_OUT, INDEX, VOCABULARY, StoreIndex
@@ -171,9 +171,13 @@ def encoders(tokenizer: Tokenizer, workers: int) -> Iterator[Encoder]:
         try:
             yield _PoolEncoding(pool)
         except BrokenProcessPool as error:
+            remedy = "give fewer --workers"
+            if runs_script():
+                # it is imported by each new process, which would call this once more
+                remedy += ", or call it below if __name__ == '__main__' in your script"
             raise StoreError(
-                "one of the processes that encode was killed, perhaps because memory ran out",
-                remedy="give fewer --workers",
+                "one of the processes that encode has ended, perhaps because memory ran out",
+                remedy=remedy,
             ) from error
 
 
