@@ -119,6 +119,19 @@ def test_comments_above_a_sentence(tmp_path: Path, gap: str, name: str) -> None:
     assert (third.text, third.tags) == ("#", ("O",))
 
 
+@pytest.mark.parametrize("gap", [" ", "\t"])
+@pytest.mark.parametrize(
+    "licence", ["# Copyright of a university\n# All rights\n", "# ours , as is\n"]
+)
+def test_a_block_of_comments_alone(tmp_path: Path, gap: str, licence: str) -> None:
+    path = tmp_path / "a.conll"
+    sentence = column(SAME["bio2"], gap)
+    path.write_text(f"{licence}\n\n{sentence}\n{licence}\n#{gap}O\n\n{sentence}\n{licence}")
+    first, hashes, second = read_tagged(path, need_tags=True)
+    assert first.tags == second.tags == tuple(SAME["bio2"])
+    assert (hashes.text, hashes.tags) == ("#", ("O",))
+
+
 @pytest.mark.parametrize("line", ["#hashtag", "#", "# a b c d"])
 def test_a_word_without_its_tag_is_no_comment(tmp_path: Path, line: str) -> None:
     path = tmp_path / "a.conll"

@@ -109,14 +109,26 @@ def first_words(file: TextFile) -> Iterator[list[str]]:
 
 def _blocks(file: TextFile, *, universal: bool) -> Iterator[tuple[int, list[tuple[int, str]]]]:
     """Yield the number of the document and the lines of each sentence, without its comments."""
-    for document, lines in _blocks_with_comments(file, universal=universal):
-        if words := lines if universal else _without_comments(lines):
+    blocks = _blocks_with_comments(file, universal=universal)
+    # a block of comments alone, such as a licence, is known by the words of the next sentence
+    begin: list[tuple[int, list[tuple[int, str]]]] = []
+    word = None
+    for document, lines in blocks:
+        begin.append((document, lines))
+        word = next((text for _, text in lines if not text.startswith("#")), None)
+        if universal or word is not None:
+            break
+    for document, lines in chain(begin, blocks):
+        if words := lines if universal else _without_comments(lines, word):
             yield document, words
 
 
-def _without_comments(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Leave out lines such as ``# id = 4`` above the first word; a word may be ``#`` itself."""
-    first = next((text for _, text in lines if not text.startswith("#")), None)
+def _without_comments(lines: list[tuple[int, str]], word: str | None) -> list[tuple[int, str]]:
+    """Leave out lines such as ``# id = 4`` above the first word; a word may be ``#`` itself.
+
+    `word` is the line of a word elsewhere, for a block in which all lines begin with ``#``.
+    """
+    first = next((text for _, text in lines if not text.startswith("#")), word)
     begin = 0
     for _, text in lines:
         other = first is not None and (
