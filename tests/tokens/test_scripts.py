@@ -158,6 +158,18 @@ def test_words_too_long_for_wordpiece_are_warned_of() -> None:
     assert not notes.alphabet.warning("[UNK]")
 
 
+def test_characters_that_bert_drops_are_warned_of() -> None:
+    notes = Notes()
+    learn_wordpiece(["\ue000\ue001\U0010fffd son " * 9 + "\u0378"], size=100, observer=notes)
+    assert notes.alphabet is not None
+    assert notes.alphabet.dropped == pytest.approx(28 / 55)
+    assert "50.91 % of the characters are for private use" in notes.alphabet.warning("[UNK]")
+    learn_wordpiece(["a soft\u00adhyphen " * 9], size=100, observer=notes)
+    assert not notes.alphabet.warning("[UNK]")
+    with pytest.raises(VocabularyError, match=r"WordPiece drops them; --kind unigram and --kind"):
+        learn_wordpiece(["\ue000 \ue001"], size=100)
+
+
 def test_lower_casing_turkish_is_warned_of() -> None:
     text = "Işık İzmir'de ağır ağır kayboldu, yıldızlar çıktı."
     decided = decide_accents(Counter(text), lowercase=True)

@@ -31,7 +31,9 @@ from bertsmith.tokens.wordpiece import MAX_WORD_LENGTH
 COVERAGE: Final = 0.9995
 """Default share of a text's characters to keep."""
 
-_MANY_TOO_LONG = 0.001
+_MANY_LOST = 0.001
+_UNASSIGNED = f"for private use or not in Unicode {unicodedata.unidata_version}"
+_OTHER_KINDS = "--kind unigram and --kind byte-bpe read them"
 _CHEAP = 16  # rarer characters are kept too, up to one in 16 entries
 
 
@@ -48,16 +50,24 @@ class Alphabet:
     """Number of vocabulary entries that the characters take."""
     too_long: float = 0.0
     """Share of the text's characters in words of over 100, none of which WordPiece knows."""
+    dropped: float = 0.0
+    """Share of the text's characters that the rules of BERT drop: see `dropped_characters`."""
 
     def warning(self, unknown: str) -> str:
-        """Return a line about words that are too long for WordPiece, "" if they are few."""
-        if self.too_long < _MANY_TOO_LONG:
-            return ""
-        return (
-            f"warning: {100 * self.too_long:.2f} % of the characters are in words of more than "
-            f"{MAX_WORD_LENGTH}, which become {unknown} as a whole; --kind unigram reads them, or "
-            "put blanks between words"
-        )
+        """Return a line about characters that WordPiece does not read, "" if they are few."""
+        lines = []
+        if self.dropped >= _MANY_LOST:
+            lines.append(
+                f"warning: {100 * self.dropped:.2f} % of the characters are {_UNASSIGNED}, and "
+                f"WordPiece drops them without a trace, as in BERT; {_OTHER_KINDS}"
+            )
+        if self.too_long >= _MANY_LOST:
+            lines.append(
+                f"warning: {100 * self.too_long:.2f} % of the characters are in words of more than "
+                f"{MAX_WORD_LENGTH}, which become {unknown} as a whole; --kind unigram reads them, "
+                "or put blanks between words"
+            )
+        return "\n".join(lines)
 
     def describe(self, unknown: str) -> str:
         """Return a line about the characters that are kept and left out."""
@@ -113,21 +123,38 @@ def choose_characters(
     return frozenset(character for character, _ in ranked[:number])
 
 
+def dropped_characters(characters: Mapping[str, int]) -> int:
+    """Return how many characters the rules of BERT drop like control characters: unassigned ones.
+
+    They are for private use or in no script of the running Python's version of Unicode.
+    """
+    unassigned = (char for char in characters if unicodedata.category(char) in ("Co", "Cn"))
+    return sum(characters[char] for char in unassigned)
+
+
 def alphabet_of(
-    counts: Mapping[str, int], kept: frozenset[str], *, entries: int, too_long: int = 0
+    counts: Mapping[str, int],
+    kept: frozenset[str],
+    *,
+    entries: int,
+    too_long: int = 0,
+    dropped: int = 0,
 ) -> Alphabet:
     """Return the alphabet of a text's characters, which takes `entries` entries.
 
-    `too_long` is the number of characters in words that are not counted, as they are too long.
+    `too_long` and `dropped` are the numbers of characters that are not counted, in words that are
+    too long and by the rules.
     """
     total = sum(counts.values())
+    every = total + too_long + dropped
     known = sum(counts.get(character, 0) for character in kept)
     return Alphabet(
         kept=kept,
         left_out=len(counts.keys() - kept),
         share=known / total if total else 1.0,
         entries=entries,
-        too_long=too_long / (total + too_long) if too_long else 0.0,
+        too_long=too_long / every if too_long else 0.0,
+        dropped=dropped / every if dropped else 0.0,
     )
 
 
@@ -139,12 +166,16 @@ def refuse_small(size: int, least: int) -> VocabularyError:
     )
 
 
-def refuse_empty(*, too_long: int = 0) -> VocabularyError:
-    """Return the error for a text without words, or with `too_long` characters in long ones."""
+def refuse_empty(*, too_long: int = 0, dropped: int = 0) -> VocabularyError:
+    """Return the error for a text without words, `too_long` or `dropped` characters apart."""
     if too_long:
         return VocabularyError(
             f"all words have more than {MAX_WORD_LENGTH} characters, and WordPiece knows none",
             remedy="choose --kind unigram, or put blanks between words",
+        )
+    if dropped:
+        return VocabularyError(
+            f"all characters are {_UNASSIGNED}, and WordPiece drops them", remedy=_OTHER_KINDS
         )
     return VocabularyError(
         "there is no text to learn a vocabulary from", remedy="give a corpus with some words"

@@ -26,6 +26,7 @@ from bertsmith.tokens.learning.counting import (
     check_size,
     choose_characters,
     decide_accents,
+    dropped_characters,
     refuse_empty,
     refuse_small,
     repeated,
@@ -122,11 +123,13 @@ def learn_wordpiece(
     counter = WordCounter()
     for text in texts:
         counter.add(text)
-    accents = decide_accents(counter.characters(), lowercase=lowercase, requested=strip_accents)
+    characters = counter.characters()
+    dropped = dropped_characters(characters)
+    accents = decide_accents(characters, lowercase=lowercase, requested=strip_accents)
     rules = BasicRules(lowercase=lowercase, strip_accents=accents.strip)
     words = counter.words(rules, observer)
     if not words:
-        raise refuse_empty(too_long=counter.too_long)
+        raise refuse_empty(too_long=counter.too_long, dropped=dropped)
     observer.decided(accents)
     counts = _with_forgotten(characters_of(words), counter.forgotten(), rules)
     kept = choose_characters(counts, character_coverage, size=size)
@@ -134,7 +137,8 @@ def learn_wordpiece(
     start = [*sorted(kept), *sorted({CONTINUES + c for word in words for c in word[1:]})]
     if len(SPECIALS) + len(start) > size:
         raise refuse_small(size, len(SPECIALS) + len(start))
-    observer.covered(alphabet_of(counts, kept, entries=len(start), too_long=counter.too_long))
+    left = {"too_long": counter.too_long, "dropped": dropped}
+    observer.covered(alphabet_of(counts, kept, entries=len(start), **left))
     joined = _train(words, start, size, min_frequency, observer)
     fixed = frozenset((*SPECIALS, *start))
     pieces = refine(joined, words, fixed=fixed, rarest=min_frequency, observer=observer)
