@@ -377,6 +377,12 @@ MISTAKES: dict[str, tuple[str, Callable[[Any], Any], type[Exception], str]] = {
     "no head": ("class", lambda m: m.fill_mask("[MASK]"), ModelFolderError, "cannot fill masks"),
     "no task": ("pretrained", lambda m: m.evaluate([]), ModelFolderError, "no head for a task"),
     "several": ("class", lambda m: m.embed(["a"], pool="token"), ConfigError, "several vectors"),
+    "texts alone": (
+        "class", lambda m: m.embed([{"text": "a"}]), ConfigError, "type dict; .* as tuples$",
+    ),
+    "column": (
+        "pretrained", lambda m: m.score(Frame()), ConfigError, "a table; give the texts",
+    ),
     "label": (
         "class", lambda m: m.evaluate([{"text": "a", "label": "x"}]), ExampleError, "none of the",
     ),

@@ -248,7 +248,7 @@ class LoadedModel:
         config = configured(ScoringConfig, options, spelled=in_python)
         engine = self._full_precision()
         answering = score_answering(engine.model, self.tokenizer, config.masking, where=self.name)
-        rows = value_rows(_check_several(texts), None)
+        rows = value_rows(_check_several(texts, or_dictionaries=False), None)
         with _counted_from_zero():
             answers = list(answer_rows(engine.predictor(answering), answering, rows))
         records = [record for _, record in answers]
@@ -308,7 +308,10 @@ class LoadedModel:
         """
         key = _key(options, prompt)
         embedder = _cached(self._embedders, key, lambda: self._embedder(options, prompt))
-        examples = (row.example or _blank(row) for row in value_rows(_check_several(texts), None))
+        examples = (
+            row.example or _blank(row)
+            for row in value_rows(_check_several(texts, or_dictionaries=False), None)
+        )
         with _counted_from_zero():
             rows = [features.vectors for features in embedder.features(examples)]
         return np.stack(rows) if rows else np.zeros((0, embedder.width), np.float32)
@@ -399,8 +402,15 @@ def _check_choices(options: Mapping[str, Any]) -> None:
         raise ConfigError("choices is empty", remedy="give words, or leave it out")
 
 
-def _check_several(examples: Any) -> Iterable[Any]:  # noqa: ANN401
-    """Return several examples; raises `ConfigError` for what is one, or none."""
+def _check_several(
+    examples: Any,  # noqa: ANN401
+    *,
+    or_dictionaries: bool = True,
+) -> Iterable[Any]:
+    """Return several examples, which may be dictionaries unless the caller reads texts alone.
+
+    Raises `ConfigError` for what is one example, or none.
+    """
     if (
         isinstance(examples, str | bytes | Mapping)
         or not isinstance(examples, Iterable)
@@ -412,8 +422,11 @@ def _check_several(examples: Any) -> Iterable[Any]:  # noqa: ANN401
         )
     # iterating over a table of pandas gives the names of its columns
     if hasattr(examples, "columns"):
-        remedy = "give its rows, as of pandas table.to_dict('records'), or the texts of a column"
-        raise ConfigError(f"examples are a {type(examples).__name__}, a table", remedy=remedy)
+        rows = "its rows, as of pandas table.to_dict('records'), or " if or_dictionaries else ""
+        raise ConfigError(
+            f"examples are a {type(examples).__name__}, a table",
+            remedy=f"give {rows}the texts of a column",
+        )
     return examples
 
 
@@ -441,7 +454,7 @@ def _open_examples(
         trained = config.preprocessing
         pairs = trained.pairs if trained is not None and task is not None else None
         with _counted_from_zero():
-            yield value_rows(chain(first, rest), task, pairs=pairs)
+            yield value_rows(chain(first, rest), task, pairs=pairs, or_dictionaries=True)
         return
     with _file_of(chain(first, rest)) as file:
         yield open_rows(config, answering, str(file), Reading())[1]

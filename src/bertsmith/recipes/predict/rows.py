@@ -91,12 +91,17 @@ def text_rows(
 
 
 def value_rows(
-    values: Iterable[object], task: Task[Any] | None, *, pairs: bool | None = None
+    values: Iterable[object],
+    task: Task[Any] | None,
+    *,
+    pairs: bool | None = None,
+    or_dictionaries: bool = False,
 ) -> Iterator[InputRow[Any]]:
     """Stream texts, and pairs of texts as tuples or lists, as a task or a pre-trained model asks.
 
-    Raises `ConfigError` for other values, and where the task asks more than texts, `ExampleError`
-    as `task_rows` does.
+    With `or_dictionaries` the caller reads these in place of texts, and errors name them. Raises
+    `ConfigError` for other values, and where the task asks more than texts, `ExampleError` as
+    `task_rows` does.
     """
     for number, value in enumerate(values):
         parts = list(value) if isinstance(value, tuple | list) else [value]
@@ -105,9 +110,11 @@ def value_rows(
             items = f", of {len(parts)} items" if isinstance(value, tuple | list) else ""
             if items and len(parts) in (1, 2):
                 items = ", of other things than strings"
+            remedy = "give strings, or pairs of strings as tuples"
+            if or_dictionaries:
+                remedy = "give strings, pairs of strings as tuples, or dictionaries only"
             raise ConfigError(
-                f"example {number} is of type {type(value).__name__}{items}",
-                remedy="give strings, pairs of strings as tuples, or dictionaries only",
+                f"example {number} is of type {type(value).__name__}{items}", remedy=remedy
             )
         of_text = None if task is None else task.reader.of_text
         if task is not None and (of_text is None or (len(texts) > 1 and not task.reader.pairs)):
