@@ -22,7 +22,6 @@ TRAINED = Preprocessing(longest=16, text_column="body", label_column="grade")
         (Columns(), ("b", "2")),
         (Columns(label="score"), ("b", "3")),
         (Columns(id="n"), ("b", "2")),
-        (Columns(group="n"), ("b", "2")),
         (Columns(text="text"), ("a", "2")),
         (Columns(text="text", label="score"), ("a", "3")),
     ],

@@ -115,6 +115,7 @@ READERS: dict[str, Callable[[Path, Columns], Iterable[object]]] = {
         ("class", "a.label", "a x\n", Columns(label="0"), "to lines that begin with their label"),
         ("class", "a.xml", "<pair/>", Columns(text="t"), "text-column does not apply to pairs in"),
         ("class", "a.jsonl", '{"text": "x", "label": "y"}', Columns(header="no"), "--header no do"),
+        ("class", "a.csv", "text,label,x\na,b,c\n", Columns(group="x"), "their rows with --dev"),
         ("lines", "a.txt", "x\n", Columns(text="t"), "--text-column does not apply to lines of te"),
     ],
 )  # fmt: skip

@@ -69,6 +69,14 @@ def read_examples(
     if columns.labels and kind != "classes":
         remedy = "name one label's column, or the task with several labels"
         raise ConfigError("columns of 0 and 1 are for examples with several labels", remedy=remedy)
+    if columns.group is not None and kind != "rank":
+        # who names groups here may expect a split by them
+        split = "; to measure on other groups than in training, give their rows with --dev"
+        raise ConfigError(
+            "--group-column is for pairs to be ranked and tables of words",
+            where=path,
+            remedy="omit it" + (split if need_label else ""),
+        )
     if path.is_dir():
         columns.check_read(path, "a folder of classes")
         return class_folder(path, columns, kind, check, bad)
