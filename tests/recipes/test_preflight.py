@@ -263,6 +263,21 @@ def test_minutes_that_come_to_a_few_steps_stop(good: TokenStore) -> None:
         assert check_budget(good, costs, budget, 10**8)[1].verdict == verdict, budget
 
 
+def test_a_remedy_has_the_unit_of_the_budget(good: TokenStore) -> None:
+    trial = PhaseTiming(
+        longest=64, share=1.0, tokens=good.tokens * 10, batch_seconds=2, update_seconds=1,
+        flops=1e12, first_loss=9.0,
+    )  # fmt: skip
+    costs = StepCosts(trials=(trial,), accumulate=1, processes=1, peak=PEAK)
+    # 40 passes are 4 steps, of 3 seconds each
+    repeated, few = check_budget(good, costs, Budget(steps=9), 10**8)
+    assert repeated.remedy.startswith("use more text, or 4 steps: after 40 passes")
+    assert few.remedy.startswith("give more steps, ")
+    repeated, few = check_budget(good, costs, Budget(minutes=0.5), 10**8)
+    assert repeated.remedy.startswith("use more text, or 0.2 minutes: after 40 passes")
+    assert few.remedy.startswith("give more time, ")
+
+
 def test_too_little_memory_stops_before_anything_is_allocated(
     good: TokenStore, tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -391,7 +391,11 @@ def check_budget(
     """
     steps, seconds, tokens = costs.outcome(budget, reserved_seconds)
     times, per_parameter = tokens / store.tokens, tokens / max(parameters, 1)
-    enough = (seconds * _MAX_REPETITIONS / max(times, 1e-9) + reserved_seconds) / 60
+    share = _MAX_REPETITIONS / max(times, 1e-9)
+    if budget.minutes is None:
+        enough, more = counted(max(1, int(steps * share)), "step"), "steps"
+    else:
+        enough, more = f"{(seconds * share + reserved_seconds) / 60:.2g} minutes", "time"
     # users who give minutes may not know how few steps fit; few steps or seconds are a trial
     is_trial = budget.minutes is None or budget.minutes < 1
     return [
@@ -401,7 +405,7 @@ def check_budget(
             f"the corpus {_format_times(times)} times",
             times,
             (_MAX_REPETITIONS, 10 * _MAX_REPETITIONS),
-            f"use more text, or {enough:.2g} minutes: after {_MAX_REPETITIONS:.0f} passes, the "
+            f"use more text, or {enough}: after {_MAX_REPETITIONS:.0f} passes, the "
             "same text teaches little",
         ),
         limit_finding(
@@ -411,7 +415,7 @@ def check_budget(
             "parameters",
             -steps,
             (-_FEW_STEPS, math.inf if is_trial else -_MIN_STEPS),
-            "give more time, or a smaller --model, or smaller --tokens-per-batch",
+            f"give more {more}, or a smaller --model, or smaller --tokens-per-batch",
         ),
     ]
 
