@@ -16,8 +16,9 @@ from torch import Tensor
 
 import bertsmith
 from bertsmith.core.errors import ModelFolderError, UserError
-from bertsmith.network.config import Conformal
+from bertsmith.network.config import Conformal, Fit, Preprocessing
 from bertsmith.network.model import Model
+from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
 from bounds import close_to_transformers
 
@@ -104,6 +105,31 @@ def test_a_text_is_cut_where_the_tokenizer_says(saved: Path) -> None:
         with torch.no_grad():
             expected = theirs(**encoded).logits[0].softmax(0)
         close_to_transformers(probabilities(text, **options), expected)
+
+
+@pytest.mark.parametrize("long", ["head", "windows"])
+def test_other_programs_read_as_much_as_the_model_was_fine_tuned_on(
+    tmp_path: Path, model: Model, tokenizer: Tokenizer, long: Fit
+) -> None:
+    saved, read = tmp_path / "model", Preprocessing(longest=11, long=long, stride=3)
+    save_model(saved, Model(dataclasses.replace(model.config, preprocessing=read)), tokenizer)
+    text = " ".join(f"word{number}" for number in range(15))
+    theirs = transformers.AutoTokenizer.from_pretrained(saved)
+    encoded = theirs(text, truncation=True, return_tensors="pt")
+    ours = bertsmith.load(saved, precision="fp32")
+    if long == "head":
+        classifier = transformers.AutoModelForSequenceClassification.from_pretrained(saved).eval()
+        with torch.no_grad():
+            expected = classifier(**encoded).logits[0].softmax(0)
+        (answer,) = ours.predict([text], top=5)
+        probabilities = [answer["probabilities"][label] for label in ours.labels]
+        close_to_transformers(torch.tensor(probabilities), expected)
+    # windows read all of a text, and so does a vector of it
+    assert encoded["input_ids"].shape[1] == (11 if long == "head" else 17)
+    encoder = transformers.AutoModel.from_pretrained(saved).eval()
+    with torch.no_grad():
+        mean = encoder(**theirs(text, return_tensors="pt")).last_hidden_state[0].mean(0)
+    close_to_transformers(torch.from_numpy(ours.embed([text])[0]), mean)
 
 
 def test_heads_of_other_kinds_are_told_and_left_out(

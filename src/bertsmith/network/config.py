@@ -346,6 +346,17 @@ class ModelConfig(Config):
         return None if self.predicts is None else HEADS[self.predicts]
 
     @property
+    def windowed(self) -> bool:
+        """Return whether a long text was read whole in fine-tuning, in windows."""
+        in_windows = self.preprocessing is not None and self.preprocessing.long == "windows"
+        return in_windows or self.predicts in ("tags", "span")
+
+    @property
+    def truncated_to(self) -> int | None:
+        """Tokens to which texts were cut in fine-tuning; None if they were not, or not known."""
+        return None if self.preprocessing is None or self.windowed else self.preprocessing.longest
+
+    @property
     def pretraining_heads(self) -> list[PretrainingHead]:
         """The heads of pre-training that there are."""
         return [name for name in get_args(PretrainingHead) if getattr(self, name)]

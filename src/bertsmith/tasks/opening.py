@@ -124,7 +124,8 @@ def folder_features(
 ) -> tuple[FeatureConfig, tuple[AfterPooling, ...]]:
     """Return the features of a folder and the layers after pooling, `settings` being its files'.
 
-    A folder without them reads as many tokens of a text as its tokenizer keeps. Raises
+    A folder without them reads as many tokens of a text as its tokenizer keeps, or as the model can
+    where that number is the one it was fine-tuned with, which is for its answers. Raises
     `ConfigError` for a prompt that there is not, and for a layer that does not fit.
     """
     after: tuple[AfterPooling, ...] = ()
@@ -132,7 +133,9 @@ def folder_features(
         after = settings.after if config.pool == "auto" else ()
         config = _by_folder(config, settings, prompt)
     else:
-        config = replace(config, max_length=_least(config.max_length, tokenizer.longest))
+        of_answers = tokenizer.longest == model.config.truncated_to
+        kept = None if of_answers else tokenizer.longest
+        config = replace(config, max_length=_least(config.max_length, kept))
     config = resolve_pooling(config, model)
     _check_width(model, config, after, where)
     return config, after

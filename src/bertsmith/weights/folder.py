@@ -81,10 +81,11 @@ def save_model(
 ) -> None:
     """Write config.json, model.safetensors, the tokenizer's files and README.md, all or nothing.
 
-    The tokenizer keeps `longest` tokens of a text, None for as many as the model reads. A model
-    folder of that name is replaced. `ModelFolderError` if the folder holds anything else,
-    `ConfigError` if vocabulary and positions do not fit, `TrainingDiverged` if a weight is not
-    finite, `DiskError` if it cannot be written. The files are a pure function of what is saved.
+    The tokenizer keeps `longest` tokens of a text, None for as many as texts were cut to in
+    fine-tuning, or else as the model reads. A model folder of that name is replaced.
+    `ModelFolderError` if the folder holds anything else, `ConfigError` if vocabulary and positions
+    do not fit, `TrainingDiverged` if a weight is not finite, `DiskError` if it cannot be written.
+    The files are a pure function of what is saved.
     """
     config = model.config
     assert tokenizer.size <= config.encoder.vocabulary
@@ -100,7 +101,7 @@ def save_model(
     with new_folder(folder, replaces=_check_replaceable) as fresh:
         encoder = config.encoder
         segments = encoder.segments > 1 and tokenizer.segments
-        kept = min(longest or encoder.longest, encoder.longest)
+        kept = min(longest or config.truncated_to or encoder.longest, encoder.longest)
         tokenizer.save(fresh, longest=kept, segments=segments)
         ends = (tokenizer.cls_id, tokenizer.sep_id)
         write_json(fresh / CONFIG_FILE, hub_config(config, pad_id=tokenizer.pad_id, ends=ends))

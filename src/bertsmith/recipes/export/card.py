@@ -103,18 +103,13 @@ class Described:
     @property
     def windowed(self) -> bool:
         """Return whether long texts were read in windows, which no runtime does."""
-        trained = self.config.preprocessing
-        in_windows = trained is not None and trained.long == "windows"
-        return in_windows or self.config.predicts in ("tags", "span")
+        return self.config.windowed
 
     @property
     def longest(self) -> int:
         """Tokens of a text that are read: as in training, or as the folder says."""
-        trained = self.config.preprocessing
         given = self.tokenizer.longest if self.sentence is None else self.sentence.longest
-        if trained is not None and not self.windowed:
-            given = trained.longest
-        limit = self.config.encoder.longest
+        given, limit = self.config.truncated_to or given, self.config.encoder.longest
         return limit if given is None else min(given, limit)
 
     @property
