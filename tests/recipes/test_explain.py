@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from bertsmith.recipes.explain import explain
 from bertsmith.tasks.config import TextLength
 from bertsmith.tasks.regression import NUMBER
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights.folder import save_model, start_from
+from bertsmith.weights.folder import load_model, save_model, start_from
 
 METHODS: tuple[Attributing, ...] = (
     "integrated-gradients",
@@ -109,6 +110,43 @@ def test_the_part_of_long_texts_is_explained_that_is_answered_for(
     assert found["answer"] == record["label"]
     own = np.flatnonzero(found["methods"]["leave-one-out"]["shares"])
     assert own.tolist() == list(read)
+
+
+def test_answers_that_predict_withholds_are_marked(
+    classifier: Path,
+    base_folder: Path,
+    tiny_tokenizer: Tokenizer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model, _ = start_from(base_folder, labels=(), seed=3, predicts="span")
+    asked = [{"question": "word1", "context": f"good word{n} word{n + 3} " * 12} for n in range(4)]
+    save_model(tmp_path / "open", model, tiny_tokenizer)
+    options: dict[str, Any] = {"max_length": 32, "stride": 4}
+    doubts = [row["doubt"] for row in bertsmith.load(tmp_path / "open").predict(asked, **options)]
+    # two of the four are over it
+    model.config = replace(model.config, no_answer=sum(sorted(doubts)[1:3]) / 2)
+    save_model(tmp_path / "span", model, tiny_tokenizer)
+    predicted = bertsmith.load(tmp_path / "span", precision="fp32").predict(asked, **options)
+    rows = tmp_path / "asked.jsonl"
+    rows.write_text("".join(json.dumps(row) + "\n" for row in asked))
+    how = ExplainingConfig(methods=("rollout",), length=TextLength(**options))
+    config = ExplainConfig(model=tmp_path / "span", file=str(rows), explaining=how)
+    found = explain(replace(config, out=tmp_path / "why.html"))["explanations"]
+    assert [item["withheld"] for item in found] == [not row["answer"] for row in predicted]
+    assert sum(item["withheld"] for item in found) == 2
+    assert all(item["answer"] for item in found)
+    told = capsys.readouterr()
+    assert told.out.count(" (withheld)") == 2
+    assert "to 2 texts predict gives no answer" in told.err
+    assert (tmp_path / "why.html").read_text().count("(withheld: predict gives no answer)") == 2
+    sure, tokenizer = load_model(classifier)
+    sure.config = replace(sure.config, min_confidence=1.0)
+    save_model(tmp_path / "sure", sure, tokenizer)
+    (item,) = bertsmith.load(tmp_path / "sure").explain(["word1"], methods="rollout")[
+        "explanations"
+    ]
+    assert (item["answer"] in sure.config.labels, item["withheld"]) == (True, True)
 
 
 def test_a_context_without_tokens_has_no_answer_to_explain(

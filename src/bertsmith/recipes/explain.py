@@ -21,6 +21,7 @@ from bertsmith.core.output import print_json, print_line, print_table
 from bertsmith.core.ownership import claimed_output
 from bertsmith.core.printable import counted, model_name, printable, to_millionths
 from bertsmith.engine.devices import device_named
+from bertsmith.engine.predictor import Predictor
 from bertsmith.evaluation.metrics import percent
 from bertsmith.hub.models import model_folder
 from bertsmith.network.model import Model
@@ -52,6 +53,7 @@ class Explained:
     texts: int = 0
     silent: int = 0
     cut: int = 0
+    withheld: int = 0
 
 
 def explain(config: ExplainConfig) -> dict[str, Any]:
@@ -158,11 +160,24 @@ def _subjects(
         )
         none = True
         for subject in islice(subjects, max_answers):
-            explained.cut += none and subject.cut
+            if none:
+                explained.cut += subject.cut
+                withheld = _is_withheld(row, answering, explainer.model)
+                explained.withheld += withheld
             none = False
             explained.numbers.append(number)
-            yield subject
+            yield replace(subject, withheld=withheld)
         explained.silent += none
+
+
+def _is_withheld(row: Any, answering: TaskAnswering, model: Model) -> bool:  # noqa: ANN401
+    """Return whether a threshold keeps a model from answering a row, all of it read."""
+    thresholds = answering.task.answers.thresholds
+    if all(getattr(answering.tuned, name) is None for name in thresholds):
+        return False
+    (answer,) = Predictor(model=model, answering=answering)([row])
+    record = answering.record(answer)
+    return record["answer" if "answer" in record else "label"] in (None, "")
 
 
 def _record(
@@ -179,6 +194,7 @@ def _record(
     return {
         "text": number,
         "answer": subject.answer,
+        "withheld": subject.withheld,
         "words": [word.text for word in subject.words],
         "answer_words": [number for number, word in enumerate(subject.words) if word.in_answer],
         "methods": methods,
@@ -210,7 +226,8 @@ def explanation_figures(explained: Explained) -> dict[str, Any]:
 def _print(explained: Explained) -> None:
     """Print each answer with the words that have the largest shares."""
     for subject, attributions in explained.answers:
-        print_line(f"{printable(subject.answer)}  {terminal_preview(text_of_words(subject.words))}")
+        answer = f"{printable(subject.answer)}{' (withheld)' if subject.withheld else ''}"
+        print_line(f"{answer}  {terminal_preview(text_of_words(subject.words))}")
         for method, result in attributions.items():
             order = sorted(range(len(result.shares)), key=lambda n: -abs(result.shares[n]))[:_TOLD]
             words = (f"{printable(subject.words[n].text)} {result.shares[n]:+z.3f}" for n in order)
@@ -243,6 +260,11 @@ def _print_summary(explained: Explained, config: ExplainConfig, part: str) -> No
     say(f"{texts}: {counted(len(explained.answers), 'answer')} explained")
     if explained.silent:
         say(f"{counted(explained.silent, 'text')} without an answer to explain")
+    if explained.withheld:
+        say(
+            f"to {counted(explained.withheld, 'text')} predict gives no answer, by the model's "
+            "threshold: the answer that is withheld is explained"
+        )
     if explained.cut:
         say(f"of {counted(explained.cut, 'text')} only {part} was read")
     gaps = _gaps(explained)

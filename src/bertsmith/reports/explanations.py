@@ -28,7 +28,8 @@ def add_explanations(report: Report, answers: Sequence[tuple[Subject, Attributio
     report.text("How to read this page", [LEGEND])
     body = ""
     for number, (answer, attributions) in enumerate(answers, 1):
-        body += f"<h3>{number}: <bdi>{safe(answer.answer)}</bdi></h3>"
+        body += f"<h3>{number}: <bdi>{safe(answer.answer)}</bdi>"
+        body += " (withheld: predict gives no answer)</h3>" if answer.withheld else "</h3>"
         for method, result in attributions.items():
             body += _shaded(answer, method, result.shares.tolist())
         note = _note(attributions)

@@ -87,6 +87,8 @@ class Subject:
     """The answer in words."""
     cut: bool
     """True if the model read less than the whole text."""
+    withheld: bool = False
+    """True if a threshold keeps the model from giving this answer."""
 
     def copies(self, ids: Sequence[Ids]) -> Batch:
         """Return a batch of sequences of this length."""
