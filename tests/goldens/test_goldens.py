@@ -12,13 +12,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from goldens.losses import Laboratory, cells, quiet_laboratory
 from goldens.making import MAKERS, VALUES, written
-from goldens.same import differences
+from goldens.same import LIBRARY, compile_kernels, differences, kernel_variables
 
 QUICK = (
     "fp32/bert/next_sentence", "fp32/albert/sentence_order", "fp32/modernbert/within_documents",
@@ -97,3 +98,24 @@ def test_a_single_bit_is_told_as_a_difference() -> None:
     after = {"a": [{"loss": 1.0}, {"loss": 2.0000000000000004}], "c": [], "same": [{"loss": 3.0}]}
     told = ["a: differs from step 2", "b: only before", "c: only after"]
     assert differences(before, after) == told
+
+
+def test_both_revisions_use_their_own_kernels_or_neither_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, tree = tmp_path / "here", tmp_path / "tree"
+    for folder in (here, tree):
+        (folder / LIBRARY).parent.mkdir(parents=True)
+    assert compile_kernels(tree) == "the revision has none"
+    script = tree / "hatch_build.py"
+    script.write_text("import sys\nsys.exit('there is no C++ compiler')\n")
+    reason = compile_kernels(tree)
+    assert kernel_variables(reason, here) == {"BERTSMITH_KERNELS": "none"}
+    assert "neither side uses native kernels: there is no C++ compiler" in capsys.readouterr().out
+    script.write_text(f"open({LIBRARY!r}, 'w').close()\n")
+    reason = compile_kernels(tree)
+    assert (reason, (tree / LIBRARY).is_file()) == ("", True)
+    assert kernel_variables(reason, here) == {"BERTSMITH_KERNELS": "none"}
+    assert "are not compiled: python hatch_build.py" in capsys.readouterr().out
+    (here / LIBRARY).touch()
+    assert kernel_variables(reason, here) == {}
