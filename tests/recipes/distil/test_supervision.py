@@ -180,6 +180,22 @@ def test_outputs_on_the_disk_are_made_once(
     assert len(list((tmp_path / "kept").iterdir())) == 2
 
 
+def test_outputs_are_made_anew_where_the_same_weights_compute_something_else(
+    base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    prepared = prepared_rows("tag", tmp_path, tiny_tokenizer)
+    teacher = taught_folder(base_folder, prepared, tmp_path / "teacher")
+    first, _ = supervision_of("distilbert", teacher, prepared, tmp_path / "kept")
+    config = json.loads((teacher / "config.json").read_text()) | {"layer_norm_eps": 0.5}
+    (teacher / "config.json").write_text(json.dumps(config))
+    second, _ = supervision_of("distilbert", teacher, prepared, tmp_path / "kept")
+    units = np.array([5, 0, 11])
+    before, after = (one.taught.of(units)["teacher_logits"] for one in (first, second))
+    computed = replace(second.taught, kept=None).of(units)["teacher_logits"]
+    assert torch.allclose(after, computed, atol=1e-4)
+    assert not torch.allclose(before, computed, atol=1e-2)
+
+
 @pytest.mark.parametrize(("method", "cached"), [("distilbert", True), ("tinybert", False)])
 def test_a_stopped_lesson_goes_on_to_the_same_end(
     method: Method, cached: bool, base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches, pack_examples
 from bertsmith.core.errors import RunFolderError
-from bertsmith.core.files import read_json, write_json, writing
+from bertsmith.core.files import file_hash, read_json, write_json, writing
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import new_folder
 from bertsmith.network.batch import Batch
@@ -39,7 +39,7 @@ from bertsmith.objectives.distillation import (
     vectors_name,
 )
 from bertsmith.recipes.resources import gigabytes
-from bertsmith.weights.folder import load_model
+from bertsmith.weights.folder import CONFIG_FILE, load_model
 from bertsmith.weights.tensors import weights_hash
 
 Outputs = dict[str, Tensor]
@@ -151,6 +151,8 @@ class TeacherRows:
     def _key(self) -> str:
         """Return the hash of the teacher, the rows, and what is read."""
         digest = hashlib.sha256(weights_hash(self.folder).encode())
+        # the same weights compute something else with another number of heads, say
+        digest.update(file_hash(self.folder / CONFIG_FILE).encode())
         for part in (
             *self.rows.ids,
             *self.rows.segments,
