@@ -21,6 +21,7 @@ from bertsmith.network.config import EncoderConfig, ModelConfig, Preprocessing
 from bertsmith.network.model import build_model
 from bertsmith.recipes import quantize as quantizing
 from bertsmith.recipes.quantize import Measurement, refuse_slow_or_worse
+from bertsmith.tasks.config import Reading, TextLength
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import QUANTIZED_FILE, load_model, save_model
 from limits import files_of
@@ -252,3 +253,21 @@ def test_texts_are_read_with_the_columns_of_the_user_or_of_training(
     columns = [] if trained else ["--text-column", "body", "--label-column", "label"]
     assert main([*inputs, *columns]) == 2
     assert asked == ["word1 word2", "word3"]
+
+
+def test_few_of_very_long_texts_are_read(
+    inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quantizing, "_CHARACTERS", 3000)
+    texts, folder = tmp_path / "long.txt", Path(inputs[1])
+    texts.write_text(("word1 " * 200 + "\n") * 20, encoding="utf-8")
+    task, _ = load_model(folder)
+    bare = build_model(ModelConfig(encoder=task.config.encoder, pooler=False), seed=1)
+    for model, dev in ((task, tmp_path / "dev.csv"), (bare, None)):
+        length = TextLength(max_length=12)
+        answering = quantizing.judged_answering(
+            model, Tokenizer.load(folder), None, length, where=folder
+        )
+        gate = quantizing.read_gate(answering, model.config, texts, dev, Reading())
+        compared = 0 if dev else gate.counts["compared"]
+        assert gate.counts["texts"] + compared == 3

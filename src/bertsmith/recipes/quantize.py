@@ -16,12 +16,12 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from shutil import copyfile
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,13 @@ from bertsmith.core.printable import counted
 from bertsmith.engine.config import EngineConfig, FeatureConfig, Number
 from bertsmith.engine.features import Features
 from bertsmith.engine.native import unsupported_reason
-from bertsmith.engine.predictor import Answering, Predictor, Request, split_requests
+from bertsmith.engine.predictor import (
+    Answering,
+    Predictor,
+    Request,
+    split_requests,
+    text_length,
+)
 from bertsmith.engine.prepared import Prepared, multiplies_packed_bf16, prepare_model
 from bertsmith.evaluation.metrics import percent, score_label, spearman
 from bertsmith.hub.models import model_folder
@@ -56,6 +62,8 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, write_quantized
 from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder
 
+R = TypeVar("R")
+
 MAX_LOSS_POINTS = 0.5
 """Points of a score, out of 100, that int8 may cost."""
 MIN_COSINE = 0.997
@@ -64,6 +72,8 @@ MIN_COSINE = 0.997
 _TEXTS, _TURNS = 256, 5
 # texts that are read, of which every other one is compared where vectors are judged
 _READ = 8 * _TEXTS
+# characters after which no other text is read: all are in memory at once
+_CHARACTERS = 2**24
 
 
 def quantize(config: QuantizeConfig) -> dict[str, Any]:
@@ -316,7 +326,8 @@ def read_gate(
     rows = labelled_rows(config, answering, dev, reading)
     with beside_labelled_rows():
         of_texts, inputs = open_rows(config, answering, str(calibrate), of_texts)
-        results = [item.example for item in islice(inputs, _READ) if item.example is not None]
+        present = (item.example for item in islice(inputs, _READ) if item.example is not None)
+        results = list(_within_characters(present, answering.characters))
     of_texts.bad_rows.print()
     chosen = _every_nth(_check_not_empty(results, calibrate))
     return TaskGate(answering=answering, timed=_requests(answering, chosen), rows=rows)
@@ -325,11 +336,21 @@ def read_gate(
 def _texts(file: Path, columns: Columns) -> list[Example]:
     """Return the first texts of a file, those of pairs one by one."""
     texts: list[Example] = []
-    for row in islice(Texts(str(file), columns), _READ):
+    for row in _within_characters(islice(Texts(str(file), columns), _READ), text_length):
         texts.append(replace(row, text_pair=None))
         if row.text_pair is not None:
             texts.append(replace(row, text=row.text_pair, text_pair=None))
     return _check_not_empty(texts, file)[:_READ]
+
+
+def _within_characters(rows: Iterable[R], characters: Callable[[R], int]) -> Iterator[R]:
+    """Yield the rows up to the one with which they are long enough together."""
+    read = 0
+    for row in rows:
+        yield row
+        read += characters(row)
+        if read >= _CHARACTERS:
+            return
 
 
 def _check_not_empty(rows: list[Any], file: Path) -> list[Any]:
