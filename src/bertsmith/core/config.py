@@ -30,9 +30,12 @@ CHANGEABLE: Mapping[str, Any] = {"changeable": ()}
 """Metadata of a field that changes no result: a run that is resumed may have another value."""
 
 
-def path_of(content_hash: str) -> Mapping[str, Any]:
-    """Return the metadata of a path that may be another one where a field has the same hash."""
-    return {"changeable": (content_hash,)}
+def path_of(*contents: str) -> Mapping[str, Any]:
+    """Return the metadata of a path that may be another one where `contents` are the same.
+
+    They are names of attributes, such as a hash of the files.
+    """
+    return {"changeable": contents}
 
 
 def named(name: str) -> Mapping[str, Any]:

@@ -120,6 +120,27 @@ def test_a_run_goes_on_with_the_seeds_that_have_no_result(
     assert again.seeds[1].losses == found.seeds[1].losses
 
 
+def test_a_run_goes_on_where_its_model_and_data_were_moved(
+    outcome: tuple[Path, FinetuneOutcome], base_folder: Path, tmp_path: Path
+) -> None:
+    train, found = outcome
+    folder, moved, model = tmp_path / "run", tmp_path / "moved.tsv", tmp_path / "model"
+    shutil.copytree(found.folder, folder)
+    shutil.rmtree(folder / "seeds" / "seed-1")
+    shutil.copytree(base_folder, model)
+    shutil.copy(train, moved)
+    config = FinetuneConfig(
+        model=model, train=moved, out=folder, settings=QUICK, experiment=ExperimentConfig(seeds=3)
+    )
+    again = finetune(config)
+    assert again.seeds[1].losses == found.seeds[1].losses
+    kept = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"]
+    assert (kept["model"], kept["train"]) == (str(model), str(moved))
+    # of another kind it would be read in another way
+    with pytest.raises(RunFolderError, match=r"train was .*moved\.tsv, now .*other\.txt"):
+        dry_run(replace(config, train=moved.rename(tmp_path / "other.txt")))
+
+
 def test_a_model_whose_config_was_changed_since_is_refused(
     outcome: tuple[Path, FinetuneOutcome], base_folder: Path, tmp_path: Path
 ) -> None:

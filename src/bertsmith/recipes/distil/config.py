@@ -14,10 +14,12 @@ from bertsmith.core.config import (
     Config,
     check_least,
     check_range,
+    path_of,
 )
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import ModelConfig, TrainingPrecision
 from bertsmith.recipes.finetune.config import AtOnce, FinetuneSettings
+from bertsmith.text.opening import kind_of
 
 Method = Literal["distilbert", "tinybert", "minilm", "static"]
 GeneralRecipe = Literal["quick", "paper"]
@@ -223,17 +225,17 @@ class DistilRun(Config):
 
     task: str
     """Name of the task."""
-    teacher: Path
+    teacher: Path = field(metadata=path_of("teacher_hash", "teacher_reading_hash"))
     """Folder of the teacher."""
     teacher_hash: str
     """SHA-256 of its weights."""
     teacher_reading_hash: str
     """SHA-256 of its config and vocabulary."""
-    train: Path
+    train: Path = field(metadata=path_of("train_hash", "train_kind"))
     """File of the training examples."""
     train_hash: str
     """SHA-256 of their file."""
-    dev: Path | None
+    dev: Path | None = field(metadata=path_of("dev_hash", "dev_kind"))
     """File of the dev examples, None for a share of the training file."""
     dev_hash: str | None
     """SHA-256 of their file."""
@@ -265,3 +267,13 @@ class DistilRun(Config):
     """Settings of each training."""
     origin: str | None = None
     """Name and commit of the teacher on the hub, if it came from there."""
+
+    @property
+    def train_kind(self) -> str:
+        """The kind of the training file, by which it is read."""
+        return kind_of(self.train)
+
+    @property
+    def dev_kind(self) -> str:
+        """The kind of the dev file, "" without one."""
+        return "" if self.dev is None else kind_of(self.dev)

@@ -15,14 +15,14 @@ An interrupted run resumes within the current training, or with the next one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 import torch
 
-from bertsmith.core.config import Config
+from bertsmith.core.config import Config, path_of
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.files import file_hash, text_hash, unreadable
 from bertsmith.core.log import say
@@ -55,6 +55,7 @@ from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
 from bertsmith.tasks.labels import absent_labels, absent_note, alike_labels, placeholder_labels
 from bertsmith.tasks.task import Task, counted_rows
 from bertsmith.text.examples.example import folded
+from bertsmith.text.opening import kind_of
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RunFolder, require_tensorboard, write_record
 from bertsmith.weights.folder import CONFIG_FILE, start_from
@@ -67,17 +68,17 @@ class FinetuneRun(Config):
 
     task: str
     """Name of the task."""
-    model: Path
+    model: Path = field(metadata=path_of("model_hash", "model_reading_hash"))
     """Folder of the initial model."""
     model_hash: str
     """SHA-256 of its weights."""
     model_reading_hash: str
     """SHA-256 of its config and vocabulary."""
-    train: Path
+    train: Path = field(metadata=path_of("train_hash", "train_kind"))
     """File of the training examples."""
     train_hash: str
     """SHA-256 of their file."""
-    dev: Path | None
+    dev: Path | None = field(metadata=path_of("dev_hash", "dev_kind"))
     """File of the dev examples, None for a share of the training file."""
     dev_hash: str | None
     """SHA-256 of their file."""
@@ -103,6 +104,16 @@ class FinetuneRun(Config):
     """Settings of each training."""
     origin: str | None = None
     """Name and commit of the model on the hub, if it came from there."""
+
+    @property
+    def train_kind(self) -> str:
+        """The kind of the training file, by which it is read."""
+        return kind_of(self.train)
+
+    @property
+    def dev_kind(self) -> str:
+        """The kind of the dev file, "" without one."""
+        return "" if self.dev is None else kind_of(self.dev)
 
 
 def finetune(config: FinetuneConfig) -> FinetuneOutcome:
