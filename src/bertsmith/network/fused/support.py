@@ -43,21 +43,18 @@ def uses(part: Part, inputs: Tensor) -> bool:
         and torch.is_grad_enabled()
         and torch.is_autocast_enabled("cuda")
         and torch.get_autocast_dtype("cuda") == torch.bfloat16
-        and 0 < len(inputs) < _MAX_ROWS
-        and inputs.shape[-1] <= _MAX_WIDTH
-        and _works(inputs.device)
+        and _suits(inputs)
     )
 
 
 def fuses_answers(inputs: Tensor) -> bool:
     """Return whether a sum and its norm, of `inputs` (rows, width), are one kernel in answers."""
-    return (
-        inputs.is_cuda
-        and least_values <= inputs.numel()
-        and 0 < len(inputs) < _MAX_ROWS
-        and inputs.shape[-1] <= _MAX_WIDTH
-        and _works(inputs.device)
-    )
+    return inputs.is_cuda and least_values <= inputs.numel() and _suits(inputs)
+
+
+def _suits(inputs: Tensor) -> bool:
+    """Return whether the kernels take a tensor of this size, (rows, width), on its GPU."""
+    return 0 < len(inputs) < _MAX_ROWS and inputs.shape[-1] <= _MAX_WIDTH and _works(inputs.device)
 
 
 @contextmanager
