@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ import torch
 from bertsmith.batches.config import Phase, SampleConfig
 from bertsmith.batches.pretraining import PhasedBatches, PretrainingBatches
 from bertsmith.core.errors import StoreError
+from bertsmith.network.batch import Batch
 from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.network.model import build_model
 from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.recipes.pretrain import speed
 from bertsmith.recipes.pretrain.config import PretrainRun, PretrainSettings
 from bertsmith.recipes.pretrain.preflight import (
     PreparedRun,
@@ -248,6 +251,41 @@ def test_what_a_budget_comes_to() -> None:
     # 45 seconds of steps of 1 second, and 15 of steps of 2.5
     assert costs.outcome(Budget(minutes=1)) == (45 + 6, 60, 45 * 600 + 6 * 1200)
     assert costs.utilisation(trials[0]) == pytest.approx(2e9 / 1.0 / 1e12)
+
+
+class InventedMachine:
+    """A machine whose steps take a second the first time, then a tenth and their tokens."""
+
+    def __init__(self) -> None:
+        self.now, self.steps = 0.0, 0
+
+    def step(self, batch: Batch) -> tuple[float, float, float]:
+        seconds = 0.1 + batch.tokens * 1e-4 + (0 if self.steps else 1)
+        # another program has the processor meanwhile
+        seconds += 3 * (self.steps == 6)
+        self.now, self.steps = self.now + seconds, self.steps + 1
+        return seconds / batch.tokens, 0.0, 6.0
+
+
+@pytest.mark.parametrize("seconds", [0.6, 5.0])
+def test_costs_that_do_not_grow_with_the_batch_are_not_taken_for_many_times_themselves(
+    good: TokenStore, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    encoder = encoder_of("bert", "tiny", tokenizer.size, longest=64)
+    config = ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True)
+    model = build_model(config, seed=1)
+    machine = InventedMachine()
+    monkeypatch.setattr(speed.TrainedCopy, "step", lambda _, batch: machine.step(batch))
+    monkeypatch.setattr(speed, "matrix_peak", lambda *values: PEAK)
+    monkeypatch.setattr(speed, "time", SimpleNamespace(perf_counter=lambda: machine.now))
+    batches = PretrainingBatches(
+        good, tokenizer, SampleConfig(max_length=64, tokens_per_batch=2000), seed=0
+    )
+    (trial,) = speed.measure(
+        model, [(1.0, batches)], PRETRAINING, OptimiserConfig(), "fp32", seconds=seconds
+    ).trials
+    assert trial.tokens > 1500
+    assert trial.batch_seconds == pytest.approx(0.1 + trial.tokens * 1e-4, rel=0.1)
 
 
 def test_minutes_that_come_to_a_few_steps_stop(good: TokenStore) -> None:

@@ -47,6 +47,8 @@ from bertsmith.training.threads import ThreadChoice, choose_threads
 TRIAL_STEPS, REPLICA_STEPS = 5, 3
 MAX_SECONDS = 5.0
 """Seconds for all steps of one length; of slow steps fewer are timed, or part of a batch."""
+# of a batch parts are timed, each larger than the one before, for up to so many times the seconds
+_PARTS = 3
 _MIN_STEPS, _FEW_STEPS = 20.0, 100.0
 # share of the minutes that should be left for steps
 _MIN_STEPS_SHARE = 0.5
@@ -138,8 +140,8 @@ def measure(
 ) -> StepCosts:
     """Take a few steps with a copy of the model on every phase, (share of the budget, batches).
 
-    They are taken by this process alone, with a batch each; those of a phase take at most about
-    `seconds`.
+    They are taken by this process alone, with a batch each; those of a phase take about `seconds`,
+    and more where a whole batch would not be timed otherwise.
     """
     keep_large_blocks()
     peak = matrix_peak(precision, model.device)
@@ -306,28 +308,34 @@ def _time_phase(
     drawing = (time.perf_counter() - started) / len(batches_read)
     tokens = _mean([batch.tokens for batch in batches_read])
     flops = _mean([batch_flops(copy.model.config, batch) for batch in batches_read])
+    full = batches_read[0].sequences
+    sequences = min(2, full)
+    # the first execution includes warm-up, which may take many times as long as the limit
+    copy.step(batches.samples(np.arange(sequences), 0))
     start = time.perf_counter()
-    small_batch = batches.samples(np.arange(min(2, batches_read[0].sequences)), 0)
-    # not counted: the first execution includes warm-up
-    rate, update, _ = copy.step(small_batch)
-    seconds_left = limit - (time.perf_counter() - start) - update
-    if rate * tokens > seconds_left:
-        sequences = int(seconds_left / (rate * tokens) * batches_read[0].sequences)
-        batches_read = [batches.samples(np.arange(max(sequences, small_batch.sequences)), 0)]
-    timed: list[tuple[float, float, float]] = []
-    for batch in batches_read:
-        if timed and time.perf_counter() - start > limit:
+    timed = [copy.step(batches.samples(np.arange(sequences), 0))]
+    # a small part says little of the whole, as some costs do not grow with it
+    seconds = growth = time.perf_counter() - start
+    while sequences < full and time.perf_counter() - start + seconds + growth <= _PARTS * limit:
+        sequences, begun = min(4 * sequences, full), time.perf_counter()
+        timed = [copy.step(batches.samples(np.arange(sequences), 0))]
+        seconds, before = time.perf_counter() - begun, seconds
+        growth = 4 * max(seconds - before, 0.0)
+    part = batches.samples(np.arange(sequences), 0)
+    for batch in batches_read if sequences == full else [part] * TRIAL_STEPS:
+        if time.perf_counter() - start > limit:
             break
         timed.append(copy.step(batch))
-    rates, updates, losses = zip(*timed, strict=True)
+    # memory of a new size makes the first slower, another program any one of them
+    rates, updates, _ = zip(*(timed[1:] or timed), strict=True)
     return PhaseTiming(
         longest=batches.config.max_length,
         share=share,
         tokens=tokens,
-        batch_seconds=drawing + tokens * _mean(rates),
-        update_seconds=_mean(updates),
+        batch_seconds=drawing + tokens * median(rates),
+        update_seconds=median(updates),
         flops=flops,
-        first_loss=losses[0],
+        first_loss=timed[0][2],
     )
 
 
