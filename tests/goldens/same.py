@@ -76,7 +76,7 @@ def train(tree: Path, pattern: str, out: Path, variables: Mapping[str, str]) -> 
     scripts = tree if (tree / "tests/goldens/losses.py").is_file() else ROOT
     paths = os.pathsep.join([str(tree / "src"), str(scripts / "tests")])
     command = [sys.executable, "-m", "goldens.losses", "--out", str(out), "--cells", pattern]
-    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"} | variables
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **variables}
     subprocess.run(command, env=environment, check=True)
     rows: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     return rows
