@@ -286,6 +286,17 @@ def test_costs_that_do_not_grow_with_the_batch_are_not_taken_for_many_times_them
     ).trials
     assert trial.tokens > 1500
     assert trial.batch_seconds == pytest.approx(0.1 + trial.tokens * 1e-4, rel=0.1)
+    costs = StepCosts(trials=(trial,), peak=PEAK)
+    assert "of a batch" not in speed.check_speed(costs)[0].found
+
+
+def test_a_speed_of_part_of_a_batch_says_so() -> None:
+    trial = PhaseTiming(
+        longest=64, share=1.0, tokens=8000, batch_seconds=11, update_seconds=1, flops=1e12,
+        first_loss=9.0, timed=0.0625,
+    )  # fmt: skip
+    (finding,) = speed.check_speed(StepCosts(trials=(trial,), peak=PEAK))
+    assert "timed on 6 % of a batch" in finding.found
 
 
 def test_minutes_that_come_to_a_few_steps_stop(good: TokenStore) -> None:

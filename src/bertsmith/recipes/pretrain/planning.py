@@ -114,6 +114,8 @@ def choose_size(
         store, store.tokenizer(), settings.samples, settings.phases, settings.seed
     )
 
+    notes: dict[str, str] = {}
+
     def tokens_of(size: str) -> float:
         if budget.steps is not None:
             a_step = processes * settings.gradient_accumulation * settings.samples.tokens_per_batch
@@ -130,6 +132,7 @@ def choose_size(
         )
         accumulate = settings.gradient_accumulation
         costs = replace(costs, accumulate=accumulate, processes=processes, replicas=replicas)
+        notes[size] = next((trial.note for trial in costs.trials if trial.note), "")
         return costs.outcome(budget, _NO_STEPS * seconds)[2]
 
     if budget.steps is None:
@@ -137,7 +140,8 @@ def choose_size(
     else:
         time = counted(budget.steps, "step")
     weights = {size: layer_weights(config.encoder) for size, config in configs.items()}
-    return pick_size(weights, tokens_of, store.tokens, time)
+    choice = pick_size(weights, tokens_of, store.tokens, time)
+    return replace(choice, reason=choice.reason + notes.get(choice.size, ""))
 
 
 # shares of the minutes: all measurements, the evaluation, finding out what they cost

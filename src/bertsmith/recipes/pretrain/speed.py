@@ -81,6 +81,18 @@ class PhaseTiming:
     """Floating-point operations per batch."""
     first_loss: float
     """Loss of the first objective on the first batch."""
+    timed: float = 1.0
+    """Share of a batch that was timed; below 1 the seconds are more than those of a whole one."""
+
+    @property
+    def note(self) -> str:
+        """A note on seconds that are those of a part of a batch, "" for a whole one."""
+        if self.timed == 1:
+            return ""
+        return (
+            f"; timed on {100 * self.timed:.0f} % of a batch, as steps are long or the machine is "
+            "busy: whole batches may be several times as fast"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,6 +348,7 @@ def _time_phase(
         update_seconds=median(updates),
         flops=flops,
         first_loss=timed[0][2],
+        timed=sequences / full,
     )
 
 
@@ -358,7 +371,7 @@ def check_speed(costs: StepCosts) -> list[Finding]:
                 name="speed" + (f" at {trial.longest}" if len(costs.trials) > 1 else ""),
                 found=f"{short_number(costs.tokens_a_step(trial) / seconds)} tokens/s, "
                 f"{1000 * seconds:,.0f} ms a step, MFU {100 * costs.utilisation(trial):.0f} % of "
-                f"{costs.peak}",
+                f"{costs.peak}{trial.note}",
             )
         )
     return findings
