@@ -11,6 +11,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import bertsmith
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError, StoreError
 from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
 from bertsmith.network.model import build_model
+from bertsmith.network.torch_state import usual_torch_state
 from bertsmith.recipes.distil.task import DistilOutcome
 from bertsmith.recipes.predict.config import PredictConfig
 from bertsmith.recipes.predict.recipe import predict
@@ -197,6 +199,53 @@ def test_a_model_answers_in_a_process_that_was_forked(
     )  # fmt: skip
     assert ended.stdout.startswith("0 2 ")
     assert ended.stdout.endswith(" 2 threads\n")
+
+
+@contextmanager
+def default_type(kind: torch.dtype) -> Iterator[None]:
+    torch.set_default_dtype(kind)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+STATES: dict[str, Callable[[], AbstractContextManager[object]]] = {
+    "float64": lambda: default_type(torch.float64),
+    "meta": lambda: torch.device("meta"),
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "inference": torch.inference_mode,
+    "no gradients": torch.no_grad,
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_answers_do_not_depend_on_the_state_of_torch(name: str, folders: dict[str, Path]) -> None:
+    """Vectors were those of other memory, which was written beyond its end, or errors came up."""
+
+    def answers() -> list[Any]:
+        model = bertsmith.load(folders["class"], precision="fp32")
+        other = bertsmith.load(folders["pretrained"], precision="fp32")
+        shares = model.explain(TEXTS[:2])["explanations"]
+        return [
+            model.embed(TEXTS[:2]).tolist(), model.predict(TEXTS), other.fill_mask(MASKED[0]),
+            other.score(TEXTS[:1]), other.write("word1", length=3), shares,
+        ]  # fmt: skip
+
+    expected = answers()
+    with STATES[name]():
+        before = torch.get_default_dtype(), torch.get_default_device()
+        assert answers() == expected
+        assert (torch.get_default_dtype(), torch.get_default_device()) == before
+
+
+def test_a_default_type_is_restored_when_the_last_thread_has_its_answer() -> None:
+    with default_type(torch.float64), ExitStack() as first:
+        first.enter_context(usual_torch_state())
+        with usual_torch_state():
+            first.close()
+            assert torch.get_default_dtype() == torch.float32
+        assert torch.get_default_dtype() == torch.float64
 
 
 @pytest.mark.parametrize("hand_over", [copy.copy, copy.deepcopy, pickle.dumps])

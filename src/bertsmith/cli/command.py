@@ -15,6 +15,7 @@ import argparse
 import gc
 import inspect
 import re
+import sys
 import textwrap
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -82,8 +83,14 @@ class Command:
         return self._verb.config
 
     def run(self, config: Config) -> object:
-        """Import the recipe and run it."""
-        return self.recipe()(config)
+        """Import the recipe and run it, whatever the caller has done to torch's state."""
+        recipe = self.recipe()
+        if "torch" not in sys.modules:
+            return recipe(config)
+        from bertsmith.network.torch_state import usual_torch_state
+
+        with usual_torch_state():
+            return recipe(config)
 
     def recipe(self) -> Callable[[Any], object]:
         """Import the recipe."""

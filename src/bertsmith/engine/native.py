@@ -113,9 +113,9 @@ class NativeEncoder(nn.Module):
         top, hidden = self.config.layers, self.config.hidden
         end = max(taps.states, default=0) if selected is not None and not len(selected) else top
         read = None if top in taps.states or end < top else selected
-        states = {n: torch.empty(batch.tokens, hidden) for n in taps.states if n <= end}
+        states = {n: _room(batch.tokens, hidden) for n in taps.states if n <= end}
         rows = batch.tokens if read is None else len(read)
-        last = torch.empty(rows if end == top else 0, hidden)
+        last = _room(rows if end == top else 0, hidden)
         pointers = (c_void_p * (top + 1))(*(_pointer(states.get(n)) for n in range(top + 1)))
         inputs = [
             tensor.to(torch.int64).contiguous()
@@ -208,6 +208,11 @@ class _Handle:
 
     def forward(self, call: kernels.EncoderCall) -> None:
         kernels.check(self._library.bs_encoder_forward(self._address, call))
+
+
+def _room(rows: int, width: int) -> Tensor:
+    """Return room for what the library writes, which is float32 whatever torch's defaults are."""
+    return torch.empty(rows, width, dtype=torch.float32, device="cpu")
 
 
 def _pointer(values: Tensor | None) -> int | None:

@@ -51,6 +51,7 @@ from bertsmith.engine.prepared import Prepared
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model
+from bertsmith.network.torch_state import forget_other_threads, usual_torch_state
 from bertsmith.recipes.config import ExplainingConfig
 from bertsmith.recipes.predict.config import MAX_SAMPLES, MeasuringConfig, ScoringConfig
 from bertsmith.recipes.predict.evaluate import evaluate_model
@@ -101,7 +102,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
                 raise ConfigError(f"{name} holds a zero byte", remedy="leave it out")
             if hints.get(name, Any) is not Any:
                 bound.arguments[name] = typed_value(value, hints[name], name, None)
-        with python_terms(*_CONFIGS):
+        with python_terms(*_CONFIGS), usual_torch_state():
             return function(*bound.args, **bound.kwargs)
 
     return call
@@ -127,6 +128,7 @@ def _compute_in_one_thread() -> None:
     ever.
     """
     torch.set_num_threads(1)
+    forget_other_threads()
     for model in list(_OPEN):
         model._forked()
 
