@@ -18,15 +18,24 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
 
+# systems without terminals have no signal of one that hangs up
+_ENDING = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
+_DEFAULT = (signal.default_int_handler, signal.SIG_DFL)
+
 
 def main() -> int:
     """Run the command line with the arguments of the process, and return the exit status."""
     handles = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     status = INTERRUPTED
+    # those that are ignored, as below nohup, stay so
+    ending = [number for number in _ENDING if signal.getsignal(number) in _DEFAULT]
     if handles:
         signal.signal(signal.SIGINT, _end)
+    for number in ending:
         # the first that is registered is called last; what comes then is the end of libraries
-        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+        atexit.register(signal.signal, number, signal.SIG_IGN)
     try:
         from bertsmith.cli.main import main as run
 
@@ -36,9 +45,9 @@ def main() -> int:
     except KeyboardInterrupt:
         _end()
     finally:
-        if handles:
-            # all is said: Ctrl-C while Python shuts down adds no traceback
-            signal.signal(signal.SIGINT, lambda *_: os._exit(status))
+        for number in ending:
+            # all is said: while Python shuts down, a signal changes neither output nor status
+            signal.signal(number, lambda *_: os._exit(status))
     return status
 
 

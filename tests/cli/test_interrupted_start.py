@@ -62,15 +62,18 @@ def test_so_does_a_request_to_terminate(tmp_path: Path) -> None:
 
 # the second comes when modules are deleted, as libraries in other languages are after them
 AT_THE_END = [
-    "atexit.register(signal.raise_signal, signal.SIGINT)",
-    "late = type('Late', (), {'__del__': lambda _, end=signal.raise_signal: end(2)})()",
+    "atexit.register(signal.raise_signal, number)",
+    "late = type('Late', (), {'__del__': lambda _, end=signal.raise_signal: end(number)})()",
 ]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("late", AT_THE_END)
-def test_ctrl_c_after_the_last_line_changes_neither_output_nor_status(
-    late: str, tmp_path: Path
+def test_signals_after_the_last_line_change_neither_output_nor_status(
+    late: str, number: signal.Signals, tmp_path: Path
 ) -> None:
+    """A command that was done counted as ended by the request to terminate."""
+    late = late.replace("number", str(int(number)))
     script = f"""
 import atexit, signal, sys
 
