@@ -18,6 +18,7 @@ from bertsmith.core.files import (
     MAX_DEPTH,
     HashedFile,
     Record,
+    check_not_read,
     commit,
     committed,
     file_hash,
@@ -239,6 +240,21 @@ def test_the_working_folder_makes_way_for_nothing(
     assert name_is_taken(tmp_path)
     assert not name_is_taken(Path("empty"))
     assert not name_is_taken(Path("new"))
+
+
+def test_links_that_form_a_loop_are_no_bug(tmp_path: Path) -> None:
+    """Python has an error of its own for them, which was a traceback."""
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    assert name_is_taken(loop)
+    assert not name_is_taken(tmp_path / "new")
+    check_not_read(tmp_path / "new", [tmp_path / "new", loop / "below"], loop)
+    for out in (loop, loop / "below"):
+        with pytest.raises(DiskError), new_folder(out):
+            pass
+    with pytest.raises(DiskError, match="the links in the path form a loop"), new_file(loop / "f"):
+        pass
+    assert names(tmp_path) == ["loop"]
 
 
 # an interruption leaves what it meets to the collector

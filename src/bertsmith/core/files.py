@@ -215,7 +215,10 @@ def name_is_taken(out: Path) -> bool:
 
     The working folder does not: a shell in it would be left in a deleted folder.
     """
-    return out.exists() and (not out.is_dir() or any(out.iterdir()) or out.samefile(os.curdir))
+    if not out.exists():
+        # links that form a loop lead nowhere
+        return canonical(out).is_symlink()
+    return not out.is_dir() or any(out.iterdir()) or out.samefile(os.curdir)
 
 
 def has_utf8_name(path: Path) -> bool:
@@ -224,13 +227,21 @@ def has_utf8_name(path: Path) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in str(path))
 
 
+def canonical(path: str | Path) -> Path:
+    """Return an absolute path without links; of links that form a loop, which open nothing, as is.
+
+    `Path.resolve` has an error of its own for these before Python 3.13, which is no `OSError`.
+    """
+    return Path(os.path.realpath(path))
+
+
 def check_not_read(out: Path, outputs: Iterable[Path], read: str | Path) -> None:
     """Raise `ConfigError` if one of the `outputs` of `out` would replace a file that is read.
 
     ``-``, standard input, is no file.
     """
     for path in outputs:
-        if str(read) != "-" and path.resolve() == Path(read).resolve():
+        if str(read) != "-" and canonical(path) == canonical(read):
             raise ConfigError(
                 f"--out is {str(out)!r}, which would replace {path.name}, the file that is read",
                 remedy="name another",

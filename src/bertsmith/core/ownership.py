@@ -27,6 +27,7 @@ from typing import Literal
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, DiskError, OutputTaken, RunFolderError, UserError
 from bertsmith.core.files import (
+    canonical,
     created_folder,
     flush_all,
     flush_to_disk,
@@ -232,7 +233,7 @@ def new_folder(folder: Path, *, replaces: Callable[[Path], None] | None = None) 
     with it and raises an error if it must not be. A failure leaves the old folder as it was. Raises
     `OutputTaken` when another process is writing it; what the disk refuses is a `DiskError`.
     """
-    final = folder.resolve()
+    final = canonical(folder)
     fresh = temporary_path(final)
     with writing(folder), created_folder(final.parent), claimed(final, shown=folder):
         if replaces is not None:
@@ -283,7 +284,7 @@ def staging_folder(out: Path) -> Iterator[Path]:
 
 def _final(out: Path) -> Path:
     """Return the canonical path of an output, whatever path leads to its folder."""
-    return out.parent.resolve() / (out.name or out.resolve().name)
+    return canonical(out.parent) / (out.name or canonical(out).name)
 
 
 def _check_lock(lock: Path) -> None:
