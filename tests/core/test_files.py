@@ -150,6 +150,26 @@ def test_a_file_system_that_cannot_wait_for_folders_takes_files_all_the_same(
     assert number == errno.EIO or (tmp_path / "folder" / "b").read_text() == "two"
 
 
+def test_a_folder_that_may_be_written_but_not_listed_takes_files_and_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were there, whole, and the command said that they could not be written."""
+    opened = os.open
+
+    def without_listing(path: Path, flags: int, *others: int) -> int:
+        if path in (tmp_path, tmp_path / "a.json.partial"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, flags, *others)
+
+    monkeypatch.setattr("os.open", without_listing)
+    write_json(tmp_path / "b.json", {"one": 1})
+    with new_folder(tmp_path / "folder") as fresh:
+        (fresh / "b").write_text("two")
+    assert names(tmp_path) == ["b.json", "folder", "folder/b"]
+    with pytest.raises(DiskError, match="get permission"):
+        write_json(tmp_path / "a.json", {"one": 1})
+
+
 def test_files_named_while_they_are_written_are_committed_or_removed(tmp_path: Path) -> None:
     found: dict[Path, Path] = {}
     with committed(found):

@@ -269,8 +269,14 @@ def sync(handle: int) -> None:
 
 
 def flush_to_disk(path: Path) -> None:
-    """Wait until a file or folder is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    """Wait until a file or folder is on the disk; not for a folder that may not be listed."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except PermissionError:
+        # what may be written there has its name by now, and that is no failure
+        if path.is_dir():
+            return
+        raise
     try:
         sync(handle)
     finally:
