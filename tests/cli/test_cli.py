@@ -111,6 +111,19 @@ def test_a_disk_that_refuses_is_no_bug(kind: str, capsys: pytest.CaptureFixture[
     assert said.count("\n") == 1
 
 
+def test_a_working_folder_that_was_deleted_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The library of matrix products ended the process, and said that torch could not be loaded."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert run("do", "it", "print") == 2
+    said = "bertsmith: the working folder: has been deleted; cd to another one\n"
+    assert capsys.readouterr() == ("", said)
+    assert run("--version") == 0
+
+
 @pytest.mark.parametrize("kind", ["memory", "torch memory", "numpy memory", "GPU memory"])
 def test_too_little_memory_is_no_bug(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("do", "it", kind) == 2

@@ -14,6 +14,7 @@ closed, full or read by nobody any more ends nothing.
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 import time
 import traceback
@@ -74,6 +75,8 @@ def _run_to_status(arguments: list[str], commands: Mapping[str, Command], *, pro
     except BrokenPipeError:
         return 141
     except Exception as error:
+        if isinstance(error, FileNotFoundError) and not _has_working_folder():
+            return _print_user_error(_no_working_folder())
         if isinstance(error, OSError) and refused_by_disk(error):
             # whether it was to be read or written, nobody knows here
             remedy = disk_error(error, None).remedy
@@ -101,6 +104,9 @@ def _run(arguments: list[str], commands: Mapping[str, Command], *, program: bool
         if arguments[: len(words)] == words:
             rest = arguments[len(words) :]
             config = read_arguments(name, command, rest)
+            # without one, a library in another language ends the process, and blames itself
+            if not _has_working_folder():
+                raise _no_working_folder()
             with ending_at_once() if program else nullcontext():
                 recipe = command.recipe()
             recipe(config)
@@ -117,6 +123,18 @@ def _unknown_verb(arguments: list[str], verbs: Collection[str]) -> ConfigError:
     if close and not candidates:
         remedy = f"did you mean {close[0]}?"
     return ConfigError(f"there is no verb {arguments[0]!r}", remedy=remedy)
+
+
+def _has_working_folder() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _no_working_folder() -> DiskError:
+    return DiskError("has been deleted", where="the working folder", remedy="cd to another one")
 
 
 def _interruption_before(error: BaseException) -> KeyboardInterrupt | None:
