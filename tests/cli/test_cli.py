@@ -60,6 +60,14 @@ def do(doing: Doing) -> None:  # noqa: PLR0912
             raise torch.OutOfMemoryError(
                 "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of ..."
             )
+        case "threads":
+            try:
+                # what Python raises
+                raise RuntimeError("can't start new thread")
+            finally:
+                raise RuntimeError("cannot join thread before it is started")
+        case "processes":
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         case "bug":
             raise ZeroDivisionError
         case "missing":
@@ -131,6 +139,14 @@ def test_too_little_memory_is_no_bug(kind: str, capsys: pytest.CaptureFixture[st
     of = "GPU memory for 20.00 GiB more" if kind == "GPU memory" else "memory"
     assert said.startswith(f"bertsmith: not enough {of}")
     assert "; keep fewer tokens in memory at once" in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_too_many_processes_are_no_bug(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("do", "it", kind) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("bertsmith: the system starts no more threads or processes; allow more")
     assert said.count("\n") == 1
 
 

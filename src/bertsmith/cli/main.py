@@ -2,7 +2,7 @@
 
 0     done
 1     a fault of ours: the traceback, and a request to report it
-2     a user error, in one line on standard error; too little memory, a full disk
+2     a user error, in one line on standard error; too little memory, too few processes, a full disk
 130   interrupted by Ctrl-C
 141   the reader of the output has closed it
 143   ended by a request to terminate (SIGTERM), or by a terminal that hung up (SIGHUP)
@@ -27,7 +27,13 @@ from bertsmith.cli.command import Command, help_page, read_arguments
 from bertsmith.cli.commands import COMMANDS
 from bertsmith.core import VERSION
 from bertsmith.core.clock import command_from, process_start
-from bertsmith.core.errors import ConfigError, DiskError, UserError, out_of_memory
+from bertsmith.core.errors import (
+    ConfigError,
+    DiskError,
+    UserError,
+    out_of_memory,
+    too_many_processes,
+)
 from bertsmith.core.files import disk_error, refused_by_disk
 from bertsmith.core.log import print_error, say
 from bertsmith.core.output import discard_lost_streams, flush, open_closed_streams, print_line
@@ -83,7 +89,7 @@ def _run_to_status(arguments: list[str], commands: Mapping[str, Command], *, pro
             return _print_user_error(
                 DiskError(str(error.strerror), where=error.filename, remedy=remedy)
             )
-        if (shortage := out_of_memory(error)) is not None:
+        if (shortage := out_of_memory(error) or too_many_processes(error)) is not None:
             return _print_user_error(shortage)
         if (request := _interruption_before(error)) is not None:
             return _interruption_status(request)

@@ -11,6 +11,7 @@
     ├── RunFolderError        a run folder that is taken, damaged or belongs to another run
     ├── DiskError             the disk is full or cannot be written
     ├── OutOfMemory           there is too little memory for what was asked
+    ├── TooManyProcesses      the system starts no more threads or processes
     ├── OutputTaken           another process is writing the same file or folder
     ├── TrainingDiverged      the loss, its gradient or the weights stopped being numbers
     ├── NonFiniteOutputs      a model's outputs for a text are infinite or no numbers
@@ -23,6 +24,8 @@ Each says in one line where it happened (file and line), what is wrong, and what
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +35,7 @@ from bertsmith.core.printable import printable
 
 # of each part of a message, which may quote text from outside
 _MAX_LENGTH = 1000
+_NO_PROCESS = os.strerror(errno.EAGAIN)
 _ALLOCATION = re.compile(r"can't allocate memory|not enough memory|CUDA out of memory")
 
 
@@ -148,6 +152,15 @@ class OutOfMemory(UserError):
     )
 
 
+class TooManyProcesses(UserError):
+    """The system starts no more threads or processes."""
+
+    usual_remedy = (
+        "allow more (ulimit -u, or the limit of the container), or give fewer --workers and "
+        "--threads where the command has them"
+    )
+
+
 def out_of_memory(error: BaseException) -> OutOfMemory | None:
     """Return the error for an exception that means too little memory, None for any other."""
     # torch has no separate class for the processor's memory, and is not imported here
@@ -160,6 +173,22 @@ def out_of_memory(error: BaseException) -> OutOfMemory | None:
         match = re.search(r"[Tt]ried to allocate ([\d.]+ ?\w+)", text)
         kind = "GPU memory" if "CUDA" in text else "memory"
         return OutOfMemory(f"not enough {kind}" + (f" for {match[1]} more" if match else ""))
+    return None
+
+
+def too_many_processes(error: BaseException) -> TooManyProcesses | None:
+    """Return the error for an exception that means no more threads or processes, else None.
+
+    Also for one that came up while the program cleaned up after it.
+    """
+    chain: BaseException | None = error
+    while chain is not None:
+        refused = isinstance(chain, RuntimeError) and str(chain) == "can't start new thread"
+        # of a pipe that is full it says something else
+        no_process = isinstance(chain, BlockingIOError) and chain.strerror == _NO_PROCESS
+        if refused or no_process:
+            return TooManyProcesses("the system starts no more threads or processes")
+        chain = chain.__cause__ or chain.__context__
     return None
 
 

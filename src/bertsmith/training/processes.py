@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bertsmith.core.errors import UserError, WorkerDied, out_of_memory
+from bertsmith.core.errors import UserError, WorkerDied, out_of_memory, too_many_processes
 from bertsmith.core.files import other_version
 from bertsmith.core.signals import STOPPING
 
@@ -56,7 +56,7 @@ class WorkerFailure(NamedTuple):
 def describe_failure(error: Exception) -> WorkerFailure:
     """Return the message that describes the exception being handled."""
     parts = None
-    error = out_of_memory(error) or error
+    error = out_of_memory(error) or too_many_processes(error) or error
     system_error = error if isinstance(error, OSError) else None
     if isinstance(error, UserError):
         parts = (type(error), error.problem, error.where, error.line, error.remedy)
