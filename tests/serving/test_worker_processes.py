@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -19,6 +20,7 @@ from bertsmith.serving.dispatch.workers import (  # noqa: E402
     WorkerProcess,
 )
 from bertsmith.serving.messages import Cancel  # noqa: E402
+from bertsmith.serving.processes import start_process  # noqa: E402
 
 
 class Ended:
@@ -61,3 +63,21 @@ def test_what_is_sent_to_a_worker_that_has_ended_is_dropped(
 
     with asyncio.Runner(loop_factory=make_loop) as runner:
         assert exits.workers == [runner.run(run())]
+
+
+def test_files_in_the_working_folder_are_no_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A json.py there was run, and the server said that it was short of memory."""
+    (tmp_path / "working").mkdir()
+    (tmp_path / "working" / "json.py").write_text("raise SystemExit(5)")
+    program = "def main(connection): connection.sendall(b'here')"
+    (tmp_path / "answering_alone.py").write_text(program)
+    monkeypatch.chdir(tmp_path / "working")
+    monkeypatch.syspath_prepend(tmp_path)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process = start_process("answering_alone", theirs, 1)
+        theirs.close()
+        assert ours.recv(4) == b"here"
+        assert process.wait() == 0

@@ -43,7 +43,8 @@ def start_process(module: str, connection: socket.socket, threads: int) -> subpr
     try:
         return subprocess.Popen(
             [
-                *(sys.executable, "-c", _PROGRAM, module, str(connection.fileno())),
+                # a file in the working folder is no module of ours, whatever its name
+                *(sys.executable, "-P", "-c", _PROGRAM, module, str(connection.fileno())),
                 *(str(os.getpid()), json.dumps(sys.path)),
             ],
             pass_fds=(connection.fileno(),),

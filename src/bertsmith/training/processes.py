@@ -106,7 +106,8 @@ class Worker(ABC):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", program, str(theirs.fileno()), str(os.getpid())],
+                # a file in the working folder is no module of ours, whatever its name
+                [sys.executable, "-P", "-c", program, str(theirs.fileno()), str(os.getpid())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
             )
