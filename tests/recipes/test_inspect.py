@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.core.errors import ConfigError, DiskError, ExampleError
 from bertsmith.core.keywords import python_function
 from bertsmith.core.log import Bar, shown_on
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import build_model
 from bertsmith.recipes.config import InspectConfig
+from bertsmith.recipes.inspect import _write
 from bertsmith.recipes.inspect import inspect as recipe
 from bertsmith.reports import annotations as annotated
 from bertsmith.reports import drawing, inspection, layers
@@ -337,3 +340,20 @@ def test_drawings_take_the_colours_of_the_page() -> None:
         assert "var(--ink)" in batch.svg
         assert set(re.findall(r' id="([^"-]+)', batch.svg)) == {name}
     assert drawing.heat_map("c", values, "A grid", as_svg=False).svg == ""
+
+
+def test_a_page_that_the_disk_refuses_leaves_no_figures(tmp_path: Path) -> None:
+    """They stayed, or replaced those of an earlier page."""
+
+    class Refused(inspection.InspectionPage):
+        def __init__(self) -> None:
+            self.drawings = {"layers": Drawing(svg="", png=b"new")}
+
+        def html(self) -> str:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "page-layers.png").write_bytes(b"earlier")
+    with pytest.raises(DiskError, match="make room"):
+        _write(tmp_path / "page.html", Refused(), {})
+    assert [path.name for path in tmp_path.iterdir()] == ["page-layers.png"]
+    assert (tmp_path / "page-layers.png").read_bytes() == b"earlier"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -220,14 +221,17 @@ def _notes(inspection: Inspection, corpus: Corpus) -> list[str]:
 
 
 def _write(out: Path, page: InspectionPage, content: Mapping[str, Any]) -> None:
-    """Write the page last: where it is, the rest is too."""
-    for name, drawing in page.drawings.items():
-        with new_file(out.with_name(f"{out.stem}-{name}.png")) as part:
-            part.write_bytes(drawing.png)
-    with new_file(out.with_suffix(".json")) as part:
-        part.write_text(json_text(content), encoding="utf-8")
-    with new_file(out) as part:
-        part.write_text(page.html(), encoding="utf-8", errors="xmlcharrefreplace")
+    """Write all files or none; the page takes its name last: where it is, the rest is too."""
+    with ExitStack() as files:
+
+        def part_of(path: Path) -> Path:
+            return files.enter_context(new_file(path))
+
+        html, figures = part_of(out), part_of(out.with_suffix(".json"))
+        for name, drawing in page.drawings.items():
+            part_of(out.with_name(f"{out.stem}-{name}.png")).write_bytes(drawing.png)
+        figures.write_text(json_text(content), encoding="utf-8")
+        html.write_text(page.html(), encoding="utf-8", errors="xmlcharrefreplace")
 
 
 def _show(inspection: Inspection) -> None:
