@@ -91,49 +91,50 @@ def set_slice(milliseconds: float) -> None:
     tick, 4 ms at 250 ticks a second. Older systems ignore the setting. A thread whose policy is not
     the default one is left alone, since somebody has chosen that policy.
     """
-    _change(0, _SCHED_OTHER, slice_=milliseconds)
+    own = _attributes(0)
+    if own is not None and own.policy == _SCHED_OTHER:
+        own.runtime = int(milliseconds * 1e6)
+        _set_attributes(0, own)
 
 
 def has_default_policy() -> bool:
-    """Return whether this thread is scheduled as all are by default, as far as Linux says."""
-    own = _attributes(0)
-    return own is not None and own.policy == _SCHED_OTHER
+    """Return whether this thread is scheduled as all are by default; false if not on Linux."""
+    return sys.platform == "linux" and os.sched_getscheduler(0) == _SCHED_OTHER
 
 
 def batch_wakeups(wanted: bool) -> None:
     """Let all threads of this process interrupt no other one when they wake up, or do so again.
 
     Where all cores are busy they wait for the next tick then (`SCHED_BATCH`), and find together
-    what would have woken them one by one. Their share of the cores and their slices remain. This
-    changes nothing where the system is not Linux.
+    what would have woken them one by one. Their share of the cores remains, and so do their slices
+    where these could be set. Linux alone.
     """
     before, policy = (_SCHED_OTHER, _SCHED_BATCH) if wanted else (_SCHED_BATCH, _SCHED_OTHER)
+    # a thread may end meanwhile, and the system may not allow it
     with suppress(OSError):
-        for thread in os.listdir("/proc/self/task"):
-            _change(int(thread), before, policy=policy)
-
-
-def _change(
-    thread: int, before: int, *, policy: int | None = None, slice_: float | None = None
-) -> None:
-    """Change how a thread is scheduled that has the policy `before`; 0 is the calling one."""
-    attributes = _attributes(thread)
-    if attributes is None or attributes.policy != before:
-        return
-    if policy is not None:
-        attributes.policy = policy
-    if slice_ is not None:
-        attributes.runtime = int(slice_ * 1e6)
-    set_attributes, _ = _ATTRIBUTE_CALLS[platform.machine()]
-    ctypes.CDLL(None).syscall(set_attributes, thread, ctypes.byref(attributes), 0)
+        for thread in map(int, os.listdir("/proc/self/task")):
+            if os.sched_getscheduler(thread) != before:
+                continue
+            attributes = _attributes(thread)
+            if attributes is not None:
+                attributes.policy = policy
+                if _set_attributes(thread, attributes):
+                    continue
+            os.sched_setscheduler(thread, policy, os.sched_param(0))
 
 
 def _attributes(thread: int) -> _Attributes | None:
-    """Return how a thread is scheduled; None where the system does not say."""
+    """Return how a thread is scheduled, 0 the calling one; None where the system does not say."""
     calls = _ATTRIBUTE_CALLS.get(platform.machine())
     if sys.platform != "linux" or calls is None:
         return None
-    attributes = _Attributes()
-    size = ctypes.sizeof(attributes)
-    failed = ctypes.CDLL(None).syscall(calls[1], thread, ctypes.byref(attributes), size, 0)
-    return None if failed else attributes
+    found = _Attributes()
+    size = ctypes.sizeof(found)
+    failed = ctypes.CDLL(None).syscall(calls[1], thread, ctypes.byref(found), size, 0)
+    return None if failed else found
+
+
+def _set_attributes(thread: int, attributes: _Attributes) -> bool:
+    """Set how a thread is scheduled; return whether the system allows it."""
+    call, _ = _ATTRIBUTE_CALLS[platform.machine()]
+    return not ctypes.CDLL(None).syscall(call, thread, ctypes.byref(attributes), 0)
