@@ -18,8 +18,7 @@ from bertsmith.core.config import (
 )
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import ModelConfig, TrainingPrecision
-from bertsmith.recipes.finetune.config import AtOnce, FinetuneSettings
-from bertsmith.text.opening import kind_of
+from bertsmith.recipes.finetune.config import AtOnce, FinetuneSettings, LabelledFiles
 
 Method = Literal["distilbert", "tinybert", "minilm", "static"]
 GeneralRecipe = Literal["quick", "paper"]
@@ -220,7 +219,7 @@ class DistilConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistilRun(Config):
+class DistilRun(LabelledFiles):
     """A resolved run on labelled examples."""
 
     task: str
@@ -231,14 +230,6 @@ class DistilRun(Config):
     """SHA-256 of its weights."""
     teacher_reading_hash: str
     """SHA-256 of its config and vocabulary."""
-    train: Path = field(metadata=path_of("train_hash", "train_kind"))
-    """File of the training examples."""
-    train_hash: str
-    """SHA-256 of their file."""
-    dev: Path | None = field(metadata=path_of("dev_hash", "dev_kind"))
-    """File of the dev examples, None for a share of the training file."""
-    dev_hash: str | None
-    """SHA-256 of their file."""
     student: ModelConfig
     """The student."""
     student_hash: str | None
@@ -267,13 +258,3 @@ class DistilRun(Config):
     """Settings of each training."""
     origin: str | None = None
     """Name and commit of the teacher on the hub, if it came from there."""
-
-    @property
-    def train_kind(self) -> str:
-        """The kind of the training file, by which it is read."""
-        return kind_of(self.train)
-
-    @property
-    def dev_kind(self) -> str:
-        """The kind of the dev file, "" without one."""
-        return "" if self.dev is None else kind_of(self.dev)

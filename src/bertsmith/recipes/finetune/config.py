@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range
+from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range, path_of
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import Fit, Precision, TrainingPrecision
 from bertsmith.tasks.config import LabelLoss, Reading
@@ -159,6 +159,37 @@ class FinetuneSettings(Config):
 
 
 AtOnce = int | Literal["auto"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledFiles(Config):
+    """The labelled examples of a resolved run, whose files may be moved before it is resumed."""
+
+    train: Path = field(metadata=path_of("train_hash", "train_kind"))
+    """File of the training examples."""
+    train_hash: str
+    """SHA-256 of their file."""
+    dev: Path | None = field(metadata=path_of("dev_hash", "dev_kind"))
+    """File of the dev examples, None for a share of the training file."""
+    dev_hash: str | None
+    """SHA-256 of their file."""
+
+    @property
+    def train_kind(self) -> str:
+        """The kind of the training file, by which it is read."""
+        return _kind_of(self.train)
+
+    @property
+    def dev_kind(self) -> str:
+        """The kind of the dev file, "" without one."""
+        return "" if self.dev is None else _kind_of(self.dev)
+
+
+def _kind_of(path: Path) -> str:
+    # it knows encodings, for which help should not wait
+    from bertsmith.text.opening import kind_of
+
+    return kind_of(path)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from bertsmith.core.config import Config, path_of
+from bertsmith.core.config import path_of
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.files import file_hash, text_hash, unreadable
 from bertsmith.core.log import say
@@ -36,6 +36,7 @@ from bertsmith.recipes.finetune.config import (
     ExperimentConfig,
     FinetuneConfig,
     FinetuneSettings,
+    LabelledFiles,
     SearchConfig,
 )
 from bertsmith.recipes.finetune.experiment import Experiment, training_counts
@@ -55,7 +56,6 @@ from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
 from bertsmith.tasks.labels import absent_labels, absent_note, alike_labels, placeholder_labels
 from bertsmith.tasks.task import Task, counted_rows
 from bertsmith.text.examples.example import folded
-from bertsmith.text.opening import kind_of
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RunFolder, require_tensorboard, write_record
 from bertsmith.weights.folder import CONFIG_FILE, start_from
@@ -63,7 +63,7 @@ from bertsmith.weights.tensors import weights_hash
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneRun(Config):
+class FinetuneRun(LabelledFiles):
     """A resolved run: initial model, data, and training settings."""
 
     task: str
@@ -74,14 +74,6 @@ class FinetuneRun(Config):
     """SHA-256 of its weights."""
     model_reading_hash: str
     """SHA-256 of its config and vocabulary."""
-    train: Path = field(metadata=path_of("train_hash", "train_kind"))
-    """File of the training examples."""
-    train_hash: str
-    """SHA-256 of their file."""
-    dev: Path | None = field(metadata=path_of("dev_hash", "dev_kind"))
-    """File of the dev examples, None for a share of the training file."""
-    dev_hash: str | None
-    """SHA-256 of their file."""
     labels: tuple[str, ...]
     """Names of the model's outputs, in order."""
     seeds: int
@@ -104,16 +96,6 @@ class FinetuneRun(Config):
     """Settings of each training."""
     origin: str | None = None
     """Name and commit of the model on the hub, if it came from there."""
-
-    @property
-    def train_kind(self) -> str:
-        """The kind of the training file, by which it is read."""
-        return kind_of(self.train)
-
-    @property
-    def dev_kind(self) -> str:
-        """The kind of the dev file, "" without one."""
-        return "" if self.dev is None else kind_of(self.dev)
 
 
 def finetune(config: FinetuneConfig) -> FinetuneOutcome:
