@@ -330,6 +330,12 @@ def test_a_key_is_asked_for_and_sent(page: Page, fake: Fake) -> None:
     fake.info = Laid(401, {"error": {"message": "no key"}})
     page.open(fake.address)
     page.wait("document.activeElement.id === 'key'")
+    said = "document.getElementById('problem').textContent"
+    assert page.evaluate(said) == "The server requires a key."
+    page.type("another")
+    page.press("Enter")
+    page.wait(f"{said} === 'The server does not know this key.'")
+    page.evaluate("document.getElementById('key').value = ''")
     page.type("a secret")
     fake.info = None
     page.press("Enter")

@@ -17,7 +17,7 @@ export function wordsFor(status, body, retryAfter) {
   const error = body?.error;
   const message = asSentence((typeof error === "string" ? error : error?.message) ?? "");
   if (status === 0) return "The server cannot be reached. Is it still running?";
-  if (status === 401 || status === 403) return "The server asks for a key, or does not know this one.";
+  if (status === 401 || status === 403) return byId("key").value ? "The server does not know this key." : "The server requires a key.";
   if (status === 429) {
     const seconds = Number(retryAfter);
     const wait = seconds > 0 ? ` Try again in ${seconds} second${seconds === 1 ? "" : "s"}.` : " Try again soon.";
@@ -202,8 +202,9 @@ async function open() {
     const info = await send("info", { method: "GET" });
     state.models = info.models ?? [];
   } catch (error) {
-    byId("facts").textContent = "No models yet.";
-    if (!byId("key-field").hidden) byId("key").focus();
+    const locked = !byId("key-field").hidden;
+    byId("facts").textContent = locked ? "The models are named once the key is given." : "No models yet.";
+    if (locked) byId("key").focus();
     return problem(error.words ?? error.message);
   }
   if (state.models.length === 0) return problem("The server names no models.");
