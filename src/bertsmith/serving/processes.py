@@ -98,8 +98,9 @@ def set_slice(milliseconds: float) -> None:
 
 
 def has_default_policy() -> bool:
-    """Return whether this thread is scheduled as all are by default; false if not on Linux."""
-    return sys.platform == "linux" and os.sched_getscheduler(0) == _SCHED_OTHER
+    """Return whether this thread is scheduled as all are by default; false without Linux' /proc."""
+    tasks = sys.platform == "linux" and os.path.isdir("/proc/self/task")
+    return tasks and os.sched_getscheduler(0) == _SCHED_OTHER
 
 
 def batch_wakeups(wanted: bool) -> None:
@@ -110,9 +111,9 @@ def batch_wakeups(wanted: bool) -> None:
     where these could be set. Linux alone.
     """
     before, policy = (_SCHED_OTHER, _SCHED_BATCH) if wanted else (_SCHED_BATCH, _SCHED_OTHER)
-    # a thread may end meanwhile, and the system may not allow it
-    with suppress(OSError):
-        for thread in map(int, os.listdir("/proc/self/task")):
+    for thread in map(int, os.listdir("/proc/self/task")):
+        # it may end meanwhile, and the system may not allow it
+        with suppress(OSError):
             if os.sched_getscheduler(thread) != before:
                 continue
             attributes = _attributes(thread)

@@ -299,8 +299,9 @@ async def _ease_overload(app: Limits) -> None:
     while True:
         await asyncio.sleep(_OVERLOAD_SECONDS)
         refused, before = app.overloaded - before, app.overloaded
-        if overloaded != (refused >= _OVERLOAD_SECONDS * _REFUSALS_A_SECOND):
-            overloaded = not overloaded
+        eased, overloaded = overloaded, refused >= _OVERLOAD_SECONDS * _REFUSALS_A_SECOND
+        if eased or overloaded:
+            # again and again, as threads begin meanwhile
             batch_wakeups(overloaded)
 
 
