@@ -229,6 +229,46 @@ def test_under_overload_http_interrupts_no_worker(slices: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+WORKERS_BEGIN = """
+import asyncio, os, socket, sys
+from pathlib import Path
+
+from bertsmith.serving import processes
+from bertsmith.serving.config import ServeConfig
+from bertsmith.serving.dispatch import workers
+
+workers._FORK_SERVER = "waits"
+
+def begin(forks):
+    ours, theirs = socket.socketpair()
+    forks.make_worker(theirs)
+    return ours
+
+async def main():
+    forks = [workers.ForkServer(ServeConfig(models=[Path("model")]), 1)]
+    processes.batch_wakeups(True)
+    # chosen by whoever started the server
+    forks.append(workers.ForkServer(ServeConfig(models=[Path("model")]), 1))
+    connections = list(map(begin, forks))
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    assert [os.sched_getscheduler(int(n)) for n in children] == [os.SCHED_OTHER, os.SCHED_BATCH]
+    assert os.sched_getscheduler(0) == os.SCHED_BATCH
+    for server in forks:
+        await server.stop()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such policies")
+def test_workers_that_begin_in_an_overload_wait_for_no_tick(tmp_path: Path) -> None:
+    (tmp_path / "waits.py").write_text("def main(connection):\n    connection.recv(1)\n")
+    paths = os.pathsep.join((str(SOURCE), str(tmp_path)))
+    command = [sys.executable, "-c", WORKERS_BEGIN]
+    done = forking.run(command, env=os.environ | {"PYTHONPATH": paths})
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture
 def open_files(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], list[int]]:
     """A system that allows some open files, and at most others; returns where limits go."""

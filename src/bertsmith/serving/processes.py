@@ -103,6 +103,16 @@ def has_default_policy() -> bool:
     return tasks and os.sched_getscheduler(0) == _SCHED_OTHER
 
 
+def use_default_policy(process: int) -> None:
+    """Let a process that has just been started be scheduled as all are by default.
+
+    It has inherited the policy of the thread that started it.
+    """
+    # it may have ended, and the system may not allow it
+    with suppress(OSError):
+        os.sched_setscheduler(process, _SCHED_OTHER, os.sched_param(0))
+
+
 def batch_wakeups(wanted: bool) -> None:
     """Let all threads of this process interrupt no other one when they wake up, or do so again.
 

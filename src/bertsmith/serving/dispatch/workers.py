@@ -25,7 +25,12 @@ from bertsmith.serving.messages import (
     framed,
     read_message,
 )
-from bertsmith.serving.processes import adopt_orphans, start_process
+from bertsmith.serving.processes import (
+    adopt_orphans,
+    has_default_policy,
+    start_process,
+    use_default_policy,
+)
 
 _FORK_SERVER = "bertsmith.serving.models.fork_server"
 _MAX_PAUSE = 5.0
@@ -68,6 +73,7 @@ class ForkServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures = 0
         self._once = self._stopped = False
+        self._default_policy = has_default_policy()
         adopt_orphans()
 
     def make_worker(self, connection: socket.socket) -> None:
@@ -94,6 +100,9 @@ class ForkServer:
             except OSError:
                 ours.close()
                 raise
+        if self._default_policy:
+            # an overload changes that of this process, not of the workers to come
+            use_default_policy(process.pid)
         ours.sendall(framed(self.settings))
         self._process, self._connection = process, ours
         task = asyncio.get_running_loop().create_task(self._listen(process, ours))
