@@ -18,6 +18,7 @@ from bertsmith.recipes.finetune.trial import prepare_model, run_trial, trimmed_e
 from bertsmith.tasks.answering import measure, task_predictor
 from bertsmith.training.loop import fit
 from bertsmith.weights.folder import load_model
+from bertsmith.weights.versions import FolderVersion
 from finetuning.tasks import Learned
 
 
@@ -89,7 +90,7 @@ def train(learned: Learned, model: Path, seed: int, *, sample: Sample | None = N
     if data.task.head == "span":
         limits = replace(limits, stride=128)
     prepared = prepare(data, tokenizer, limits)
-    make = model_factory(model, data.task, data.labels, torch.device("cpu"))
+    make = model_factory(FolderVersion.of(model), data.task, data.labels, torch.device("cpu"))
     if sample is not None:
         net = make(seed)
         opened = time.perf_counter()

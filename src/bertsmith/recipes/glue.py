@@ -48,6 +48,7 @@ from bertsmith.text.examples.glue import MAX_SCORE, TASKS, GlueTask, find_glue, 
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.tensors import weights_hash
+from bertsmith.weights.versions import FolderVersion
 
 MATCHED, MISMATCHED = "MNLI", "MNLI-mm"
 DIAGNOSTIC = "AX"
@@ -116,6 +117,7 @@ def glue(config: GlueConfig) -> dict[str, Any]:
     out, tasks = config.out, config.tasks
     _check_tasks(config.data, tasks, available)
     chosen = {name: files for name, files in available.items() if not tasks or name in tasks}
+    version = FolderVersion.of(folder)
     with claimed_output(out):
         _check_files(chosen, available, config.settings)
         scores: dict[str, dict[str, Score]] = {}
@@ -128,6 +130,8 @@ def glue(config: GlueConfig) -> dict[str, Any]:
                 continue
             assert task.train is not None
             say(f"{name}:")
+            # else tasks would begin from different models
+            version.check()
             task_settings = settings_of(task, config.settings)
             outcome = finetune(
                 FinetuneConfig(

@@ -3,5 +3,6 @@
 `folder` saves and loads: `formats` has the record of each family's folders, by which `config_json`
 translates settings and `names` tensor names; `reading` checks a folder before anything is
 allocated, and `tensors` reads and writes safetensors. `sentence_folder` is the layout of
-sentence-transformers; `conversion` brings other formats here.
+sentence-transformers; `versions` notices a folder that was replaced; `conversion` brings other
+formats here.
 """

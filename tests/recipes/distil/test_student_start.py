@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from bertsmith.core.errors import ConfigError
+from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.families.family import FamilyName
@@ -24,6 +24,7 @@ from bertsmith.recipes.distil.student import (
     take_token_table,
 )
 from bertsmith.weights.folder import load_model, save_model
+from bertsmith.weights.versions import FolderVersion
 from families import ENCODERS, MODELS
 from parity.comparing import varied
 
@@ -84,6 +85,23 @@ def test_tokens_of_a_narrow_student_are_as_alike_as_its_teachers(
         likeness[start] = float(torch.corrcoef(both)[0, 1])
     assert likeness[True] > 0.9
     assert likeness[False] < 0.6
+
+
+def test_no_student_starts_from_another_teacher_than_the_first(
+    base_folder: Path, tmp_path: Path
+) -> None:
+    teacher, tokenizer = load_model(base_folder)
+    folder = tmp_path / "teacher"
+    save_model(folder, teacher, tokenizer)
+    config = ModelConfig(encoder=teacher.config.encoder, predicts="class", labels=("a", "b"))
+    new = NewStudent(
+        teacher=folder, config=config, layers=(1, 2), device=torch.device("cpu"),
+        versions=(FolderVersion.of(folder),),
+    )  # fmt: skip
+    new(1)
+    save_model(folder, build_model(teacher.config, seed=9), tokenizer)
+    with pytest.raises(ModelFolderError, match="was changed while it was in use"):
+        new(2)
 
 
 @pytest.mark.parametrize(("teacher", "student"), [(12, 5), (7, 3), (5, 5), (24, 6)])

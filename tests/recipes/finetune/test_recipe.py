@@ -11,13 +11,15 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError, RunFolderError
+from bertsmith.network.model import build_model
+from bertsmith.recipes.finetune import recipe
 from bertsmith.recipes.finetune.baselines import TFIDF
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.recipe import dry_run, finetune
 from bertsmith.recipes.finetune.trial import DEV
 from bertsmith.training.run_folder import read_record, write_record
-from bertsmith.weights.folder import load_model
+from bertsmith.weights.folder import load_model, save_model
 
 QUICK = FinetuneSettings(
     epochs=4, batch_size=16, learning_rate=3e-3, precision="fp32", dropout=0.05
@@ -365,3 +367,20 @@ def test_impossible_settings_are_refused(base_folder: Path, labelled: Path, tmp_
                 experiment=ExperimentConfig(seeds=0),
             )
         )
+
+
+def test_seeds_begin_from_one_model_though_its_folder_is_replaced(
+    base_folder: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = shutil.copytree(base_folder, tmp_path / "base")
+    first = recipe.hash_of
+
+    def replaced(path: Path) -> str:
+        """Return the hash of the training file, and let another model take the folder."""
+        save_model(base, build_model(load_model(base)[0].config, seed=9), load_model(base)[1])
+        return first(path)
+
+    monkeypatch.setattr(recipe, "hash_of", replaced)
+    config = FinetuneConfig(model=base, train=labelled, out=tmp_path / "run", settings=QUICK)
+    with pytest.raises(ModelFolderError, match="base: was changed while it was in use"):
+        finetune(config)

@@ -24,6 +24,7 @@ from bertsmith.recipes.pretrain.starting import (
 )
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, start_from
+from bertsmith.weights.versions import FolderVersion
 
 _TEACHER, _BLOCKS = "encoder.blocks.", "encoder.blocks"
 
@@ -203,7 +204,8 @@ class NewStudent:
     `config` has the head of the teacher's; `layers` are the teacher's that it starts from, () for
     none, and `token_table` states that it starts from the teacher's token table, made narrower;
     `folder` is a student that was taught before, whose encoder it takes instead. The outputs of a
-    teacher of numbers are brought to the units of training by `mean` and `spread`.
+    teacher of numbers are brought to the units of training by `mean` and `spread`. `versions` are
+    those of the folders that are read, which must not change.
     """
 
     teacher: Path
@@ -214,9 +216,21 @@ class NewStudent:
     folder: Path | None = None
     mean: float = 0.0
     spread: float = 1.0
+    versions: tuple[FolderVersion, ...] = ()
 
     def __call__(self, seed: int) -> Model:
-        """Return the student of a seed."""
+        """Return the student of a seed; raises `ModelFolderError`."""
+        model = self._made(seed)
+        # else seeds would begin from different models
+        self.check_versions()
+        return model
+
+    def check_versions(self) -> None:
+        """Raise `ModelFolderError` for a folder that has another version by now."""
+        for version in self.versions:
+            version.check()
+
+    def _made(self, seed: int) -> Model:
         assert self.config.predicts is not None
         if self.folder is not None:
             predicts, labels = self.config.predicts, self.config.labels

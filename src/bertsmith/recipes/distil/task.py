@@ -91,6 +91,7 @@ from bertsmith.tasks.task import Evidence, Measured
 from bertsmith.training.run_folder import RunFolder, read_record, write_record
 from bertsmith.weights.folder import load_model, read_config
 from bertsmith.weights.tensors import weights_hash
+from bertsmith.weights.versions import FolderVersion
 
 PLAIN = "plain"
 _OUTPUTS, _BASELINES, _SPEEDS, _RESULTS = (
@@ -145,6 +146,7 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
     """
     device = device_named(config.device)
     folder = RunFolder(config.out)
+    teacher = FolderVersion.of(config.teacher.resolve())
     inputs, prepared, settings = _read(config, device, folder)
     masked_lm = config.teaching.augment_with
     if masked_lm is not None:
@@ -160,6 +162,7 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
         )
     config = replace(config, settings=settings)
     new = _student(config, inputs, prepared, folder, device)
+    new = replace(new, versions=(teacher, *new.versions))
     for method in config.method:
         check_method(method, inputs.base.config.encoder, new.config.encoder, config.teaching)
     with folder.owned():
@@ -254,9 +257,10 @@ def _student(
         named is None and not layers and options.start != "new" and can_take_token_table(encoder)
     )
     mean, spread = units_of(prepared.data)
+    versions = () if named is None else (FolderVersion.of(named.resolve()),)
     return NewStudent(
         teacher=config.teacher, config=head, layers=layers, device=device,
-        token_table=token_table, folder=named, mean=mean, spread=spread,
+        token_table=token_table, folder=named, mean=mean, spread=spread, versions=versions,
     )  # fmt: skip
 
 
@@ -335,6 +339,8 @@ class _Distillation:
         seed = max(taught[best], key=lambda training: training.rank).seed
         subfolder = f"{best}/seed-{seed}"
         baselines = self._baseline_scores()
+        # by now the teacher has been opened for the last time
+        self.new.check_versions()
         scored = {name: tuple(one.scores for one in result) for name, result in results.items()}
         card = write_card(self.run, best, seed, scored, baselines["teacher"])
         self.trials.move_model(subfolder, card)

@@ -60,6 +60,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RunFolder, require_tensorboard, write_record
 from bertsmith.weights.folder import CONFIG_FILE, start_from
 from bertsmith.weights.tensors import weights_hash
+from bertsmith.weights.versions import FolderVersion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +112,7 @@ def finetune(config: FinetuneConfig) -> FinetuneOutcome:
     if config.tensorboard:
         require_tensorboard(config.out)
     folder = RunFolder(config.out)
+    base = FolderVersion.of(config.model.resolve())
     config, inputs, prepared, note = _read_inputs(config, folder, device)
     with folder.owned():
         plan = _plan_parallel(config, inputs.base, prepared, device, folder)
@@ -123,7 +125,7 @@ def finetune(config: FinetuneConfig) -> FinetuneOutcome:
                 settings=config.settings,
                 prepared=prepared,
                 trials=Trials(folder, pool=pool, tensorboard=config.tensorboard),
-                make_model=model_factory(run.model, inputs.task, inputs.data.labels, device),
+                make_model=model_factory(base, inputs.task, inputs.data.labels, device),
             )
             return _run_experiment(experiment, options, run, notes)
 
@@ -241,21 +243,27 @@ def reading_hash(model: Path) -> str:
 
 
 def model_factory(
-    folder: Path, task: Task[Any], labels: tuple[str, ...], device: torch.device
+    base: FolderVersion, task: Task[Any], labels: tuple[str, ...], device: torch.device
 ) -> Callable[[int], Model]:
-    """Return a picklable function from a seed to a model initialised from a folder."""
-    return _ModelFactory(folder, task.head, labels, device)
+    """Return a picklable function from a seed to a model initialised from a folder.
+
+    It raises `ModelFolderError` once the folder has another version.
+    """
+    return _ModelFactory(base, task.head, labels, device)
 
 
 @dataclass(frozen=True)
 class _ModelFactory:
-    folder: Path
+    base: FolderVersion
     predicts: Predicts
     labels: tuple[str, ...]
     device: torch.device
 
     def __call__(self, seed: int) -> Model:
-        model, _ = start_from(self.folder, predicts=self.predicts, labels=self.labels, seed=seed)
+        folder = self.base.folder
+        model, _ = start_from(folder, predicts=self.predicts, labels=self.labels, seed=seed)
+        # else seeds would begin from different models
+        self.base.check()
         return model.to(self.device)
 
 

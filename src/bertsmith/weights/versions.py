@@ -1,0 +1,56 @@
+"""The version of a model folder, by which a later look notices that other files are there.
+
+A run or a server may open its folder again after hours, when another model has taken its name.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertsmith.core.errors import ModelFolderError
+from bertsmith.tokens.folder.files import TOKENIZER_FILES
+from bertsmith.weights.folder import CONFIG_FILE, QUANTIZED_FILE
+from bertsmith.weights.sentence_folder import MODULES_FILE, PROMPTS_FILE, TRANSFORMER_FILES
+from bertsmith.weights.tensors import INDEX_FILE, WEIGHTS_FILE, shard_names
+
+_READ = (
+    CONFIG_FILE, WEIGHTS_FILE, INDEX_FILE, QUANTIZED_FILE, *TOKENIZER_FILES,
+    MODULES_FILE, PROMPTS_FILE, *TRANSFORMER_FILES,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FolderVersion:
+    """The files of a model folder that are read to open it, as they were at one moment."""
+
+    folder: Path
+    files: tuple[tuple[str, int, int], ...]
+    """The name of each, its size, and when it was written, in nanoseconds."""
+
+    @classmethod
+    def of(cls, folder: Path) -> FolderVersion:
+        """Return the present version of a folder; raises `ModelFolderError` for a bad index."""
+        places = [folder]
+        if (folder / MODULES_FILE).is_file():
+            # a folder of sentence-transformers has one for each module
+            places += sorted(path for path in folder.iterdir() if path.is_dir())
+        files: list[tuple[str, int, int]] = []
+        for place in places:
+            for name in (*_READ, *shard_names(place)):
+                with suppress(OSError):
+                    # not the inode, which some file systems of networks number anew
+                    state = (place / name).stat()
+                    inside = str((place / name).relative_to(folder))
+                    files.append((inside, state.st_size, state.st_mtime_ns))
+        return cls(folder, tuple(files))
+
+    def check(self) -> None:
+        """Raise `ModelFolderError` where the folder has another version by now."""
+        if FolderVersion.of(self.folder).files != self.files:
+            raise ModelFolderError(
+                "was changed while it was in use",
+                where=self.folder,
+                remedy="put the model back that was there, or start anew with the present one",
+            )
