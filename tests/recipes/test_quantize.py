@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,23 @@ def test_what_is_no_part_of_a_model_is_not_copied_nor_are_permissions(
     assert {path.name for path in out.iterdir()} == names
     assert [path.name for path in (out / "1_Pooling").iterdir()] == ["config.json"]
     assert (out / "1_Pooling").stat().st_mode & (out / "config.json").stat().st_mode & 0o200
+
+
+@needs_kernels
+def test_another_model_than_the_one_that_was_measured_is_not_copied(
+    inputs: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse_nothing(measured: Sequence[Measurement]) -> None:
+        model, tokenizer = load_model(tmp_path / "model")
+        save_model(tmp_path / "model", build_model(model.config, seed=3), tokenizer)
+
+    monkeypatch.setattr(quantizing, "refuse_slow_or_worse", refuse_nothing)
+    assert main(inputs) == 2
+    assert f"{tmp_path / 'model'}: was changed while it was in use" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 @needs_kernels

@@ -61,6 +61,7 @@ from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, write_quantized
 from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder
+from bertsmith.weights.versions import FolderVersion
 
 R = TypeVar("R")
 
@@ -92,6 +93,7 @@ def quantize(config: QuantizeConfig) -> dict[str, Any]:
 def _quantize(config: QuantizeConfig) -> dict[str, Any]:
     """Measure, judge and write."""
     folder = model_folder(config.model)
+    version = FolderVersion.of(folder)
     sentence = read_sentence_folder(folder)
     network = folder if sentence is None else sentence.network
     loaded, tokenizer = load_model(network)
@@ -119,6 +121,8 @@ def _quantize(config: QuantizeConfig) -> dict[str, Any]:
     }
     with new_folder(config.out) as fresh_folder:
         _copy_files(folder, fresh_folder)
+        # what was measured is what was copied
+        version.check()
         write_quantized(fresh_folder, figures)
     say(f"{config.out} answers in int8; its weights are those of {config.model}")
     return {"precision": "int8", "measured": figures}

@@ -57,6 +57,7 @@ from bertsmith.weights.sentence_folder import (
     read_sentence_folder,
     write_sentence_files,
 )
+from bertsmith.weights.versions import FolderVersion
 
 _BLANK_STEP = {
     "type": "Replace",
@@ -73,18 +74,22 @@ class Source:
     tokenizer: Tokenizer
     sentence: SentenceSettings | None
     network: Path
+    version: FolderVersion
 
     @classmethod
     def read(cls, name: Path) -> Source:
         """Return the model of a folder, or of `hub:owner/name`."""
         folder = model_folder(name)
+        version = FolderVersion.of(folder)
         sentence = read_sentence_folder(folder)
         network = folder if sentence is None else sentence.network
         model, tokenizer = load_model(network)
         if model.config.predicts is not None or model.config.pretraining_heads:
             # the head's output is wanted, and not a vector
             sentence = None
-        return cls(model=model, tokenizer=tokenizer, sentence=sentence, network=network)
+        return cls(
+            model=model, tokenizer=tokenizer, sentence=sentence, network=network, version=version
+        )
 
 
 def export(config: ExportConfig) -> dict[str, Any]:
@@ -171,6 +176,8 @@ def _write(padded: PaddedModel, target: Target, folder: Path) -> None:
 def _compared(source: Source, target: Target, folder: Path, outputs: Sequence[str]) -> Comparison:
     """Compare the written files with the engine, which loads a separate model."""
     engine = prepare_model(load_model(source.network)[0], FULL_PRECISION).model
+    # else the difference would be that of two models
+    source.version.check()
     runtime = open_exported(output_file(folder, target), target, outputs)
     return compare(runtime, engine, source.tokenizer, source.sentence)
 
