@@ -1062,6 +1062,33 @@ def test_a_dead_worker_is_replaced_and_its_requests_are_refused() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("small", [False, True])
+def test_a_worker_that_has_opened_another_model_answers_nothing(
+    small: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As when a folder was replaced before the process that holds the models died.
+
+    Requests of either size are answered as long as a worker has the model of the beginning.
+    """
+
+    async def test() -> None:
+        models = [facts("first"), facts("second", files=(("config.json", 4, 7),))]
+        async with running(models, lanes=("small", "large")) as rig:
+            models[1] = facts("second", files=(("config.json", 4, 8),))
+            rig.links[0 if small else 1].kill()
+            await until(lambda: len(rig.links) == 3 and rig.links[2].ended)
+            for text in ("a", "word " * 1000):
+                response = await rig.post("/answer", {"inputs": [text], "truncate": True})
+                assert response.status_code == 200
+            rig.links[1 if small else 0].kill()
+            await until(lambda: not rig.gateway.ready)
+            assert (await rig.post("/answer", ASKED)).status_code == 503
+
+    run(test)
+    assert "the folder of second has changed; start the server anew" in capsys.readouterr().err
+
+
 def test_without_a_worker_nothing_is_ready() -> None:
     async def test() -> None:
         async with running() as rig:

@@ -190,6 +190,8 @@ class ModelFacts:
     """The mask token of a model that fills masks."""
     token_width: int = 0
     """Numbers of the vector of a token; 0 where it gives none."""
+    files: tuple[tuple[str, int, int], ...] = ()
+    """The version of its folder (`weights.versions`), by which another model in it is noticed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import StoredModel, load_prepared, quantized_precision
 from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder
+from bertsmith.weights.versions import FolderVersion
 
 
 def open_model(
@@ -34,6 +35,7 @@ def open_model(
 
     Raises what `load_prepared` and `prepare_model` raise.
     """
+    version = FolderVersion.of(folder)
     sentences = read_sentence_folder(folder)
     quantized = quantized_precision(folder)
 
@@ -41,7 +43,10 @@ def open_model(
         model = stored if device.type == "cpu" else stored.whole().to(device)
         return prepare_model(model, config, automatic=quantized)
 
-    return load_prepared(folder if sentences is None else sentences.network, prepare)
+    opened = load_prepared(folder if sentences is None else sentences.network, prepare)
+    # else the tokenizer and the weights may be of two models
+    version.check()
+    return opened
 
 
 @dataclass(frozen=True, kw_only=True)

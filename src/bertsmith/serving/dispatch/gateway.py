@@ -303,15 +303,22 @@ class Gateway:
         """Return the worker that a batch of large requests, or of small ones, is sent to."""
         free = [
             worker
-            for worker in self._workers
-            if worker.opened
-            and worker.takes(large=large)
-            and len(worker.of_flow(large=large)) < _DEPTH
-            and not worker.long
+            for worker in self._able(large=large)
+            if len(worker.of_flow(large=large)) < _DEPTH and not worker.long
         ]
         if large:
             return min(free, key=lambda worker: worker.tokens, default=None)
         return min(free, key=lambda worker: worker.load, default=None)
+
+    def _able(self, *, large: bool) -> list[Worker]:
+        """Return the workers for large requests, or for small ones.
+
+        All that there are where it has none and none can be had at the moment: their lane is slower
+        than a worker of its own, and answers.
+        """
+        opened = [worker for worker in self._workers if worker.opened]
+        own = [worker for worker in opened if worker.takes(large=large)]
+        return own or (opened if self._failures else [])
 
     def _longest(self) -> float:
         """Return the tokens of the longest text of a large request that may be computed now.
@@ -319,7 +326,7 @@ class Gateway:
         As long as others compute long texts, one worker is kept for short ones. It is 0 where none
         is left: requests that nobody can take for seconds hold up no small ones.
         """
-        able = [worker for worker in self._workers if worker.opened and worker.takes(large=True)]
+        able = self._able(large=True)
         idle = sum(not worker.long for worker in able)
         if idle == 1 and len(able) > 1:
             return min(2 * speed.budget for speed in self._speeds)
@@ -354,6 +361,9 @@ class Gateway:
         if worker_state is None:
             return
         match message:
+            case Opened() if self.models and message.models != self.models:
+                self._report_changed(message.models)
+                worker.kill()
             case Opened():
                 worker_state.opened, self._failures = True, 0
                 if not self.models:
@@ -366,6 +376,16 @@ class Gateway:
             case Done():
                 self._done(worker_state, message)
         self._dispatch()
+
+    def _report_changed(self, models: Sequence[ModelFacts]) -> None:
+        """Report models that are no longer those that the other workers answer with."""
+        changed = [
+            now.name for now, before in zip(models, self.models, strict=True) if now != before
+        ]
+        say(
+            f"a worker is not used, since the folder of {', '.join(changed)} has changed; "
+            "start the server anew"
+        )
 
     def _refused(self, message: Refused) -> None:
         if not self.opened.done():
@@ -429,6 +449,7 @@ class Gateway:
             self._workers.append(Worker(self._start(self, lane), lane))
         except OSError as error:
             say(f"a worker cannot be started: {error.strerror}")
+            self._failures += 1
             asyncio.get_running_loop().call_later(_MAX_PAUSE, self._replace, lane)
 
     def _of(self, link: Link) -> Worker | None:

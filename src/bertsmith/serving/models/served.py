@@ -39,6 +39,7 @@ from bertsmith.tasks.opening import open_embedder, open_model
 from bertsmith.tasks.task import first_output
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.sentence_folder import read_sentence_folder
+from bertsmith.weights.versions import FolderVersion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,7 @@ def open_served(
 ) -> ServedModel:
     """Open a model folder to be served; raises what `open_model` raises."""
     folder = model_folder(model)
+    version = FolderVersion.of(folder)
     engine = config.engine.override(threads=threads)
     prepared, tokenizer = open_model(folder, device, engine)
     network = prepared.model.config
@@ -112,7 +114,9 @@ def open_served(
         pairs=bool(trained and trained.pairs) or kinds[0] == "ranking",
         mask=tokenizer.vocabulary[tokenizer.mask_id] if "fill-mask" in handlers else None,
         token_width=token_width,
+        files=version.files,
     )
+    version.check()
     return ServedModel(facts=facts, handlers=handlers, tokenizer=tokenizer)
 
 
