@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 import bertsmith
-from bertsmith.core.pool import usable_processors
+from bertsmith.core.pool import process_pool, usable_processors
 
 
 def test_processors_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,3 +23,21 @@ def test_no_other_module_asks_for_what_only_linux_has() -> None:
     files = Path(bertsmith.__file__).parent.rglob("*.py")
     asking = [file.name for file in files if "sched_getaffinity" in file.read_text("utf-8")]
     assert asking == ["pool.py"]
+
+
+def test_there_is_no_pool_without_semaphores(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in containers without /dev/shm."""
+
+    refused = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    monkeypatch.setattr("_multiprocessing.SemLock", Mock(side_effect=refused))
+    with process_pool(2) as pool:
+        assert pool is None
+    said = capsys.readouterr().err
+    assert "one process does it all" in said
+    assert "No such file or directory" in said
+    # no fault of /dev/shm
+    refused.errno = errno.EMFILE
+    with pytest.raises(OSError, match="No such file"), process_pool(2):
+        pass

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import re
 import sys
 from concurrent.futures.process import BrokenProcessPool
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -85,6 +88,11 @@ def test_bytes_do_not_depend_on_the_number_of_workers(
     for workers in (1, 3):
         prepare_store(many, tokenizer, tmp_path / str(workers), workers=workers)
     assert contents(tmp_path / "1") == contents(tmp_path / "3") == contents(tmp_path / "whole")
+    # as where /dev/shm is full
+    refuse = Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    monkeypatch.setattr("_multiprocessing.SemLock", refuse)
+    prepare_store(many, tokenizer, tmp_path / "alone", workers=3)
+    assert contents(tmp_path / "alone") == contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import sys
@@ -11,9 +12,12 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from bertsmith.core.log import say
 from bertsmith.core.signals import deferred_signals
 
 R = TypeVar("R")
+
+_OPEN_FILES = (errno.EMFILE, errno.ENFILE)
 
 
 def usable_processors() -> int:
@@ -48,17 +52,29 @@ class ProcessPool:
 @contextmanager
 def process_pool(
     processes: int, initializer: Callable[..., object] | None = None, *arguments: object
-) -> Iterator[ProcessPool]:
+) -> Iterator[ProcessPool | None]:
     """Yield a pool of new interpreters; what has not been begun at the end of the block is dropped.
 
     Each calls `initializer`, a module's function, with `arguments` first, and ends with its parent.
+    None, after a line that says so, where the system has no semaphores, which a pool needs; raises
+    `OSError` where no further file may be open.
     """
-    executor = ProcessPoolExecutor(
-        processes,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start,
-        initargs=(initializer, arguments),
-    )
+    try:
+        executor = ProcessPoolExecutor(
+            processes,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_start,
+            initargs=(initializer, arguments),
+        )
+    except OSError as error:
+        if error.errno in _OPEN_FILES:
+            raise
+        executor, refusal = None, error.strerror
+    if executor is None:
+        # on Linux they are files there, and some containers have no such folder
+        say(f"one process does it all: several need semaphores (in /dev/shm on Linux): {refusal}")
+        yield None
+        return
     try:
         yield ProcessPool(executor)
     finally:

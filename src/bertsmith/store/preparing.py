@@ -168,6 +168,9 @@ def encoders(tokenizer: Tokenizer, workers: int) -> Iterator[Encoder]:
         yield _LocalEncoding(GroupEncoder(tokenizer))
         return
     with process_pool(workers, _start_worker, tokenizer) as pool:
+        if pool is None:
+            yield _LocalEncoding(GroupEncoder(tokenizer))
+            return
         try:
             yield _PoolEncoding(pool)
         except BrokenProcessPool as error:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -246,10 +246,12 @@ def read_documentation() -> list[ModuleText]:
         progress("reading documentation", len(files), "modules") as bar,
         process_pool(usable_processors()) as pool,
     ):
-        for group, future in zip(
-            groups, [pool.submit(_texts, item) for item in groups], strict=True
-        ):
-            modules += future.result()
+        texts: Iterable[list[ModuleText]] = map(_texts, groups)
+        if pool is not None:
+            futures = [pool.submit(_texts, group) for group in groups]
+            texts = (future.result() for future in futures)
+        for group, found in zip(groups, texts, strict=True):
+            modules += found
             bar.advance(len(group))
     return modules
 
