@@ -239,6 +239,22 @@ def test_answers_do_not_depend_on_the_state_of_torch(name: str, folders: dict[st
         assert (torch.get_default_dtype(), torch.get_default_device()) == before
 
 
+def test_training_leaves_the_random_numbers_of_torch_alone(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    """A program that drew after it drew the same numbers at every call, whatever its seed."""
+    labelled = tmp_path / "a.csv"
+    rows = (f"word{n % 20} text,{'ab'[n % 2]}\n" for n in range(40))
+    labelled.write_text("text,label\n" + "".join(rows), encoding="utf-8")
+    torch.manual_seed(8)
+    expected = torch.rand(5)
+    torch.manual_seed(8)
+    bertsmith.finetune(
+        folders["class"], labelled, out=tmp_path / "task", epochs=1, seeds=1, baseline=False
+    )
+    assert torch.equal(torch.rand(5), expected)
+
+
 def test_a_default_type_is_restored_when_the_last_thread_has_its_answer() -> None:
     with default_type(torch.float64), ExitStack() as first:
         first.enter_context(usual_torch_state())

@@ -87,9 +87,9 @@ class Command:
         recipe = self.recipe()
         if "torch" not in sys.modules:
             return recipe(config)
-        from bertsmith.network.torch_state import usual_torch_state
+        from bertsmith.network.torch_state import own_random_numbers, usual_torch_state
 
-        with usual_torch_state():
+        with usual_torch_state(), own_random_numbers():
             return recipe(config)
 
     def recipe(self) -> Callable[[Any], object]:

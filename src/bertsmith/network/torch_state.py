@@ -55,6 +55,18 @@ def forget_other_threads() -> None:
 
 
 @contextmanager
+def own_random_numbers() -> Iterator[None]:
+    """Restore the caller's random numbers of torch afterwards, which training seeds at each step.
+
+    Those of a GPU that is not in use yet have no state.
+    """
+    used = torch.cuda.is_initialized()
+    devices = range(torch.cuda.device_count() if used else 0)
+    with torch.random.fork_rng(devices=devices, device_type="cuda"):
+        yield
+
+
+@contextmanager
 def usual_torch_state() -> Iterator[None]:
     """Compute with the state that torch has when it is imported, and restore the caller's."""
     _default_type.acquire()
