@@ -274,6 +274,13 @@ def test_a_model_that_cannot_be_handed_over_says_what_can(
         hand_over(model)
 
 
+def test_functions_are_handed_to_other_processes() -> None:
+    """As by `pool.submit(bertsmith.finetune, ...)`; pickle did not find them."""
+    for name in bertsmith.__all__:
+        public = getattr(bertsmith, name)
+        assert pickle.loads(pickle.dumps(public)) == public
+
+
 def test_no_choices_are_not_all_words(folders: dict[str, Path]) -> None:
     model = bertsmith.load(folders["pretrained"])
     with pytest.raises(ConfigError, match="choices is empty; give words, or leave it out"):

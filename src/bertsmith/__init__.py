@@ -127,9 +127,12 @@ def _imported(name: str) -> Any:  # noqa: ANN401
         from bertsmith.core.keywords import python_function
 
         command = COMMANDS[_VERBS[name]]
-        return python_function(
+        function = python_function(
             name, command.config, command.run, command.defaults, description=command.description
         )
+        # where pickle looks for it, to hand it to another process
+        function.__module__ = __name__
+        return function
     from bertsmith.recipes import loaded
 
     return getattr(loaded, name)
