@@ -661,6 +661,19 @@ print(dir(bertsmith) == sorted(bertsmith.__all__))
         assert getattr(bertsmith, name).__doc__
 
 
+def test_a_type_checker_finds_a_misspelt_name(tmp_path: Path) -> None:
+    """A module with `__getattr__` had every name."""
+    program = tmp_path / "program.py"
+    program.write_text("import bertsmith\nbertsmith.finetune\nbertsmith.fintune\n", "utf-8")
+    options = ("--follow-imports=skip", f"--cache-dir={os.devnull}")
+    files = (str(bertsmith.__file__), str(program))
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, *files],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.stdout.startswith('program.py:3: error: Module has no attribute "fintune"')
+
+
 def test_errors_name_keywords(folders: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^minutes are for grid; leave them out, or give grid "):
         bertsmith.finetune(folders["pretrained"], "x.tsv", out=tmp_path / "run", minutes=3.0)

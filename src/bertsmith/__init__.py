@@ -108,13 +108,18 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401
+def _public(name: str) -> Any:  # noqa: ANN401
     """Import a public name on first access (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     result = _imported(name)
     globals()[name] = result
     return result
+
+
+# to a type checker, a module that has it has every name
+if not TYPE_CHECKING:
+    __getattr__ = _public
 
 
 def _imported(name: str) -> Any:  # noqa: ANN401
