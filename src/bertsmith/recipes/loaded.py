@@ -334,7 +334,7 @@ class LoadedModel:
                 "bad rows are written beside their file, and dictionaries have none",
                 remedy="give --on-bad skip, or name a file",
             )
-        with _file_of(rows) as file:
+        with _file_of(rows, "give dictionaries only, or name a file") as file:
             return evaluate_model(
                 self._full_precision(), answering, file, where=self.name, reading=config.reading
             )
@@ -458,7 +458,8 @@ def _open_examples(
         with _counted_from_zero():
             yield value_rows(chain(first, rest), task, pairs=pairs, or_dictionaries=True)
         return
-    with _file_of(chain(first, rest)) as file:
+    remedy = "give dictionaries only, or strings and tuples only"
+    with _file_of(chain(first, rest), remedy) as file:
         yield open_rows(config, answering, str(file), Reading())[1]
 
 
@@ -479,10 +480,11 @@ def _named(line: int | None) -> str:
 
 
 @contextmanager
-def _file_of(rows: Any) -> Iterator[Path]:  # noqa: ANN401
+def _file_of(rows: Any, remedy: str) -> Iterator[Path]:  # noqa: ANN401
     """Yield the file of some rows: the one named, or a temporary JSONL file of dictionaries.
 
-    The user did not write that one: what is said of it is said of the examples.
+    The user did not write that one: what is said of it is said of the examples. Raises
+    `ConfigError` with `remedy` for rows that are no dictionaries.
     """
     if isinstance(rows, str | Path):
         yield Path(rows)
@@ -493,7 +495,7 @@ def _file_of(rows: Any) -> Iterator[Path]:  # noqa: ANN401
         with reworded(partial(_of_examples, file)), _counted_from_zero(str(file)):
             with file.open("wb") as stream:
                 for number, row in enumerate(_check_several(rows)):
-                    stream.write(_line(row, number))
+                    stream.write(_line(row, number, remedy))
             try:
                 yield file
             except UserError as error:
@@ -512,10 +514,9 @@ def _of_examples(file: Path, text: str) -> str:
     return re.sub(rf"{mention}(:(?P<line>\d+)|: JSONL)?", named, text)
 
 
-def _line(row: object, number: int) -> bytes:
-    problem = f"example {number} is of type {type(row).__name__}"
+def _line(row: object, number: int, remedy: str) -> bytes:
     if not isinstance(row, Mapping):
-        raise ConfigError(problem, remedy="give dictionaries only, or strings and tuples only")
+        raise ConfigError(f"example {number} is of type {type(row).__name__}", remedy=remedy)
     try:
         # lone surrogates are read from escapes alone
         return json.dumps(dict(row), default=_plain).encode() + b"\n"
