@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import io
 import re
+import subprocess
+import sys
 import tracemalloc
 from typing import Any
 
@@ -127,6 +129,25 @@ def test_lines_and_bars_can_be_shown_elsewhere(capsys: pytest.CaptureFixture[str
     assert elsewhere.shown == ["a line", "reading of 10 B"]
     say("another")
     assert capsys.readouterr().err == "another\n"
+
+
+NOTEBOOK = """
+import builtins
+class ZMQInteractiveShell: ...
+builtins.get_ipython = ZMQInteractiveShell
+from bertsmith.core.log import console, say, table_of
+say("training: 15 %")
+console.print(table_of(["seed"], [["7"]], lined=False))
+"""
+
+
+def test_lines_of_a_notebook_are_on_standard_error() -> None:
+    """Each was an HTML output of its own, in which long lines do not wrap."""
+    done = subprocess.run(
+        [sys.executable, "-c", NOTEBOOK], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.split() == ["training:", "15", "%", "seed", "7"]
+    assert done.stdout == ""
 
 
 def test_numbers_are_short() -> None:

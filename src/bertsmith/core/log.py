@@ -82,6 +82,8 @@ console = Console(
     soft_wrap=True,
     markup=False,
     emoji=False,
+    # else each line is an HTML output of its own in a notebook, and standard error has none
+    force_jupyter=False,
 )
 
 

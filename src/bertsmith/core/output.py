@@ -80,7 +80,10 @@ def print_table(table: Table) -> None:
     rendered = io.TextIOWrapper(buffer, encoding, errors="replace", newline="\n")
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns
-    Console(file=rendered, force_terminal=terminal, width=width, markup=False).print(table)
+    console = Console(
+        file=rendered, force_terminal=terminal, force_jupyter=False, width=width, markup=False
+    )
+    console.print(table)
     rendered.flush()
     with _written():
         sys.stdout.write(buffer.getvalue().decode(encoding))
