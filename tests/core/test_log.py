@@ -12,7 +12,17 @@ from typing import Any
 
 import pytest
 
-from bertsmith.core.log import Bar, Bars, LogBar, progress, say, short_number, shown_on
+from bertsmith.core.log import (
+    Bar,
+    Bars,
+    LogBar,
+    console,
+    progress,
+    say,
+    short_number,
+    shown_on,
+    table_of,
+)
 
 
 class Clock:
@@ -148,6 +158,13 @@ def test_lines_of_a_notebook_are_on_standard_error() -> None:
     )
     assert done.stderr.split() == ["training:", "15", "%", "seed", "7"]
     assert done.stdout == ""
+
+
+def test_nothing_is_shown_without_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a program without a console; a table was an error after the training it was about."""
+    monkeypatch.setattr(sys, "stderr", None)
+    say("training: 15 %")
+    console.print(table_of(["seed"], [["7"]]))
 
 
 def test_numbers_are_short() -> None:

@@ -66,7 +66,9 @@ class _StandardError:
     @property
     def encoding(self) -> str:
         """The encoding of the stream below."""
-        return str(getattr(self._stream(), "encoding", None) or "utf-8")
+        with suppress(ValueError):
+            return str(getattr(self._stream(), "encoding", None) or "utf-8")
+        return "utf-8"
 
     def _stream(self) -> Any:  # noqa: ANN401
         if sys.stderr is None:
