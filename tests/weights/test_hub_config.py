@@ -140,6 +140,8 @@ def test_a_modernbert_of_either_version(tmp_path: Path) -> None:
     assert modern(tmp_path) == (160_000, 10_000, 3)
     assert modern(tmp_path, global_rope_theta=7.0, local_rope_theta=5.0) == (7, 5, 3)
     assert modern(tmp_path, local_rope_theta=None) == (160_000, 160_000, 3)
+    # as the configs of Ettin say; no class of transformers reads it
+    assert modern(tmp_path, position_embedding_type="sans_pos") == (160_000, 10_000, 3)
     assert modern(tmp_path, rope_parameters=ROTATION) == (5000, 300, 3)
     agreeing = {"global_rope_theta": 5000.0, "local_rope_theta": None}
     assert modern(tmp_path, rope_parameters=ROTATION, **agreeing) == (5000, 300, 3)

@@ -55,6 +55,8 @@ def _head(part: Part, ours: str) -> list[Row]:
 
 
 _ROTATION, _KINDS, _EVERY = "rope_parameters", "layer_types", "global_attn_every_n_layers"
+# no class reads it: all positions are rotary, where ModernBERT-base says absolute, Ettin sans_pos
+_UNREAD = "position_embedding_type"
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
 _BASES = {_GLOBAL: "global_rope_theta", _LOCAL: "local_rope_theta"}
 
@@ -65,7 +67,8 @@ def _upgrade(data: Settings) -> Settings:
     Raises `ConfigError` for a rotation or an order of layers that is not computed here, and where
     both versions' keys are there and do not agree.
     """
-    results = {key: value for key, value in data.items() if key not in (_ROTATION, _KINDS)}
+    dropped = (_ROTATION, _KINDS, _UNREAD)
+    results = {key: value for key, value in data.items() if key not in dropped}
     for kind, base in _bases(data.get(_ROTATION)).items():
         key = _BASES[kind]
         if data.get(key, base) not in (None, base):
