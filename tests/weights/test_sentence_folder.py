@@ -36,6 +36,8 @@ from bounds import close_to_transformers
 
 HIDDEN = 24
 TEXTS = [" ".join(f"word{(7 * n + m) % 40}" for m in range(n % 23 + 1)) for n in range(31)]
+# the names of special tokens stay what they are where a folder lower-cases
+TEXTS.append("WORD1 [MASK] Word2 [SEP] word3")
 HERE = Path()
 
 

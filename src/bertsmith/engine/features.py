@@ -329,8 +329,9 @@ class Features:
             raise ConfigError(
                 "the model has no pooler", remedy="choose another pooling, such as mean"
             )
-        lowered = config.lowercase and not tokenizer.lowercase
-        if config.unit != "text" and (config.prompt or lowered):
+        # a tokenizer that lower-cases by itself leaves the names of special tokens as they are
+        self._lowered = config.lowercase and not tokenizer.lowercase
+        if config.unit != "text" and (config.prompt or self._lowered):
             raise ConfigError(
                 f"a {config.unit}'s place is that in the text as it is given",
                 remedy="leave the prompt out, and lower-case the text yourself",
@@ -386,8 +387,7 @@ class Features:
         """Return the example with the prompt, and lower-cased where requested."""
         config = self._config
         text, pair = config.prompt + example.text, example.text_pair
-        # of tokens and words the tokenizer does it, which knows their places in the text as given
-        if config.lowercase and config.unit == "text":
+        if self._lowered:
             text, pair = text.lower(), None if pair is None else pair.lower()
         return replace(example, text=text, text_pair=pair)
 
