@@ -229,7 +229,8 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
     "a compressed archive": (compressed, "compressed archive"),
     "a stretched view": (stretched, "larger than the file"),
     "nothing": (lambda: b"", "damaged"),
-    "text": (lambda: b"version https://git-lfs.github.com/spec/v1\n", "damaged"),
+    "text": (lambda: b"<!DOCTYPE html>\n", "damaged"),
+    "a pointer": (lambda: b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer"),
     "half an archive": (lambda: stretched()[:300], "archive is incomplete"),
     "a number": (lambda: bare(b"\x80\x02K\x01."), "no tensors by names"),
     "a plain pickle": (lambda: pickle.dumps({"w": [1.0]}), "damaged"),
@@ -244,6 +245,12 @@ def test_what_is_no_file_of_weights(tmp_path: Path, name: str) -> None:
     with pytest.raises(Refused, match=message):
         read_weights([tmp_path / "bad.bin"], tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["bad.bin"]
+
+
+def test_weights_that_git_lfs_has_not_fetched(tmp_path: Path) -> None:
+    (tmp_path / "bad.bin").write_text("version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(ModelFolderError, match="a Git LFS pointer, .*; run: git lfs pull"):
+        unpickle([tmp_path / "bad.bin"], tmp_path / "out")
 
 
 HUNGRY: dict[str, tuple[Callable[[], bytes], str, float]] = {

@@ -22,7 +22,7 @@ from bertsmith.weights.conversion.staging import (
     read_settings,
     unmoved,
 )
-from bertsmith.weights.conversion.unpickling import DISK, DISK_REFUSES
+from bertsmith.weights.conversion.unpickling import DISK, DISK_REFUSES, POINTER
 from bertsmith.weights.folder import check_file
 from bertsmith.weights.tensors import TensorFile
 
@@ -167,6 +167,5 @@ def _answer(path: Path) -> dict[str, Any]:
 
 def _refusal(problem: str, files: Sequence[Path]) -> ModelFolderError:
     more = f" (or one of {len(files) - 1} files beside it)" if len(files) > 1 else ""
-    return ModelFolderError(
-        problem + more, where=files[0], remedy="fetch it again, or do without it"
-    )
+    remedy = "run: git lfs pull" if problem == POINTER else "fetch it again, or do without it"
+    return ModelFolderError(problem + more, where=files[0], remedy=remedy)

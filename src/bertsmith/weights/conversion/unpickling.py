@@ -37,6 +37,7 @@ _STAND_INS = frozenset(
 DISK = 64
 """Exit statuses from here on are that and the number of the system's error."""
 DISK_REFUSES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+POINTER = "is a Git LFS pointer, not the weights"
 _MAX_STAND_INS = 64
 _MAX_SETTINGS = 2000
 _MAX_SETTING_LENGTH = 1000
@@ -172,10 +173,13 @@ def _load(path: Path) -> object:
 
 
 def _check_archive(path: Path) -> None:
-    """Check that a file, if it is an archive, holds no more than its own bytes."""
+    """Check that a file was fetched and, if it is an archive, holds no more than its own bytes."""
     with path.open("rb") as file:
-        if file.read(4) != b"PK\x03\x04":
-            return
+        start = file.read(8)
+    if start == b"version ":
+        raise Refused(POINTER)
+    if not start.startswith(b"PK\x03\x04"):
+        return
     try:
         entries = zipfile.ZipFile(path).infolist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
