@@ -565,6 +565,31 @@ def test_columns_of_words_are_not_shown_as_texts_and_labels(
     assert "without header" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("labels", "predicted"),
+    [
+        (("O", "B-X", "I-X", "L-X", "U-X"), "U-X"),
+        # as of a published model of CoNLL-2003, whose training set has no B-PER
+        (("O", "I-X"), "I-X"),
+        (("O", "X"), "X"),
+    ],
+)
+def test_a_tagger_is_scored_in_the_scheme_of_its_tags(
+    base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path, labels: tuple[str, ...],
+    predicted: str,
+) -> None:  # fmt: skip
+    model, _ = start_from(base_folder, predicts="tags", labels=labels, seed=3)
+    with torch.no_grad():
+        model.heads["tag"].bias[labels.index(predicted)] = 100.0
+    save_model(tmp_path / "model", model, tiny_tokenizer)
+    file = tmp_path / "a.conll"
+    file.write_text("word1\tB-X\n\nword2\tB-X\n\n" * 9, encoding="utf-8")
+    figures = evaluate(EvaluateConfig(model=tmp_path / "model", file=file))
+    scores = {name: score["value"] for name, score in figures["scores"].items()}
+    entities = () if predicted == "X" else ("f1", "precision", "recall")
+    assert scores == dict.fromkeys((*entities, "accuracy"), 1.0)
+
+
 @pytest.mark.parametrize("predicts", ["span", "choice"])
 def test_what_is_no_line_of_text_is_not_read_from_standard_input(
     base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path, predicts: Predicts

@@ -14,6 +14,7 @@ from bertsmith.text.examples.tagged import (
     Entity,
     Scheme,
     entities_of,
+    in_scheme_of,
     joined,
     recognise_scheme,
     tags_of,
@@ -84,6 +85,21 @@ def test_random_entities_survive_every_scheme() -> None:
             before = kind
         assert to_bio2(bio1, "bio1") == to_bio2(bioes, "bioes") == tuple(bio2)
         assert to_bio2(bio2, "bio2") == tuple(bio2)
+        bilou = [{"E": "L", "S": "U"}.get(tag[0], tag[0]) + tag[1:] for tag in bioes]
+        for letters, tags in (("BI", bio2), ("BIES", bioes), ("BILU", bilou)):
+            labels = ["O", *(f"{letter}-{kind}" for letter in letters for kind in "AB")]
+            assert in_scheme_of(labels, bio2) == tuple(tags)
+        # no entity of the type C follows another, so none begins with B
+        labels = ["O", *(f"{letter}-{kind}" for letter in "BI" for kind in "AB"), "I-C"]
+        assert in_scheme_of(labels, bio2) == tuple(bio1)
+        types = tuple(tag.rpartition("-")[2] for tag in bio2)
+        assert in_scheme_of(["A", "B", "O"], bio2) == types
+
+
+def test_tags_that_the_labels_of_a_model_lack_are_those_it_has_or_stay() -> None:
+    beside = ["B-X", "B-X", "I-X", "B-Y"]
+    assert in_scheme_of(["O", "I-X"], beside) == ("I-X", "I-X", "I-X", "B-Y")
+    assert in_scheme_of(["O", "S-X", "B-X", "I-X"], beside) == ("S-X", "B-X", "I-X", "B-Y")
 
 
 def test_a_model_may_predict_what_no_scheme_allows() -> None:

@@ -51,6 +51,7 @@ from bertsmith.text.examples.tagged import (
     Tagged,
     entities_of,
     has_tokens,
+    in_scheme_of,
     names_entities,
     words_of,
 )
@@ -183,6 +184,16 @@ def _check(train: Sequence[Tagged], dev: Sequence[Tagged], labels: Labels) -> No
     """Raise `ExampleError` for a tag to be measured that is none of those learned."""
     known = f"the training sentences have {', '.join(labels[:20])}"
     require_labels(dev, tags_of, labels, lambda tag: (f"unknown tag {tag!r}", known))
+
+
+def _as_labelled(rows: Sequence[Tagged], labels: Labels) -> list[Tagged]:
+    """Return rows with the tags of their entities in the scheme of a model's."""
+    return [
+        row
+        if row.tags is None or row.entities is None
+        else replace(row, tags=in_scheme_of(labels, row.tags))
+        for row in rows
+    ]
 
 
 def _numbers(rows: Sequence[Tagged], labels: Labels) -> list[NDArray[np.int64]]:
@@ -471,7 +482,7 @@ TAG = Task(
         reads_lines=_reads_lines,
         row_a_record=_row_a_record,
     ),
-    labels=Labelling(names=_names, of_row=tags_of, check=_check),
+    labels=Labelling(names=_names, of_row=tags_of, check=_check, as_labelled=_as_labelled),
     identity=_identity,
     answers=Answers(
         encode=encode_words,

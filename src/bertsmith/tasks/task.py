@@ -191,6 +191,10 @@ def _no_labels(*values: object) -> Labels:
     return ()
 
 
+def _as_given(rows: Sequence[R], labels: Labels) -> Sequence[R]:
+    return rows
+
+
 def _no_notes(*values: object) -> list[str]:
     return []
 
@@ -247,6 +251,8 @@ class Labelling(Generic[R]):
     """The labels of a row."""
     check: Callable[[Sequence[R], Sequence[R], Labels], None] = _none
     """Raises `ExampleError` for dev rows that are of another kind than the training rows."""
+    as_labelled: Callable[[Sequence[R], Labels], Sequence[R]] = _as_given
+    """The rows with their labels as a model spells them that has these."""
     picked: Callable[[Sequence[R], Callable[[str], bool]], list[R]] | None = None
     """The rows with classes that are wanted; None where rows have no classes."""
 

@@ -213,9 +213,13 @@ def _read(
             remedy="fine-tune it first: bertsmith finetune MODEL "
             f"{shell_word(config.data)} --out RUN",
         )
-    for rows in (inputs.data.train, inputs.data.dev):
+    train, dev = (
+        task.labels.as_labelled(rows, teacher.labels)
+        for rows in (inputs.data.train, inputs.data.dev)
+    )
+    for rows in (train, dev):
         check_known(task, rows, teacher.labels)
-    data = replace(inputs.data, labels=teacher.labels)
+    data = replace(inputs.data, train=train, dev=dev, labels=teacher.labels)
     if settings.max_length is None and trained is not None:
         settings = replace(settings, max_length=trained.longest)
     trainings = config.seeds * (len(config.method) + config.plain)

@@ -121,6 +121,7 @@ def labelled_rows(
     rows = list(checked_pairs(task.reader.to_measure(file, reading), pairs))
     rows = list(pick_classes(task, rows, reading.columns, known=answering.labels))
     print_rows(task, rows, file, reading)
+    rows = list(task.labels.as_labelled(rows, answering.labels))
     check_known(task, rows, answering.labels)
     if note := absent_note(task, file.name, rows, answering.labels):
         say(note)

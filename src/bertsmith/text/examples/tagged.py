@@ -135,6 +135,31 @@ def to_bio2(tags: Sequence[str], scheme: Scheme) -> tuple[str, ...]:
     return tuple(converted)
 
 
+def in_scheme_of(labels: Sequence[str], tags: Sequence[str]) -> tuple[str, ...]:
+    """Convert BIO2 tags to the scheme of a model's labels, which published models differ in.
+
+    It is BIOES or BILOU where labels have their letters, BIO1 where an entity can only begin with
+    I, or the types alone. A tag that the labels lack in their scheme stays as it is.
+    """
+    known = frozenset(labels)
+    letters = {tag[:1] for tag in known if _TAG.fullmatch(tag)}
+    single, last = ("U", "L") if letters & set("UL") else ("S", "E")
+    ends = bool(letters & {single, last})
+    bio1 = any(tag.startswith("I-") and f"B{tag[1:]}" not in known for tag in known)
+    converted, ended = list(tags), (0, "")
+    for begin, end, kind in entity_spans(tags):
+        entity = ["B", *"I" * (end - begin - 1)]
+        if ends:
+            entity[-1] = single if len(entity) == 1 else last
+        elif bio1 and (f"B-{kind}" not in known or ended != (begin, kind)):
+            entity[0] = "I"
+        for word, letter in enumerate(entity, begin):
+            candidates = (f"{letter}-{kind}", converted[word], kind)
+            converted[word] = next((tag for tag in candidates if tag in known), converted[word])
+        ended = end, kind
+    return tuple(converted)
+
+
 def _check_bioes(index: int, tag: str, before: tuple[str, str], *, follows: bool) -> None:
     if parted(tag)[0] in "IE":
         if not follows:
