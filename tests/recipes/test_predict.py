@@ -590,6 +590,21 @@ def test_a_tagger_is_scored_in_the_scheme_of_its_tags(
     assert scores == dict.fromkeys((*entities, "accuracy"), 1.0)
 
 
+def test_numbers_are_the_classes_of_a_model_without_names(
+    base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    labels = ("LABEL_0", "LABEL_1", "LABEL_2")
+    model, _ = start_from(base_folder, predicts="class", labels=labels, seed=3)
+    with torch.no_grad():
+        model.heads["classify"].bias[1] = 100.0
+    save_model(tmp_path / "model", model, tiny_tokenizer)
+    file = tmp_path / "a.csv"
+    rows = "word1 good,1\nword2 bad,0\nword3 bad,1\nword4,LABEL_1\n"
+    file.write_text(f"text,label\n{rows}", encoding="utf-8")
+    scores = evaluate(EvaluateConfig(model=tmp_path / "model", file=file))["scores"]
+    assert scores["accuracy"]["value"] == 0.75
+
+
 @pytest.mark.parametrize("predicts", ["span", "choice"])
 def test_what_is_no_line_of_text_is_not_read_from_standard_input(
     base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path, predicts: Predicts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -86,6 +87,17 @@ def checked_classes(rows: Sequence[Example], labels: Labels) -> Labels:
 
 def _labels_of(row: Example) -> Labels:
     return (class_of(row),)
+
+
+def _as_labelled(rows: Sequence[Example], labels: Labels) -> Sequence[Example]:
+    """Return rows with the names that `transformers` gives to numbers, where a model has no other.
+
+    Its data sets have the numbers of classes alone.
+    """
+    names = {str(number): f"LABEL_{number}" for number in range(len(labels))}
+    if labels != tuple(names.values()):
+        return rows
+    return [replace(row, label=names.get(class_of(row), row.label)) for row in rows]
 
 
 def _picked(rows: Sequence[Example], wanted: Callable[[str], bool]) -> list[Example]:
@@ -210,7 +222,11 @@ CLASSIFY = Task(
     head="class",
     reader=text_reader("class"),
     labels=Labelling(
-        names=_names, of_row=_labels_of, check=partial(check_rows, _labels_of), picked=_picked
+        names=_names,
+        of_row=_labels_of,
+        check=partial(check_rows, _labels_of),
+        as_labelled=_as_labelled,
+        picked=_picked,
     ),
     identity=same_text,
     stratum=class_of,
