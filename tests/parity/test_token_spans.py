@@ -93,3 +93,21 @@ def test_places_in_real_lines(data_folder: Path, casing: str, number: int) -> No
     lines = real_lines(data_folder, number)
     assert len(lines) == number
     assert assert_equal_places(ours, theirs, lines) <= 20
+
+
+def test_marks_in_the_order_of_a_keyboard() -> None:
+    """Arabic shadda and Hebrew dagesh are typed before the vowel, and composition puts them after.
+
+    A piece spans all its characters, whichever of them comes first in the text.
+    """
+    shadda, fatha, dagesh, patah = "\u0651", "\u064e", "\u05bc", "\u05b7"
+    pieces = [f"\u0645{fatha}{shadda}", "\u0628", f"##{fatha}{shadda}", f"\u05d1{patah}{dagesh}"]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces, "##\u0645"]
+    ours = Tokenizer(vocabulary, BasicRules(lowercase=True, strip_accents=False))
+    text = (
+        f"\u0645{shadda}{fatha} \u0628{shadda}{fatha}\u0645 \u05d1{dagesh}{patah} x{dagesh}{patah}"
+    )
+    found = ours.encode_spans(text)
+    assert found.ids.tolist() == [5, 6, 7, 9, 8, 1]
+    assert found.starts.tolist() == [0, 4, 5, 7, 9, 13]
+    assert found.ends.tolist() == [3, 5, 7, 8, 12, 16]

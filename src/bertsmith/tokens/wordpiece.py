@@ -315,8 +315,9 @@ class WordPieceText:
                     len(word.text) if number == self._unknown else first + self._size(number, first)
                 )
                 ids.append(number)
-                starts.append(word.starts[first])
-                ends.append(word.ends[last - 1])
+                # marks in canonical order need not lie in the order of the text
+                starts.append(min(word.starts[first:last]))
+                ends.append(max(word.ends[first:last]))
                 first = last
         return tuple(ids), tuple(starts), tuple(ends)
 
