@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
+from bertsmith.core.errors import ConfigError, DiskError, ExampleError, ModelFolderError
 from bertsmith.engine.config import FULL_PRECISION
 from bertsmith.network.config import ModelConfig, Predicts, Preprocessing
 from bertsmith.network.model import Model, build_model
@@ -212,6 +212,25 @@ def test_answers_survive_a_terminal_that_knows_ascii_only(
     first, second = written.getvalue().splitlines()
     assert json.loads(first)["text"] == "été 中 😀"
     assert second.endswith(b"?t? ? ?")
+
+
+def test_no_letter_of_a_csv_becomes_a_question_mark(
+    classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text('{"text": "\\u00e9t\\u00e9 \\ud800"}\n{"text": "\\u0645"}\n', encoding="utf-8")
+    for encoding, lacks in (("ascii", r"U\+00E9"), ("latin-1", r"U\+0645")):
+        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+        message = rf"standard output: is in {encoding} here, which lacks {lacks}.*jsonl"
+        with pytest.raises(DiskError, match=message):
+            predict(PredictConfig(model=classifier, file=str(asked), format="csv"))
+    written = io.BytesIO()
+    screen = io.TextIOWrapper(written, encoding="utf-8")
+    monkeypatch.setattr("sys.stdout", screen)
+    predict(PredictConfig(model=classifier, file=str(asked), format="csv"))
+    screen.flush()
+    rows = written.getvalue().decode().splitlines()[1:]
+    assert [row.split(",")[0] for row in rows] == ["été ?", "م"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import io
 import json
 import math
 import os
+import re
 import shutil
 import sys
 import threading
@@ -27,19 +28,36 @@ from bertsmith.core.printable import json_text, printable
 
 _OUTPUT = "standard output"
 _REPEAT = "give the same command again"
+_IN_UTF8 = "set PYTHONIOENCODING=utf-8, or use --format jsonl, which escapes such letters"
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def print_line(line: str, *, exact: bool = False) -> None:
     """Write a line of an answer, printable; what the encoding lacks becomes a question mark.
 
-    With `exact`, for a program that reads it, it is made printable on a terminal alone. Raises
-    `DiskError` when standard output is closed or full, `BrokenPipeError` when its reader has gone.
+    With `exact`, for a program that reads it, it is made printable on a terminal alone, and letters
+    that the encoding lacks are an error. Raises `DiskError` for these and when standard
+    output is closed or full, `BrokenPipeError` when its reader has gone.
     """
-    if not exact or sys.stdout.isatty():
+    terminal = sys.stdout.isatty()
+    if not exact or terminal:
         line = printable(line, len(line) + 1)
     encoding = sys.stdout.encoding or "utf-8"
+    if exact and not terminal:
+        _check_encodable(line, encoding)
     with _written():
         sys.stdout.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+
+
+def _check_encodable(line: str, encoding: str) -> None:
+    """Raise `DiskError` for a letter that an encoding lacks."""
+    try:
+        # lone surrogates are letters of no encoding
+        _SURROGATES.sub("?", line).encode(encoding)
+    except UnicodeEncodeError as error:
+        letter = error.object[error.start]
+        problem = f"is in {encoding} here, which lacks U+{ord(letter):04X} {letter}"
+        raise DiskError(problem, where=_OUTPUT, remedy=_IN_UTF8) from error
 
 
 def print_json(content: Mapping[str, Any] | Sequence[Any], *, readable: bool = False) -> None:
