@@ -24,6 +24,19 @@ DONE = "['answered', 'problem'].includes(document.body.dataset.state)"
 # as a screen reader would find them: what lies below the heading Answer
 SUMMARY = "document.getElementById('summary').textContent"
 PROBLEM = "document.getElementById('problem').textContent"
+# where each character of an element is drawn
+LEFT_OF_EACH = """((element) => {
+  const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT), range = new Range();
+  const found = [];
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    for (let at = 0; at < node.data.length; at += 1) {
+      range.setStart(node, at);
+      range.setEnd(node, at + 1);
+      found.push(range.getBoundingClientRect().left);
+    }
+  }
+  return found;
+})"""
 MARKS = "[...document.querySelectorAll('#answer mark')].map((each) => each.textContent)"
 BARS = """[...document.querySelectorAll('#answer .bars li')].map((each) => [
   each.querySelector('.what').textContent, each.querySelector('.figure').textContent,
@@ -230,6 +243,30 @@ def test_marks_stand_where_the_server_counted(page: Page, fake: Fake) -> None:
     assert shown == PASSAGE.replace("Lovelace", "Lovelace PER").replace("London", "London LOC")
     legend = page.evaluate("document.querySelector('#answer .legend').textContent")
     assert legend == "LOC 1PER 1"
+
+
+def test_arabic_does_not_turn_round_what_is_beside_it(page: Page, fake: Fake) -> None:
+    """A tag stands beside its word, not behind the next number; a share stands behind its label."""
+    text, place = (
+        "\u0645\u0646 \u062f\u0645\u0634\u0642 2024 \u0625\u0644\u0649",
+        "\u062f\u0645\u0634\u0642",
+    )
+    start = text.index(place)
+    entity = {"start": start, "end": start + len(place), "text": place, "label": "LOC", "score": 1}
+    fake.answers({"entities": [entity]})
+    pick(page, "names")
+    write(page, "text", text)
+    ask(page)
+    assert page.evaluate("document.querySelector('#answer mark').getClientRects().length") == 1
+    assert page.evaluate(SUMMARY) == f"1 found: {place}: LOC"
+    fake.answers({"label": place, "score": 0.295, "scores": [{"label": place, "score": 0.295}]})
+    pick(page, "reviews")
+    write(page, "text", text)
+    ask(page)
+    assert page.evaluate(SUMMARY) == f"{place}, 29.5 %"
+    lefts = page.evaluate(f"{LEFT_OF_EACH}(document.getElementById('summary'))")[len(place) :]
+    assert len(lefts) == len(", 29.5 %")
+    assert lefts == sorted(lefts)
 
 
 @pytest.mark.parametrize("model", KINDS)

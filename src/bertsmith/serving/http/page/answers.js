@@ -1,4 +1,4 @@
-// Answers drawn as elements, and said in one sentence for screen readers. Whatever a server or a
+// Answers drawn as elements, and said in one sentence for screen readers, in parts. Whatever a server or a
 // person wrote becomes text by textContent alone; the page's policy forbids everything else.
 
 import { lines } from "./tasks.js";
@@ -14,6 +14,15 @@ export function element(name, attributes = {}, ...children) {
   }
   made.append(...children.filter((child) => child !== null));
   return made;
+}
+
+// A text of others in the direction of its own letters, which does not turn round what is beside it.
+function isolated(text) {
+  return element("bdi", {}, text);
+}
+
+function listed(texts, between = ", ") {
+  return texts.flatMap((text, at) => (at ? [between, isolated(text)] : [isolated(text)]));
 }
 
 export function percent(share) {
@@ -68,7 +77,7 @@ const byScore = (one, other) => other.score - one.score;
 function classes([answer]) {
   const rows = asRows(answer.scores ?? [answer]).sort(byScore);
   return {
-    summary: `${answer.label ?? "no class is probable enough"}, ${percent(answer.score)}${truncated(answer)}`,
+    summary: [isolated(answer.label ?? "no class is probable enough"), `, ${percent(answer.score)}${truncated(answer)}`],
     parts: [bars(rows.map(({ label, score }) => ({ what: label, share: score, shown: percent(score), best: label === answer.label })))],
   };
 }
@@ -77,7 +86,7 @@ function multiLabel([answer], asked, model) {
   const chosen = new Set(answer.labels);
   const rows = asRows(answer.scores, model.labels).sort(byScore);
   return {
-    summary: (chosen.size ? [...chosen].join(", ") : "none of the labels") + truncated(answer),
+    summary: [...(chosen.size ? listed([...chosen]) : ["none of the labels"]), truncated(answer)],
     parts: [bars(rows.map(({ label, score }) => ({ what: label, share: score, shown: percent(score), best: chosen.has(label), of: chosen.has(label) ? "(chosen)" : "" })))],
   };
 }
@@ -85,8 +94,8 @@ function multiLabel([answer], asked, model) {
 function regression([answer], asked, model) {
   const values = Array.isArray(answer.value) ? answer.value : [answer.value];
   const names = model.labels?.length === values.length && values.length > 1 ? model.labels : [];
-  const shown = values.map((value, at) => (names[at] ? `${names[at]}: ` : "") + figure(value)).join(", ");
-  return { summary: `Value ${shown}${truncated(answer)}`, parts: [] };
+  const shown = values.flatMap((value, at) => [at ? ", " : " ", ...(names[at] ? [isolated(names[at]), ": "] : []), figure(value)]);
+  return { summary: ["Value", ...shown, truncated(answer)], parts: [] };
 }
 
 function tags([answer], { text }) {
@@ -95,15 +104,15 @@ function tags([answer], { text }) {
   const hue = (label) => `hue hue-${names.indexOf(label) % HUES}`;
   const count = (label) => found.filter((each) => each.label === label).length;
   const mark = (place, words) => element(
-    "mark", { class: hue(place.label), title: percent(place.score) }, words, element("span", { class: "name" }, " ", place.label),
+    "mark", { class: hue(place.label), title: percent(place.score) }, words, element("span", { class: "name" }, " ", isolated(place.label)),
   );
   const legend = element("ul", { class: "legend", "aria-label": "Legend" }, ...names.map(
-    (label) => element("li", { class: hue(label) }, element("span", { class: "name" }, label), ` ${count(label)}`),
+    (label) => element("li", { class: hue(label) }, element("bdi", { class: "name" }, label), ` ${count(label)}`),
   ));
   const more = found.length > SAID ? `; and ${found.length - SAID} more` : "";
-  const said = found.slice(0, SAID).map((each) => `${each.text}: ${each.label}`).join("; ") + more;
+  const said = found.slice(0, SAID).flatMap((each, at) => [at ? "; " : "", isolated(each.text), ": ", isolated(each.label)]);
   return {
-    summary: (found.length ? `${found.length} found: ${said}` : "Nothing found") + truncated(answer),
+    summary: [...(found.length ? [`${found.length} found: `, ...said, more] : ["Nothing found"]), truncated(answer)],
     parts: [...(names.length ? [legend] : []), marked(text, found, mark)],
   };
 }
@@ -112,7 +121,7 @@ function spans([answer], { context }) {
   const none = answer.answer === null || answer.answer === undefined;
   const places = none ? [] : [{ start: answer.start, end: answer.end }];
   return {
-    summary: (none ? "The passage contains no answer" : `${answer.answer}, ${percent(answer.score)}`) + truncated(answer),
+    summary: [...(none ? ["The passage contains no answer"] : [isolated(answer.answer), `, ${percent(answer.score)}`]), truncated(answer)],
     parts: [marked(context, places, (place, words) => element("mark", {}, words))],
   };
 }
@@ -122,7 +131,7 @@ function choices([answer], asked) {
   const rows = asRows(answer.scores, options);
   const name = options[answer.choice] ?? "None is certain enough";
   return {
-    summary: `${name}${truncated(answer)}`,
+    summary: [isolated(name), truncated(answer)],
     parts: [bars(rows.map(({ score }, at) => ({ what: options[at], share: score, shown: percent(score), best: at === answer.choice })))],
   };
 }
@@ -135,14 +144,14 @@ function fillMask([answer], { text }) {
   const parts = answer.masks.flatMap((each, at) => [
     ...(answer.masks.length > 1 ? [element("h3", {}, `Gap ${at + 1}`)] : []), rows(each),
   ]);
-  return { summary: answer.masks.map((each) => word(first(each))).join(", ") + truncated(answer), parts: [filled, ...parts] };
+  return { summary: [...listed(answer.masks.map((each) => word(first(each)))), truncated(answer)], parts: [filled, ...parts] };
 }
 
 function nextSentence([answer]) {
   const follows = answer.score >= 0.5;
   const rows = [["follows", answer.score, follows], ["does not follow", 1 - answer.score, !follows]];
   return {
-    summary: `The second text ${follows ? "follows" : "does not follow"}, ${percent(follows ? answer.score : 1 - answer.score)}${truncated(answer)}`,
+    summary: [`The second text ${follows ? "follows" : "does not follow"}, ${percent(follows ? answer.score : 1 - answer.score)}${truncated(answer)}`],
     parts: [bars(rows.map(([what, share, best]) => ({ what, share, shown: percent(share), best })))],
   };
 }
@@ -157,7 +166,7 @@ function ranked(options, scores) {
 
 function ranking([answer], asked) {
   const rows = ranked(lines(asked.texts), asRows(answer.scores).map((each) => each.score));
-  return { summary: `First: ${rows[0].what}${truncated(answer)}`, parts: [bars(rows)] };
+  return { summary: ["First: ", isolated(rows[0].what), truncated(answer)], parts: [bars(rows)] };
 }
 
 export function cosine(one, other) {
@@ -170,7 +179,7 @@ function vectors([query, ...others], asked) {
   const width = `Vectors of ${query.vector.length} numbers; the bars show cosines.`;
   const rows = ranked(lines(asked.texts), others.map((each) => cosine(query.vector, each.vector)));
   const cut = [query, ...others].some((each) => each.truncated) ? " (texts were cut off)" : "";
-  const summary = rows.length ? `Nearest: ${rows[0].what}${cut}` : `A vector of ${query.vector.length} numbers${cut}`;
+  const summary = rows.length ? ["Nearest: ", isolated(rows[0].what), cut] : [`A vector of ${query.vector.length} numbers${cut}`];
   return { summary, parts: [bars(rows), element("p", { class: "hint" }, width)] };
 }
 
@@ -182,5 +191,5 @@ const DRAWN = {
 // The answers to a question: a sentence, and elements. What is not known is shown as JSON.
 export function drawn(task, answers, asked, model) {
   if (Object.hasOwn(DRAWN, task)) return DRAWN[task](answers, asked, model);
-  return { summary: "Answered", parts: [element("pre", { tabindex: "0" }, JSON.stringify(answers, null, 2))] };
+  return { summary: ["Answered"], parts: [element("pre", { tabindex: "0" }, JSON.stringify(answers, null, 2))] };
 }

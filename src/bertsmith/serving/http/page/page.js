@@ -190,7 +190,7 @@ async function ask(typing = false) {
 function show(name, answer, values, asked, waited) {
   const { summary, parts } = drawn(name, answer.answers, values, asked);
   byId("answer").replaceChildren(...parts);
-  byId("summary").textContent = summary;
+  byId("summary").replaceChildren(...summary);
   const tokens = answer.tokens === undefined ? "" : ` · ${answer.tokens} token${answer.tokens === 1 ? "" : "s"}`;
   const inside = typeof answer.milliseconds === "number" ? `${answer.milliseconds.toFixed(1)} ms in the server · ` : "";
   byId("cost").textContent = `${inside}${waited.toFixed(0)} ms in total${tokens}`;
