@@ -23,6 +23,11 @@ from bertsmith.text.config import UTF8, codec_named
 
 _TYPOGRAPHY = frozenset("€‚„…‹‘’“”•–—›™\xa0¡£§©«®°²³´·º»½¼¾¿×ª±№\u00ad")
 _BETWEEN_LETTERS = frozenset("’–—…\u00ad\xa0·´")
+# letters of which some texts have many and most have none: Hebrew points, Arabic vowel signs and
+# the line that lengthens a word, half-width katakana
+_OCCASIONAL = frozenset(
+    map(chr, (*range(0x5B0, 0x5C8), 0x640, *range(0x64B, 0x653), *range(0xFF61, 0xFFA0)))
+)
 _ASIAN_TYPOGRAPHY = frozenset("「」『』《》〈〉【】〔〕々〇ー・…—‘’“”·、。！？，：；（）％～　－")
 _MIN_LETTERS = 3
 _UNEXPLAINED = 0.02
@@ -130,7 +135,7 @@ def _languages() -> tuple[_Language, ...]:
         _script("Thai", ("ก", "๛"), "นารกอเงมยลวดทสต่้ิี", 0.55, "cp874"),
         _asian("Chinese", "一鿿", _SIMPLIFIED, 0.2, "gb18030"),
         _asian("Chinese", "一鿿", _TRADITIONAL, 0.2, "cp950"),
-        _asian("Japanese", "ぁんァヶ一鿿", _HIRAGANA, 0.3, "cp932", "euc_jp"),
+        _asian("Japanese", "ぁんァヶ一鿿｡ﾟ", _HIRAGANA, 0.3, "cp932", "euc_jp"),
         _asian("Korean", "가힣", _HANGUL, 0.3, "cp949"),
     )  # fmt: skip
 
@@ -190,7 +195,8 @@ def _unexplained(text: str, counts: Counter[str], language: _Language) -> int | 
     strange = sum(count for sign, count in counts.items() if sign not in known)
     max_strange = _UNEXPLAINED * beyond
     if language.frequent:
-        letters = sum(count for sign, count in counts.items() if sign in language.letters)
+        counted = language.letters - _OCCASIONAL
+        letters = sum(count for sign, count in counts.items() if sign in counted)
         frequent = sum(counts[sign] for sign in language.frequent)
         if letters < 5 or frequent < language.share * letters:
             return None
