@@ -456,7 +456,7 @@ MISTAKES: dict[str, tuple[str, Callable[[Any], Any], type[Exception], str]] = {
         "pretrained", lambda m: m.score(Frame()), ConfigError, "a table; give the texts",
     ),
     "unlabelled": (
-        "class", lambda m: m.evaluate(["a"]), ConfigError, "0 is .*; give dictionaries only, or name",
+        "class", lambda m: m.evaluate(["a"]), ConfigError, "0 is .*; give dictionaries only, or na",
     ),
     "label": (
         "class", lambda m: m.evaluate([{"text": "a", "label": "x"}]), ExampleError, "none of the",

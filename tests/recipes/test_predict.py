@@ -599,7 +599,7 @@ def test_a_tagger_is_scored_in_the_scheme_of_its_tags(
 ) -> None:  # fmt: skip
     model, _ = start_from(base_folder, predicts="tags", labels=labels, seed=3)
     with torch.no_grad():
-        model.heads["tag"].bias[labels.index(predicted)] = 100.0
+        model.get_parameter("heads.tag.bias")[labels.index(predicted)] = 100.0
     save_model(tmp_path / "model", model, tiny_tokenizer)
     file = tmp_path / "a.conll"
     file.write_text("word1\tB-X\n\nword2\tB-X\n\n" * 9, encoding="utf-8")
@@ -615,7 +615,7 @@ def test_numbers_are_the_classes_of_a_model_without_names(
     labels = ("LABEL_0", "LABEL_1", "LABEL_2")
     model, _ = start_from(base_folder, predicts="class", labels=labels, seed=3)
     with torch.no_grad():
-        model.heads["classify"].bias[1] = 100.0
+        model.get_parameter("heads.classify.bias")[1] = 100.0
     save_model(tmp_path / "model", model, tiny_tokenizer)
     file = tmp_path / "a.csv"
     rows = "word1 good,1\nword2 bad,0\nword3 bad,1\nword4,LABEL_1\n"
