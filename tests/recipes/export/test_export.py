@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -35,6 +38,7 @@ from bertsmith.recipes.export.program import (
     ONNX_FILE,
     OPSET,
     exported_program,
+    import_openvino,
     write_onnx,
     write_openvino,
     write_torch,
@@ -365,6 +369,25 @@ def test_a_full_disk_is_an_error_of_the_disk(target: Target, tmp_path: Path) -> 
     (tmp_path / "model.xml").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left"):
         write_openvino(tmp_path / "model.onnx", tmp_path / "model.xml", longest=3)
+
+
+def test_openvino_reports_nothing_to_anybody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its telemetry, which comes with it, sends what it does where it can be imported."""
+    (tmp_path / "openvino_telemetry.py").write_text("")
+    (tmp_path / "openvino.py").write_text(
+        "try:\n    import openvino_telemetry\n    reports = True\n"
+        "except ImportError:\n    reports = False\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("openvino", "openvino_telemetry"):
+        # at the end what was there is there again
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        del sys.modules[name]
+    assert not import_openvino().reports
+    # the caller may import it
+    assert importlib.import_module("openvino_telemetry")
 
 
 def test_openvino_refuses_texts_that_are_too_long(tmp_path: Path) -> None:

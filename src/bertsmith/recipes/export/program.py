@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import io
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -163,14 +165,33 @@ def _store_transposed(weight: Any, graph: Any) -> None:  # noqa: ANN401
         graph.remove(node, safe=True)
 
 
+_TELEMETRY = "openvino_telemetry"
+
+
+def import_openvino() -> Any:  # noqa: ANN401
+    """Import OpenVINO without its telemetry, which reports each import and conversion to Google.
+
+    It does so in processes of its own, which also print tracebacks on Ctrl-C.
+    """
+    modules: dict[str, Any] = sys.modules
+    if _TELEMETRY in modules:
+        # imported by the caller
+        return importlib.import_module("openvino")
+    # as if it was not installed: OpenVINO has a stub for that
+    modules[_TELEMETRY] = None
+    try:
+        return importlib.import_module("openvino")
+    finally:
+        del modules[_TELEMETRY]
+
+
 def write_openvino(onnx: Path, path: Path, *, longest: int) -> None:
     """Write OpenVINO's representation (.xml and .bin, in float32) of a file of ONNX.
 
     Its inputs state that texts have at most `longest` tokens. Without that OpenVINO would answer
     longer ones, with zeros for the positions that there are not. Raises `OSError`.
     """
-    import openvino
-
+    openvino = import_openvino()
     model = openvino.convert_model(onnx)
     shapes = {}
     for each in model.inputs:

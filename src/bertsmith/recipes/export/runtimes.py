@@ -18,7 +18,13 @@ from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
 from bertsmith.network.model import Model
 from bertsmith.recipes.export.config import Target
 from bertsmith.recipes.export.graph import SENTENCE_OUTPUT, input_names
-from bertsmith.recipes.export.program import ONNX_FILE, OPENVINO_FILE, TORCH_FILE, quiet
+from bertsmith.recipes.export.program import (
+    ONNX_FILE,
+    OPENVINO_FILE,
+    TORCH_FILE,
+    import_openvino,
+    quiet,
+)
 
 Arrays = dict[str, NDArray[Any]]
 Runtime = Callable[[Mapping[str, NDArray[np.int64]]], Arrays]
@@ -60,8 +66,7 @@ def open_onnx(path: Path, threads: int | None = None) -> Runtime:
 
 
 def _openvino(path: Path) -> Runtime:
-    import openvino
-
+    openvino = import_openvino()
     # processors with bf16 would take that, and be further off than rounding
     settings = {"INFERENCE_PRECISION_HINT": "f32"}
     compiled = openvino.Core().compile_model(path, "CPU", settings)
