@@ -384,3 +384,21 @@ def test_seeds_begin_from_one_model_though_its_folder_is_replaced(
     config = FinetuneConfig(model=base, train=labelled, out=tmp_path / "run", settings=QUICK)
     with pytest.raises(ModelFolderError, match="base: was changed while it was in use"):
         finetune(config)
+
+
+def test_a_file_that_grows_while_it_is_read_is_refused(
+    base_folder: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run would name the hash of rows that it never read, and be resumed with them."""
+    first = recipe.hash_of
+
+    def later(path: Path) -> str:
+        with path.open("a", encoding="utf-8") as file:
+            file.write("up\tword1 good\n")
+        return first(path)
+
+    monkeypatch.setattr(recipe, "hash_of", later)
+    config = FinetuneConfig(model=base_folder, train=labelled, out=tmp_path / "run", settings=QUICK)
+    with pytest.raises(ExampleError, match=r"labelled.tsv: changed while it was read"):
+        finetune(config)
+    assert not (tmp_path / "run").exists()

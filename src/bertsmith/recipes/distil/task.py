@@ -72,7 +72,7 @@ from bertsmith.recipes.finetune.inputs import (
     read_inputs,
 )
 from bertsmith.recipes.finetune.outcome import Difference, difference_of
-from bertsmith.recipes.finetune.recipe import describe, hash_of, reading_hash
+from bertsmith.recipes.finetune.recipe import FilesRead, describe, hash_of, reading_hash
 from bertsmith.recipes.finetune.tfidf import tfidf_baseline
 from bertsmith.recipes.finetune.trial import (
     LABELS,
@@ -147,6 +147,7 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
     device = device_named(config.device)
     folder = RunFolder(config.out)
     teacher = FolderVersion.of(config.teacher.resolve())
+    read = FilesRead.of(config.data, config.dev, config.teaching.unlabelled)
     inputs, prepared, settings = _read(config, device, folder)
     masked_lm = config.teaching.augment_with
     if masked_lm is not None:
@@ -168,6 +169,7 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
     with folder.owned():
         plan = _plan_parallel(config, inputs.base, prepared, device, folder)
         run = _resolve_run(config, prepared, new, device, plan.threads)
+        read.check()
         if known := folder.settings("distil"):
             check_start(folder.path, known, new.config, new.layers, token_table=new.token_table)
         ended = (

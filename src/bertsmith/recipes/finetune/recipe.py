@@ -14,7 +14,8 @@ An interrupted run resumes within the current training, or with the next one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote
@@ -55,6 +56,7 @@ from bertsmith.recipes.finetune.trials import ParallelPlan, Trials, plan_trials
 from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
 from bertsmith.tasks.labels import absent_labels, absent_note, alike_labels, placeholder_labels
 from bertsmith.tasks.task import Task, counted_rows
+from bertsmith.text.corpus.files import FileState
 from bertsmith.text.examples.example import folded
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RunFolder, require_tensorboard, write_record
@@ -112,11 +114,12 @@ def finetune(config: FinetuneConfig) -> FinetuneOutcome:
     if config.tensorboard:
         require_tensorboard(config.out)
     folder = RunFolder(config.out)
-    base = FolderVersion.of(config.model.resolve())
+    base, read = FolderVersion.of(config.model.resolve()), FilesRead.of(config.train, config.dev)
     config, inputs, prepared, note = _read_inputs(config, folder, device)
     with folder.owned():
         plan = _plan_parallel(config, inputs.base, prepared, device, folder)
         run = _resolve_run(config, inputs.data, device, plan.threads)
+        read.check()
         notes = (note, "" if _has_ended(folder, run) else str(plan))
         worker_settings = WorkerSettings(folder.path.resolve(), plan.threads, config.tensorboard)
         with threads_of_torch(plan.threads), open_trial_pool(worker_settings, plan.at_once) as pool:
@@ -223,6 +226,40 @@ def _resolve_run(
         device=device.type,
         settings=config.settings,
     )
+
+
+@dataclass(frozen=True)
+class FilesRead:
+    """Files and folders of examples, as they were before they were read."""
+
+    states: Mapping[Path, Mapping[Path, FileState]]
+
+    @classmethod
+    def of(cls, *paths: Path | None) -> FilesRead:
+        """Return the present state of files and folders, None for those not given."""
+        return cls({path: _states_of(path) for path in paths if path is not None})
+
+    def check(self) -> None:
+        """Raise `ExampleError` for a change: the hash of a run would be that of other examples."""
+        for path, before in self.states.items():
+            now = _states_of(path)
+            # what is new in a folder may be the run itself
+            if any(now.get(file) != state for file, state in before.items()):
+                raise ExampleError(
+                    "changed while it was read",
+                    where=path,
+                    remedy="give the command again when nothing writes to it, or read a copy",
+                )
+
+
+def _states_of(path: Path) -> dict[Path, FileState]:
+    """Return the states of a file, or of the files in a folder that are not hidden."""
+    states = {}
+    for file in path.rglob("[!.]*") if path.is_dir() else [path]:
+        # what is missing is for the reader to refuse
+        with suppress(OSError):
+            states[file] = FileState.of(file)
+    return {file: state for file, state in states.items() if state.regular}
 
 
 def hash_of(path: Path) -> str:
