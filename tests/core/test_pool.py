@@ -1,7 +1,12 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
+import signal
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -41,3 +46,22 @@ def test_there_is_no_pool_without_semaphores(
     refused.errno = errno.EMFILE
     with pytest.raises(OSError, match="No such file"), process_pool(2):
         pass
+
+
+def _interrupted_while_the_pool_is_left() -> multiprocessing.process.BaseProcess:
+    """Return a process of the pool, which computes for a moment yet."""
+    main = threading.main_thread().ident
+    assert main is not None
+    with suppress(KeyboardInterrupt), process_pool(1) as pool:
+        assert pool is not None
+        computing = pool.submit(time.sleep, 0.5)
+        while not computing.running():
+            time.sleep(0.01)
+        (process,) = multiprocessing.active_children()
+        threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT)).start()
+    return process
+
+
+def test_an_interruption_waits_for_the_end_of_the_processes() -> None:
+    """Else Python would take the thread that ends them for ended, and wait for them for ever."""
+    assert not _interrupted_while_the_pool_is_left().is_alive()

@@ -78,7 +78,10 @@ def process_pool(
     try:
         yield ProcessPool(executor)
     finally:
-        executor.shutdown(wait=True, cancel_futures=True)
+        # a thread whose end is waited for counts as ended in Python once that is interrupted, and
+        # the program would wait at its end for processes that nobody has told to end
+        with deferred_signals():
+            executor.shutdown(wait=True, cancel_futures=True)
 
 
 def _start(initializer: Callable[..., object] | None, arguments: tuple[object, ...]) -> None:
