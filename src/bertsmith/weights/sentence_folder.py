@@ -113,6 +113,8 @@ def read_sentence_folder(folder: Path) -> SentenceSettings | None:
     path = folder / MODULES_FILE
     if not path.is_file():
         return None
+    if is_static(folder):
+        raise _refused("is of a static model, which has no layers", path, "only embed opens it")
     modules = [
         _module(item, path)
         for item in read_json(path, ModelFolderError, kind=list, largest=_MAX_FILE_BYTES)
@@ -416,6 +418,8 @@ def _write_dense(place: Path, layer: Dense) -> None:
 _STATIC_CLASS = "sentence_transformers.models.StaticEmbedding"
 _STATIC = re.compile(r"sentence_transformers(\.\w+)*\.StaticEmbedding")
 _WEIGHT = "embedding.weight"
+# the second is Model2Vec's name, as its place of the module is "."
+_WEIGHTS = (_WEIGHT, "embeddings")
 
 
 def is_static(folder: Path) -> bool:
@@ -439,7 +443,8 @@ def read_static(folder: Path) -> tuple[Tensor, Tokenizer, SentenceSettings]:
         raise ModelFolderError(f"has no {WEIGHTS_FILE}", where=place)
     check_file(path, folder.resolve())
     file, tokenizer = TensorFile(path), Tokenizer.load(place)
-    shape = file.entries[_WEIGHT].shape if _WEIGHT in file.entries else ()
+    name = next((name for name in _WEIGHTS if name in file.entries), "")
+    shape = file.entries[name].shape if name else ()
     if len(shape) != 2 or shape[0] != tokenizer.size or not shape[1]:
         raise ModelFolderError(
             f"its vectors do not fit a vocabulary of {tokenizer.size} pieces", where=path
@@ -451,7 +456,7 @@ def read_static(folder: Path) -> tuple[Tensor, Tokenizer, SentenceSettings]:
         network=place, after=tuple(after), longest=_static_limit(place, folder), prompts=prompts,
         default_prompt=default, similarity=similarity,
     )  # fmt: skip
-    return file.read(_WEIGHT).float(), tokenizer, settings
+    return file.read(name).float(), tokenizer, settings
 
 
 def _static_modules(folder: Path) -> tuple[Path, list[AfterPooling]]:
@@ -459,7 +464,8 @@ def _static_modules(folder: Path) -> tuple[Path, list[AfterPooling]]:
     path = folder / MODULES_FILE
     first, *rest = read_json(path, ModelFolderError, kind=list, largest=_MAX_FILE_BYTES)
     place = first.get("path")
-    if place != "" and not (isinstance(place, str) and _PLACE.fullmatch(place)):
+    plain = isinstance(place, str) and (place in ("", ".") or _PLACE.fullmatch(place))
+    if not plain:
         raise _refused(f"a module's path is {str(place)[:80]!r}", path, "it must be a plain name")
     kinds = [_module(item, path) for item in rest]
     if not {kind for kind, _ in kinds} <= {"Normalize"}:

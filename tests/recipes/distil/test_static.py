@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from sklearn.decomposition import PCA
 from transformers import BertModel
 
@@ -21,6 +21,7 @@ from bertsmith.recipes.config import EmbedConfig
 from bertsmith.recipes.distil.config import DistilConfig, GeneralSettings, StudentConfig
 from bertsmith.recipes.distil.recipe import distil
 from bertsmith.recipes.embed import embed
+from bertsmith.recipes.loaded import load
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -124,6 +125,34 @@ def test_static_folders_of_the_library_are_followed(
     assert "2 of 3 texts were longer than 4 tokens and cut" in capsys.readouterr().err
     with pytest.raises(UserError, match="there is no prompt 'x'; the folder has q"):
         embed(EmbedConfig(model=folder, file=str(file), out=out, prompt="x"))
+
+
+def test_static_folders_of_model2vec_are_followed(
+    made: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    folder, out = tmp_path / "static", tmp_path / "vectors.npy"
+    shutil.copytree(made[2], folder)
+    vectors = load_file(folder / "model.safetensors")["embedding.weight"]
+    save_file({"embeddings": vectors}, folder / "model.safetensors")
+    modules = [
+        {"idx": 0, "name": "0", "path": ".",
+         "type": "sentence_transformers.models.StaticEmbedding"},
+        {"idx": 1, "name": "1", "path": "1_Normalize",
+         "type": "sentence_transformers.models.Normalize"},
+    ]  # fmt: skip
+    (folder / "modules.json").write_text(json.dumps(modules))
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join(TEXTS[:3]), encoding="utf-8")
+    embed(EmbedConfig(model=folder, file=str(file), out=out))
+    theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS[:3])
+    close_unit_vectors(np.load(out), theirs)
+
+
+def test_only_embed_opens_a_static_folder(made: tuple[Path, Path, Path]) -> None:
+    with pytest.raises(UserError, match="a static model, which has no layers; only embed opens"):
+        load(made[2])
 
 
 @pytest.mark.parametrize(
