@@ -239,6 +239,22 @@ def test_tokens_added_by_older_versions_are_refused(saved: Path) -> None:
         Tokenizer.load(saved)
 
 
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        # a piece of the vocabulary, as [unused1] often is: that it holds the token is no remedy
+        ({"additional_special_tokens": [UPPER[-1]]}, "are not supported: use a folder without"),
+        (UNFOLLOWED_SETTINGS["single_word"], "it changes the ids and is not supported"),
+    ],
+)
+def test_the_remedy_of_an_added_token_and_of_a_flag(
+    saved: Path, settings: dict[str, object], remedy: str
+) -> None:
+    change_json(saved / "tokenizer_config.json", **settings)
+    with pytest.raises(ModelFolderError, match=remedy):
+        Tokenizer.load(saved)
+
+
 @pytest.mark.parametrize("name", ["nothing", "file.json", "empty"])
 def test_what_is_no_model_folder(name: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()

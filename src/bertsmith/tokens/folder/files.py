@@ -111,7 +111,10 @@ TOKENIZER_FILES = (SETTINGS_FILE, SPECIALS_FILE, ADDED_FILE, MERGES_FILE, *VOCAB
 NAMES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 
 _CHANGES_IDS = "it changes the ids and is not supported: remove it and train again"
-_NOT_ADDED = "added tokens are not supported: use a folder whose vocabulary holds every token"
+_NOT_ADDED = (
+    "added tokens, which are found before a text is cut into pieces, are not supported: use a "
+    "folder without them"
+)
 
 
 def names_of(specials: Sequence[str], *, ends: bool) -> dict[str, str]:
@@ -323,7 +326,7 @@ def check_added(
             flags += ["rstrip"] if token == specials[4] else ["lstrip", "rstrip"]
         for flag in flags if isinstance(entry, dict) else ():
             if entry.get(flag):
-                raise ModelFolderError(f"{token} is {flag}", where=where, remedy=_NOT_ADDED)
+                raise ModelFolderError(f"{token} is {flag}", where=where, remedy=_CHANGES_IDS)
 
 
 def _flagged(config: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
