@@ -433,10 +433,17 @@ def test_options_that_do_not_fit_are_refused(
     assert said in capsys.readouterr().err
 
 
-def test_a_name_that_the_libraries_cannot_open_is_refused(
+@pytest.mark.parametrize(("folder", "name"), [("in-ascii", "lat\udce9in"), ("lat\udce9in", "out")])
+def test_a_path_that_the_libraries_cannot_open_is_refused(
+    folder: str,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["export", "model", "--out", "lat\udce9in", "--to", "onnx"]) == 2
+    (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / folder)
+    assert main(["export", "model", "--out", name, "--to", "onnx"]) == 2
     assert "which is not UTF-8" in capsys.readouterr().err
 
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.files import has_utf8_name, name_is_taken, write_json
+from bertsmith.core.files import canonical, has_utf8_name, name_is_taken, write_json
 from bertsmith.core.log import say, short_number
 from bertsmith.core.ownership import claimed_output, new_folder
 from bertsmith.engine.config import FULL_PRECISION, Number
@@ -100,9 +100,10 @@ def export(config: ExportConfig) -> dict[str, Any]:
     1e-5, and what `load_model` raises.
     """
     require_packages(config.to)
-    if not has_utf8_name(config.out):
+    # they are given the whole path
+    if not has_utf8_name(out := canonical(config.out)):
         raise ConfigError(
-            f"--out is {str(config.out)!r}, which is not UTF-8",
+            f"--out is {str(out)!r}, which is not UTF-8",
             remedy="choose another name: the libraries that write it cannot open this one",
         )
     with claimed_output(config.out):
