@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -173,6 +174,21 @@ def test_a_wrong_name_is_no_reason_to_name_the_task(tmp_path: Path) -> None:
     with pytest.raises(ExampleError, match="no column 'body'") as caught:
         recognise(path, Columns(text="body"))
     assert caught.value.remedy == "name one of its columns: 'text', 'label'"
+
+
+def test_a_name_that_only_looks_like_a_column(tmp_path: Path) -> None:
+    """As a name typed on Linux and a header written on a Mac."""
+    composed, decomposed = "n\u1ed9i dung", "no\u0323\u0302i dung"
+    path = tmp_path / "a.csv"
+    path.write_text(f"{decomposed},label\nx,a\ny,b\n", encoding="utf-8")
+    remedy = r"other characters of Unicode.*: write both alike, or name it by its position: 0"
+    with pytest.raises(ExampleError, match=remedy):
+        recognise(path, Columns(text=composed))
+    assert recognise(path, Columns(text="0")).task == "classify"
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({decomposed: "x", "label": "a"}), encoding="utf-8")
+    with pytest.raises(ExampleError, match=r"write both alike$"):
+        recognise(path, Columns(text=composed))
 
 
 def test_the_task_of_a_table_without_header(tmp_path: Path) -> None:

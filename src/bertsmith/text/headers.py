@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -181,9 +182,19 @@ def _by_name(name: str, names: Sequence[str], header: Header, file: TextFile) ->
             problem = f"no column {name!r}, since it has no header: {header.reason}"
             remedy = f"name columns by position: {positions(names)}; or give --header yes"
             raise file.fault(problem, 1, remedy)
-        raise file.fault(f"no column {name!r}", 1, f"name one of its columns: {listed(names)}")
+        same = [i for i, other in enumerate(names) if _composed(other) == _composed(name)]
+        remedy = f"name one of its columns: {listed(names)}"
+        if same:
+            # the two look alike
+            remedy = "its own is in other characters of Unicode (composed or not): write both alike"
+            remedy += "" if header is NAMED else f", or name it by its position: {same[0]}"
+        raise file.fault(f"no column {name!r}", 1, remedy)
     check_unique(index, names, header, file)
     return index
+
+
+def _composed(name: str) -> str:
+    return unicodedata.normalize("NFKC", name).strip()
 
 
 def check_unique(index: int, names: Sequence[str], header: Header, file: TextFile) -> None:
