@@ -35,6 +35,12 @@ _JOINERS = "\u200c\u200d"
 # parts the words of Khmer, Thai and Burmese
 _NO_WIDTH_SPACE = "\u200b"
 _FIRST_JOINED = "\u0590"
+# one after a letter chooses its form: of Han in names of Japan, of Mongolian in most words
+_VARIED = re.compile(
+    "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd]"
+    "[\ufe00-\ufe0d\U000e0100-\U000e01ef]"
+    "|[\u1820-\u18aa][\u180b-\u180f]"
+)
 # Hebrew and Arabic put these marks beside punctuation; after a letter of theirs they can move no
 # more than the letter does
 _DIRECTIONS = "\u200e\u200f\u061c"
@@ -79,8 +85,8 @@ def printable(text: object, longest: int = MAX_LENGTH) -> str:
 
     Controls, line breaks, invisible and unassigned characters, bidirectional controls and lone
     surrogates become escapes (``\\x1b``, ``\\u202e``), as do combining marks beyond six in a row;
-    joiners and direction marks stay where scripts are written with them. A string that is longer
-    ends in an ellipsis. The result is its own printable form.
+    joiners, direction marks and variation selectors stay where scripts are written with them. A
+    string that is longer ends in an ellipsis. The result is its own printable form.
     """
     full_text = str(text)
     shown = full_text[: longest + 1]
@@ -186,8 +192,12 @@ def _escaped(text: str) -> str:
             if not flood and _takes_joiners(following) and _takes_joiners("".join(shown[-1:])):
                 shown.append(character)
                 continue
+        visible = _is_plain(character) and not _INVISIBLE.match(character)
+        if not visible and _VARIED.fullmatch("".join(shown[-1:]) + character):
+            shown.append(character)
+            continue
         marks = marks + 1 if _is_mark(character) else 0
-        if _is_plain(character) and marks <= _MAX_MARKS and not _INVISIBLE.match(character):
+        if visible and marks <= _MAX_MARKS:
             shown.append(character)
         else:
             shown.append(_escape(character))
