@@ -4,6 +4,8 @@ import errno
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -22,6 +24,22 @@ def test_processors_are_those_that_this_process_may_use(monkeypatch: pytest.Monk
     # as on macOS
     monkeypatch.delattr(os, "sched_getaffinity")
     assert usable_processors() == os.cpu_count()
+
+
+PROGRAM = """
+import os
+from bertsmith.core.pool import process_pool
+with process_pool(1) as pool:
+    print(pool.submit(os.getppid).result() == os.getpid(), __file__)
+"""
+
+
+def test_a_program_from_standard_input_has_a_pool() -> None:
+    """Its processes ended at once, looking for a file `<stdin>`."""
+    done = subprocess.run(
+        [sys.executable, "-"], input=PROGRAM, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("True <stdin>\n", "")
 
 
 def test_no_other_module_asks_for_what_only_linux_has() -> None:

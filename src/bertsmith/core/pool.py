@@ -45,8 +45,25 @@ class ProcessPool:
         Raises `BrokenProcessPool` when a process has been killed.
         """
         # a process may be started here; the executor itself ends them by SIGTERM
-        with deferred_signals():
+        with deferred_signals(), _no_file_of_standard_input():
             return self._executor.submit(function, *arguments)
+
+
+@contextmanager
+def _no_file_of_standard_input() -> Iterator[None]:
+    """Hide the file ``<stdin>`` of a program from standard input: new processes would look for it.
+
+    They import the main module, where that has a file.
+    """
+    main = sys.modules["__main__"]
+    if getattr(main, "__file__", None) != "<stdin>":
+        yield
+        return
+    del main.__file__
+    try:
+        yield
+    finally:
+        main.__file__ = "<stdin>"
 
 
 @contextmanager
