@@ -49,8 +49,8 @@ def batch() -> Batch:
 def trained(model: Model, *without: support.Part, seed: int = 0) -> tuple[float, dict[str, Tensor]]:
     """The loss of the batch, and gradients by the names of parameters."""
     model.zero_grad(set_to_none=True)
-    DropoutKey(seed, 3, 0).seed_torch()
-    with support.without(*without), torch.autocast("cuda", torch.bfloat16):
+    autocast = torch.autocast("cuda", torch.bfloat16)
+    with support.without(*without), DropoutKey(seed, 3, 0).seeded(), autocast:
         loss = PRETRAINING(model, batch().to(model.device)).total()
         loss.backward()
     gradients = {

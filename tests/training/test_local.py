@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from bertsmith.core.signals import Interrupted
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.dropout import random_words
 from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.objective import Loss, Losses, Objective
 from bertsmith.objectives.pretraining import MaskedLM, NextSentence
@@ -119,14 +121,34 @@ def test_parts_are_the_batch(store: Path, tokenizer: Tokenizer, text: Text, coun
         assert torch.equal(torch.cat(found), read)
 
 
-def test_seeding_dropout_formats_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As torch.manual_seed does for each kind of device that is not in use."""
+def test_seeding_dropout_leaves_the_generator_of_torch_alone() -> None:
+    """Of the same seed it has the numbers that it had, by which earlier runs are resumed."""
     key = DropoutKey(3, 5, 7)
     torch.manual_seed(int(stream(Purpose.DROPOUT, *key)))
-    expected = torch.rand(11)
-    monkeypatch.delattr(traceback, "format_stack")
-    key.seed_torch()
-    assert torch.equal(torch.rand(11), expected)
+    expected = random_words(11)
+    torch.manual_seed(8)
+    state = torch.get_rng_state()
+    with key.seeded():
+        assert torch.equal(random_words(11), expected)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_threads_that_train_draw_what_they_draw_alone() -> None:
+    """All shared one generator, and a run depended on what trained beside it."""
+    together = Barrier(2)
+
+    def drawn(number: int) -> list[int]:
+        with DropoutKey(3, 5, number).seeded():
+            together.wait(20)
+            words = random_words(11).tolist()
+            together.wait(20)
+            return words + random_words(11).tolist()
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(drawn, range(2)))
+    for number, words in enumerate(found):
+        with DropoutKey(3, 5, number).seeded():
+            assert words == random_words(11).tolist() + random_words(11).tolist()
 
 
 def test_a_machine_may_have_more_cores_than_a_byte_counts_parts(
@@ -269,6 +291,7 @@ def test_a_run_goes_on_bit_for_bit_with_one_process_or_two(
 _DYING = """
 import os, runpy, signal, sys
 from pathlib import Path
+from threading import Barrier
 from bertsmith.store.store import TokenStore
 here, store = runpy.run_path(sys.argv[1]), Path(sys.argv[2])
 batches = here["batches_of"](store, TokenStore(store).tokenizer(), "next_sentence")

@@ -4,14 +4,17 @@ torch draws a number an entry, one after another: a fifth of a training step. He
 an entry, four of them by one hash of a counter, by native kernels where there are any and else by
 torch, with the same bits. A byte resolves the share to 1/256 (0.1 becomes 26/256 = 0.1016); values
 are scaled by what is really kept, so that the expectation is exact. The key of the hash comes from
-torch's generator: the same seed, the same entries. Entries are dropped by their bits, `value & 0`
-or `value & -1`, which costs a twentieth of a product with a mask of another type.
+a generator: the same seed, the same entries. Entries are dropped by their bits, `value & 0` or
+`value & -1`, which costs a twentieth of a product with a mask of another type.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -80,7 +83,7 @@ def dropout_mask(like: Tensor, share: float) -> Tensor:
     library, instructions = kernels.library(), kernels.instruction_set()
     if library is not None and instructions is not None and size in _KERNEL_SIZES:
         mask = torch.empty(like.shape, dtype=_BITS[size])
-        first, second = _hash_keys()
+        first, second = hash_keys()
         call = kernels.MaskCall(
             mask=mask.data_ptr(), count=count, parallel=torch_parallel(), first=first,
             second=second, dropped=dropped, bytes=size, threads=torch.get_num_threads(),
@@ -106,12 +109,12 @@ def apply_mask_(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def random_words(count: int) -> Tensor:
-    """Return `count` words of 32 random bits, int32, determined by the state of torch's generator.
+    """Return `count` words of 32 random bits, int32, determined by the state of the generator.
 
     A counter times an odd number, then twice a shift and a product (the constants of
     Wellons' lowbias32), with a separate key before each round.
     """
-    first, second = _hash_keys()
+    first, second = hash_keys()
     words = _counters(1 << max(16, math.ceil(math.log2(max(count, 1)))))[:count] * -1640531527
     words.add_(first)
     shifted = torch.empty_like(words)
@@ -126,8 +129,29 @@ def random_words(count: int) -> Tensor:
     return mix(16)
 
 
-def _hash_keys() -> tuple[int, int]:
-    first, second = torch.randint(-(2**31), 2**31, (2,)).tolist()
+class _Seeded(threading.local):
+    generator: torch.Generator | None = None
+
+
+_seeded = _Seeded()
+
+
+@contextmanager
+def seeded_keys(seed: int) -> Iterator[None]:
+    """Draw the keys of this thread from a generator of their own, seeded so.
+
+    All threads share that of torch, and others may train as well.
+    """
+    earlier, _seeded.generator = _seeded.generator, torch.Generator().manual_seed(seed)
+    try:
+        yield
+    finally:
+        _seeded.generator = earlier
+
+
+def hash_keys() -> tuple[int, int]:
+    """Return two keys of 32 bits, from torch's generator outside `seeded_keys`."""
+    first, second = torch.randint(-(2**31), 2**31, (2,), generator=_seeded.generator).tolist()
     return first, second
 
 

@@ -86,8 +86,8 @@ def _add_gradient(
     replica: Replica, batch: Batch, counts: Mapping[str, int], key: DropoutKey
 ) -> tuple[Tensor, Losses]:
     """Add a batch's gradient to that of the parameters; return its share of the loss."""
-    key.seed_torch()
-    losses = replica.losses(batch)
+    with key.seeded():
+        losses = replica.losses(batch)
     total = losses.total(counts)
     replica.add_gradient(total)
     parts = {name: replace(part, sum=part.sum.detach()) for name, part in losses.parts.items()}

@@ -34,6 +34,7 @@ from bertsmith.core.log import print_error
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import Precision
+from bertsmith.network.dropout import seeded_keys
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Losses
 from bertsmith.training.distribution import ALONE
@@ -76,17 +77,14 @@ class DropoutKey(NamedTuple):
     step: int
     number: int
 
-    def seed_torch(self) -> None:
-        """Seed torch's generators, from which dropout has its keys.
-
-        The numbers are those of `torch.manual_seed`, which formats the stack of its caller for each
-        kind of device that is not in use: at every batch, for nothing.
-        """
-        torch.default_generator.manual_seed(
-            int(stream(Purpose.DROPOUT, self.seed, self.step, self.number))
-        )
+    @contextmanager
+    def seeded(self) -> Iterator[None]:
+        """Seed the generators from which dropout has its keys: this thread's, and those of GPUs."""
+        seed = int(stream(Purpose.DROPOUT, self.seed, self.step, self.number))
         if torch.cuda.is_initialized():
-            torch.cuda.manual_seed_all(torch.initial_seed())
+            torch.cuda.manual_seed_all(seed)
+        with seeded_keys(seed):
+            yield
 
 
 class BatchTask(NamedTuple):
@@ -191,8 +189,8 @@ class _PartComputer:
 
     def _compute_part(self, part: int, work: BatchTask) -> PartResult:
         number = work.key.number * len(self._shared.gradients) + part
-        work.key._replace(number=number).seed_torch()
-        losses = self._replica.losses(work.parts[part])
+        with work.key._replace(number=number).seeded():
+            losses = self._replica.losses(work.parts[part])
         total = losses.total(work.counts)
         gradients = torch.autograd.grad(total, self.parameters, allow_unused=True)
         for target, gradient in zip(self._shared.gradients[part], gradients, strict=True):

@@ -19,6 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
+from bertsmith.network.dropout import hash_keys
 from bertsmith.network.fused.device import on_device
 
 # values of a tile, but a row at least, and of a warp: then none of a program's values are spilled
@@ -222,12 +223,12 @@ def _tile(width: int) -> tuple[int, int, int]:
 def _drawn(share: float) -> tuple[int, int, int, float]:
     """Return two keys, the threshold below which bits drop a value, and the scale of what is kept.
 
-    The keys come from torch's generator of the processor, which a run seeds by the step. All are
-    the bits of an int32.
+    The keys come from a generator of the processor, which a run seeds by the step. All are the bits
+    of an int32.
     """
     if not share:
         return 0, 0, 0, 1.0
-    first, second = torch.randint(-(2**31), 2**31, (2,)).tolist()
+    first, second = hash_keys()
     limit = min(2**32 - 1, max(1, round(share * 2**32)))
     return first, second, limit - 2**32 if limit >= 2**31 else limit, 2**32 / (2**32 - limit)
 
