@@ -159,9 +159,8 @@ def describe(outcome: ExtendOutcome) -> str:
     saved = 1 - loss_after.pieces / loss_before.pieces
     line = (
         f"pieces per {loss_before.size.unit} on held-out {outcome.held_out} "
-        f"({counted(loss_before.size.words, 'word')}): "
-        f"{loss_before.pieces_per_unit:.3f} before, {loss_after.pieces_per_unit:.3f} after, "
-        f"{100 * saved:z.1f} % fewer"
+        f"({counted(loss_before.size.words, 'word')}): {loss_before.pieces_per_unit:.3f} before, "
+        f"{loss_after.pieces_per_unit:.3f} after, {100 * saved:z.1f} % fewer"
     )
     if loss_before.unknown:
         line += (

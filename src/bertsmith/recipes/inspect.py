@@ -194,9 +194,8 @@ def _notes(inspection: Inspection, corpus: Corpus) -> list[str]:
     """Return notes on the method of the figures."""
     notes = [
         f"{counted(inspection.texts, 'text')} with {counted(inspection.tokens, 'token')} were read "
-        "once. The "
-        "figures of heads are means over these tokens, special ones included, of the attention "
-        "weights after the softmax, in evaluation mode.",
+        "once. The figures of heads are means over these tokens, special ones included, of the "
+        "attention weights after the softmax, in evaluation mode.",
         "The map of heads, the gradients, and the texts that can be chosen use "
         f"{counted(len(inspection.sample), 'text')} drawn from all of them (the same each time).",
     ]

@@ -172,9 +172,8 @@ def with_room(config: ServeConfig) -> ServeConfig:
         problem = f"the system allows {allowed} open files, and the server needs {needed}"
         raise ConfigError(problem, remedy="raise the limit: ulimit -n")
     say(
-        f"--connections is {connections:,}; {available:,} will be served at once, since the "
-        "system allows "
-        f"{allowed:,} open files (ulimit -n)"
+        f"--connections is {connections:,}; {available:,} will be served at once, since the system "
+        f"allows {allowed:,} open files (ulimit -n)"
     )
     return config.override(**{"limits.connections": available})
 

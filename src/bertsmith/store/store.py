@@ -263,9 +263,8 @@ def verify_store(
             if seconds is not None and time.monotonic() - started > seconds:
                 say(
                     f"{len(unverified) - number} of {counted(len(unverified), 'file')} of the "
-                    "store were not "
-                    f"checked byte by byte: the first ones took {seconds:.0f} s of the "
-                    "minutes given"
+                    f"store were not checked byte by byte: the first ones took {seconds:.0f} s of "
+                    "the minutes given"
                 )
                 break
             state = _state(path)

@@ -91,8 +91,7 @@ def _distilled(config: DistilConfig, width: int) -> StaticOutcome:
     save_static(config.out, vectors, tokenizer, card=card)
     say(
         f"{config.out}: {tokenizer.size:,} vectors of {width}, with {100 * components:.1f} % of "
-        "the "
-        "variance of the teacher's"
+        "the variance of the teacher's"
     )
     say(f"next: bertsmith embed {shell_word(config.out)} TEXTS --out vectors.npy")
     return StaticOutcome(folder=config.out, vectors=vectors, kept=components)

@@ -239,8 +239,7 @@ def int8_section(rows: Sequence[Sequence[str]], judged: str, target: Target) -> 
         "",
         "## int8",
         "",
-        f"{usage} is the model with int8 weights and products. Both were measured on the "
-        "machine "
+        f"{usage} is the model with int8 weights and products. Both were measured on the machine "
         f"that wrote them; {judged}:",
         "",
         head,

@@ -402,9 +402,8 @@ class FinetuneOutcome:
         if len(self.seeds) == 1:
             return f"{self.model} holds the model of seed {self.best.seed}"
         return (
-            f"{self.model} holds the model of seed {self.best.seed}, the best of "
-            f"{len(self.seeds)} on dev: expect the mean on new texts, not its "
-            f"{percent(self.best.score)} %"
+            f"{self.model} holds the model of seed {self.best.seed}, the best of {len(self.seeds)} "
+            f"on dev: expect the mean on new texts, not its {percent(self.best.score)} %"
         )
 
     def certainty(self) -> str:

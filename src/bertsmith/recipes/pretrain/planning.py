@@ -80,8 +80,7 @@ def pick_size(
         if min(tokens_read, max_useful) < tokens_wanted:
             wanting = (
                 f"; {size} would need {short_number(tokens_wanted)}, {TOKENS_A_WEIGHT} for each of "
-                "the "
-                f"{short_number(weights[size])} weights in its layers"
+                f"the {short_number(weights[size])} weights in its layers"
             )
             if max_useful < tokens_read:
                 wanting += f", and text read more than {USEFUL_TIMES} times teaches nothing new"

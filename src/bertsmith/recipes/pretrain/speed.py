@@ -389,8 +389,7 @@ def check_time(costs: StepCosts, budget: Budget, reserved_seconds: float) -> lis
         limit_finding(
             "training time",
             f"{seconds_left:.0f} of {total:.0f} s are left for steps; checks, measurements, "
-            "evaluation and "
-            "saving take the rest"
+            "evaluation and saving take the rest"
             + ("" if seconds_left > longest else ": one step is made in any case"),
             -seconds_left / total,
             (-_MIN_STEPS_SHARE, math.inf if budget.minutes < 1 else -1e-9),
@@ -432,8 +431,7 @@ def check_budget(
         limit_finding(
             "steps",
             f"{steps:,.0f}, {_format_times(per_parameter)} tokens for each of "
-            f"{short_number(parameters)} "
-            "parameters",
+            f"{short_number(parameters)} parameters",
             -steps,
             (-_FEW_STEPS, math.inf if is_trial else -_MIN_STEPS),
             f"give more {more}, or a smaller --model, or smaller --tokens-per-batch",
