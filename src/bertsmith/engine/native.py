@@ -151,7 +151,9 @@ class _Handle:
         assert chosen is not None
         shape = _shape(encoder, kernels.NUMBERS[chosen], precision)
         # what the library reads where it is
-        turns = [_rotation_tables(encoder.config, theta) for theta in _thetas(encoder.config)]
+        config = encoder.config
+        thetas = (config.theta, config.local_theta) if config.positions == "rotary" else ()
+        turns = [_rotation_tables(config, theta) for theta in thetas]
         ends, self._kept = _ends(encoder, turns)
         self._address = library.bs_encoder_new(shape, ends)
         if not self._address:
@@ -243,10 +245,6 @@ def _shape(encoder: Encoder, result: int, precision: KernelPrecision) -> kernels
         global_every=config.global_every,
         epsilon=config.norm_epsilon,
     )
-
-
-def _thetas(config: EncoderConfig) -> Sequence[float]:
-    return (config.theta, config.local_theta) if config.positions == "rotary" else ()
 
 
 def _rotation_tables(config: EncoderConfig, theta: float) -> Tensor:

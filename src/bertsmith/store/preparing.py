@@ -382,7 +382,8 @@ class _StoreBuilder:
         with opened as encode:
             for position, encoded in _encoded(_groups(sections), encode, workers):
                 self._append(encoded)
-                self._work.reached(self._progress(position), self._open_files())
+                files = [path for writer in self._writers for path in writer.open_files]
+                self._work.reached(self._progress(position), [self._seen.log, *files])
                 moved(position)
 
     def finish(self, nothing: UserError) -> StoreIndex:
@@ -422,9 +423,6 @@ class _StoreBuilder:
             digests=self._seen.count,
             duplicates=self._duplicates,
         )
-
-    def _open_files(self) -> list[Path]:
-        return [self._seen.log, *(path for writer in self._writers for path in writer.open_files)]
 
 
 def _groups(sections: Iterator[Section]) -> Iterator[Group]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import torch
@@ -228,7 +229,7 @@ class Optimiser:
             parameter, _, quantity = name.rpartition("/")
             by_parameter.setdefault(parameter, {})[quantity] = name
         for part in self.parts:
-            for parameter in _parameters(part):
+            for parameter in chain.from_iterable(group["params"] for group in part.param_groups):
                 # one by one: they may be many, and this rank may keep only a shard of each
                 if memory := by_parameter.get(self.names[parameter]):
                     part.state[parameter] = {
@@ -293,8 +294,3 @@ def _depth(name: str, top: int) -> int:
     if name.startswith(_BLOCKS):
         return 1 + int(name.split(".")[2])
     return 0 if name.startswith("encoder.embeddings.") else top
-
-
-def _parameters(part: torch.optim.Optimizer) -> Iterator[Any]:
-    for group in part.param_groups:
-        yield from group["params"]

@@ -218,7 +218,8 @@ class Trials:
         remaining = [trial for trial in trials if trial.subfolder not in results]
         if self._pool is None:
             for trial in remaining:
-                ended(trial, self._execute(trial, others()))
+                run, tensorboard = self._run.path, self._tensorboard
+                ended(trial, execute_trial(trial, run, others(), tensorboard=tensorboard))
         elif remaining:
             self._pool.train(remaining, others, ended)
         return [results[trial.subfolder] for trial in trials]
@@ -247,9 +248,6 @@ class Trials:
     def folder(self, subfolder: str) -> RunFolder:
         """Return the folder of a training."""
         return RunFolder(self._run.path / subfolder, part_of=self._run)
-
-    def _execute(self, trial: Trial, others: Sequence[TrialResult] | None) -> TrialResult:
-        return execute_trial(trial, self._run.path, others, tensorboard=self._tensorboard)
 
     def _tidy(
         self, trials: Sequence[Trial], results: Mapping[str, TrialResult], *, keep_best: bool

@@ -12,6 +12,7 @@ import html
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 from bertsmith.text.corpus.documents import MAX_PARAGRAPH_LENGTH, Document, DocumentBuilder
 from bertsmith.text.opening import TextFile
@@ -210,7 +211,7 @@ def documents_of_markup(
             full = builder.add(start, part)
         return full
 
-    for block in _with_end(blocks):
+    for block in chain(blocks, (None,)):
         for line, tag, text in scanner.feed(block or "", last=block is None):
             if not tag:
                 if not parts:
@@ -225,8 +226,3 @@ def documents_of_markup(
     scanner.end()
     paragraph()
     yield from builder.end()
-
-
-def _with_end(blocks: Iterable[str]) -> Iterator[str | None]:
-    yield from blocks
-    yield None
