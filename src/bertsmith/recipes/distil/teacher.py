@@ -10,6 +10,7 @@ folder whose name is the hash of the teacher, the rows and what is read of it:
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ from bertsmith.core.files import file_hash, read_json, write_json, writing
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import new_folder
 from bertsmith.network.batch import Batch
-from bertsmith.network.config import EncoderConfig, Precision
+from bertsmith.network.config import Precision
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, forward_only
 from bertsmith.objectives.distillation import (
@@ -116,11 +117,9 @@ class TeacherRows:
     def _arrays(self) -> dict[str, tuple[NDArray[np.float32], list[int]]]:
         if not self._opened:
             assert self.kept is not None
-            counts = rows_of_units(self.rows, self.outputs.answer)
-            for name in names_of(self.outputs):
+            for name, counts in rows_of_units(self.rows, self.outputs).items():
                 array = np.load(self.kept / f"{name}.npy", mmap_mode="r")
-                begin = np.concatenate([[0], np.cumsum(counts["logits" if name == LOGITS else ""])])
-                self._opened[name] = array, begin.tolist()
+                self._opened[name] = array, [0, *np.cumsum(counts).tolist()]
         return self._opened
 
     def keep(self, cache: Path, max_gigabytes: float) -> TeacherRows:
@@ -128,11 +127,8 @@ class TeacherRows:
 
         Where they would take more than `max_gigabytes` gigabytes, the teacher computes every batch.
         """
-        counts = rows_of_units(self.rows, self.outputs.answer)
-        need = 4 * sum(
-            int(counts["logits" if name == LOGITS else ""].sum()) * width
-            for name, width in self._widths().items()
-        )
+        counts, shapes = rows_of_units(self.rows, self.outputs), self._shapes()
+        need = 4 * sum(int(counts[name].sum()) * math.prod(shapes[name]) for name in shapes)
         if need > max_gigabytes * 1e9:
             if max_gigabytes:
                 say(
@@ -164,36 +160,37 @@ class TeacherRows:
         digest.update(f"{torch.get_num_threads()} {self.device.type}".encode())
         return digest.hexdigest()[:32]
 
-    def _widths(self) -> dict[str, int]:
-        """Return the numbers in a row of each array."""
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of a row of each array."""
         config = self._teacher().config
-        width = config.encoder.hidden
-        return {n: config.outputs if n == LOGITS else width for n in names_of(self.outputs)}
+        encoder, shapes = config.encoder, dict[str, tuple[int, ...]]()
+        for name in names_of(self.outputs):
+            if name == LOGITS:
+                shapes[name] = (config.outputs,)
+            elif name.startswith("teacher_state"):
+                shapes[name] = (encoder.hidden,)
+            else:
+                shapes[name] = (encoder.heads, encoder.hidden // encoder.heads)
+        return shapes
 
     def _write(self, folder: Path) -> None:
-        counts = rows_of_units(self.rows, self.outputs.answer)
-        teacher, total = self._teacher(), len(self.rows)
-        shapes = _shapes(teacher.config.encoder, teacher.config.outputs, self.outputs)
+        counts, teacher = rows_of_units(self.rows, self.outputs), self._teacher()
         with (
             writing(folder, then="give the same command again"),
             new_folder(folder, replaces=lambda damaged: None) as fresh,
-            progress("the teacher", total, "examples") as bar,
+            progress("the teacher", len(self.rows), "examples") as bar,
         ):
-            arrays, begins = {}, {}
-            for name, shape in shapes.items():
-                row_counts = counts["logits" if name == LOGITS else ""]
-                begins[name] = np.concatenate([[0], np.cumsum(row_counts)])
-                arrays[name] = _new_array(fresh / f"{name}.npy", (int(row_counts.sum()), *shape))
+            begins = {name: np.append(0, np.cumsum(rows)) for name, rows in counts.items()}
+            arrays = {
+                name: _new_array(fresh / f"{name}.npy", (int(counts[name].sum()), *shape))
+                for name, shape in self._shapes().items()
+            }
             for units, batch in evaluation_batches(self.rows):
                 batch_outputs = outputs_of(teacher, batch.to(self.device), self.outputs)
                 for name, array in arrays.items():
-                    row_counts, begin = counts["logits" if name == LOGITS else ""], begins[name]
-                    parts = batch_outputs[name].float().cpu().numpy()
-                    for unit, part in zip(
-                        units.tolist(),
-                        np.split(parts, np.cumsum(row_counts[units])[:-1]),
-                        strict=True,
-                    ):
+                    numbers, begin = batch_outputs[name].float().cpu().numpy(), begins[name]
+                    parts = np.split(numbers, np.cumsum(counts[name][units])[:-1])
+                    for unit, part in zip(units.tolist(), parts, strict=True):
                         array[begin[unit] : begin[unit + 1]] = part
                 bar.advance(len(units))
             for array in arrays.values():
@@ -231,30 +228,15 @@ def names_of(outputs: TeacherOutputs) -> list[str]:
     return names + [LOGITS] * (outputs.answer is not None)
 
 
-def _shapes(
-    encoder: EncoderConfig, outputs: int, kinds: TeacherOutputs
-) -> dict[str, tuple[int, ...]]:
-    """Return the shape of a row of each array."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name in names_of(kinds):
-        if name == LOGITS:
-            shapes[name] = (outputs,)
-        elif name.startswith("teacher_state"):
-            shapes[name] = (encoder.hidden,)
-        else:
-            shapes[name] = (encoder.heads, encoder.hidden // encoder.heads)
-    return shapes
-
-
-def rows_of_units(rows: EncodedExamples, answer: Answer | None) -> dict[str, NDArray[np.int64]]:
-    """Return the rows that each unit has in arrays of tokens, "", and in those of "logits"."""
+def rows_of_units(rows: EncodedExamples, outputs: TeacherOutputs) -> dict[str, NDArray[np.int64]]:
+    """Return the rows that each unit has in the array of each name: of tokens, or of answers."""
     tokens = rows.lengths
     logits = np.ones(len(rows), np.int64)
-    if answer == "span":
+    if outputs.answer == "span":
         logits = tokens
-    elif answer == "choice":
+    elif outputs.answer == "choice":
         logits = np.diff(rows.starts)
-    elif answer == "tags":
+    elif outputs.answer == "tags":
         assert rows.positions is not None
         logits = np.array([len(position) for position in rows.positions], np.int64)
-    return {"": tokens, "logits": logits}
+    return {name: logits if name == LOGITS else tokens for name in names_of(outputs)}
