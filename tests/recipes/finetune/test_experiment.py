@@ -60,9 +60,10 @@ def test_the_grid_tries_every_cell_and_takes_the_best_on_dev(
     assert found.grid is not None
     assert len(found.grid.cells) == found.grid.total == 4
     best = max(found.grid.cells, key=lambda cell: cell.result.rank)
-    assert best.rate == 3e-3
-    assert found.grid.settings == replace(
-        QUICK, learning_rate=best.rate, epochs=best.epochs, max_length=found.longest
+    assert found.grid.best is best
+    assert best.settings.learning_rate == 3e-3
+    assert best.settings == replace(
+        QUICK, learning_rate=3e-3, epochs=best.settings.epochs, max_length=found.longest
     )
     assert "were chosen on dev out of 4 cells" in found.grid.note()
     # the luck of the grid's own seed is not among those that are told

@@ -72,23 +72,14 @@ def search(trials: Trials, cells: Sequence[Trial], minutes: float | None) -> Sea
             and any(trials.result(trial) is None for trial in following)
         ):
             spent = sum(cell.result.elapsed for cell in tried) / trials.at_once
-            an_epoch = spent * trials.at_once / sum(cell.epochs for cell in tried)
+            an_epoch = spent * trials.at_once / sum(cell.settings.epochs for cell in tried)
             if spent + an_epoch * max(trial.settings.epochs for trial in following) > 60 * minutes:
                 say(f"grid: {len(tried)} of {len(cells)} cells in {spent / 60:.1f} minutes")
                 break
         for trial, result in zip(following, trials.train(following), strict=True):
-            settings = trial.settings
-            tried.append(
-                GridCell(
-                    rate=settings.learning_rate,
-                    batch=settings.batch_size,
-                    epochs=settings.epochs,
-                    result=result,
-                )
-            )
-    best = max(range(len(tried)), key=lambda number: tried[number].result.rank)
-    searched = SearchResult(cells=tuple(tried), settings=cells[best].settings, total=len(cells))
-    say(f"grid: {searched.note()}; {format_scores(tried[best].result.scores)}")
+            tried.append(GridCell(settings=trial.settings, result=result))
+    searched = SearchResult(cells=tuple(tried), total=len(cells))
+    say(f"grid: {searched.note()}; {format_scores(searched.best.result.scores)}")
     return searched
 
 
@@ -121,7 +112,7 @@ class Experiment:
     def run(self, options: ExperimentConfig) -> FinetuneOutcome:
         """Run all trainings that have no result yet, and return the outcome."""
         searched = self._search_grid(options) if options.grid else None
-        chosen = self if searched is None else replace(self, settings=searched.settings)
+        chosen = self if searched is None else replace(self, settings=searched.best.settings)
         seeds = range(self.settings.seed, self.settings.seed + options.seeds)
         results = chosen._train_seeds("seeds", seeds, keep_best=True)
         if options.baselines:

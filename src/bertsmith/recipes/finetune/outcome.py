@@ -169,17 +169,15 @@ def _mean_score(
 class GridCell:
     """A cell of the grid: its settings and its result."""
 
-    rate: float
-    batch: int
-    epochs: int
+    settings: FinetuneSettings
     result: TrialResult
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain JSON values."""
         return {
-            "rate": self.rate,
-            "batch": self.batch,
-            "epochs": self.epochs,
+            "rate": self.settings.learning_rate,
+            "batch": self.settings.batch_size,
+            "epochs": self.settings.epochs,
             "scores": self.result.scores,
             "constant": self.result.constant,
             "seconds": self.result.seconds,
@@ -188,24 +186,24 @@ class GridCell:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """The result of a grid search: cells tried, settings of the best, number of cells in all."""
+    """The result of a grid search: cells tried, and the number of cells in all."""
 
     cells: tuple[GridCell, ...]
-    settings: FinetuneSettings
     total: int
+
+    @property
+    def best(self) -> GridCell:
+        """Return the best cell on dev."""
+        return max(self.cells, key=lambda cell: cell.result.rank)
 
     def note(self) -> str:
         """Return a sentence on how the settings were chosen."""
-        tried = (
-            f"{len(self.cells)} of {self.total}"
-            if len(self.cells) < self.total
-            else f"{self.total}"
-        )
-        best = max(self.cells, key=lambda cell: cell.result.rank)
+        tried, settings = len(self.cells), self.best.settings
         return (
-            f"rate {best.rate:g}, batch {best.batch}, epochs {best.epochs} were chosen on dev "
-            f"out of {tried} cells, each with a seed that is not among those below; the score of "
-            f"the best one, {percent(best.result.score)} %, is too good, since it was chosen by it"
+            f"rate {settings.learning_rate:g}, batch {settings.batch_size}, epochs "
+            f"{settings.epochs} were chosen on dev out of {f'{tried} of ' * (tried < self.total)}"
+            f"{self.total} cells, each with a seed that is not among those below; the score of the "
+            f"best one, {percent(self.best.result.score)} %, is too good, since it was chosen by it"
         )
 
 

@@ -196,10 +196,13 @@ def _add_trials(report: Report, outcome: FinetuneOutcome) -> None:
     if outcome.grid is not None:
         cells = sorted(outcome.grid.cells, key=lambda cell: cell.result.rank, reverse=True)
         table = [
-            (f"{c.rate:g}", str(c.batch), str(c.epochs), percent(c.result.score),
-             f"{c.result.seconds:.1f}")
-            for c in cells
-        ]  # fmt: skip
+            (
+                *(f"{cell.settings.learning_rate:g}", str(cell.settings.batch_size)),
+                *(str(cell.settings.epochs), percent(cell.result.score)),
+                f"{cell.result.seconds:.1f}",
+            )
+            for cell in cells
+        ]
         header = ("rate", "batch", "epochs", f"{score} %", "seconds")
         report.table("Grid", header, table, note=outcome.grid.note())
     if outcome.curve:
@@ -282,7 +285,7 @@ def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
     """Return the model card: what the model was trained on, and how reliable its scores are."""
     settings, data, best = run["settings"], outcome.data, outcome.best
     if outcome.grid is not None:
-        settings = outcome.grid.settings.to_dict()
+        settings = outcome.grid.best.settings.to_dict()
     beside = "".join(
         f"; {baseline.name} {percent(baseline.mean)} %" for baseline in outcome.baselines[:1]
     )
