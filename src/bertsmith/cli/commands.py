@@ -31,8 +31,7 @@ COMMANDS: dict[str, Command] = {
         examples=("books/ --out vocab", "'news/*.jsonl.gz' --out vocab --size 8000 --cased"),
     ),
     "vocab extend": Command(
-        verbs.extend_vocabulary,
-        examples=("model notes/ --add 1000 --out extended",),
+        verbs.extend_vocabulary, examples=("model notes/ --add 1000 --out extended",)
     ),
     "prepare": Command(
         verbs.prepare,

@@ -122,10 +122,7 @@ def parse_yaml(text: str) -> Any:  # noqa: ANN401
 _TYPES = {
     "bool": (r"true|false", "tf"),
     "int": (r"[-+]?\d+", "-+0123456789"),
-    "float": (
-        r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?|[-+]?\.inf|\.nan",
-        "-+.0123456789",
-    ),
+    "float": (r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?|[-+]?\.inf|\.nan", "-+.0123456789"),
     "null": (r"~|null|", ["~", "n", ""]),
 }
 """Expressions of the core schema and the characters that they begin with, in order."""

@@ -312,11 +312,7 @@ class Features:
     """The answering by which a model gives vectors."""
 
     def __init__(
-        self,
-        model: Model,
-        tokenizer: Tokenizer,
-        config: FeatureConfig,
-        after: Sequence[nn.Module],
+        self, model: Model, tokenizer: Tokenizer, config: FeatureConfig, after: Sequence[nn.Module]
     ) -> None:
         """`after` are layers on top of pooled vectors; raises `ConfigError` as `features` does."""
         config = resolve_pooling(config, model)
@@ -363,10 +359,7 @@ class Features:
         return EncodedExamples.windows(sequences, read)
 
     def outputs(
-        self,
-        model: Model,
-        requests: Sequence[Request[Example]],
-        forward: Forward,
+        self, model: Model, requests: Sequence[Request[Example]], forward: Forward
     ) -> Sequence[Any]:
         """Return the vector of each text, or those of the tokens of each of its sequences."""
         with forward_only(model, forward.precision):

@@ -138,10 +138,7 @@ class _Handle:
     """The library's encoder, released with this object."""
 
     def __init__(
-        self,
-        encoder: Encoder,
-        precision: KernelPrecision,
-        instructions: str | None,
+        self, encoder: Encoder, precision: KernelPrecision, instructions: str | None
     ) -> None:
         self._address: int | None = None
         library = kernels.library()

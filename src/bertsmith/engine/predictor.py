@@ -66,12 +66,7 @@ class Answering(Protocol[E, A_co]):
         """Encode examples as rows, with what decoding needs as sidecar; raises `ExampleError`."""
         ...
 
-    def outputs(
-        self,
-        model: Model,
-        requests: Sequence[Request[E]],
-        forward: Forward,
-    ) -> Outputs:
+    def outputs(self, model: Model, requests: Sequence[Request[E]], forward: Forward) -> Outputs:
         """Return the model's outputs for each request."""
         ...
 

@@ -33,9 +33,7 @@ class Target:
     def to(self, device: torch.device) -> Target:
         """Return the same target on another device."""
         return replace(
-            self,
-            positions=moved(self.positions, device),
-            labels=moved(self.labels, device),
+            self, positions=moved(self.positions, device), labels=moved(self.labels, device)
         )
 
     def between(self, begin: int, end: int) -> Target:

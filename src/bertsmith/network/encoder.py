@@ -170,11 +170,7 @@ class SelfAttention(nn.Module):
         return attended.flatten(1), inside
 
     def mapped(
-        self,
-        inputs: Hidden,
-        joined: Tensor,
-        biases: Tensor | None,
-        selected: SelectedTokens | None,
+        self, inputs: Hidden, joined: Tensor, biases: Tensor | None, selected: SelectedTokens | None
     ) -> tuple[Tensor, ...]:
         """Return queries, keys and values, (tokens, heads, head) each, by one matrix on a GPU.
 

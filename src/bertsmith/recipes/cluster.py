@@ -211,12 +211,7 @@ def join_cluster(address: str) -> Iterator[Cluster]:
             # Ray would try for minutes
             host, _, port = address.rpartition(":")
             socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS_WITHIN).close()
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            logging_level=logging.CRITICAL,
-            **settings,
-        )
+        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, **settings)
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(

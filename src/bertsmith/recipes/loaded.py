@@ -142,11 +142,7 @@ class LoadedModel:
     """A model folder made ready to answer; `bertsmith.load` opens one."""
 
     def __init__(
-        self,
-        name: str | Path,
-        folder: Path,
-        device: torch.device,
-        config: EngineConfig,
+        self, name: str | Path, folder: Path, device: torch.device, config: EngineConfig
     ) -> None:
         self.name = str(name)
         # the working folder may be another one later

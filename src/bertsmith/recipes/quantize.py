@@ -34,13 +34,7 @@ from bertsmith.core.printable import counted
 from bertsmith.engine.config import EngineConfig, FeatureConfig, Number
 from bertsmith.engine.features import Features
 from bertsmith.engine.native import unsupported_reason
-from bertsmith.engine.predictor import (
-    Answering,
-    Predictor,
-    Request,
-    split_requests,
-    text_length,
-)
+from bertsmith.engine.predictor import Answering, Predictor, Request, split_requests, text_length
 from bertsmith.engine.prepared import Prepared, multiplies_packed_bf16, prepare_model
 from bertsmith.evaluation.metrics import percent, score_label, spearman
 from bertsmith.hub.models import model_folder

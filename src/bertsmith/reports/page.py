@@ -154,11 +154,7 @@ class Report:
         self._add(title, f"<figure>{picture}{caption}</figure>{_note(note)}")
 
     def table(
-        self,
-        title: str,
-        header: Sequence[str],
-        rows: Sequence[Sequence[Cell]],
-        note: str = "",
+        self, title: str, header: Sequence[str], rows: Sequence[Sequence[Cell]], note: str = ""
     ) -> None:
         """Add a table; numbers, and strings such as ``0.91 ± 0.02``, are right-aligned."""
         rights = [bool(rows) and all(_numeric(row[i]) for row in rows) for i in range(len(header))]
@@ -248,10 +244,7 @@ def wide(title: str, html: str) -> str:
 
 
 def named_rows(
-    title: str,
-    names: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    words: Collection[str] = (),
+    title: str, names: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[str] = ()
 ) -> str:
     """Return a table whose first column, under the title, has the names of the rows.
 

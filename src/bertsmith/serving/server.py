@@ -27,12 +27,7 @@ from bertsmith.core.signals import STOPPING
 from bertsmith.serving.config import ServeConfig
 from bertsmith.serving.log import buffered_log
 from bertsmith.serving.messages import Lane, ModelFacts
-from bertsmith.serving.processes import (
-    SHORT_SLICE,
-    batch_wakeups,
-    has_default_policy,
-    set_slice,
-)
+from bertsmith.serving.processes import SHORT_SLICE, batch_wakeups, has_default_policy, set_slice
 
 if TYPE_CHECKING:
     from bertsmith.serving.dispatch.gateway import Gateway

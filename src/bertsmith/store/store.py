@@ -193,20 +193,14 @@ def check_file(folder: Path, record: FileRecord, *, verify: bool) -> None:
     if not names_a_file_inside(record.name):
         raise StoreError(f"names a file outside itself: {record.name!r}", where=folder)
     if not path.is_file() or path.stat().st_size != record.bytes:
-        raise StoreError(
-            "is missing or has another size than when it was written",
-            where=path,
-        )
+        raise StoreError("is missing or has another size than when it was written", where=path)
     if verify and file_hash(path) != record.sha256:
         raise StoreError("was altered", where=path)
 
 
 def _open(path: Path, kind: np.dtype[np.generic], count: int) -> NDArray[np.integer]:
     if not path.is_file() or path.stat().st_size != count * kind.itemsize:
-        raise StoreError(
-            f"should hold {count} numbers of {kind.itemsize} bytes",
-            where=path,
-        )
+        raise StoreError(f"should hold {count} numbers of {kind.itemsize} bytes", where=path)
     if not count:
         return np.zeros(0, kind)  # an empty file cannot be mapped
     return np.memmap(path, kind, mode="r")

@@ -94,10 +94,7 @@ class TaskAnswering:
         return self.task.answers.encode(self.tokenizer, examples, self.limits)
 
     def outputs(
-        self,
-        model: Model,
-        requests: Sequence[Request[Any]],
-        forward: Forward,
+        self, model: Model, requests: Sequence[Request[Any]], forward: Forward
     ) -> Sequence[Any]:
         """Return the outputs of the head for the units of each row."""
         outputs = self.task.answers.outputs(model, join_requests(requests), forward)
@@ -183,10 +180,7 @@ class PretrainedAnswering:
         return encoded
 
     def outputs(
-        self,
-        model: Model,
-        requests: Sequence[Request[Example]],
-        forward: Forward,
+        self, model: Model, requests: Sequence[Request[Example]], forward: Forward
     ) -> Sequence[Any]:
         """Return the probability of each pair, and the fillings of each text with masks."""
         pairs = [request for request in requests if self._is_pair_question(request.example)]

@@ -240,11 +240,7 @@ CLASSIFY = Task(
     learning=Learning(targets=_targets, objective=_objective, weighs=True),
     measuring=class_measuring(("accuracy", "macro_f1")),
     present=Presentation(
-        lines=_lines,
-        inputs=text_inputs,
-        truth=class_of,
-        prediction=_prediction,
-        describe=_describe,
+        lines=_lines, inputs=text_inputs, truth=class_of, prediction=_prediction, describe=_describe
     ),
 )
 """Answers are the probabilities of the classes."""

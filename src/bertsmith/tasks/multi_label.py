@@ -225,11 +225,7 @@ MULTI_LABEL = Task(
         evidence=_evidence, scoring=_scoring, right=_right, units=_units, constant=_constant
     ),
     present=Presentation(
-        lines=_lines,
-        inputs=text_inputs,
-        truth=_truth,
-        prediction=_prediction,
-        describe=_describe,
+        lines=_lines, inputs=text_inputs, truth=_truth, prediction=_prediction, describe=_describe
     ),
 )
 """Answers are the probabilities of the labels."""

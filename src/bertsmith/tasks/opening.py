@@ -165,10 +165,7 @@ def _least(*limits: int | None) -> int | None:
 
 
 def _check_width(
-    model: Model,
-    config: FeatureConfig,
-    after: tuple[AfterPooling, ...],
-    folder: str | Path,
+    model: Model, config: FeatureConfig, after: tuple[AfterPooling, ...], folder: str | Path
 ) -> None:
     result = width(model, config)
     for layer in after:

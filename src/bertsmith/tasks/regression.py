@@ -141,10 +141,7 @@ def _evidence(rows: Sequence[Example], answers: Sequence[Any], labels: Labels) -
 
 def _scoring(labels: Labels, tuned: Tuned) -> Scoring:
     """Return Pearson's and Spearman's correlation, 0 where either side is constant."""
-    return {
-        "pearson": partial(_correlation, pearson),
-        "spearman": partial(_correlation, spearman),
-    }
+    return {"pearson": partial(_correlation, pearson), "spearman": partial(_correlation, spearman)}
 
 
 def _correlation(correlation: Score, evidence: Evidence) -> float:

@@ -72,12 +72,7 @@ _MAX_SPARE_ROWS = 127
 
 
 def save_model(
-    folder: Path,
-    model: Model,
-    tokenizer: Tokenizer,
-    *,
-    card: str = "",
-    longest: int | None = None,
+    folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = "", longest: int | None = None
 ) -> None:
     """Write config.json, model.safetensors, the tokenizer's files and README.md, all or nothing.
 

@@ -220,9 +220,7 @@ def _check_keys(config: dict[str, Any], path: Path) -> None:
     for key in ("module_input_name", "module_output_name"):
         if config.get(key, "sentence_embedding") != "sentence_embedding":
             raise _refused(
-                f"{key} is {str(config[key])[:80]!r}",
-                path,
-                "only the text's vector is supported",
+                f"{key} is {str(config[key])[:80]!r}", path, "only the text's vector is supported"
             )
 
 
@@ -314,12 +312,7 @@ _CLASSES = "sentence_transformers.models"
 
 
 def save_sentence_folder(
-    folder: Path,
-    model: Model,
-    tokenizer: Tokenizer,
-    settings: SentenceSettings,
-    *,
-    card: str = "",
+    folder: Path, model: Model, tokenizer: Tokenizer, settings: SentenceSettings, *, card: str = ""
 ) -> None:
     """Write a model folder that sentence-transformers loads, and that gives equal vectors there.
 

@@ -130,9 +130,7 @@ def attention(
         entropy = total - (weights * scores).sum(-1)
         real = block.real[:, None]
         yield LayerAttention(
-            layer=layer,
-            weights=weights.mul_(real[..., None]),
-            entropy=entropy.mul_(real),
+            layer=layer, weights=weights.mul_(real[..., None]), entropy=entropy.mul_(real)
         )
 
 

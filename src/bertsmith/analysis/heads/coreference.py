@@ -190,10 +190,7 @@ def coreference_figures(
 
 
 def _answer(
-    model: Model,
-    window: Sequence[Passage],
-    anaphors: Sequence[Sequence[Anaphor]],
-    counts: _Counts,
+    model: Model, window: Sequence[Passage], anaphors: Sequence[Sequence[Anaphor]], counts: _Counts
 ) -> None:
     """Count what the heads find in some passages."""
     splits = [item.split for item in window]

@@ -76,10 +76,7 @@ class TextContinuation:
         return ids
 
     def outputs(
-        self,
-        model: Model,
-        requests: Sequence[Request[Example]],
-        forward: Forward,
+        self, model: Model, requests: Sequence[Request[Example]], forward: Forward
     ) -> list[list[int]]:
         """Return the ids of each text with those that follow it."""
         texts = [request.encoded.ids[0].tolist() for request in requests]

@@ -11,10 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.batches.examples import (
-    EncodedExamples,
-    encode_rows,
-)
+from bertsmith.batches.examples import EncodedExamples, encode_rows
 from bertsmith.batches.truncation import Ids, Segments
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import FORWARD, Forward, finite
@@ -213,10 +210,7 @@ class MaskFilling:
         raise ExampleError(problem, where=example.source, line=example.line, remedy=remedy)
 
     def outputs(
-        self,
-        model: Model,
-        requests: Sequence[Request[Example]],
-        forward: Forward,
+        self, model: Model, requests: Sequence[Request[Example]], forward: Forward
     ) -> list[Fillings]:
         """Return the likeliest fillings for each mask of each text."""
         texts = [_MaskedText.of(request, self._tokenizer) for request in requests]
@@ -266,11 +260,7 @@ class MaskFilling:
         ]
 
     def _joint(
-        self,
-        model: Model,
-        masked: Sequence[_MaskedText],
-        alone: Sequence[Filled],
-        forward: Forward,
+        self, model: Model, masked: Sequence[_MaskedText], alone: Sequence[Filled], forward: Forward
     ) -> list[JointFilling]:
         """Fill all masks of each text, the one whose best filling has the best score first.
 

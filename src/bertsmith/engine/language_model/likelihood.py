@@ -114,10 +114,7 @@ class TextScoring:
         yield from self._run(model, waiting, forward)
 
     def _run(
-        self,
-        model: Model,
-        texts: Sequence[tuple[list[Cloze], list[list[int]]]],
-        forward: Forward,
+        self, model: Model, texts: Sequence[tuple[list[Cloze], list[list[int]]]], forward: Forward
     ) -> Iterator[NDArray[np.float64]]:
         clozes = [item for own, _ in texts for item in own]
         targets = [item for _, own in texts for item in own]

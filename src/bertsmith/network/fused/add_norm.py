@@ -124,11 +124,7 @@ def _backward(
 
 
 def add_norm(
-    product: Tensor,
-    bias: Tensor | None,
-    residual: Tensor,
-    norm: nn.LayerNorm,
-    share: float,
+    product: Tensor, bias: Tensor | None, residual: Tensor, norm: nn.LayerNorm, share: float
 ) -> tuple[Tensor, Tensor]:
     """Return the norm of a residual sum, (rows, width), in float32 and in the product's format.
 

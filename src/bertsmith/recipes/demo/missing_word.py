@@ -197,12 +197,7 @@ def _is_prose(sentence: str) -> bool:
     return letters >= _LETTERS * len(sentence)
 
 
-CHANCE, BAG, NEIGHBOURS, MODEL = (
-    "chance",
-    "the bag of words",
-    "the two neighbours",
-    "the model",
-)
+CHANCE, BAG, NEIGHBOURS, MODEL = ("chance", "the bag of words", "the two neighbours", "the model")
 WORD, PLACE = "which word", "which place"
 QUESTIONS = (WORD, PLACE)
 HEADER = ("", "which of 4 words? %", "where, of 4 places? %")

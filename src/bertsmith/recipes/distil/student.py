@@ -17,11 +17,7 @@ from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.encoder import Embeddings
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.distil.config import StartLayers, StudentConfig
-from bertsmith.recipes.pretrain.starting import (
-    has_position_columns,
-    start_from_rows,
-    token_columns,
-)
+from bertsmith.recipes.pretrain.starting import has_position_columns, start_from_rows, token_columns
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, start_from
 from bertsmith.weights.versions import FolderVersion

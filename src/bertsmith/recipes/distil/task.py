@@ -74,13 +74,7 @@ from bertsmith.recipes.finetune.inputs import (
 from bertsmith.recipes.finetune.outcome import Difference, difference_of
 from bertsmith.recipes.finetune.recipe import FilesRead, describe, hash_of, reading_hash
 from bertsmith.recipes.finetune.tfidf import tfidf_baseline
-from bertsmith.recipes.finetune.trial import (
-    LABELS,
-    Supervision,
-    Trial,
-    TrialResult,
-    read_evidence,
-)
+from bertsmith.recipes.finetune.trial import LABELS, Supervision, Trial, TrialResult, read_evidence
 from bertsmith.recipes.finetune.trials import ParallelPlan, Trials, plan_trials
 from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
 from bertsmith.recipes.predict.evaluate import check_known

@@ -33,11 +33,7 @@ _OUTPUTS = {
     "seq_relationship_logits": "(batch, 2): is the next text, is a random one",
     "sop_logits": "(batch, 2): in order, swapped",
 }
-_COLUMNS = {
-    "input_ids": "ids",
-    "attention_mask": "attention_mask",
-    "token_type_ids": "type_ids",
-}
+_COLUMNS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
 _INSTALL: dict[Target, str] = {
     "onnx": "pip install onnxruntime tokenizers",
     "openvino": "pip install openvino tokenizers",
@@ -77,11 +73,7 @@ _SPACED_IN_NODE = (
     ".filter(Boolean).join(' ');"
 )
 _ONE_ROW_IN_NODE = "for (const name in inputs) inputs[name] = inputs[name].unsqueeze(0);"
-_PARTS = {
-    "head": "the beginning",
-    "tail": "the end",
-    "head+tail": "beginning and end",
-}
+_PARTS = {"head": "the beginning", "tail": "the end", "head+tail": "beginning and end"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,10 +39,7 @@ class Comparison:
 
 
 def compare(
-    runtime: Runtime,
-    model: Model,
-    tokenizer: Tokenizer,
-    sentence: SentenceSettings | None = None,
+    runtime: Runtime, model: Model, tokenizer: Tokenizer, sentence: SentenceSettings | None = None
 ) -> Comparison:
     """Compare an exported file with an opened model, in float32, at several shapes.
 

@@ -59,11 +59,7 @@ from bertsmith.weights.sentence_folder import (
 )
 from bertsmith.weights.versions import FolderVersion
 
-_BLANK_STEP = {
-    "type": "Replace",
-    "pattern": {"Regex": f"[{''.join(BLANKS)}]"},
-    "content": " ",
-}
+_BLANK_STEP = {"type": "Replace", "pattern": {"Regex": f"[{''.join(BLANKS)}]"}, "content": " "}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,12 +14,7 @@ from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import say
 from bertsmith.core.options import options_of
 from bertsmith.evaluation.metrics import format_mean, percent, score_label
-from bertsmith.evaluation.significance import (
-    Statistic,
-    mcnemar,
-    paired_bootstrap,
-    share_interval,
-)
+from bertsmith.evaluation.significance import Statistic, mcnemar, paired_bootstrap, share_interval
 from bertsmith.recipes.finetune.config import CompareConfig
 from bertsmith.recipes.finetune.outcome import (
     CERTAIN,
@@ -166,11 +161,7 @@ def _compare_all_seeds(
     if min(map(len, values)) < 2:
         return "one seed is not enough to compare the recipes: use --seeds 5"
     difference = difference_of(
-        first.task,
-        first.run.labels,
-        first.seeds,
-        second.seeds,
-        their_labels=second.run.labels,
+        first.task, first.run.labels, first.seeds, second.seeds, their_labels=second.run.labels
     )
     # two standard errors of the difference of the means
     error = 2 * sum(statistics.variance(item) / len(item) for item in values) ** 0.5
@@ -224,10 +215,4 @@ def _read_run(folder: Path) -> _FinishedRun:
     run = FinetuneRun.from_dict(settings, where=folder / "run.json")
     seeds = [content["best_seed"], *(seed["seed"] for seed in content["seeds"])]
     best, *others = (read_evidence(folder / "seeds" / f"seed-{seed}") for seed in seeds)
-    return _FinishedRun(
-        path=folder,
-        run=run,
-        results=content,
-        evidence=best,
-        seeds=tuple(others),
-    )
+    return _FinishedRun(path=folder, run=run, results=content, evidence=best, seeds=tuple(others))

@@ -203,12 +203,7 @@ def _states(model: Model, examples: EncodedExamples) -> Tensor:
 
 
 def _fit(
-    mix: Mix,
-    states: Tensor,
-    scale: tuple[Tensor, Tensor],
-    targets: Tensor,
-    labels: int,
-    seed: int,
+    mix: Mix, states: Tensor, scale: tuple[Tensor, Tensor], targets: Tensor, labels: int, seed: int
 ) -> nn.Linear:
     """Train a linear map, and the mix where it has weights, on standardised layers."""
     width = mix(states[:, :1].float()).shape[1]

@@ -115,10 +115,7 @@ def interval_of_mean(
 
 
 def units_of(
-    task: Task[Any],
-    evidences: Sequence[Evidence],
-    labels: tuple[str, ...],
-    name: str | None = None,
+    task: Task[Any], evidences: Sequence[Evidence], labels: tuple[str, ...], name: str | None = None
 ) -> int | None:
     """Return the least number of rows over which a score, by default the primary one, is a mean.
 

@@ -161,11 +161,7 @@ def _resolve_settings(
 
 
 def _plan_parallel(
-    config: FinetuneConfig,
-    base: Model,
-    prepared: Prepared,
-    device: torch.device,
-    folder: RunFolder,
+    config: FinetuneConfig, base: Model, prepared: Prepared, device: torch.device, folder: RunFolder
 ) -> ParallelPlan:
     """Return the distribution of trainings over processes, of a run that may be resumed."""
     options, settings = config.experiment, config.settings

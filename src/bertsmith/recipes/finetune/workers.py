@@ -262,10 +262,7 @@ class TrialPool:
                 worker.ask_to_stop()
 
     def _assign(
-        self,
-        waiting: deque[Trial],
-        others: Callable[[], Sequence[TrialResult] | None],
-        bars: Bars,
+        self, waiting: deque[Trial], others: Callable[[], Sequence[TrialResult] | None], bars: Bars
     ) -> None:
         """Give every idle process a training."""
         while len(self._workers) < min(self.at_once, len(self._busy()) + len(waiting)):

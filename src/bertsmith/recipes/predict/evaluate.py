@@ -20,13 +20,7 @@ from bertsmith.network.config import ModelConfig
 from bertsmith.recipes.predict.config import EvaluateConfig
 from bertsmith.recipes.predict.reading import reading_as_trained
 from bertsmith.recipes.predict.rows import checked_pairs
-from bertsmith.tasks.answering import (
-    Presented,
-    TaskAnswering,
-    answering_of,
-    measure,
-    print_unread,
-)
+from bertsmith.tasks.answering import Presented, TaskAnswering, answering_of, measure, print_unread
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.conformal import set_figures
 from bertsmith.tasks.labels import absent_note, require_labels, unknown_label

@@ -113,9 +113,7 @@ def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
     say(f"engine: {prepared}")
 
 
-def open_predictor(
-    config: PredictConfig,
-) -> tuple[Predictor[Any, Any], Presented[Any], Prepared]:
+def open_predictor(config: PredictConfig) -> tuple[Predictor[Any, Any], Presented[Any], Prepared]:
     """Return the predictor of a model folder, its answering, and the model made ready to answer."""
     device, folder = device_named(config.device), model_folder(config.model)
     prepared, tokenizer = open_model(folder, device, config.engine)
@@ -299,12 +297,7 @@ class AnswerWriter:
         else:
             self._emit(columns, dict.fromkeys(self._names))
 
-    def add(
-        self,
-        columns: Columns,
-        record: Columns,
-        lines: Callable[[], Iterator[str]],
-    ) -> None:
+    def add(self, columns: Columns, record: Columns, lines: Callable[[], Iterator[str]]) -> None:
         """Write a row with its answer; `lines` are those for people."""
         if self._form == "table":
             for line in lines():

@@ -108,11 +108,7 @@ def table_records(path: Path, reading: Reading) -> Iterator[Cells]:
 
 
 def join_records(
-    records: Iterator[Cells],
-    rows: Iterator[R],
-    refused: deque[Refusal],
-    *,
-    delimited: bool,
+    records: Iterator[Cells], rows: Iterator[R], refused: deque[Refusal], *, delimited: bool
 ) -> Iterator[InputRow[R]]:
     """Join the records of a file with the rows that were read from it, in order and by their lines.
 

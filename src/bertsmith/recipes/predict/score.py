@@ -25,12 +25,7 @@ from bertsmith.evaluation.significance import mean_interval, share_interval
 from bertsmith.hub.models import model_folder
 from bertsmith.network.model import Model
 from bertsmith.recipes.predict.config import ScoreConfig
-from bertsmith.recipes.predict.recipe import (
-    AnswerWriter,
-    answer_rows,
-    check_of,
-    terminal_preview,
-)
+from bertsmith.recipes.predict.recipe import AnswerWriter, answer_rows, check_of, terminal_preview
 from bertsmith.recipes.predict.rows import text_rows
 from bertsmith.tasks.task import Brief, Record
 from bertsmith.text.examples.example import Example

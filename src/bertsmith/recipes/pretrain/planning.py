@@ -32,11 +32,7 @@ from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.pretrain.config import PretrainRun, PretrainSettings
 from bertsmith.recipes.pretrain.preflight import shares_of
-from bertsmith.recipes.pretrain.report import (
-    HeldOutPlan,
-    evaluate_objective,
-    held_out_batches,
-)
+from bertsmith.recipes.pretrain.report import HeldOutPlan, evaluate_objective, held_out_batches
 from bertsmith.recipes.pretrain.speed import MAX_SECONDS, measure
 from bertsmith.recipes.resources import layer_weights
 from bertsmith.reports.curves import curves_svg
@@ -175,10 +171,7 @@ def plan_time(
         speeds = dict.fromkeys(("training", "evaluation"), float("inf"))
         if batches is not None:
             limit = _PROBING * seconds
-            precisions: dict[str, Precision] = {
-                "training": run.precision,
-                "evaluation": "fp32",
-            }
+            precisions: dict[str, Precision] = {"training": run.precision, "evaluation": "fp32"}
             speeds = {
                 name: _reading_speed(model, objective, batches, precision, limit)
                 for name, precision in precisions.items()

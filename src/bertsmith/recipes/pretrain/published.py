@@ -192,10 +192,7 @@ def modern(model: str) -> PretrainSettings:
     large = model in _LARGE
     return PretrainSettings(
         network=NetworkConfig(
-            family="modernbert",
-            max_positions=8192,
-            hidden_dropout=0.0,
-            attention_dropout=0.0,
+            family="modernbert", max_positions=8192, hidden_dropout=0.0, attention_dropout=0.0
         ),
         samples=SampleConfig(
             max_length=1024,
@@ -262,10 +259,7 @@ RECIPES: dict[str, Recipe] = {
 
 
 def default_settings(
-    recipe: str,
-    model: str,
-    parent: str | Path | None = None,
-    family: FamilyName | None = None,
+    recipe: str, model: str, parent: str | Path | None = None, family: FamilyName | None = None
 ) -> PretrainSettings:
     """Return the initial settings of a run: the recipe's, or those suited to `parent`.
 

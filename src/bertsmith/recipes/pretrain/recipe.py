@@ -25,11 +25,7 @@ from bertsmith.network.config import ModelConfig
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model, build_model, start_positions_as_sinusoids
 from bertsmith.objectives.pretraining import objective_of
-from bertsmith.recipes.pretrain.config import (
-    PretrainConfig,
-    PretrainRun,
-    fit_config,
-)
+from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainRun, fit_config
 from bertsmith.recipes.pretrain.planning import plan_time
 from bertsmith.recipes.pretrain.preflight import PreparedRun, check, check_resources
 from bertsmith.recipes.pretrain.report import (
@@ -40,12 +36,7 @@ from bertsmith.recipes.pretrain.report import (
     model_card,
     write_report,
 )
-from bertsmith.recipes.pretrain.resolving import (
-    RESULT,
-    begin,
-    check_store,
-    network_of,
-)
+from bertsmith.recipes.pretrain.resolving import RESULT, begin, check_store, network_of
 from bertsmith.recipes.pretrain.starting import (
     CONTEXTS,
     PLACES,
@@ -180,12 +171,7 @@ def _check(
 
 
 def _fit(
-    prepared: PreparedRun,
-    plan: HeldOutPlan,
-    timing: Timing,
-    *,
-    workers: int | None,
-    world: World,
+    prepared: PreparedRun, plan: HeldOutPlan, timing: Timing, *, workers: int | None, world: World
 ) -> State:
     """Train until the budget is spent; `Interrupted` says how to continue."""
     run, folder, settings = prepared.run, prepared.folder, prepared.run.settings

@@ -39,11 +39,7 @@ from bertsmith.training.state import Measure
 
 
 def evaluate_objective(
-    model: Model,
-    objective: Objective,
-    batches: Iterable[Batch],
-    *,
-    precision: Precision = "fp32",
+    model: Model, objective: Objective, batches: Iterable[Batch], *, precision: Precision = "fp32"
 ) -> dict[str, float]:
     """Return means over all targets: ``NAME_loss``, ``NAME_accuracy``, ``NAME_count``.
 

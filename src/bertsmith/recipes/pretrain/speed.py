@@ -269,11 +269,7 @@ class TrainedCopy:
     """A copy of a model, with what trains it."""
 
     def __init__(
-        self,
-        model: Model,
-        objective: Objective,
-        optimiser: OptimiserConfig,
-        precision: Precision,
+        self, model: Model, objective: Objective, optimiser: OptimiserConfig, precision: Precision
     ) -> None:
         self.model = copy.deepcopy(model).train()
         self.objective, self.precision = copy.deepcopy(objective), precision

@@ -216,11 +216,7 @@ _INFERENCE_TYPES = {
     "unavailable": "unhealthy",
     "deadline_exceeded": "backend",
 }
-_INFERENCE_STATUS = {
-    "context_length_exceeded": 413,
-    "invalid_request": 422,
-    "internal_error": 424,
-}
+_INFERENCE_STATUS = {"context_length_exceeded": 413, "invalid_request": 422, "internal_error": 424}
 
 
 def _openai_error(refusal: Refusal) -> Mapping[str, Any]:

@@ -186,9 +186,7 @@ def choice_of(request_input: Input) -> Choice:
 
 
 def calibrated(
-    example: Callable[[Input], Any],
-    conformal: Conformal | None,
-    request_input: Input,
+    example: Callable[[Input], Any], conformal: Conformal | None, request_input: Input
 ) -> Any:  # noqa: ANN401
     """Return the example of an input; raises `ExampleError` where no sets as asked can be given."""
     if request_input.conformal is not None:

@@ -14,13 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.text.corpus.sentences import (
-    CJK_STOPS,
-    ENDS,
-    Follower,
-    Stop,
-    sentence_starts,
-)
+from bertsmith.text.corpus.sentences import CJK_STOPS, ENDS, Follower, Stop, sentence_starts
 from bertsmith.tokens.basic import BasicRules, ideographs
 from bertsmith.tokens.bulk.chunks import (
     CAPITAL,

@@ -243,9 +243,7 @@ def check_merges(merges: Merges, vocabulary: Pieces, where: Path) -> None:
     """Raise `ModelFolderError` unless merges are distinct and their parts and results pieces."""
     if len(merges) > MAX_PIECES or len(set(merges)) < len(merges):
         raise ModelFolderError(
-            f"a pair is merged twice, or more than {MAX_PIECES:,} are",
-            where=where,
-            remedy=_DAMAGED,
+            f"a pair is merged twice, or more than {MAX_PIECES:,} are", where=where, remedy=_DAMAGED
         )
     if _all_merged(merges, vocabulary):
         return

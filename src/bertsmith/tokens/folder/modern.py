@@ -171,10 +171,7 @@ def _check_template(result: object, vocabulary: Pieces, where: Path) -> None:
 
 
 def _check_settings(
-    files: FolderFiles,
-    entries: Sequence[Mapping[str, Any]],
-    vocabulary: Pieces,
-    takes_blank: bool,
+    files: FolderFiles, entries: Sequence[Mapping[str, Any]], vocabulary: Pieces, takes_blank: bool
 ) -> None:
     """Raise `ModelFolderError` unless the files next to tokenizer.json agree with it."""
     settings = Settings(

@@ -12,11 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertsmith.tokens.folder.compiled import (
-    added_in,
-    by_id,
-    check_same,
-)
+from bertsmith.tokens.folder.compiled import added_in, by_id, check_same
 from bertsmith.tokens.folder.files import (
     COMPILED_FILE,
     SETTINGS_FILE,

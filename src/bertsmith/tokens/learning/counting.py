@@ -88,8 +88,7 @@ def check_size(size: int, held: int, *, advised: int = 100) -> None:
     """
     if not held < size <= MAX_PIECES:
         raise VocabularyError(
-            f"a vocabulary of {size} pieces",
-            remedy=f"choose a size of {advised} to {MAX_PIECES}",
+            f"a vocabulary of {size} pieces", remedy=f"choose a size of {advised} to {MAX_PIECES}"
         )
 
 

@@ -157,11 +157,7 @@ def _with_forgotten(
 
 
 def _train(
-    words: Counter[str],
-    start: list[str],
-    size: int,
-    min_frequency: int,
-    observer: LearningObserver,
+    words: Counter[str], start: list[str], size: int, min_frequency: int, observer: LearningObserver
 ) -> list[str]:
     """Return the pieces in order of id, learned by the compiled trainer."""
     trainer = WordPieceTrainer(

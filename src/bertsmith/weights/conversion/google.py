@@ -189,11 +189,7 @@ def hub_config(
 
 def google_config(config: dict[str, Any], source: Path) -> dict[str, Any]:
     """Return the hub's settings as Google has them; `ModelFolderError` for others."""
-    refused = {
-        "model_type": ("bert",),
-        "layer_norm_eps": (_EPSILON,),
-        "is_decoder": (False, None),
-    }
+    refused = {"model_type": ("bert",), "layer_norm_eps": (_EPSILON,), "is_decoder": (False, None)}
     for key, values in refused.items():
         if config.get(key) not in values:
             raise ModelFolderError(

@@ -13,13 +13,7 @@ import numpy as np
 from starlette.responses import Response
 
 from bertsmith.core.printable import rounded
-from bertsmith.serving.http.dialects.service import (
-    OBJECT,
-    Chosen,
-    Endpoint,
-    Rendered,
-    Service,
-)
+from bertsmith.serving.http.dialects.service import OBJECT, Chosen, Endpoint, Rendered, Service
 from bertsmith.serving.http.schema import (
     EmbedRequest,
     PredictRequest,
@@ -61,9 +55,7 @@ def _texts(body: EmbedRequest, width: int, rendering: Rendering) -> Inputs:
     return Inputs(texts, truncate=_truncate(body), rendering=rendering)
 
 
-def _truncate(
-    body: EmbedRequest | PredictRequest | RerankRequest | SimilarityParameters,
-) -> bool:
+def _truncate(body: EmbedRequest | PredictRequest | RerankRequest | SimilarityParameters) -> bool:
     """Return whether texts are truncated; raises `InvalidRequest` for their other end."""
     if body.truncate and body.truncation_direction.lower() == "left":
         raise InvalidRequest(

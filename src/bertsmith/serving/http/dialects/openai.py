@@ -6,11 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from bertsmith.serving.http.dialects.service import (
-    Endpoint,
-    Rendered,
-    Service,
-)
+from bertsmith.serving.http.dialects.service import Endpoint, Rendered, Service
 from bertsmith.serving.http.schema import EmbeddingsRequest
 from bertsmith.serving.messages import Inputs, ModelFacts, Rendering
 from bertsmith.serving.refusals import InvalidRequest

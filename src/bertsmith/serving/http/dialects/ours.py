@@ -11,12 +11,7 @@ from starlette.responses import Response
 
 from bertsmith.core.printable import rounded
 from bertsmith.serving.dispatch.jobs import Answers
-from bertsmith.serving.http.dialects.service import (
-    OBJECT,
-    Endpoint,
-    Rendered,
-    Service,
-)
+from bertsmith.serving.http.dialects.service import OBJECT, Endpoint, Rendered, Service
 from bertsmith.serving.http.schema import AnswerRequest, QuestionInput, RankingInput, TextInput
 from bertsmith.serving.messages import MASK, Inputs, Kind
 from bertsmith.serving.refusals import InvalidRequest

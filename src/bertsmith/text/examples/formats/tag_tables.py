@@ -215,12 +215,7 @@ def _below(sample: Sequence[_Row]) -> list[list[str]]:
 
 
 def _placed(
-    file: TextFile,
-    sample: Sequence[_Row],
-    columns: Columns,
-    tags: TagColumns,
-    *,
-    need_tags: bool,
+    file: TextFile, sample: Sequence[_Row], columns: Columns, tags: TagColumns, *, need_tags: bool
 ) -> _ColumnLayout:
     """Find the columns and the header, whose `present` is None if undecided."""
     names, rows_below, width = _first(sample), _below(sample), len(_first(sample))

@@ -133,13 +133,7 @@ def has_elements(file: TextFile, name: str) -> bool:
 
 
 def pair_examples(
-    path: Path,
-    columns: Columns,
-    kind: Kind,
-    check: Check | None,
-    bad: BadRows,
-    *,
-    need_label: bool,
+    path: Path, columns: Columns, kind: Kind, check: Check | None, bad: BadRows, *, need_label: bool
 ) -> Iterator[Example]:
     """Yield the pairs of an XML file, their label being an attribute."""
     file = TextFile(path, ExampleError, columns.encoding)
