@@ -167,10 +167,6 @@ def _untuned(evidence: Evidence, target_accuracy: float | None = None) -> Tuned:
     return UNTUNED
 
 
-def _all_read(sidecar: object) -> str:
-    return ""
-
-
 def _none(*values: object) -> None:
     return None
 
@@ -282,7 +278,7 @@ class Answers(Generic[R]):
     """The keys of each such record."""
     windowed: bool = False
     """True if long texts are always read whole, in windows."""
-    unread: Callable[[Any], str] = _all_read
+    unread: Callable[[Any], str] = _no_text
     """By a row's sidecar, what of it is in none of its windows; "" for nothing."""
     thresholds: tuple[Threshold, ...] = ()
     """The thresholds below or over which `record` withholds an answer."""

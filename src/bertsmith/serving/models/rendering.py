@@ -136,18 +136,6 @@ def _embedding_items(
     return _items(items)
 
 
-def _unit_vectors(outcomes: Sequence[Outcome], start: int) -> bytes:
-    """Write vectors of length 1."""
-    del start
-    return _items(unit(_vectors(outcomes)))
-
-
-def _plain_vectors(outcomes: Sequence[Outcome], start: int) -> bytes:
-    """Write vectors as the model gives them."""
-    del start
-    return _items(_vectors(outcomes))
-
-
 def _token_vectors(outcomes: Sequence[Outcome], start: int) -> bytes:
     """Write lists of a vector of each token."""
     del start
@@ -160,16 +148,11 @@ def _token_vectors(outcomes: Sequence[Outcome], start: int) -> bytes:
     )
 
 
-def _tokens(outcomes: Sequence[Outcome], start: int) -> bytes:
-    """Write lists of tokens as /tokenize has them."""
-    del start
-    return _items([[_token(row) for row in outcome.answer] for outcome in outcomes])
-
-
-def _text_tokens(outcomes: Sequence[Outcome], start: int) -> bytes:
-    """Write lists of tokens without special ones."""
-    del start
-    return _items([[_token(row) for row in outcome.answer if not row[2]] for outcome in outcomes])
+def _tokens(outcomes: Sequence[Outcome], *, specials: bool) -> bytes:
+    """Write lists of tokens, as /tokenize has them with special ones."""
+    return _items(
+        [[_token(row) for row in outcome.answer if specials or not row[2]] for outcome in outcomes]
+    )
 
 
 def _token(row: tuple[Any, ...]) -> dict[str, Any]:
@@ -181,9 +164,9 @@ _RENDER: dict[Rendering, Render] = {
     "answers": _answers,
     "embeddings": _embeddings,
     "base64 embeddings": _base64,
-    "unit vectors": _unit_vectors,
-    "vectors": _plain_vectors,
+    "unit vectors": lambda outcomes, start: _items(unit(_vectors(outcomes))),
+    "vectors": lambda outcomes, start: _items(_vectors(outcomes)),
     "token vectors": _token_vectors,
-    "tokens": _tokens,
-    "text tokens": _text_tokens,
+    "tokens": lambda outcomes, start: _tokens(outcomes, specials=True),
+    "text tokens": lambda outcomes, start: _tokens(outcomes, specials=False),
 }

@@ -366,9 +366,9 @@ def _main_key(names: Sequence[str]) -> int | None:
     Prodigy writes tokens beside a text and its spans: objects, without tags.
     """
     text = first_of(names, TEXTS)
-    if text is not None and first_of(names, TAGS) is None:
-        marked = first_of(names, ENTITIES) is not None or written_by_prodigy(names)
-        return text if marked else first_of(names, (*TOKENS, *TEXTS))
+    marked = first_of(names, ENTITIES) is not None or written_by_prodigy(names)
+    if text is not None and marked and first_of(names, TAGS) is None:
+        return text
     return first_of(names, (*TOKENS, *TEXTS))
 
 
