@@ -93,8 +93,6 @@ def pad_selection(selected: SelectedTokens, tokens: int) -> Tensor:
 
 def pad_targets(positions: SelectedTokens) -> Tensor:
     """Return tokens to be read with token 0 repeated where that fills their bucket."""
-    return (
-        positions
-        if positions.is_cuda
-        else F.pad(positions, (0, round_up(len(positions)) - len(positions)))
-    )
+    if positions.is_cuda:
+        return positions
+    return F.pad(positions, (0, round_up(len(positions)) - len(positions)))

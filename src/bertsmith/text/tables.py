@@ -231,11 +231,8 @@ class Table:
         """Yield line and chosen cells of every row; `select_columns` gets the head, may raise."""
         if self._kind == ".parquet":
             return self._parquet(select_columns)
-        return (
-            self._delimited(select_columns)
-            if self._kind in DELIMITED
-            else self._json_lines(select_columns)
-        )
+        read = self._delimited if self._kind in DELIMITED else self._json_lines
+        return read(select_columns)
 
     def head(self) -> TableHead | None:
         """Return the head; None for a table without rows."""

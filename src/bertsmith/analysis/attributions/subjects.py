@@ -331,11 +331,8 @@ _NUMBERS = ("regression", "rank")
 def _predicted_outputs(logits: Sequence[float], *, several: bool) -> list[int]:
     """Return the outputs that are the answer: all labels above one half, or the highest."""
     best = int(np.argmax(logits))
-    return (
-        [number for number, logit in enumerate(logits) if logit > 0] or [best]
-        if several
-        else [best]
-    )
+    positive = [number for number, logit in enumerate(logits) if several and logit > 0]
+    return positive or [best]
 
 
 def _mark_answer(words: Sequence[Word], answer_positions: Positions) -> tuple[Word, ...]:

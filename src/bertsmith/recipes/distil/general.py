@@ -164,12 +164,8 @@ def _resolve_run(config: DistilConfig, store: TokenStore, device: torch.device) 
             remedy="give layers and width, as 4/312",
         )
     encoder = student_encoder(teacher.encoder, *config.student.size, config.student)
-    heads = teacher.masked_lm and not teacher.encoder.causal
-    usable_methods = (
-        METHODS
-        if heads
-        else tuple(other_method for other_method in METHODS if other_method != "distilbert")
-    )
+    has_head = teacher.masked_lm and not teacher.encoder.causal
+    usable_methods = tuple(item for item in METHODS if has_head or item != "distilbert")
     if method not in usable_methods:
         able = other_methods(method, teacher.encoder, encoder, usable_methods)
         raise ModelFolderError(

@@ -164,11 +164,9 @@ def check_format(config: ModelConfig) -> Finding:
 
 def _survey_tokens(budget: Budget, per_minute: int, maximum: int) -> int:
     """Return the tokens to survey: a number per minute of a small budget, and at most `maximum`."""
-    return (
-        maximum
-        if budget.minutes is None
-        else max(_MIN_SURVEYED, min(maximum, int(budget.minutes * per_minute)))
-    )
+    if budget.minutes is None:
+        return maximum
+    return max(_MIN_SURVEYED, min(maximum, int(budget.minutes * per_minute)))
 
 
 def _loss(
