@@ -340,7 +340,8 @@ class Record(NamedTuple):
 
 def text_hash(text: str) -> str:
     """Return the SHA-256 of a text in UTF-8 as hexadecimal."""
-    return hashlib.sha256(text.encode()).hexdigest()
+    # bytes of a file's name that are not UTF-8 are halves of surrogate pairs in Python
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def file_hash(path: Path, seen: Callable[[int], None] | None = None) -> str:

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.recipes.finetune.inputs import split
+from bertsmith.recipes.finetune.recipe import hash_of
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.labels import check_labels, order_labels
 from bertsmith.tasks.rank import RANK
@@ -106,3 +108,14 @@ def test_passages_to_be_measured_must_have_one_that_is_relevant() -> None:
         labels.check(train, dev, ("relevance",))
     with pytest.raises(ExampleError, match=message):
         RANK.measuring.evidence(dev, [0.5, 0.25], ("relevance",))
+
+
+def test_a_file_of_a_class_may_have_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
+    # a run records the hash of its folder of classes
+    hashes = []
+    for name in ("caf\udce9.txt", "caf\udce8.txt"):
+        text = tmp_path / name / "good" / name
+        text.parent.mkdir(parents=True)
+        text.write_text("a good film", encoding="utf-8")
+        hashes.append(hash_of(tmp_path / name))
+    assert hashes[0] != hashes[1]
