@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -12,7 +12,9 @@ from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning import counting
 from bertsmith.tokens.learning.counting import measure_fit
+from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.learning.wordpiece import learn_wordpiece
+from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from tokens.counted import count_words
 
@@ -98,6 +100,17 @@ def test_counting_forgets_the_rarest_when_full(monkeypatch: pytest.MonkeyPatch) 
     counts = count_words(["a a a b b c", "d", "a e"], BasicRules(lowercase=True))
     assert counts["a"] == 4
     assert len(counts) <= 3
+
+
+@pytest.mark.parametrize("learn", [learn_wordpiece, learn_unigram])
+def test_characters_of_forgotten_words_are_pieces_if_any_text_gives_them(
+    learn: Callable[..., Tokenizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counting, "_MAX_CHUNKS", 9)
+    texts = [*["to be or not to be"] * 9, *(f"{number}X\0z" for number in range(40))]
+    pieces = learn(texts, size=60).vocabulary
+    assert {"x", "z", "7"} <= {*pieces}
+    assert "\0" not in pieces
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,10 @@ def learn_unigram(
     if not runs:
         raise refuse_empty()
     observer.decided(accents)
-    counts = _character_counts(runs, counter.forgotten, rules)
+    counts = characters_of(runs)
+    # the characters of dropped chunks, as they are after the rules
+    counts.update(characters_of(_count_runs(counter.forgotten, rules, SILENT)))
+    del counts[SPACE]
     chosen = choose_characters(counts, character_coverage, size=size)
     characters = chosen | {SPACE}
     wanted = size - len(UNIGRAM_SPECIALS)
@@ -279,18 +282,6 @@ def _count_runs(
                 for start in range(0, len(run), _MAX_RUN_LENGTH):
                     runs[run[start : start + _MAX_RUN_LENGTH]] += number
     return runs
-
-
-def _character_counts(
-    runs: Counter[str], forgotten: Mapping[str, int], rules: UnigramRules
-) -> Counter[str]:
-    """Return the count of each character except the blank, including dropped chunks."""
-    counts = characters_of(runs)
-    del counts[SPACE]
-    for character, number in forgotten.items():
-        for letter in tidied(rules, lowered(character) if rules.lowercase else character):
-            counts[letter] += number
-    return counts
 
 
 def _commonest(runs: Counter[str], characters: frozenset[str]) -> dict[str, int]:
