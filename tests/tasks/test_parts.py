@@ -43,7 +43,7 @@ from bertsmith.tasks.word_windows import encode_text, encode_words
 from bertsmith.text.examples.formats.squad import Answer, Question
 from bertsmith.text.examples.glue import TASKS as GLUE_TASKS
 from bertsmith.text.examples.reading import Example
-from bertsmith.text.examples.tagged import Entity, Tagged, joined
+from bertsmith.text.examples.tagged import Entity, Tagged, joined, words_of
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.bpe import ByteRules
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
@@ -575,6 +575,21 @@ def test_entities_that_end_inside_a_word_are_told() -> None:
         "2 entities begin or end inside words: tags of words cannot give them, and "
         "they count as not found"
     )
+
+
+def test_words_that_raw_text_would_split_are_told() -> None:
+    """A tagger of Japanese words finds none of its entities in raw text."""
+    text = "東京大学のアダがU.S.へ"
+    ends = (4, 5, 7, 8, 12, 13)
+    row = Tagged(
+        text=text, words=tuple(zip((0, *ends), ends, strict=False)),
+        tags=("B-ORG", "O", "B-PER", "O", "B-LOC", "O"), entities=None, document=0, source="m",
+        line=1,
+    )  # fmt: skip
+    told = TAG.present.describe([row], ("B-LOC", "B-ORG", "B-PER", "O"))
+    assert told.startswith("6 words, 33 % of which are several in raw text, where each character")
+    raw = replace(row, words=words_of(text), tags=("O",) * len(words_of(text)))
+    assert "raw" not in TAG.present.describe([raw], ("B-LOC", "O"))
 
 
 def test_a_ranking_is_compared_with_chance() -> None:

@@ -66,6 +66,9 @@ def tags_of(row: Tagged) -> Labels:
 
 # reading
 
+# of the words of a file, a share that is more than slips and abbreviations
+_MANY_SPLIT = 0.1
+
 
 def _read(file: Path, reading: Reading, *, labelled: bool) -> Iterator[Tagged]:
     return read_tagged(
@@ -446,9 +449,9 @@ def _identity(row: Tagged) -> Hashable:
 
 def _describe(rows: Sequence[Tagged], labels: Labels) -> str:
     """Return the numbers of words, and of entities by label."""
-    words = sum(len(row.words) for row in rows)
+    words = counted(sum(len(row.words) for row in rows), "word") + _split_words(rows)
     if not names_entities(labels):
-        return f"{counted(words, 'word')}, {counted(len(labels), 'tag')}"
+        return f"{words}, {counted(len(labels), 'tag')}"
     counts = Counter(entity.label for row in rows for entity in _true_entities(row))
     kinds = tuple(sorted(counts))
     entities = count_labels(counts.elements(), kinds) or "no entities"
@@ -459,7 +462,19 @@ def _describe(rows: Sequence[Tagged], labels: Labels) -> str:
             else ("entities begin or end inside words", "them, and they count")
         )
         entities += f"; {beyond:,} {inside}: tags of words cannot give {what} as not found"
-    return f"{counted(words, 'word')}; {entities}"
+    return f"{words}; {entities}"
+
+
+def _split_words(rows: Sequence[Tagged]) -> str:
+    """Return a warning where many words are several in a raw text, as in Japanese and Thai."""
+    words = [row.text[start:end] for row in rows for start, end in row.words]
+    split = sum(not word.isascii() and len(words_of(word)) > 1 for word in words)
+    if split < _MANY_SPLIT * len(words):
+        return ""
+    return (
+        f", {100 * split / len(words):.0f} % of which are several in raw text, where each "
+        "character of a script without blanks is a word: split texts into words before you ask"
+    )
 
 
 def _beyond_words(row: Tagged) -> int:
