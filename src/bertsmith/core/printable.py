@@ -185,9 +185,7 @@ def _escaped(text: str) -> str:
         if character in _DIRECTIONS and right_to_left:
             shown.append(character)
             continue
-        right_to_left |= (
-            character.isalpha() and unicodedata.bidirectional(character) in _RIGHT_TO_LEFT
-        )
+        right_to_left |= character.isalpha() and _is_right_to_left(character)
         if character in _JOINERS or character == _NO_WIDTH_SPACE:
             following = text[position + 1 : position + 2]
             flood = marks >= _MAX_MARKS and _is_mark(following)
@@ -208,6 +206,10 @@ def _escaped(text: str) -> str:
 
 def _is_plain(character: str) -> bool:
     return character.isprintable() or unicodedata.category(character) == "Zs"
+
+
+def _is_right_to_left(character: str) -> bool:
+    return unicodedata.bidirectional(character) in _RIGHT_TO_LEFT
 
 
 def _is_mark(character: str) -> bool:

@@ -25,6 +25,10 @@ def pooled(kinds: Sequence[VectorPooling], hidden: Hidden, offsets: Offsets) -> 
     return torch.cat([POOLINGS[kind](hidden, offsets) for kind in kinds], dim=1)
 
 
+def _mean_by_root(hidden: Tensor, offsets: Tensor) -> Tensor:
+    return _reduced(hidden, "sum", offsets) / offsets.diff().sqrt()[:, None]
+
+
 def _weighted_mean(hidden: Tensor, offsets: Tensor) -> Tensor:
     """Return the mean weighted by position, from 1 (Muennighoff 2022, equation 1)."""
     lengths = offsets.diff()
@@ -43,9 +47,7 @@ POOLINGS: dict[VectorPooling, Callable[[Tensor, Tensor], Tensor]] = {
     "cls": lambda hidden, offsets: hidden[offsets[:-1]],
     "max": lambda hidden, offsets: _reduced(hidden, "max", offsets),
     "mean": lambda hidden, offsets: _reduced(hidden, "mean", offsets),
-    "mean-sqrt-length": lambda hidden, offsets: (
-        _reduced(hidden, "sum", offsets) / offsets.diff().sqrt()[:, None]
-    ),
+    "mean-sqrt-length": _mean_by_root,
     "weighted-mean": _weighted_mean,
     "last-token": lambda hidden, offsets: hidden[offsets[1:] - 1],
 }

@@ -97,11 +97,7 @@ def _entities(
 
 def _pairs(results: Sequence[PairFigures], control: Sequence[PairFigures], placed: Placed) -> str:
     often = [result for result in results if result.count >= _FEW] or list(results)
-    gains = sorted(
-        often,
-        key=lambda pair: pair.best_accuracy - max(pair.chance, pair.offset_accuracy),
-        reverse=True,
-    )
+    gains = sorted(often, key=_gain, reverse=True)
     best = gains[0]
     words = (
         "The pairs in which a head exceeds chance and the best fixed offset by most, among those "
@@ -119,6 +115,10 @@ def _pairs(results: Sequence[PairFigures], control: Sequence[PairFigures], place
         "contains more.</p>"
     )
     return figure + _table("tags", results[:_LISTED], control) + note
+
+
+def _gain(pair: PairFigures) -> float:
+    return pair.best_accuracy - max(pair.chance, pair.offset_accuracy)
 
 
 def _bars(name: str, shown: Sequence[PairFigures], label: str) -> Drawing:

@@ -115,8 +115,7 @@ def _evidence(cell: str, column: Sequence[str]) -> tuple[bool | None, str]:
     lengths = sorted(map(len, values))
     stops = sum(value.endswith(_STOPS) for value in values)
     if (cell.endswith(_STOPS) and 2 * stops >= len(values)) or (
-        median(lengths) >= _LONG_TEXT
-        and (len(cell) > _SENTENCE_CHARACTERS or len(cell.split()) >= _SENTENCE_WORDS)
+        median(lengths) >= _LONG_TEXT and _is_sentence(cell)
     ):
         return False, f"{shown} in its first line is a sentence, as below"
     if len(values) >= _FEW_ROWS and is_categorical(values):
@@ -144,6 +143,10 @@ def is_number(cell: str) -> bool:
         return math.isfinite(float(cell))
     except ValueError:
         return False
+
+
+def _is_sentence(cell: str) -> bool:
+    return len(cell) > _SENTENCE_CHARACTERS or len(cell.split()) >= _SENTENCE_WORDS
 
 
 def column_of(name: str, names: Sequence[str], header: Header, file: TextFile) -> int:

@@ -27,6 +27,10 @@ from bertsmith.training.schedule import Pacing, Timing
 from bertsmith.training.state import Evaluator, Measure, Saver, TrainState
 
 
+def _same_position(position: DataPosition, progress: float) -> DataPosition:
+    return position
+
+
 def _open_checkpoints(
     folder: RunFolder | None, config: FitConfig, world: World
 ) -> Checkpoints | None:
@@ -90,7 +94,7 @@ def fit(
     objective: Objective,
     batches: BatchSource,
     *,
-    enter: Callable[[DataPosition, float], DataPosition] = lambda position, progress: position,
+    enter: Callable[[DataPosition, float], DataPosition] = _same_position,
     measure: Measure | None = None,
     folder: RunFolder | None = None,
     session: Session = Session(),

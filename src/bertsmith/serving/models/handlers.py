@@ -236,8 +236,24 @@ def _set_of(record: Record) -> Record:
     return {name: record[name] for name in ("prediction_set",) if name in record}
 
 
+def _multi_label(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
+    return {"labels": record["labels"], "scores": _listed(record["probabilities"])}
+
+
 def _listed(shares: dict[str, float]) -> list[dict[str, Any]]:
     return [{"label": label, "score": share} for label, share in shares.items()]
+
+
+def _number(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
+    return {"value": float(answer)}
+
+
+def _relevance(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
+    return {"score": float(answer)}
+
+
+def _choice(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
+    return {"choice": record["choice"], "scores": record["probabilities"], **_set_of(record)}
 
 
 def _span(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
@@ -286,17 +302,10 @@ def _tags(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: AN
 
 _PRESENTED: dict[str, Callable[[Record, Any, Input], Any]] = {
     "classify": _classes,
-    "multi-label": lambda record, answer, request_input: {
-        "labels": record["labels"],
-        "scores": _listed(record["probabilities"]),
-    },
-    "regression": lambda record, answer, request_input: {"value": float(answer)},
-    "rank": lambda record, answer, request_input: {"score": float(answer)},
-    "choice": lambda record, answer, request_input: {
-        "choice": record["choice"],
-        "scores": record["probabilities"],
-        **_set_of(record),
-    },
+    "multi-label": _multi_label,
+    "regression": _number,
+    "rank": _relevance,
+    "choice": _choice,
     "tag": _tags,
     "span": _span,
 }
