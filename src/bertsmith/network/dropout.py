@@ -129,29 +129,29 @@ def random_words(count: int) -> Tensor:
     return mix(16)
 
 
-class _Seeded(threading.local):
+class _Drawn(threading.local):
     generator: torch.Generator | None = None
 
 
-_seeded = _Seeded()
+_drawn = _Drawn()
 
 
 @contextmanager
-def seeded_keys(seed: int) -> Iterator[None]:
-    """Draw the keys of this thread from a generator of their own, seeded so.
+def keys_from(generator: torch.Generator) -> Iterator[None]:
+    """Draw the keys of this thread from a generator of their own.
 
     All threads share that of torch, and others may train as well.
     """
-    earlier, _seeded.generator = _seeded.generator, torch.Generator().manual_seed(seed)
+    earlier, _drawn.generator = _drawn.generator, generator
     try:
         yield
     finally:
-        _seeded.generator = earlier
+        _drawn.generator = earlier
 
 
 def hash_keys() -> tuple[int, int]:
-    """Return two keys of 32 bits, from torch's generator outside `seeded_keys`."""
-    first, second = torch.randint(-(2**31), 2**31, (2,), generator=_seeded.generator).tolist()
+    """Return two keys of 32 bits, from torch's generator outside `keys_from`."""
+    first, second = torch.randint(-(2**31), 2**31, (2,), generator=_drawn.generator).tolist()
     return first, second
 
 

@@ -34,7 +34,7 @@ from bertsmith.core.log import print_error
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import Precision
-from bertsmith.network.dropout import seeded_keys
+from bertsmith.network.dropout import keys_from
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Losses
 from bertsmith.training.distribution import ALONE
@@ -80,10 +80,11 @@ class DropoutKey(NamedTuple):
     @contextmanager
     def seeded(self) -> Iterator[None]:
         """Seed the generators from which dropout has its keys: this thread's, and those of GPUs."""
-        seed = int(stream(Purpose.DROPOUT, self.seed, self.step, self.number))
+        generator = torch.Generator()
+        generator.manual_seed(int(stream(Purpose.DROPOUT, self.seed, self.step, self.number)))
         if torch.cuda.is_initialized():
-            torch.cuda.manual_seed_all(seed)
-        with seeded_keys(seed):
+            torch.cuda.manual_seed_all(generator.initial_seed())
+        with keys_from(generator):
             yield
 
 
