@@ -587,7 +587,7 @@ def test_words_that_raw_text_would_split_are_told() -> None:
         line=1,
     )  # fmt: skip
     told = TAG.present.describe([row], ("B-LOC", "B-ORG", "B-PER", "O"))
-    assert told.startswith("6 words, 33 % of which are several in raw text, where each character")
+    assert told.startswith("6 words, 33 % of which are several words in raw text: split")
     raw = replace(row, words=words_of(text), tags=("O",) * len(words_of(text)))
     assert "raw" not in TAG.present.describe([raw], ("B-LOC", "O"))
 

@@ -472,8 +472,8 @@ def _split_words(rows: Sequence[Tagged]) -> str:
     if split < _MANY_SPLIT * len(words):
         return ""
     return (
-        f", {100 * split / len(words):.0f} % of which are several in raw text, where each "
-        "character of a script without blanks is a word: split texts into words before you ask"
+        f", {100 * split / len(words):.0f} % of which are several words in raw text: "
+        "split texts into words before you ask"
     )
 
 
