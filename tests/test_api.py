@@ -250,7 +250,7 @@ def test_training_leaves_the_random_numbers_of_torch_alone(
     expected = torch.rand(5)
     torch.manual_seed(8)
     bertsmith.finetune(
-        folders["class"], labelled, out=tmp_path / "task", epochs=1, seeds=1, baseline=False
+        folders["class"], labelled, out=tmp_path / "task", epochs=1, seeds=1, baselines=True
     )
     assert torch.equal(torch.rand(5), expected)
 

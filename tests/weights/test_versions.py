@@ -63,8 +63,11 @@ def test_the_modules_of_sentence_transformers_count(folder: Path) -> None:
     pooling = folder / "1_Pooling" / "config.json"
     pooling.write_text("{}")
     FolderVersion.of(folder).check()
-    (folder / "modules.json").write_text("[]")
+    (folder / "modules.json").write_text('[{"path": ""}, {"path": "1_Pooling"}]')
     version = FolderVersion.of(folder)
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "config.json").write_text("{}")
+    version.check()
     pooling.write_text("{ }")
     with pytest.raises(ModelFolderError):
         version.check()

@@ -56,9 +56,10 @@ def forget_other_threads() -> None:
 
 @contextmanager
 def own_random_numbers() -> Iterator[None]:
-    """Restore the caller's random numbers of torch afterwards, which training seeds at each step.
+    """Restore the caller's random numbers of torch afterwards.
 
-    Those of a GPU that is not in use yet have no state.
+    Training seeds those of a GPU at each step, and a baseline those of the processor. Those of a
+    GPU that is not in use yet have no state.
     """
     used = torch.cuda.is_initialized()
     devices = range(torch.cuda.device_count() if used else 0)

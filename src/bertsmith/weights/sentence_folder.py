@@ -142,6 +142,19 @@ def read_sentence_folder(folder: Path) -> SentenceSettings | None:
     )  # fmt: skip
 
 
+def module_folders(folder: Path) -> list[Path]:
+    """Return the folders inside a sentence-transformers folder that hold its modules; else none.
+
+    Raises `ModelFolderError` for a damaged list of modules.
+    """
+    path = folder / MODULES_FILE
+    if not path.is_file():
+        return []
+    entries = read_json(path, ModelFolderError, kind=list, largest=_MAX_FILE_BYTES)
+    places = [str(entry.get("path")) for entry in entries if isinstance(entry, dict)]
+    return [folder / place for place in places if _PLACE.fullmatch(place)]
+
+
 def _module(entry: Any, path: Path) -> tuple[str, str]:  # noqa: ANN401
     """Return the kind of a module and its place in the folder."""
     config = entry if isinstance(entry, dict) else {}

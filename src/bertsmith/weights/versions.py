@@ -12,7 +12,12 @@ from pathlib import Path
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.tokens.folder.files import TOKENIZER_FILES
 from bertsmith.weights.folder import CONFIG_FILE, QUANTIZED_FILE
-from bertsmith.weights.sentence_folder import MODULES_FILE, PROMPTS_FILE, TRANSFORMER_FILES
+from bertsmith.weights.sentence_folder import (
+    MODULES_FILE,
+    PROMPTS_FILE,
+    TRANSFORMER_FILES,
+    module_folders,
+)
 from bertsmith.weights.tensors import INDEX_FILE, WEIGHTS_FILE, shard_names
 
 _READ = (
@@ -31,13 +36,13 @@ class FolderVersion:
 
     @classmethod
     def of(cls, folder: Path) -> FolderVersion:
-        """Return the present version of a folder; raises `ModelFolderError` for a bad index."""
-        places = [folder]
-        if (folder / MODULES_FILE).is_file():
-            # a folder of sentence-transformers has one for each module
-            places += sorted(path for path in folder.iterdir() if path.is_dir())
+        """Return the present version of a folder.
+
+        Raises `ModelFolderError` for a bad index, or a bad list of modules.
+        """
         files: list[tuple[str, int, int]] = []
-        for place in places:
+        # others inside are read by nobody: an export may just be written into one
+        for place in (folder, *module_folders(folder)):
             for name in (*_READ, *shard_names(place)):
                 with suppress(OSError):
                     # not the inode, which some file systems of networks number anew
