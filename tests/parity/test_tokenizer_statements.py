@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from bertsmith.core.errors import UserError
+from bertsmith.tokens.added import AddedToken, AddedTokens
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.learning.wordpiece import learn_wordpiece
-from bertsmith.tokens.modern import AddedPiece, ModernRules
+from bertsmith.tokens.modern import ModernRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import BYTE_SPECIALS, SPECIALS
 from parity.other_process import TheirError, Transformers
@@ -343,12 +344,12 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     byte_level.save(folder / "roberta")
     learned = tuple(piece for piece in byte_level.vocabulary if piece not in BYTE_SPECIALS)
     rules: Any = byte_level.rules
-    modern = ModernRules(
-        merges=rules.merges,
-        learned=len(learned),
-        added=tuple(AddedPiece(piece=each, special=True, composed=False) for each in SPECIALS),
-        mask_takes_blank=True,
+    tokens = tuple(
+        AddedToken(piece=each, special=True, normalized=False, lstrip=each == SPECIALS[-1])
+        for each in SPECIALS
     )
+    added = AddedTokens(tokens=tokens, learned=len(learned))
+    modern = ModernRules(merges=rules.merges, added=added)
     Tokenizer((*learned, *SPECIALS), modern).save(folder / "modern")
     learn_unigram(CORPUS, size=80, strip_accents=True).save(folder / "albert")
     learn_unigram(CORPUS, size=80, plain=True).save(folder / "xlm")

@@ -66,14 +66,16 @@ def save_tokenizer(
     folder: str,
     kind: str,
     to: str,
-    add: list[str],
+    add: list[str | dict[str, Any]],
     add_special: list[str],
     **options: Any,  # noqa: ANN401
 ) -> list[str]:
-    """The files of a tokenizer that is loaded, given more tokens, and saved."""
+    """The files of a tokenizer that is loaded, given more tokens, and saved; some with flags."""
     theirs = _class(kind).from_pretrained(folder, **options)
     if add:
-        theirs.add_tokens(add)
+        theirs.add_tokens(
+            [transformers.AddedToken(**each) if isinstance(each, dict) else each for each in add]
+        )
     if add_special:
         theirs.add_special_tokens({"additional_special_tokens": add_special})
     theirs.save_pretrained(to)

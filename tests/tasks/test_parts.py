@@ -44,11 +44,12 @@ from bertsmith.text.examples.formats.squad import Answer, Question
 from bertsmith.text.examples.glue import TASKS as GLUE_TASKS
 from bertsmith.text.examples.reading import Example
 from bertsmith.text.examples.tagged import Entity, Tagged, joined, words_of
+from bertsmith.tokens.added import AddedToken, AddedTokens
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.bpe import ByteRules
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.learning.unigram import learn_unigram
-from bertsmith.tokens.modern import AddedPiece, ModernRules
+from bertsmith.tokens.modern import ModernRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from evaluation.official import squad_v1, squad_v2
@@ -140,8 +141,9 @@ def _modern() -> Tokenizer:
     learned = learn_byte_bpe(["the old man and the sea"] * 4, size=290)
     assert isinstance(learned.rules, ByteRules)
     pieces = learned.vocabulary[5:]
-    added = tuple(AddedPiece(piece=piece, special=True, composed=False) for piece in SPECIALS)
-    rules = ModernRules(merges=learned.rules.merges, learned=len(pieces), added=added)
+    tokens = tuple(AddedToken(piece=each, special=True, normalized=False) for each in SPECIALS)
+    added = AddedTokens(tokens=tokens, learned=len(pieces))
+    rules = ModernRules(merges=learned.rules.merges, added=added)
     return Tokenizer((*pieces, *SPECIALS), rules)
 
 

@@ -197,7 +197,7 @@ UNFOLLOWED_SETTINGS: dict[str, dict[str, object]] = {
     "E1": {"added_tokens_decoder": {"15": {"content": "[E1]"}}},
     "single_word": {"added_tokens_decoder": {"4": {"content": "[MASK]", "single_word": True}}},
     "nonsense": {"added_tokens_decoder": "nonsense"},
-    "additional_special_tokens": {"additional_special_tokens": ["[E1]"]},
+    "additional_special_tokens": {"additional_special_tokens": "[E1]"},
     "do_lower_case": {"do_lower_case": "yes"},
     "strip_accents": {"strip_accents": 1},
     "tokenize_chinese_chars": {"tokenize_chinese_chars": []},
@@ -243,7 +243,7 @@ def test_tokens_added_by_older_versions_are_refused(saved: Path) -> None:
     ("settings", "remedy"),
     [
         # a piece of the vocabulary, as [unused1] often is: that it holds the token is no remedy
-        ({"additional_special_tokens": [UPPER[-1]]}, "are not supported: use a folder without"),
+        ({"bos_token": UPPER[-1]}, "open the folder with AutoTokenizer, and save it again"),
         (UNFOLLOWED_SETTINGS["single_word"], "it changes the ids and is not supported"),
     ],
 )

@@ -107,6 +107,12 @@ def _extended(model: str | Path, opened: Corpus, add: int, out: Path) -> ExtendO
             where=model,
             remedy="pieces can be added to WordPiece vocabularies only",
         )
+    if tokenizer.rules.added is not None:
+        raise VocabularyError(
+            "tokens were added to its vocabulary, whose ids pieces would take",
+            where=model,
+            remedy="extend the vocabulary of a model without them, and add them afterwards",
+        )
     counted = _Counted(tokenizer.rules)
     with progress("reading", opened.total_bytes, "B") as bar:
         for _ in counted.reading(opened):

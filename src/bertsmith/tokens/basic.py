@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from bertsmith.core.config import Config
+from bertsmith.tokens.added import AddedTokens
 
 ASCII_REMOVED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 ASCII_WORD = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
@@ -80,6 +81,8 @@ class BasicRules(Config):
     """
     segments: bool = True
     """Give the second text of a pair segment 1."""
+    added: AddedTokens | None = None
+    """The tokens that are matched in text beforehand, if there are others than special ones."""
 
     @property
     def strips(self) -> bool:
@@ -91,7 +94,15 @@ class BasicRules(Config):
         if text.isascii():
             plain = ASCII_REMOVED.sub("", text.lower() if self.lowercase else text)
             return ASCII_WORD.findall(plain)
-        return self._bare(self._clean(text)).translate(_spacing()).split()
+        return self.words_in(self.normalised(text))
+
+    def normalised(self, text: str) -> str:
+        """Return a text lower-cased and the like as set, before it is split into words."""
+        return self._bare(self._clean(text))
+
+    def words_in(self, normalised: str) -> list[str]:
+        """Return the words and punctuation marks of a `normalised` text."""
+        return normalised.translate(_spacing()).split()
 
     def words_keeping(self, text: str, kept: frozenset[str]) -> list[str]:
         """Return the words, keeping whole those in `kept`, before or after accents are stripped.

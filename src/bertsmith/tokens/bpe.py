@@ -16,17 +16,20 @@ from itertools import chain
 from typing import Final
 
 from bertsmith.core.config import Config
-from bertsmith.tokens.vocabulary import BYTE_SPECIALS, BoundedCache, Pieces, TextRun
+from bertsmith.tokens.added import AddedText, AddedTokens, finders, learned_pieces
+from bertsmith.tokens.vocabulary import (
+    BYTE_SPECIALS,
+    WHITE_SPACE,
+    BoundedCache,
+    Pieces,
+    TextEncoder,
+    TextRun,
+)
 
 _WORD: Final = re.compile(
     r"'(?:[stmd]|re|ve|ll)| ?[A-Za-z]+| ?[0-9]+| ?[^A-Za-z0-9\t-\r ]+"
     r"|[\t-\r ]+(?![^\t-\r ])|[\t-\r ]+"
 )
-_BLANKS: Final = "\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
-    map(chr, range(0x2000, 0x200B))
-)
-WHITE_SPACE: Final = "\t\n\x0b\x0c\r " + _BLANKS
-"""White space as defined by Unicode, which differs slightly from Python's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,8 @@ class ByteRules(Config):
     """Prepend it to each part between special tokens, as the fast tokenizers do."""
     mask_takes_blank: bool = True
     """True if the blanks before a literal mask belong to it."""
+    added: AddedTokens | None = None
+    """The tokens that are matched in text beforehand, if there are others than special ones."""
 
 
 def word_ends(text: str) -> list[int]:
@@ -75,7 +80,7 @@ _OUTLINES: Final = _Outlines()
 def _outlined(character: str) -> str:
     if character.isascii():
         return character
-    if character in _BLANKS:
+    if character in WHITE_SPACE:
         return "\t"
     kind = unicodedata.category(character)[0]
     # letters that are part of no contraction
@@ -195,11 +200,21 @@ _MASK = BYTE_SPECIALS[-1]
 _Spans = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
+def byte_text(vocabulary: Pieces, rules: ByteRules, unknown_id: int) -> TextEncoder:
+    """Return the encoder of texts by RoBERTa's rules, with added tokens if there are any."""
+    encoder: TextEncoder = ByteText(vocabulary, rules, unknown_id)
+    if rules.added is not None:
+        # nothing is normalised, so that the passes differ in their order alone
+        early, late = finders(rules.added, vocabulary.ids, BYTE_SPECIALS)
+        encoder = AddedText(early, AddedText(late, encoder, trims=True), trims=True)
+    return encoder
+
+
 class ByteText:
     """Encodes texts by RoBERTa's rules and byte-pair encoding."""
 
     def __init__(self, vocabulary: Pieces, rules: ByteRules, unknown_id: int) -> None:
-        self._ids = vocabulary.ids
+        self._ids = learned_pieces(vocabulary, rules.added).ids
         self._rules = rules
         self._unknown = unknown_id
         self._pairs = BytePairs(rules.merges)

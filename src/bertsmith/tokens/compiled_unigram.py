@@ -19,11 +19,17 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
+from bertsmith.tokens.added import AddedText, AddedToken, Finder, learned_pieces
 from bertsmith.tokens.basic import code_ranges
-from bertsmith.tokens.bpe import WHITE_SPACE
 from bertsmith.tokens.normalisation import SPACE, Traced, UnigramRules
 from bertsmith.tokens.unigram import SpecialTokens, Unigram, joined_unknowns
-from bertsmith.tokens.vocabulary import BoundedCache, Pieces, TextRun
+from bertsmith.tokens.vocabulary import (
+    WHITE_SPACE,
+    BoundedCache,
+    Pieces,
+    TextEncoder,
+    TextRun,
+)
 
 _WORD = re.compile(f"[^{WHITE_SPACE}]+")
 _BLANK = re.compile(f"[{WHITE_SPACE}]")
@@ -39,10 +45,13 @@ class CompiledUnigramText:
     """Encodes texts by the rules of a tokenizer.json."""
 
     def __init__(self, vocabulary: Pieces, rules: UnigramRules, unknown_id: int) -> None:
-        ids = vocabulary.ids
-        self._specials = SpecialTokens(ids, rules, WHITE_SPACE)
-        characters = _Characters(rules)
-        self._between = cache(lambda wanted: _Between(ids, rules, unknown_id, characters, wanted))
+        self._specials = SpecialTokens(vocabulary.ids, rules, WHITE_SPACE)
+        ids = learned_pieces(vocabulary, rules.added).ids
+        characters = Characters(rules)
+        late = Finder(_late(rules), vocabulary.ids, rules.specials, characters.normalised)
+        self._between = cache(
+            lambda wanted: _Between(ids, rules, unknown_id, characters, late, wanted)
+        )
 
     def ids(
         self, text: str, *, specials_in_text: bool, inside: bool = False
@@ -62,12 +71,34 @@ class CompiledUnigramText:
             if special is not None:
                 yield TextRun(start, (special,), (0,), (end - start,))
                 continue
-            for word in between.words(text[start:end], continues_word=False):
+            for word, number in between.words(text[start:end], continues_word=False):
+                if number is not None:
+                    yield TextRun(start, (number,), word.starts[:1], word.ends[-1:])
+                    continue
                 done = 0
-                for number, size in zip(*between.pieces[word.text], strict=True):
+                for piece, size in zip(*between.pieces[word.text], strict=True):
                     first, last = word.original_span(done, done + size)
-                    yield TextRun(start, (number,), (first,), (last,))
+                    yield TextRun(start, (piece,), (first,), (last,))
                     done += size
+
+
+def compiled_unigram_text(vocabulary: Pieces, rules: UnigramRules, unknown_id: int) -> TextEncoder:
+    """Return the encoder of texts by the rules, with added tokens if there are any."""
+    encoder = CompiledUnigramText(vocabulary, rules, unknown_id)
+    if rules.added is None:
+        return encoder
+    early = [token for token in rules.added.tokens if not token.normalized]
+    return AddedText(Finder(early, vocabulary.ids, rules.specials), encoder)
+
+
+def _late(rules: UnigramRules) -> list[AddedToken]:
+    """Return the tokens that are found after replacement."""
+    if rules.added is not None:
+        return [token for token in rules.added.tokens if token.normalized]
+    mask = AddedToken(
+        piece=rules.specials[-1], special=True, normalized=True, lstrip=rules.mask_takes_blank
+    )
+    return [mask] if rules.late_mask else []
 
 
 class _Between:
@@ -81,62 +112,54 @@ class _Between:
         ids: Mapping[str, int],
         rules: UnigramRules,
         unknown_id: int,
-        characters: _Characters,
+        characters: Characters,
+        late: Finder,
         wanted: bool,
     ) -> None:
         self._ids = {piece: n for piece, n in ids.items() if wanted or piece not in rules.specials}
         self._unigram = Unigram(list(self._ids), [rules.scores[n] for n in self._ids.values()])
         self._rules, self._unknown, self._characters = rules, unknown_id, characters
-        self._mask = rules.specials[-1] if rules.late_mask and wanted else None
+        self._late, self._wanted = late, wanted
         self._stretches = BoundedCache(self._stretch)
         self.pieces = BoundedCache(self._segmented)
         """Of a marked word, the ids of its pieces and their numbers of characters."""
 
     def ids(self, text: str, *, continues_word: bool) -> Iterator[Sequence[int]]:
         """Yield the ids of a text, in parts; it `continues_word` if no blank is put before it."""
-        if self._rules.prefix_space and not continues_word:
+        if self._rules.prefix_space and not continues_word and not self._crosses_blanks(text):
             apart = [self._stretches[stretch] for stretch in text.split(" ")]
             if None not in apart:
                 yield from (ids for ids in apart if ids is not None)
                 return
-        for word in self.words(text, continues_word=continues_word):
-            yield self.pieces[word.text][0]
+        for word, number in self.words(text, continues_word=continues_word):
+            yield self.pieces[word.text][0] if number is None else (number,)
+
+    def _crosses_blanks(self, text: str) -> bool:
+        """Return whether a token that is found after replacement may contain blanks of a text."""
+        return self._late.has_blanks and self._late.matches(self._characters.normalised(text))
 
     def _stretch(self, stretch: str) -> tuple[int, ...] | None:
         """Return the ids of a text without blanks, None where those around it matter."""
         if not stretch or not self._characters.stands_alone(stretch):
             return None
         new = self._characters.exchanged(stretch).text
-        masked = self._mask is not None and self._mask in new
-        if not new or SPACE in new or masked or _BLANK.search(new):
+        if not new or SPACE in new or self._late.matches(new) or _BLANK.search(new):
             return None
         return self.pieces[SPACE + new][0]
 
-    def words(self, text: str, *, continues_word: bool) -> Iterator[Traced]:
-        """Yield the words of a text after replacement, each with the marker of its blank."""
-        whole, rules = self._characters.exchanged(text), self._rules
-        if rules.strips_end:
-            whole = whole.part(0, len(whole.text.rstrip(WHITE_SPACE)))
-        if rules.gaps is not None:
-            whole = _with_gaps(whole, rules.gaps)
-        for start, end in self._around_masks(whole.text):
-            if whole.text[start:end] == self._mask:
-                yield whole.part(start, end)
-            else:
-                yield from self._marked(
-                    whole.part(start, end), continues_word=continues_word and not start
-                )
+    def words(self, text: str, *, continues_word: bool) -> Iterator[tuple[Traced, int | None]]:
+        """Yield the words of a text after replacement, each with the marker of its blank.
 
-    def _around_masks(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield the start and end of masks in a text after replacement, and of what is between."""
-        done = 0
-        while self._mask is not None and (result := text.find(self._mask, done)) >= 0:
-            takes_blank = self._rules.mask_takes_blank
-            before = text[done:result].rstrip(WHITE_SPACE if takes_blank else "")
-            yield done, done + len(before)
-            yield result, result + len(self._mask)
-            done = result + len(self._mask)
-        yield done, len(text)
+        With an added token that is found there comes its id.
+        """
+        whole = self._characters.traced(text)
+        for start, end, number in self._late.parts(whole.text, self._wanted):
+            part = whole.part(start, end)
+            if number is not None:
+                yield part, number
+                continue
+            for word in self._marked(part, continues_word=continues_word and not start):
+                yield word, None
 
     def _marked(self, whole: Traced, *, continues_word: bool) -> Iterator[Traced]:
         words = [whole]
@@ -152,8 +175,6 @@ class _Between:
                 yield marked.part(*match.span())
 
     def _segmented(self, word: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        if word == self._mask:
-            return (self._ids[word],), (len(word),)
         pieces = joined_unknowns(self._unigram.cut(word).pieces, self._unigram)
         ids = tuple(self._ids.get(piece, self._unknown) for piece in pieces)
         return ids, tuple(map(len, pieces))
@@ -173,7 +194,7 @@ def _with_gaps(whole: Traced, content: str) -> Traced:
     )
 
 
-class _Characters:
+class Characters:
     """The replacement of characters: quotes, accents and capitals first, then by clusters."""
 
     def __init__(self, rules: UnigramRules) -> None:
@@ -183,6 +204,17 @@ class _Characters:
         letters = set(map(chr, range(128))) - set(_APART)
         kept = [c for c in letters if not self._exchanged(c.lower() if rules.lowercase else c)[1]]
         self._plain = re.compile(f"[{re.escape(''.join(kept))}]*")
+
+    def normalised(self, text: str) -> str:
+        """Return a text as words are split off."""
+        return self.traced(text).text
+
+    def traced(self, text: str) -> Traced:
+        """Return a text as words are split off, with positions in the original."""
+        whole, rules = self.exchanged(text), self._rules
+        if rules.strips_end:
+            whole = whole.part(0, len(whole.text.rstrip(WHITE_SPACE)))
+        return whole if rules.gaps is None else _with_gaps(whole, rules.gaps)
 
     def stands_alone(self, stretch: str) -> bool:
         """Return whether the clusters of a text are the same with a blank on either side."""

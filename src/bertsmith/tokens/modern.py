@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 from unicodedata import normalize
 
 from bertsmith.core.config import Config
-from bertsmith.tokens.bpe import WHITE_SPACE, BytePairs, places_of, word_ends, words, written
+from bertsmith.tokens.added import AddedTokens, finders
+from bertsmith.tokens.bpe import BytePairs, places_of, word_ends, words, written
 from bertsmith.tokens.vocabulary import SPECIALS, BoundedCache, Pieces, TextRun
 
-
-@dataclass(frozen=True, kw_only=True)
-class AddedPiece(Config):
-    """A token that is matched in text before byte-pair encoding."""
-
-    piece: str
-    special: bool
-    """True if it is a special token and not text."""
-    composed: bool
-    """True if it is matched in the composed text, not in the original one."""
+_MASK = SPECIALS[-1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +23,13 @@ class ModernRules(Config):
 
     merges: tuple[tuple[str, str], ...]
     """The pairs that are merged, in the order in which they were learned."""
-    learned: int
-    """Number of pieces, the vocabulary's first, that words are split into."""
-    added: tuple[AddedPiece, ...]
-    """The added tokens in the order of ids, including special ones; some may be learned pieces."""
-    mask_takes_blank: bool = True
-    """True if the blanks before a literal mask belong to it."""
+    added: AddedTokens
+    """The tokens that are matched in text beforehand."""
+
+    @property
+    def mask_takes_blank(self) -> bool:
+        """Return whether the blanks before a literal mask belong to it."""
+        return any(token.lstrip for token in self.added.tokens if token.piece == _MASK)
 
 
 class Composed(NamedTuple):
@@ -118,27 +111,14 @@ def _class(part: _Mark) -> int:
     return unicodedata.combining(part.text)
 
 
-_MASK = SPECIALS[-1]
-
-
-class _Part(NamedTuple):
-    """A part of a text, with the id of the added token if it is one."""
-
-    start: int
-    end: int
-    number: int | None
-
-
 class ModernText:
     """Encodes texts by ModernBERT's rules and byte-pair encoding."""
 
     def __init__(self, vocabulary: Pieces, rules: ModernRules, unknown_id: int) -> None:
         del unknown_id  # every byte is a piece
-        self._ids = ids = vocabulary.ids
-        takes_blank = _MASK if rules.mask_takes_blank else None
-        self._given, self._composed = (
-            _Finder([token for token in rules.added if token.composed == late], ids, takes_blank)
-            for late in (False, True)
+        self._ids = vocabulary.ids
+        self._given, self._composed = finders(
+            rules.added, vocabulary.ids, SPECIALS, partial(normalize, "NFC")
         )
         self._pairs = BytePairs(rules.merges)
         self._words = BoundedCache(self._word_ids)
@@ -149,7 +129,7 @@ class ModernText:
     ) -> Iterator[Sequence[int]]:
         """Yield the ids of a text, in parts, independent of its context.
 
-        Added tokens that are not special are matched even without `specials_in_text`.
+        Added tokens other than BERT's own are matched even without `specials_in_text`.
         """
         del inside
         for start, end, number in self._given.parts(text, specials_in_text):
@@ -202,42 +182,3 @@ class ModernText:
         pieces = self._pairs.cut(written(word))
         starts, ends = zip(*places_of(pieces, word), strict=True)
         return tuple(self._ids[piece] for piece in pieces), starts, ends
-
-
-class _Finder:
-    """Matches added tokens in a text: the leftmost, and of several there the longest."""
-
-    def __init__(
-        self, added: Sequence[AddedPiece], ids: Mapping[str, int], takes_blank: str | None
-    ) -> None:
-        self._ids = {token.piece: ids[token.piece] for token in added}
-        self._specials = {token.piece for token in added if token.special}
-        self._takes_blank = takes_blank
-        self._pattern = re.compile(_pattern(list(self._ids))) if added else None
-
-    def parts(self, text: str, specials_in_text: bool) -> Iterator[_Part]:
-        """Yield the added tokens of a text and the parts between them."""
-        position = 0
-        for match in self._pattern.finditer(text) if self._pattern else ():
-            piece, start = match[0], match.start()
-            if not specials_in_text and piece in self._specials:
-                continue
-            if piece == self._takes_blank:
-                start = position + len(text[position:start].rstrip(WHITE_SPACE))
-            if position < start:
-                yield _Part(position, start, None)
-            yield _Part(start, match.end(), self._ids[piece])
-            position = match.end()
-        if position < len(text):
-            yield _Part(position, len(text), None)
-
-
-def _pattern(pieces: Sequence[str]) -> str:
-    """Return a regular expression of alternatives, longest first, grouped by prefix for speed."""
-    groups: dict[str, list[str]] = {}
-    for piece in sorted(pieces, key=len, reverse=True):
-        groups.setdefault(piece[:2], []).append(re.escape(piece[2:]))
-    return "|".join(
-        f"{re.escape(begin)}(?:{'|'.join(ends)})"
-        for begin, ends in sorted(groups.items(), key=lambda group: -len(group[0]))
-    )

@@ -17,6 +17,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from bertsmith.tokens.added import AddedTokens
 from bertsmith.tokens.vocabulary import BYTE_SPECIALS, UNIGRAM_SPECIALS
 
 SPACE = "\u2581"
@@ -188,6 +189,8 @@ class UnigramRules:
     """Of compiled tokenizers: remove white space at the end of a text."""
     late_mask: bool = False
     """Of compiled tokenizers: a literal mask is found after replacement."""
+    added: AddedTokens | None = None
+    """Of compiled tokenizers: the tokens that are matched in text beforehand."""
 
     @cached_property
     def exchanges(self) -> CharsMap:

@@ -16,12 +16,12 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.files import text_hash
 from bertsmith.tokens import KindName
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.bpe import BLANK, ByteRules, ByteText, read
+from bertsmith.tokens.bpe import BLANK, ByteRules, byte_text, read, written
 from bertsmith.tokens.folder.files import (
     BPE_FILE,
     COMPILED_FILE,
@@ -51,30 +51,16 @@ from bertsmith.tokens.vocabulary import (
     UNIGRAM_SPECIALS,
     Encoding,
     Pieces,
-    TextRun,
+    TextEncoder,
     TokenInventory,
     check_vocabulary,
     join_runs,
     placeholders,
 )
-from bertsmith.tokens.wordpiece import CONTINUES, WordPieceText
+from bertsmith.tokens.wordpiece import CONTINUES, wordpiece_text
 
 # XLM-RoBERTa's PlainRules are UnigramRules too
 Rules = BasicRules | ByteRules | ModernRules | UnigramRules
-
-
-class TextEncoder(Protocol):
-    """Encodes texts, with a bounded cache."""
-
-    def ids(
-        self, text: str, *, specials_in_text: bool, inside: bool = False
-    ) -> Iterable[Sequence[int]]:
-        """Yield the ids of a text, in parts; `inside` if it continues a paragraph."""
-        ...
-
-    def spans(self, text: str, *, specials_in_text: bool) -> Iterable[TextRun]:
-        """Yield the ids with the positions of the pieces."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,9 +144,9 @@ def _unigram_identity(rules: UnigramRules) -> list[object]:
 
 def _unigram_text(vocabulary: Pieces, rules: UnigramRules, unknown: int) -> TextEncoder:
     if rules.compiled:
-        from bertsmith.tokens.compiled_unigram import CompiledUnigramText
+        from bertsmith.tokens.compiled_unigram import compiled_unigram_text
 
-        return CompiledUnigramText(vocabulary, rules, unknown)
+        return compiled_unigram_text(vocabulary, rules, unknown)
     from bertsmith.tokens.unigram import UnigramText
 
     return UnigramText(vocabulary, rules, unknown)
@@ -183,7 +169,7 @@ _KINDS: dict[type, Kind] = {
         specials=SPECIALS,
         separators=1,
         segments=True,
-        encoder=WordPieceText,
+        encoder=wordpiece_text,
         continues_word=lambda piece: piece.startswith(CONTINUES),
         joined=_words,
         lowercase=lambda rules: bool(rules.lowercase),
@@ -197,7 +183,7 @@ _KINDS: dict[type, Kind] = {
         specials=BYTE_SPECIALS,
         separators=2,
         segments=False,
-        encoder=ByteText,
+        encoder=byte_text,
         continues_word=_continues_word_bytes,
         joined=_bytes,
         lowercase=lambda rules: False,
@@ -215,7 +201,7 @@ _KINDS: dict[type, Kind] = {
         continues_word=_continues_word_bytes,
         joined=_bytes,
         lowercase=lambda rules: False,
-        identity=lambda rules: [rules.to_dict()],
+        identity=lambda rules: [rules.merges],
     ),
     UnigramRules: _UNIGRAM,
     PlainRules: replace(
@@ -251,7 +237,9 @@ class Tokenizer(TokenInventory):
         kind = kind_of(rules)
         by_line = kind.name == "wordpiece"
         pieces = Pieces.of(vocabulary)
-        check_vocabulary(pieces, specials=kind.specials, lines=by_line)
+        added = rules.added.tokens if rules.added is not None else ()
+        check_vocabulary(pieces, specials=kind.specials, lines=by_line and not added)
+        self._added = {pieces.ids[token.piece]: token for token in added}
         pad, unknown, cls, sep, mask = (pieces.ids[piece] for piece in kind.specials)
         # the base is frozen, and its other fields take a pass over all pieces: see below
         vars(self).update(
@@ -261,7 +249,12 @@ class Tokenizer(TokenInventory):
             cls_id=cls,
             sep_id=sep,
             mask_id=mask,
-            special_ids=frozenset((pad, unknown, cls, sep, mask)),
+            special_ids=frozenset(
+                (
+                    *(pad, unknown, cls, sep, mask),
+                    *(number for number, token in self._added.items() if token.special),
+                )
+            ),
             separators=kind.separators,
             segments=kind.segments and getattr(rules, "segments", True),
         )
@@ -283,13 +276,15 @@ class Tokenizer(TokenInventory):
         """True for pieces that continue the word of the previous piece (size,)."""
         continues_word = kind_of(self.rules).continues_word
         continues = np.fromiter(map(continues_word, self.vocabulary), np.bool_, self.size)
-        continues[sorted(self.special_ids)] = False
+        continues[[*self.special_ids, *self._added]] = False
         return continues
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the vocabulary and of the rules."""
         identity = kind_of(self.rules).identity(self.rules)
+        if self.rules.added is not None:
+            identity.append(self.rules.added.identity())
         return text_hash(json.dumps([self.vocabulary, *identity]))
 
     def __repr__(self) -> str:
@@ -336,15 +331,20 @@ class Tokenizer(TokenInventory):
         for number in ids:
             if not 0 <= number < self.size:
                 raise VocabularyError(f"id {number} is outside a vocabulary of {self.size}")
-        return self._joined([self.vocabulary[number] for number in ids])
+        return self._joined([self._joinable(number) for number in ids])
 
     def shown(self, number: int) -> str:
         """Return a readable piece: its text, with "##" if it continues a word, for every kind."""
         piece = self.vocabulary[number]
         if self.kind == "wordpiece" or number in self.special_ids:
             return piece
-        text = self._joined([piece]).strip() or piece
+        text = self._joined([self._joinable(number)]).strip() or piece
         return CONTINUES + text if self.continues[number] else text
+
+    def _joinable(self, number: int) -> str:
+        """Return a piece as the kind joins pieces: added tokens are not written as bytes."""
+        piece = self.vocabulary[number]
+        return written(piece) if self.kind == "byte-bpe" and number in self._added else piece
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:

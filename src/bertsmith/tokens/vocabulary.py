@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,10 @@ SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BYTE_SPECIALS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 UNIGRAM_SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 MAX_PIECES = 1_000_000
+WHITE_SPACE = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+"""White space as defined by Unicode, which differs slightly from Python's."""
 
 
 class Pieces(tuple[str, ...]):
@@ -222,6 +226,20 @@ class TextRun(NamedTuple):
     ids: Sequence[int]
     starts: Sequence[int]
     ends: Sequence[int]
+
+
+class TextEncoder(Protocol):
+    """Encodes texts, with a bounded cache."""
+
+    def ids(
+        self, text: str, *, specials_in_text: bool, inside: bool = False
+    ) -> Iterable[Sequence[int]]:
+        """Yield the ids of a text, in parts; `inside` if it continues a paragraph."""
+        ...
+
+    def spans(self, text: str, *, specials_in_text: bool) -> Iterable[TextRun]:
+        """Yield the ids with the positions of the pieces."""
+        ...
 
 
 def join_runs(stretches: Iterable[TextRun]) -> Encoding:

@@ -15,8 +15,16 @@ from functools import cached_property, partial
 from itertools import chain
 from typing import Final, NamedTuple
 
+from bertsmith.tokens.added import AddedText, Finder, finders, learned_pieces
 from bertsmith.tokens.basic import ASCII_REMOVED, ASCII_WORD, BasicRules, is_punctuation
-from bertsmith.tokens.vocabulary import SPECIALS, BoundedCache, Pieces, TextRun, sizes_by_beginning
+from bertsmith.tokens.vocabulary import (
+    SPECIALS,
+    BoundedCache,
+    Pieces,
+    TextEncoder,
+    TextRun,
+    sizes_by_beginning,
+)
 
 MAX_WORD_LENGTH = 100
 CONTINUES = "##"
@@ -242,7 +250,7 @@ class WordPieceText:
         self._vocabulary = vocabulary
         self._rules = rules
         self._special = {piece: vocabulary.ids[piece] for piece in SPECIALS}
-        self._pieces = WordPiece(vocabulary, unknown_id)
+        self._pieces = WordPiece(learned_pieces(vocabulary, rules.added), unknown_id)
         self._unknown = unknown_id
         self._chunks = BoundedCache(self._chunk_ids)
         self._chunk_spans = BoundedCache(self._spans_of)
@@ -305,10 +313,13 @@ class WordPieceText:
         return tuple(self._pieces.ids_of(self._rules.words(chunk)))
 
     def _spans_of(self, chunk: str, kept: frozenset[str] = frozenset()) -> _Spans:
+        return self._word_spans(aligned_words(self._rules, chunk, kept))
+
+    def _word_spans(self, words: Iterable[AlignedWord]) -> _Spans:
         ids: list[int] = []
         starts: list[int] = []
         ends: list[int] = []
-        for word in aligned_words(self._rules, chunk, kept):
+        for word in words:
             first = 0
             for number in self._pieces.ids(word.text):
                 last = (
@@ -324,3 +335,49 @@ class WordPieceText:
     def _size(self, number: int, first: int) -> int:
         """Return the number of characters of a piece that begins or continues a word."""
         return len(self._vocabulary[number]) - (len(CONTINUES) if first else 0)
+
+
+class LateText(WordPieceText):
+    """Encodes texts in which added tokens are matched once they are normalised."""
+
+    def __init__(
+        self, vocabulary: Pieces, rules: BasicRules, unknown_id: int, finder: Finder
+    ) -> None:
+        super().__init__(vocabulary, rules, unknown_id)
+        self._finder = finder
+
+    def ids(
+        self, text: str, *, specials_in_text: bool, inside: bool = False
+    ) -> Iterator[Sequence[int]]:
+        """Yield the ids of a text, in parts, independent of its context."""
+        normalised = self._rules.normalised(text)
+        if not self._finder.matches(normalised):
+            yield from super().ids(text, specials_in_text=specials_in_text, inside=inside)
+            return
+        for start, end, number in self._finder.parts(normalised, specials_in_text):
+            if number is not None:
+                yield (number,)
+            else:
+                yield self._pieces.ids_of(self._rules.words_in(normalised[start:end]))
+
+    def spans(self, text: str, *, specials_in_text: bool) -> Iterator[TextRun]:
+        """Yield the ids with the positions of the pieces."""
+        if not self._finder.matches(self._rules.normalised(text)):
+            yield from super().spans(text, specials_in_text=specials_in_text)
+            return
+        characters = _bare(self._rules, _cleaned(self._rules, text))
+        for start, end, number in self._finder.parts(_text(characters), specials_in_text):
+            part = characters[start:end]
+            if number is None:
+                yield TextRun(0, *self._word_spans(map(_aligned, _words(part))))
+            else:
+                token = _aligned(part)
+                yield TextRun(0, (number,), (min(token.starts),), (max(token.ends),))
+
+
+def wordpiece_text(vocabulary: Pieces, rules: BasicRules, unknown_id: int) -> TextEncoder:
+    """Return the encoder of texts by the basic rules, with added tokens if there are any."""
+    if rules.added is None:
+        return WordPieceText(vocabulary, rules, unknown_id)
+    early, late = finders(rules.added, vocabulary.ids, SPECIALS, rules.normalised)
+    return AddedText(early, LateText(vocabulary, rules, unknown_id, late))

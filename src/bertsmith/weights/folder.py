@@ -213,10 +213,13 @@ def _tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
     tokenizer = Tokenizer.load(folder)
     rows = config.encoder.vocabulary
     if not 0 <= rows - tokenizer.size <= _MAX_SPARE_ROWS:
+        forgotten = rows < tokenizer.size and tokenizer.rules.added is not None
         raise ModelFolderError(
             f"its vocabulary has {tokenizer.size} pieces, its token table {rows} rows",
             where=folder,
-            remedy="vocabulary and weights must be of one model",
+            remedy="call resize_token_embeddings(len(tokenizer)) where the tokens were added"
+            if forgotten
+            else "vocabulary and weights must be of one model",
         )
     counted_from = config.encoder.position_offset - 1
     # a token of that id, be it [CLS] or [UNK], has the position of padding in transformers

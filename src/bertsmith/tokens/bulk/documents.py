@@ -26,8 +26,8 @@ from bertsmith.tokens.bulk.chunks import (
     Encoded,
     Integers,
 )
-from bertsmith.tokens.tokenizer import TextEncoder, Tokenizer, kind_of
-from bertsmith.tokens.vocabulary import Pieces
+from bertsmith.tokens.tokenizer import Tokenizer, kind_of
+from bertsmith.tokens.vocabulary import Pieces, TextEncoder
 from bertsmith.tokens.wordpiece import WordPiece
 
 DOCUMENT: Final = 0
@@ -262,7 +262,7 @@ class DocumentEncoder:
         vocabulary, rules, unknown = tokenizer.vocabulary, tokenizer.rules, tokenizer.unknown_id
         self._encoder = (
             WordPieceDocuments(vocabulary, rules, unknown)
-            if isinstance(rules, BasicRules)
+            if isinstance(rules, BasicRules) and rules.added is None
             else _BySentence(kind_of(rules).encoder(vocabulary, rules, unknown), unknown)
         )
 

@@ -10,12 +10,13 @@ special_tokens_map.json   the names of the special tokens
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.tokens.bpe import ByteRules
+from bertsmith.tokens.folder.added import FolderTokens, added_entries, further_names
 from bertsmith.tokens.folder.compiled import (
     added_in,
     added_tokens,
@@ -59,9 +60,9 @@ Merges = tuple[tuple[str, str], ...]
 
 
 def read_compiled_bytes(
-    data: Mapping[str, Any], where: Path
+    data: Mapping[str, Any], where: Path, tokens: FolderTokens
 ) -> tuple[Pieces, Merges, dict[str, Any]]:
-    """Return the vocabulary, the merges and the settings of a parsed tokenizer.json.
+    """Return the pieces of words, the merges and the settings of a parsed tokenizer.json.
 
     Vocabulary and merges have still to be checked against each other. The settings are whether a
     blank is prepended to a text ("add_prefix_space") and the table of added tokens ("added").
@@ -74,15 +75,16 @@ def read_compiled_bytes(
     check_settings(model, MODEL, where)
     check_settings(words, {"use_regex": True, "add_prefix_space": (True, False)}, where)
     added = added_in(data)
-    check_added(added, BYTE_SPECIALS, where, blanks=True, normalizes=False)
+    check_added(added, BYTE_SPECIALS, where, blanks=True, normalizes=False, more=tokens.more)
     stated = {"add_prefix_space": words.get("add_prefix_space", True), "added": added}
-    vocabulary = dense(model.get("vocab"), where)
+    learned = dense(model.get("vocab"), where)
+    vocabulary, _ = tokens.extended(learned)
     check_vocabulary(vocabulary, where, specials=BYTE_SPECIALS, lines=False)
     ids = vocabulary.ids
     check_added_ids(added, ids, where)
     ends = (BYTE_SPECIALS[2], BYTE_SPECIALS[3])
     check_template(data.get("post_processor"), ends, ids, where, separators=2)
-    return vocabulary, merges_in(model.get("merges"), where), stated
+    return learned, merges_in(model.get("merges"), where), stated
 
 
 def merges_in(table: object, where: Path) -> Merges:
@@ -124,6 +126,7 @@ def byte_tokenizer(
         "use_regex": True,
     }
     cls, sep = BYTE_SPECIALS[2:4]
+    learned = len(ids) if rules.added is None else rules.added.learned
     around = {
         "type": "RobertaProcessing",
         "sep": [sep, ids[sep]],
@@ -137,7 +140,7 @@ def byte_tokenizer(
         pre_tokenizer=level,
         post_processor=around,
         decoder=level | {"add_prefix_space": True},
-        model=model_of(MODEL, dict(ids), rules.merges),
+        model=model_of(MODEL, dict(islice(ids.items(), learned)), rules.merges),
     )
 
 
@@ -159,34 +162,38 @@ _DAMAGED = "the file is damaged: save or download the folder again"
 def read_folder(files: FolderFiles) -> tuple[Pieces, ByteRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
     folder = files.path
-    settings = Settings(files, BYTE_SPECIALS, blanks=True, normalizes=False)
+    tokens = FolderTokens(files, BYTE_SPECIALS)
+    settings = Settings(files, BYTE_SPECIALS, blanks=True, normalizes=False, more=tokens.more)
     path, compiled = folder / BPE_FILE, folder / COMPILED_FILE
     fast = settings.follows_compiled(BPE_FILE)
-    vocabulary = Pieces()
+    learned = Pieces()
     merges: Merges = ()
     stated: dict[str, Any] = {}
     where = compiled if fast else folder / MERGES_FILE
     if not fast:
-        vocabulary, merges = dense(read_json(path), path), _read_merges(where)
-        check_vocabulary(vocabulary, path, specials=BYTE_SPECIALS, lines=False)
-        check_merges(merges, vocabulary, where)
+        learned, merges = dense(read_json(path), path), _read_merges(where)
+        needed = () if tokens.more else BYTE_SPECIALS
+        check_vocabulary(learned, path, specials=needed, lines=False)
+        check_merges(merges, learned, where)
     if compiled.is_file():
-        pieces, joins, stated = read_compiled_bytes(files.json(COMPILED_FILE), compiled)
+        pieces, joins, stated = read_compiled_bytes(files.json(COMPILED_FILE), compiled, tokens)
         settings.check_listed(stated["added"], BYTE_SPECIALS)
         if fast:
             check_merges(joins, pieces, where)
         else:
-            check_same(vocabulary, pieces, BPE_FILE, compiled)
+            check_same(learned, pieces, BPE_FILE, compiled)
             check_same(merges, joins, MERGES_FILE, compiled)
-        vocabulary, merges = pieces, joins
-    settings.check_ids(vocabulary)
+        learned, merges = pieces, joins
     prefix = _prefix(settings, stated)
-    added = stated.get("added") or {}
+    takes_blank = settings.mask_takes_blank(BYTE_SPECIALS[4], stated.get("added") or {})
+    vocabulary, added = tokens.extended(learned, mask_takes_blank=takes_blank)
+    settings.check_ids(vocabulary)
     return vocabulary, ByteRules(
         merges=merges,
         prefix_blank=prefix,
-        prefix_parts=prefix and (fast or settings.followed == "fast"),
-        mask_takes_blank=settings.mask_takes_blank(BYTE_SPECIALS[4], added),
+        prefix_parts=prefix and (fast or added is not None or settings.followed == "fast"),
+        mask_takes_blank=takes_blank,
+        added=added,
     )
 
 
@@ -273,17 +280,21 @@ def files_of(
 ) -> dict[str, bytes]:
     """Return the contents of the five files."""
     ids = {piece: number for number, piece in enumerate(vocabulary)}
-    added = added_tokens(ids, BYTE_SPECIALS, {"lstrip": rules.mask_takes_blank})
+    if rules.added is None:
+        added = added_tokens(ids, BYTE_SPECIALS, {"lstrip": rules.mask_takes_blank})
+    else:
+        added = added_entries(rules.added, ids)
     settings: dict[str, Any] = {
         "tokenizer_class": "RobertaTokenizer",
         "add_prefix_space": rules.prefix_blank,
         "added_tokens_decoder": by_id(added),
+        **further_names(rules.added, BYTE_SPECIALS),
         **({FOLLOWS: "fast"} if rules.prefix_parts else {}),
     }
     names, compiled = names_of(BYTE_SPECIALS, ends=True), byte_tokenizer(ids, rules, added)
     merges = "".join(f"{first} {second}\n" for first, second in rules.merges)
     return {
-        BPE_FILE: json_bytes(ids),
+        BPE_FILE: json_bytes(compiled["model"]["vocab"]),
         MERGES_FILE: f"{_VERSION}: 0.2\n{merges}".encode(),
         **standard_files(compiled, settings, names, longest),
     }

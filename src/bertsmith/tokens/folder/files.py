@@ -112,8 +112,8 @@ NAMES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 
 _CHANGES_IDS = "it changes the ids and is not supported: remove it and train again"
 _NOT_ADDED = (
-    "added tokens, which are found before a text is cut into pieces, are not supported: use a "
-    "folder without them"
+    "it is not among the added tokens of tokenizer.json: open the folder with AutoTokenizer, and "
+    "save it again"
 )
 
 
@@ -165,7 +165,7 @@ class Settings:
     ) -> None:
         """`specials` are in the order of `NAMES`; `blanks` and `normalizes` as for `check_added`.
 
-        `more` are further tokens that may have been added. Raises `ModelFolderError`.
+        `more` are the added tokens that are not of the kind. Raises `ModelFolderError`.
         """
         names = names_of(specials, ends=blanks)
         folder = files.path
@@ -182,7 +182,7 @@ class Settings:
         self._has_table = "added_tokens_decoder" in self.config
         loose = self.followed == "fast" and not (folder / COMPILED_FILE).is_file()
         for source, place in ((self.config, self.where), (self._beside, beside)):
-            _check_specials(source, names, place)
+            _check_specials(source, names, place, more)
             # with a table of added tokens their flags beside it are not read
             if source is self.config or not self._has_table:
                 stated = _flagged(source, names)
@@ -196,7 +196,7 @@ class Settings:
             token = str(entry.get("content") if known else entry)
             added[token], self._numbers[token] = entry if known else None, number
         self._table = extra if extra.is_file() else self.where
-        check_added(added, (*specials, *more), self._table, blanks=blanks, normalizes=normalizes)
+        check_added(added, specials, self._table, blanks=blanks, normalizes=normalizes, more=more)
         self._added = added
 
     def switch(self, key: str, *, null: bool = False) -> bool | None:
@@ -308,19 +308,23 @@ def check_added(
     *,
     blanks: bool,
     normalizes: bool,
+    more: Sequence[str] = (),
 ) -> None:
-    """Raise `ModelFolderError` unless all added tokens are special tokens with the expected flags.
+    """Raise `ModelFolderError` unless the special tokens among the added have the expected flags.
 
     If `blanks` matter, only the mask may strip blanks, and only those before it. If a tokenizer
-    `normalizes` text, none may be matched in the normalized text.
+    `normalizes` text, none may be matched in the normalized text. There may be no other added
+    tokens than these and `more`.
     """
-    if foreign := sorted(set(added) - set(specials)):
+    if foreign := sorted(set(added) - {*specials, *more}):
         raise ModelFolderError(
             f"the token {foreign[0][:50]!r} was added to the vocabulary",
             where=where,
             remedy=_NOT_ADDED,
         )
     for token, entry in added.items():
+        if token in more:
+            continue
         flags = ["single_word", *(["normalized"] if normalizes else [])]
         if blanks:
             flags += ["rstrip"] if token == specials[4] else ["lstrip", "rstrip"]
@@ -335,7 +339,9 @@ def _flagged(config: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {str(each.get("content")): each for each in entries if isinstance(each, dict)}
 
 
-def _check_specials(config: dict[str, Any], names: Mapping[str, str], where: Path) -> None:
+def _check_specials(
+    config: dict[str, Any], names: Mapping[str, str], where: Path, more: Sequence[str]
+) -> None:
     for key, expected in names.items():
         value = config.get(key)
         if key in NAMES and key in config and value is None:
@@ -345,17 +351,17 @@ def _check_specials(config: dict[str, Any], names: Mapping[str, str], where: Pat
             raise ModelFolderError(
                 f"{key} is {str(name)[:50]!r}", where=where, remedy=f"it must be {expected!r}"
             )
-    known = set(names.values())
+    known = {*names.values(), *more}
     for key, value in config.items():
         # a named token that is no piece is added behind the vocabulary, and found in every text
-        more = value.get("content") if isinstance(value, dict) else value
-        if key.endswith("_token") and isinstance(more, str) and more not in known:
-            raise ModelFolderError(f"{key} is {more[:50]!r}", where=where, remedy=_NOT_ADDED)
+        token = value.get("content") if isinstance(value, dict) else value
+        if key.endswith("_token") and isinstance(token, str) and token not in known:
+            raise ModelFolderError(f"{key} is {token[:50]!r}", where=where, remedy=_NOT_ADDED)
     for key in ("additional_special_tokens", "extra_special_tokens"):
         value = config.get(key)
-        more = value if isinstance(value, list) else [value] if value else []
+        items = value if isinstance(value, list) else [value] if value else []
         # version 5 repeats some of the special tokens there
-        tokens = [item.get("content") if isinstance(item, dict) else item for item in more]
+        tokens = [item.get("content") if isinstance(item, dict) else item for item in items]
         if not all(isinstance(token, str) and token in known for token in tokens):
             raise ModelFolderError(f"{key} are set", where=where, remedy=_NOT_ADDED)
 

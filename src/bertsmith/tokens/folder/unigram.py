@@ -29,6 +29,8 @@ from bertsmith.core.protocol_buffers import (
     float_field,
     number_field,
 )
+from bertsmith.tokens.compiled_unigram import Characters
+from bertsmith.tokens.folder.added import FolderTokens, added_entries, further_names
 from bertsmith.tokens.folder.compiled import (
     added_in,
     added_tokens,
@@ -210,7 +212,10 @@ _MARKS = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always",
 
 
 def read_compiled_unigram(
-    data: Mapping[str, Any], where: Path, style: type[UnigramRules] = UnigramRules
+    data: Mapping[str, Any],
+    where: Path,
+    tokens: FolderTokens,
+    style: type[UnigramRules] = UnigramRules,
 ) -> tuple[Pieces, UnigramRules]:
     """Return the vocabulary and the rules, of a style, of a parsed tokenizer.json.
 
@@ -220,8 +225,8 @@ def read_compiled_unigram(
     specials, splits = style.specials, data.get("pre_tokenizer")
     model = part(data, "model", "Unigram", where)
     check_settings(model, {"byte_fallback": False}, where)
-    vocabulary, scores = _scored(model.get("vocab"), where)
-    if vocabulary[:2] and model.get("unk_id") != _index(vocabulary, specials[1]):
+    learned, scores = _scored(model.get("vocab"), where)
+    if learned[:2] and model.get("unk_id") != _index(learned, specials[1]):
         raise refused("its unk_id is not that of <unk>", where, "save the tokenizer again")
     added = added_in(data)
     mask = added.get(specials[4])
@@ -229,14 +234,15 @@ def read_compiled_unigram(
     if isinstance(mask, dict) and not style.joins_quotes:
         late = bool(mask.get("normalized"))
         added = added | {specials[4]: mask | {"normalized": False}}
-    check_added(added, specials, where, blanks=True, normalizes=True)
+    check_added(added, specials, where, blanks=True, normalizes=True, more=tokens.more)
+    vocabulary, _ = tokens.extended(learned)
     check_vocabulary(vocabulary, where, specials=specials, lines=False)
     ids = vocabulary.ids
     check_added_ids(added, ids, where)
     ends, template = (specials[2], specials[3]), data.get("post_processor")
     check_template(template, ends, ids, where, separators=style.separators)
     words = isinstance(splits, dict) and splits.get("type") == "Sequence"
-    return vocabulary, style(
+    rules = style(
         scores=scores,
         number_commas=False,
         mask_takes_blank=not isinstance(mask, dict) or mask.get("lstrip") is not False,
@@ -246,6 +252,8 @@ def read_compiled_unigram(
         remove_space=words,
         prefix_space=_prefix(splits, where),
     )
+    vocabulary, further = tokens.extended(learned, Characters(rules).normalised)
+    return vocabulary, replace(rules, added=further)
 
 
 def _index(vocabulary: Sequence[str], piece: str) -> int:
@@ -332,6 +340,7 @@ def _prefix(pre_tokenizer: object, where: Path) -> bool:
 def unigram_tokenizer(vocabulary: Sequence[str], rules: UnigramRules) -> dict[str, Any]:
     """Return the contents of tokenizer.json, which adds special tokens around texts."""
     ids = {piece: number for number, piece in enumerate(vocabulary)}
+    learned = len(vocabulary) if rules.added is None else rules.added.learned
     marks = _MARKS | {"prepend_scheme": "always" if rules.prefix_space else "never"}
     # without the first step a blank at the end of a part would be a piece
     words = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, marks]}
@@ -348,7 +357,7 @@ def unigram_tokenizer(vocabulary: Sequence[str], rules: UnigramRules) -> dict[st
     around = surrounded(cls, sep, ids, segments=rules.separators == 1)
     around["pair"][3:3] = [around["single"][2]] * (rules.separators - 1)
     steps += _gap_steps(rules)
-    scores = zip(vocabulary, rules.scores, strict=True)
+    scores = zip(vocabulary[:learned], rules.scores, strict=True)
     model = {
         "type": "Unigram",
         "unk_id": ids[rules.specials[1]],
@@ -360,8 +369,9 @@ def unigram_tokenizer(vocabulary: Sequence[str], rules: UnigramRules) -> dict[st
     }
     # as on the hub, the rules of XLM-RoBERTa's SentencePiece model split words in any case
     splits = rules.remove_space or not (rules.joins_quotes or rules.compiled)
+    added = rules.added and added_entries(rules.added, ids)
     return tokenizer_json(
-        added_tokens(ids, rules.specials, flags),
+        added or added_tokens(ids, rules.specials, flags),
         normalizer={"type": "Sequence", "normalizers": steps},
         pre_tokenizer=words if splits else marks,
         post_processor=around,
@@ -399,18 +409,20 @@ def read_file(path: Path) -> tuple[Pieces, UnigramRules]:
 def read_folder(files: FolderFiles) -> tuple[Pieces, UnigramRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
     folder = files.path
-    settings = Settings(files, UNIGRAM_SPECIALS, blanks=True, normalizes=True)
+    tokens = FolderTokens(files, UNIGRAM_SPECIALS)
+    settings = Settings(files, UNIGRAM_SPECIALS, blanks=True, normalizes=True, more=tokens.more)
     if settings.config.get("sp_model_kwargs"):
         raise settings.refuse("sp_model_kwargs are set", "they change the ids: remove them")
     model, compiled = folder / UNIGRAM_FILE, folder / COMPILED_FILE
     data = files.json(COMPILED_FILE)
     added = added_in(data)
-    if settings.follows_compiled(UNIGRAM_FILE):
-        vocabulary, rules = read_compiled_unigram(data, compiled)
+    if settings.follows_compiled(UNIGRAM_FILE) or (tokens.more and data):
+        vocabulary, rules = read_compiled_unigram(data, compiled, tokens)
         _check_agreement(settings, rules)
         settings.check_listed(added, UNIGRAM_SPECIALS)
         rules = as_its_class_reads(rules, settings)
     else:
+        check_without_added(tokens, model)
         vocabulary, rules = read_file(model)
         rules = replace(
             rules,
@@ -420,7 +432,7 @@ def read_folder(files: FolderFiles) -> tuple[Pieces, UnigramRules]:
             number_commas=settings.followed == "slow",
         )
         if data:
-            pieces, others = read_compiled_unigram(data, compiled)
+            pieces, others = read_compiled_unigram(data, compiled, tokens)
             check_same(vocabulary, pieces, UNIGRAM_FILE, compiled)
             check_scores(vocabulary, rules, others, compiled, UNIGRAM_FILE)
             _check_agreement(settings, others)
@@ -429,6 +441,16 @@ def read_folder(files: FolderFiles) -> tuple[Pieces, UnigramRules]:
     # AlbertTokenizer of version 5 gives none, unlike that of version 4
     segments = settings.gives_segments(False)
     return vocabulary, replace(rules, mask_takes_blank=takes_blank, segments=segments)
+
+
+def check_without_added(tokens: FolderTokens, model: Path) -> None:
+    """Raise `ModelFolderError` if tokens were added to a SentencePiece model."""
+    if tokens.more:
+        raise refused(
+            f"the token {tokens.more[0][:50]!r} was added to it",
+            model,
+            f"open the folder with AutoTokenizer and save it again, which writes {COMPILED_FILE}",
+        )
 
 
 def as_its_class_reads(rules: UnigramRules, settings: Settings) -> UnigramRules:
@@ -494,6 +516,7 @@ def files_of(
         _ACCENTS: rules.keep_accents,
         _SPACES: rules.remove_space,
         "added_tokens_decoder": by_id(compiled["added_tokens"]),
+        **further_names(rules.added, UNIGRAM_SPECIALS),
         **({} if rules.prefix_space else {"add_prefix_space": False}),
         **input_names(segments=segments),
     }

@@ -11,14 +11,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from bertsmith.core.errors import ModelFolderError, UserError, VocabularyError
 from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.folder.added import FolderTokens, added_entries, further_names
 from bertsmith.tokens.folder.compiled import (
     added_in,
     added_tokens,
+    by_id,
     check_same,
     check_settings,
     check_template,
@@ -50,8 +53,10 @@ _MODEL = {
 }
 
 
-def read_compiled(data: dict[str, Any], where: Path) -> tuple[Pieces, dict[str, Any]]:
-    """Return the vocabulary of a parsed tokenizer.json, and its normaliser's settings.
+def read_compiled(
+    data: dict[str, Any], where: Path, tokens: FolderTokens
+) -> tuple[Pieces, dict[str, Any]]:
+    """Return the pieces that a parsed tokenizer.json splits words into, and its normaliser.
 
     Raises `ModelFolderError` unless it describes BERT's own rules and WordPiece, and
     `VocabularyError` for an invalid vocabulary.
@@ -61,19 +66,21 @@ def read_compiled(data: dict[str, Any], where: Path) -> tuple[Pieces, dict[str, 
     part(data, "pre_tokenizer", "BertPreTokenizer", where)
     check_settings(model, _MODEL, where)
     check_settings(normaliser, {"clean_text": True}, where)
-    vocabulary = dense(model.get("vocab"), where)
-    check_vocabulary(vocabulary, where, lines=False)
+    learned = dense(model.get("vocab"), where)
     added = added_in(data)
-    check_added(added, SPECIALS, where, blanks=False, normalizes=True)
+    check_added(added, SPECIALS, where, blanks=False, normalizes=True, more=tokens.more)
+    vocabulary, _ = tokens.extended(learned)
+    check_vocabulary(vocabulary, where, lines=False)
     check_added_ids(added, vocabulary.ids, where)
     ends = (SPECIALS[2], SPECIALS[3])
     check_template(data.get("post_processor"), ends, vocabulary.ids, where, separators=1)
-    return vocabulary, normaliser
+    return learned, normaliser
 
 
 def compiled_tokenizer(vocabulary: Sequence[str], rules: BasicRules) -> dict[str, Any]:
     """Return the contents of tokenizer.json, which adds [CLS] and [SEP] around texts."""
     ids = {piece: number for number, piece in enumerate(vocabulary)}
+    learned = len(vocabulary) if rules.added is None else rules.added.learned
     normalizer = {
         "type": "BertNormalizer",
         "clean_text": True,
@@ -82,12 +89,12 @@ def compiled_tokenizer(vocabulary: Sequence[str], rules: BasicRules) -> dict[str
         "lowercase": rules.lowercase,
     }
     return tokenizer_json(
-        added_tokens(ids, SPECIALS, {}),
+        added_tokens(ids, SPECIALS, {}) if rules.added is None else added_entries(rules.added, ids),
         normalizer=normalizer,
         pre_tokenizer={"type": "BertPreTokenizer"},
         post_processor=surrounded("[CLS]", "[SEP]", ids, segments=True),
         decoder={"type": "WordPiece", "prefix": CONTINUES, "cleanup": True},
-        model={"type": "WordPiece", **_MODEL, "vocab": ids},
+        model={"type": "WordPiece", **_MODEL, "vocab": dict(islice(ids.items(), learned))},
     )
 
 
@@ -109,7 +116,8 @@ def read_file(path: Path) -> tuple[Pieces, BasicRules]:
 def read_folder(files: FolderFiles) -> tuple[Pieces, BasicRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
     folder = files.path
-    settings = Settings(files, SPECIALS, blanks=False, normalizes=True)
+    tokens = FolderTokens(files, SPECIALS)
+    settings = Settings(files, SPECIALS, blanks=False, normalizes=True, more=tokens.more)
     basic = settings.config.get("do_basic_tokenize", True)
     if basic is not True or settings.config.get("never_split"):
         raise settings.refuse(
@@ -132,23 +140,29 @@ def read_folder(files: FolderFiles) -> tuple[Pieces, BasicRules]:
     if compiled.is_file():
         try:
             data = files.json(COMPILED_FILE)
-            vocabulary, normalizer = read_compiled(data, compiled)
+            learned, normalizer = read_compiled(data, compiled, tokens)
             settings.check_listed(added_in(data), SPECIALS)
         except UserError:
             if not fast:
                 # if both are damaged, the error is that of the file that is followed
-                _pieces_in(text, words)
+                _pieces_in(text, words, tokens)
             raise
         # equal texts are seen at once; splitting and checking the lines takes much longer
-        if not fast and not vocabulary.are_lines(text.removesuffix("\n")):
-            check_same(_pieces_in(text, words), vocabulary, WORDPIECE_FILE, compiled)
+        if not fast and not learned.are_lines(text.removesuffix("\n")):
+            check_same(_pieces_in(text, words, tokens), learned, WORDPIECE_FILE, compiled)
     else:
-        vocabulary = _pieces_in(text, words)
-    settings.check_ids(vocabulary)
-    rules = _rules(settings, normalizer, vocabulary, compiled)
+        learned = _pieces_in(text, words, tokens)
+    rules = _rules(settings, normalizer, learned, compiled)
     # if accents are stripped and text is lower-cased, composition has no effect
-    composes = (not fast and settings.followed == "slow") or (rules.lowercase and rules.strips)
-    return vocabulary, replace(rules, composes=composes, segments=settings.gives_segments(True))
+    slow = not (fast or tokens.more) and settings.followed == "slow"
+    rules = replace(
+        rules,
+        composes=slow or (rules.lowercase and rules.strips),
+        segments=settings.gives_segments(True),
+    )
+    vocabulary, added = tokens.extended(learned, rules.normalised)
+    settings.check_ids(vocabulary)
+    return vocabulary, replace(rules, added=added)
 
 
 def _rules(
@@ -211,12 +225,14 @@ def _read_lines(path: Path) -> str:
     return read_lined_text(path, VocabularyError).replace("\r", "\n")
 
 
-def _pieces_in(text: str, where: Path) -> Pieces:
+def _pieces_in(text: str, where: Path, tokens: FolderTokens | None = None) -> Pieces:
+    """Return the pieces of a vocabulary file; special tokens may be among added `tokens`."""
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
     vocabulary = Pieces(lines)
-    check_vocabulary(vocabulary, where)
+    needed = SPECIALS if tokens is None or not tokens.more else ()
+    check_vocabulary(vocabulary, where, specials=needed)
     return vocabulary
 
 
@@ -232,10 +248,14 @@ def files_of(
         "tokenize_chinese_chars": rules.space_cjk,
         **({} if rules.composes else {FOLLOWS: "fast"}),
         **names,
+        **further_names(rules.added, SPECIALS),
         **({} if longest is None else {"model_max_length": longest}),
         # a DistilBERT refuses those that a BertTokenizer gives, a RoBERTa has no row for them
         **({} if segments else input_names(segments=False)),
     }
-    pieces = "".join(f"{piece}\n" for piece in vocabulary).encode()
+    learned = vocabulary if rules.added is None else vocabulary[: rules.added.learned]
+    pieces = "".join(f"{piece}\n" for piece in learned).encode()
     compiled = compiled_tokenizer(vocabulary, rules)
+    if rules.added is not None:
+        settings["added_tokens_decoder"] = by_id(compiled["added_tokens"])
     return {WORDPIECE_FILE: pieces, **standard_files(compiled, settings, names, longest)}

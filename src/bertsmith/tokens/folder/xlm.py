@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bertsmith.tokens.folder.added import FolderTokens, further_names
 from bertsmith.tokens.folder.compiled import added_in, by_id, check_same
 from bertsmith.tokens.folder.files import (
     COMPILED_FILE,
@@ -26,6 +27,7 @@ from bertsmith.tokens.folder.files import (
 from bertsmith.tokens.folder.unigram import (
     as_its_class_reads,
     check_scores,
+    check_without_added,
     read_compiled_unigram,
     read_spiece,
     spiece_model,
@@ -68,21 +70,23 @@ def is_plain(files: FolderFiles) -> bool:
 def read_folder(files: FolderFiles) -> tuple[Pieces, UnigramRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
     folder = files.path
-    settings = Settings(files, PlainRules.specials, blanks=True, normalizes=False)
+    tokens = FolderTokens(files, PlainRules.specials)
+    settings = Settings(files, PlainRules.specials, blanks=True, normalizes=False, more=tokens.more)
     if settings.config.get("sp_model_kwargs"):
         raise settings.refuse("sp_model_kwargs are set", "they change the ids: remove them")
     model, compiled = folder / XLM_FILE, folder / COMPILED_FILE
     data = files.json(COMPILED_FILE)
     added = added_in(data)
-    if settings.follows_compiled(XLM_FILE):
-        vocabulary, rules = read_compiled_unigram(data, compiled, PlainRules)
+    if settings.follows_compiled(XLM_FILE) or (tokens.more and data):
+        vocabulary, rules = read_compiled_unigram(data, compiled, tokens, PlainRules)
         settings.check_listed(added, PlainRules.specials)
         _check_agreement(settings, rules)
         rules = as_its_class_reads(rules, settings)
     else:
+        check_without_added(tokens, model)
         vocabulary, rules = read_file(model)
         if data:
-            pieces, others = read_compiled_unigram(data, compiled, PlainRules)
+            pieces, others = read_compiled_unigram(data, compiled, tokens, PlainRules)
             check_same(vocabulary, pieces, XLM_FILE, compiled)
             check_scores(vocabulary, rules, others, compiled, XLM_FILE)
     settings.check_ids(vocabulary)
@@ -123,6 +127,7 @@ def files_of(
     settings: dict[str, Any] = {
         "tokenizer_class": "XLMRobertaTokenizer",
         "added_tokens_decoder": by_id(compiled["added_tokens"]),
+        **further_names(rules.added, rules.specials),
         **({} if rules.prefix_space else {"add_prefix_space": False}),
         **({} if longest is None else {"model_max_length": longest}),
         **names,
