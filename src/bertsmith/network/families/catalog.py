@@ -36,7 +36,7 @@ def _family(name: FamilyName) -> Family:
 
             return ELECTRA
         case "xlm-roberta":
-            from bertsmith.network.families.xlm_roberta import XLM_ROBERTA
+            from bertsmith.network.families.roberta import XLM_ROBERTA
 
             return XLM_ROBERTA
 
