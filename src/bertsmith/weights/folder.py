@@ -252,15 +252,19 @@ def _files(folder: Path, *, heads: bool, report: bool = True) -> ModelFiles:
     return ModelFiles(folder, heads=heads, report=report)
 
 
-def _check_place(folder: Path) -> None:
-    """Check that there is a folder with the two files, none of them a link that leads elsewhere."""
-    aside = aside_path(folder.resolve())
-    if not folder.exists() and aside.is_dir():
-        raise ModelFolderError(
+def _missing(folder: Path) -> ModelFolderError:
+    """Return the error for a folder that is not there, or no longer."""
+    if (aside := aside_path(folder.resolve())).is_dir():
+        return ModelFolderError(
             "saving was interrupted", where=folder, remedy=f"rename {aside} to it"
         )
+    return ModelFolderError("no such folder", where=folder, remedy="name a model folder")
+
+
+def _check_place(folder: Path) -> None:
+    """Check that there is a folder with the two files, none of them a link that leads elsewhere."""
     if not folder.exists():
-        raise ModelFolderError("no such folder", where=folder, remedy="name a model folder")
+        raise _missing(folder)
     inside = sorted(folder.iterdir()) if folder.is_dir() else [folder]
     if (folder / "store.json").is_file() and not (folder / CONFIG_FILE).exists():
         remedy = "name a model folder; `bertsmith pretrain` makes one of a store"
