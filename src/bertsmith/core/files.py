@@ -15,6 +15,7 @@ import platform
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from io import BufferedReader, FileIO
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -67,6 +68,27 @@ def read_bytes(path: Path, error: type[UserError], *, largest: int, remedy: str 
 
 def _size(count: int) -> str:
     return f"{count:,} bytes" if count < 2**20 else f"{count / 2**20:,.0f} MiB"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileState:
+    """The size and modification time of a file, which reveal that it was written to.
+
+    Not its inode, which some file systems of networks number anew.
+    """
+
+    size: int
+    changed: int
+    """Time of the last change, in nanoseconds."""
+    regular: bool
+    """True for a file, False for, say, a pipe."""
+
+    @classmethod
+    def of(cls, path: Path) -> FileState:
+        """Return the current state of a file. Raises `OSError`."""
+        status = path.stat()
+        regular = stat.S_ISREG(status.st_mode)
+        return cls(size=status.st_size, changed=status.st_mtime_ns, regular=regular)
 
 
 def names_a_file_inside(name: str) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertsmith.core.errors import ModelFolderError
+from bertsmith.core.files import FileState
 from bertsmith.tokens.folder.files import TOKENIZER_FILES
 from bertsmith.weights.folder import CONFIG_FILE, QUANTIZED_FILE
 from bertsmith.weights.sentence_folder import (
@@ -31,8 +32,8 @@ class FolderVersion:
     """The files of a model folder that are read to open it, as they were at one moment."""
 
     folder: Path
-    files: tuple[tuple[str, int, int], ...]
-    """The name of each, its size, and when it was written, in nanoseconds."""
+    files: tuple[tuple[str, FileState], ...]
+    """The name of each, and its state."""
 
     @classmethod
     def of(cls, folder: Path) -> FolderVersion:
@@ -40,15 +41,13 @@ class FolderVersion:
 
         Raises `ModelFolderError` for a bad index, or a bad list of modules.
         """
-        files: list[tuple[str, int, int]] = []
+        files: list[tuple[str, FileState]] = []
         # others inside are read by nobody: an export may just be written into one
         for place in (folder, *module_folders(folder)):
             for name in (*_READ, *shard_names(place)):
                 with suppress(OSError):
-                    # not the inode, which some file systems of networks number anew
-                    state = (place / name).stat()
-                    inside = str((place / name).relative_to(folder))
-                    files.append((inside, state.st_size, state.st_mtime_ns))
+                    state = FileState.of(place / name)
+                    files.append((str((place / name).relative_to(folder)), state))
         return cls(folder, tuple(files))
 
     def check(self) -> None:

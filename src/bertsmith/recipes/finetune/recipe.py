@@ -25,7 +25,7 @@ import torch
 
 from bertsmith.core.config import path_of
 from bertsmith.core.errors import ExampleError
-from bertsmith.core.files import file_hash, text_hash, unreadable
+from bertsmith.core.files import FileState, file_hash, text_hash, unreadable
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted, shell_word
 from bertsmith.core.signals import Interrupted
@@ -56,7 +56,6 @@ from bertsmith.recipes.finetune.trials import ParallelPlan, Trials, plan_trials
 from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
 from bertsmith.tasks.labels import absent_labels, absent_note, alike_labels, placeholder_labels
 from bertsmith.tasks.task import Task, counted_rows
-from bertsmith.text.corpus.files import FileState
 from bertsmith.text.examples.example import folded
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RunFolder, require_tensorboard, write_record

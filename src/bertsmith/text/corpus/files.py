@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import glob
 import os
-import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import chain, islice
 from pathlib import Path
 
 from bertsmith.core.errors import CorpusError
-from bertsmith.core.files import unreadable
+from bertsmith.core.files import FileState, unreadable
 from bertsmith.core.printable import counted
 from bertsmith.text.config import AUTO, HeaderOption, Layout, check_encoding
 from bertsmith.text.corpus.documents import SAMPLE_CHARACTERS, Document, measure_start
@@ -48,24 +46,6 @@ _KINDS = (
     "a corpus is .txt, .md, .rst, .log, .html, .xml, .jsonl, .parquet, .csv, .tsv or source code, "
     "each also .gz or .zst; --text-files '*.ext' reads other files as text"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileState:
-    """The size and modification time of a file, which reveal that it was written to."""
-
-    size: int
-    changed: int
-    """Time of the last change, in nanoseconds."""
-    regular: bool
-    """True for a file, False for, say, a pipe."""
-
-    @classmethod
-    def of(cls, path: Path) -> FileState:
-        """Return the current state of a file. Raises `OSError`."""
-        status = path.stat()
-        regular = stat.S_ISREG(status.st_mode)
-        return cls(size=status.st_size, changed=status.st_mtime_ns, regular=regular)
 
 
 class Corpus:
