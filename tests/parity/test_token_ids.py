@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertTokenizer
 
-from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.corpus.sentences import split_sentences
+from bertsmith.text.white_space import tidy
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.bulk.documents import DocumentEncoder
 from bertsmith.tokens.learning.wordpiece import learn_wordpiece

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from transformers import RobertaTokenizer, RobertaTokenizerFast
 
-from bertsmith.text.corpus.documents import tidy
+from bertsmith.text.white_space import tidy
 from bertsmith.tokens.bpe import BLANK, BytePairs, ByteRules, words, written
 from bertsmith.tokens.bulk.documents import DocumentEncoder
 from bertsmith.tokens.learning.bpe import learn_byte_bpe

@@ -20,7 +20,7 @@ from tokenizers.trainers import BpeTrainer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from bertsmith.core.errors import ModelFolderError, VocabularyError
-from bertsmith.text.corpus.documents import tidy
+from bertsmith.text.white_space import tidy
 from bertsmith.tokens.bulk.documents import DocumentEncoder
 from bertsmith.tokens.modern import ModernRules, composed
 from bertsmith.tokens.tokenizer import Tokenizer

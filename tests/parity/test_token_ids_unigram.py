@@ -23,8 +23,8 @@ from tokenizers.pre_tokenizers import Metaspace
 from tokenizers.trainers import UnigramTrainer
 from transformers import AlbertTokenizer, AlbertTokenizerFast
 
-from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.corpus.sentences import split_sentences
+from bertsmith.text.white_space import tidy
 from bertsmith.tokens.bulk.documents import DocumentEncoder
 from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.normalisation import SPACE, UnigramRules

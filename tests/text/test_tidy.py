@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.text.corpus.documents import tidy, tidy_places
+from bertsmith.text.white_space import tidy, tidy_places
 
 
 @given(st.text(st.sampled_from("ab \t\n\0\xa0\u3000é"), max_size=12))

@@ -63,8 +63,8 @@ from bertsmith.recipes.predict.write import written_texts
 from bertsmith.tasks.answering import Presented, PretrainedAnswering, TaskAnswering, answering_of
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.opening import Embedder, open_embedder, open_model
-from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.examples.example import Example
+from bertsmith.text.white_space import tidy
 from bertsmith.tokens.tokenizer import Tokenizer
 
 P = ParamSpec("P")

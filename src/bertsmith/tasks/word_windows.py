@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.batches.truncation import encode_pair, window_of
 from bertsmith.tasks.task import ReadingLimits
-from bertsmith.text.corpus.documents import tidy, tidy_places
 from bertsmith.text.examples.tagged import Tagged
+from bertsmith.text.white_space import tidy, tidy_places
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import Encoding
 

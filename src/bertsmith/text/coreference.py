@@ -18,9 +18,9 @@ from typing import Literal, NamedTuple
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.text.config import AUTO
-from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.treebank import ENTITY, Tree, read_trees
+from bertsmith.text.white_space import tidy
 
 Kind = Literal["pronoun", "proper", "nominal"]
 Layout = Literal["conll-2012", "conllu"]

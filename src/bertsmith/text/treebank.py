@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.printable import counted
-from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.opening import TextFile
+from bertsmith.text.white_space import tidy
 
 _WIDTH = 10
 _WORD, _TAG, _HEAD, _RELATION, _MISC = 1, 3, 6, 7, 9

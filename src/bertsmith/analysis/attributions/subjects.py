@@ -34,9 +34,9 @@ from bertsmith.tasks.span import encode_questions
 from bertsmith.tasks.tag import continuation_tag
 from bertsmith.tasks.task import ReadingLimits, Task
 from bertsmith.tasks.word_windows import encode_text, first_pieces
-from bertsmith.text.corpus.documents import UNSPACED
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.tagged import entity_spans, names_entities, words_of
+from bertsmith.text.white_space import UNSPACED
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import Encoding
 

@@ -18,11 +18,11 @@ from bertsmith.recipes.predict.texts import STANDARD_INPUT, standard_input, unde
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.task import Task
 from bertsmith.text.bad_rows import Refuse
-from bertsmith.text.corpus.documents import tidy, tidy_places
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.reading import Check, has_cells, has_labels, read_examples
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.tables import DELIMITED, TABLES
+from bertsmith.text.white_space import tidy, tidy_places
 
 EXAMPLES = "examples"
 """The source of examples that are no file's."""

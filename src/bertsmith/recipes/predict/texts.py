@@ -14,12 +14,12 @@ from bertsmith.core.log import say
 from bertsmith.core.pipes import standard_input_bytes
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import AUTO, UTF8, Columns, codec_named
-from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.encodings import OPTION, is_wide
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.reading import has_labels, read_examples
 from bertsmith.text.opening import ESCAPED, MAX_LINE_LENGTH, TextFile, kind_of
 from bertsmith.text.tables import TABLES, Table
+from bertsmith.text.white_space import tidy
 
 STANDARD_INPUT = "standard input"
 

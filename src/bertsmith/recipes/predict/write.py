@@ -17,8 +17,8 @@ from bertsmith.engine.language_model.generation import TextWriting, Written
 from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.predict.config import WriteConfig
-from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.examples.example import Example
+from bertsmith.text.white_space import tidy
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 

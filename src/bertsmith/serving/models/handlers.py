@@ -28,10 +28,10 @@ from bertsmith.tasks.answering import TaskAnswering
 from bertsmith.tasks.conformal import set_threshold
 from bertsmith.tasks.tag import TagAnswer, raw_text
 from bertsmith.tasks.task import Record
-from bertsmith.text.corpus.documents import tidy, tidy_places
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.choices import Choice
 from bertsmith.text.examples.formats.squad import Question
+from bertsmith.text.white_space import tidy, tidy_places
 from bertsmith.tokens.tokenizer import Tokenizer
 
 MAX_CANDIDATES = 100

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertsmith.core.errors import BlankText
-from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.structured import literal
 from bertsmith.text.tables import KEYED
+from bertsmith.text.white_space import tidy
 
 Kind = Literal["class", "classes", "number", "rank"]
 

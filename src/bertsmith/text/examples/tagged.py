@@ -13,12 +13,12 @@ from typing import Literal, NamedTuple
 from bertsmith.core.errors import BlankText, ExampleError, UserError
 from bertsmith.core.printable import counted
 from bertsmith.text.config import Columns
-from bertsmith.text.corpus.documents import UNSPACED, tidy
 from bertsmith.text.examples.columns import first_of, given_columns
 from bertsmith.text.examples.example import check_accepted, written_by_prodigy
 from bertsmith.text.headers import NAMED, listed
 from bertsmith.text.opening import TextFile
 from bertsmith.text.tables import ColumnSelection, Table, TableHead
+from bertsmith.text.white_space import UNSPACED, tidy
 
 Scheme = Literal["bio1", "bio2", "bioes", "plain"]
 

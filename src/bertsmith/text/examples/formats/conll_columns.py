@@ -11,10 +11,10 @@ from pathlib import Path
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.core.printable import counted
 from bertsmith.text.config import USUAL_TAGS, TagColumns
-from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.examples.columns import first_of
 from bertsmith.text.examples.tagged import BadSentence, Words
 from bertsmith.text.opening import TextFile, kind_of
+from bertsmith.text.white_space import tidy
 
 DOCUMENT = "-DOCSTART-"
 MAX_SENTENCE_LENGTH = 100_000

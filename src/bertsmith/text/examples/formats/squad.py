@@ -13,12 +13,12 @@ from typing import NamedTuple
 from bertsmith.core.errors import BlankText, ExampleError, UserError
 from bertsmith.text.bad_rows import FAIL, BadRows, Refuse
 from bertsmith.text.config import USUAL, Columns
-from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.examples.columns import first_of
 from bertsmith.text.headers import NAMED, Header, column_of, listed, stated_header
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.structured import LocatedJson, LocatedValue, first_keys, literal
 from bertsmith.text.tables import TABLES, ColumnSelection, Table, TableHead
+from bertsmith.text.white_space import tidy
 
 _ANSWER = 'write {"text": "...", "answer_start": 0}, the start in characters of the context'
 _PLACE = f"{_ANSWER}, or --on-bad skip leaves such questions out"

@@ -18,7 +18,6 @@ from typing import Any
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
 from bertsmith.core.printable import counted
 from bertsmith.text.config import USUAL_TAGS, Columns, TagColumns
-from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.examples.columns import GROUPS, PAIRS, first_of
 from bertsmith.text.examples.formats.conll_columns import (
     COMMENT,
@@ -41,6 +40,7 @@ from bertsmith.text.headers import (
 )
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.tables import DELIMITED, SAMPLE_ROWS, comma_rows
+from bertsmith.text.white_space import tidy
 
 _LABEL_NAMES = (*TAG_NAMES, "label", "labels", "entity", "xpos")
 _SENTENCE_NAMES = (
