@@ -198,16 +198,15 @@ begin(connection, {function}, {messages})
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
-def keep_large_blocks() -> bool:
-    """Make the C library keep large freed blocks for the next step; return whether it will.
+def keep_large_blocks() -> None:
+    """Make the C library keep large freed blocks for the next step, on Linux with glibc.
 
     Otherwise each step's activations are returned to the system and faulted in again, page by page.
-    The cost is memory: freed blocks of odd sizes remain (docs/experiments/fine-tuning.md). Linux
-    with glibc only.
+    The cost is memory: freed blocks of odd sizes remain (docs/experiments/fine-tuning.md).
     """
     if not sys.platform.startswith("linux"):
-        return False
+        return
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
-        return bool(mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, -1))
-    return False
+        if mallopt(_M_MMAP_MAX, 0):
+            mallopt(_M_TRIM_THRESHOLD, -1)
