@@ -126,7 +126,7 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn_from_it(
     ]  # fmt: skip
     for method, kept in ways:
         supervision, new = supervision_of(method, teacher, prepared, kept)
-        source = supervision.batches(units, prepared, settings)
+        source = supervision.batches(units, prepared)
         whole = supervision.objective(prepared, settings, 0)
         objective = Objective({n: t for n, t in whole.terms.items() if n != prepared.train.target})
         model = new(0).eval()
@@ -146,7 +146,7 @@ def test_another_student_has_much_to_learn(
     teacher = taught_folder(base_folder, prepared, tmp_path / "teacher")
     supervision, new = supervision_of("distilbert", teacher, prepared, None, layers=1)
     batches = ExampleBatches(prepared.train, units_per_batch=12, seed=0)
-    batch, _ = supervision.batches(batches, prepared, SETTINGS).next_batch(DataPosition())
+    batch, _ = supervision.batches(batches, prepared).next_batch(DataPosition())
     losses = supervision.objective(prepared, SETTINGS, 0)(new(0).eval(), batch).parts
     assert set(losses) == {"soft_targets", "cosine", "classify"}
     assert losses["soft_targets"].sum > 0.01

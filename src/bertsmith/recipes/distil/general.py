@@ -35,6 +35,7 @@ from bertsmith.objectives.objective import Losses, Objective, Term
 from bertsmith.objectives.pretraining import MaskedLM
 from bertsmith.recipes.distil.config import DistilConfig, Method, TeachingConfig
 from bertsmith.recipes.distil.methods import (
+    LABELS_STEP,
     METHODS,
     MethodTerms,
     check_method,
@@ -50,7 +51,7 @@ from bertsmith.recipes.distil.student import (
     take_layers,
     take_token_table,
 )
-from bertsmith.recipes.distil.supervision import LABELS_STEP, with_targets
+from bertsmith.recipes.distil.supervision import with_targets
 from bertsmith.recipes.distil.teacher import TeacherOutputs, outputs_of
 from bertsmith.recipes.pretrain.config import Parent, PretrainRun, PretrainSettings, fit_config
 from bertsmith.recipes.pretrain.planning import plan_time

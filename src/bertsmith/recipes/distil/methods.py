@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import EncoderConfig
-from bertsmith.network.encoded import NO_TAPS, Taps
+from bertsmith.network.encoded import Taps
 from bertsmith.objectives.distillation import Answer, HiddenCosine, HiddenStates, SoftTargets
 from bertsmith.objectives.objective import Term
 from bertsmith.objectives.token_pairs import AttentionScores, Relations, relation_heads
@@ -23,6 +23,8 @@ from bertsmith.recipes.distil.student import followed_layers
 SOFT, COSINE, STATES, SCORES, RELATIONS = (
     "soft_targets", "cosine", "hidden_states", "attention_scores", "relations",
 )  # fmt: skip
+LABELS_STEP = "labels"
+"""The name, in a step, of the terms that learn labels."""
 OF_TOKENS = (COSINE, STATES, SCORES, RELATIONS)
 """Terms whose targets are all tokens."""
 METHODS: tuple[Method, ...] = ("distilbert", "tinybert", "minilm")
@@ -36,7 +38,7 @@ class MethodTerms:
     terms: Mapping[str, Term]
     """Terms by name, besides those of labels."""
     steps: tuple[tuple[str, ...], ...]
-    """The names of the terms of each step; a step with labels has "labels" among them."""
+    """The names of the terms of each step, with `LABELS_STEP` where labels are learned."""
     taps: Taps
     """Taps of the teacher."""
 
@@ -144,7 +146,7 @@ def method_terms(
     if method == "distilbert":
         terms[COSINE] = HiddenCosine(teacher.layers, weight=0.5)
         taps = Taps(states=frozenset({teacher.layers}))
-        return MethodTerms(terms=terms, steps=((*terms, "labels"),), taps=taps)
+        return MethodTerms(terms=terms, steps=((*terms, LABELS_STEP),), taps=taps)
     if method == "tinybert":
         layers = followed_layers(teacher.layers, student.layers)
         pairs = tuple(enumerate(layers, 1))
@@ -158,7 +160,7 @@ def method_terms(
         heads = teaching.relation_heads or relation_heads(teacher.hidden, student.hidden)
         terms[RELATIONS] = Relations(student.layers, of_teacher, heads=heads)
         inside = (RELATIONS,)
-        predictions = (*predictions, "labels")
+        predictions = (*predictions, LABELS_STEP)
         taps = Taps(qkv=frozenset({of_teacher}))
     steps = (inside, predictions) if soft is not None else (inside,)
-    return MethodTerms(terms=terms, steps=steps, taps=taps if terms else NO_TAPS)
+    return MethodTerms(terms=terms, steps=steps, taps=taps)

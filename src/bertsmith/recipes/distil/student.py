@@ -22,7 +22,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, start_from
 from bertsmith.weights.versions import FolderVersion
 
-_TEACHER, _BLOCKS = "encoder.blocks.", "encoder.blocks"
+_BLOCKS = "encoder.blocks."
 
 
 def student_encoder(
@@ -135,11 +135,11 @@ def take_layers(student: Model, teacher: Model, layers: Sequence[int]) -> None:
     new_state: dict[str, Tensor] = {}
     for name, value in state.items():
         source = name
-        if name.startswith(_TEACHER):
-            number, _, rest = name.removeprefix(_TEACHER).partition(".")
+        if name.startswith(_BLOCKS):
+            number, _, rest = name.removeprefix(_BLOCKS).partition(".")
             first_layer = int(number) * of_student // depths
             block = (layers[first_layer] - 1) * blocks // depth
-            source = f"{_BLOCKS}.{block}.{rest}"
+            source = f"{_BLOCKS}{block}.{rest}"
         if source in states and states[source].shape == value.shape:
             new_state[name] = states[source]
     positions, segments = "encoder.embeddings.positions.weight", teacher.encoder.embeddings.segments

@@ -16,7 +16,7 @@ from bertsmith.objectives.distillation import Answer
 from bertsmith.objectives.objective import Objective, Term
 from bertsmith.objectives.tasks import Regress
 from bertsmith.recipes.distil.config import Method, TeachingConfig
-from bertsmith.recipes.distil.methods import OF_TOKENS, SOFT, MethodTerms, method_terms
+from bertsmith.recipes.distil.methods import LABELS_STEP, OF_TOKENS, SOFT, MethodTerms, method_terms
 from bertsmith.recipes.distil.teacher import TeacherRows
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared
@@ -25,8 +25,6 @@ from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.task import Task
 from bertsmith.training.config import FitConfig, ScheduleConfig
 from bertsmith.training.loading import BatchSource
-
-LABELS_STEP = "labels"
 
 
 def answer_of(task: Task[Any]) -> Answer:
@@ -90,9 +88,7 @@ class TeacherSupervision(Supervision):
             terms |= super().objective(prepared, config, seed).terms
         return Objective(terms)
 
-    def batches(
-        self, batches: ExampleBatches, prepared: Prepared, config: FinetuneSettings
-    ) -> BatchSource:
+    def batches(self, batches: ExampleBatches, prepared: Prepared) -> BatchSource:
         """Return batches with the teacher's outputs."""
         steps = self.terms(0, prepared.data).steps
         return TeacherBatches(batches=batches, taught=self.taught, steps=steps)

@@ -430,13 +430,13 @@ class _Distillation:
         """Return the supervision of each method; outputs of the teacher that are kept are made."""
         answer, config = answer_of(self.prepared.task), self.config
         encoders = self.teacher.encoder, self.new.config.encoder
-        teacher_outputs = TeacherOutputs(
-            taps=NO_TAPS, answer=answer, precision=config.settings.chosen_precision
-        )
+        taps = NO_TAPS
         for method in config.method:
-            terms = method_terms(method, *encoders, config.teaching, answer, seed=0)
-            teacher_outputs = teacher_outputs | replace(teacher_outputs, taps=terms.taps)
-        taught = TeacherRows(config.teacher, prepared.train, teacher_outputs, self.device)
+            taps |= method_terms(method, *encoders, config.teaching, answer, seed=0).taps
+        outputs = TeacherOutputs(
+            taps=taps, answer=answer, precision=config.settings.chosen_precision
+        )
+        taught = TeacherRows(config.teacher, prepared.train, outputs, self.device)
         if not self._taught():
             cache = config.teaching.cache or self.folder.path / _OUTPUTS
             taught = taught.keep(cache.resolve(), config.teaching.cache_gigabytes)

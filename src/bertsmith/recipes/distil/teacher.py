@@ -57,13 +57,6 @@ class TeacherOutputs:
     answer: Answer | None
     precision: Precision
 
-    def __or__(self, other: TeacherOutputs) -> TeacherOutputs:
-        return TeacherOutputs(
-            taps=self.taps | other.taps,
-            answer=self.answer or other.answer,
-            precision=self.precision,
-        )
-
 
 def outputs_of(teacher: Model, batch: Batch, outputs: TeacherOutputs) -> Outputs:
     """Return a teacher's outputs for a batch, by the names that terms read."""

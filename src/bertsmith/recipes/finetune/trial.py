@@ -165,9 +165,7 @@ class Supervision:
         data = prepared.data
         return prepared.task.learning.objective(data.train, data.labels, config.label_loss)
 
-    def batches(
-        self, batches: ExampleBatches, prepared: Prepared, config: FinetuneSettings
-    ) -> BatchSource:
+    def batches(self, batches: ExampleBatches, prepared: Prepared) -> BatchSource:
         """Return the batches, with all that the objective reads beside the labels."""
         return batches
 
@@ -216,7 +214,7 @@ def run_trial(
             supervision.fit(config, steps, seed),
             model,
             recorded,
-            supervision.batches(batches, prepared, config),
+            supervision.batches(batches, prepared),
             enter=supervision.enter,
             measure=_dev_measure(prepared, config) if config.patience else None,
             folder=folder,
