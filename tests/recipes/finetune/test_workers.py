@@ -15,8 +15,9 @@ from bertsmith.core.errors import TrainingDiverged, WorkerDied
 from bertsmith.core.signals import Interrupted
 from bertsmith.engine.devices import threads_of_torch
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
+from bertsmith.recipes.finetune.experiment import Experiment
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
-from bertsmith.recipes.finetune.recipe import finetune, model_factory
+from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.recipes.finetune.trials import Trials
 from recipes.signalling import Signalling, Step
 
@@ -34,10 +35,11 @@ def run(base_folder: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch) -> R
     """Fine-tunes into a folder, with models that act in some steps of some seeds."""
 
     def fine_tune(out: Path, side_by_side: int, **does: Any) -> FinetuneOutcome:  # noqa: ANN401
-        def maker(*given: Any) -> Signalling:  # noqa: ANN401
-            return Signalling(make=model_factory(*given), **does)
+        def experiment(**parts: Any) -> Experiment:  # noqa: ANN401
+            signalling = Signalling(make=parts.pop("make_model"), **does)
+            return Experiment(make_model=signalling, **parts)
 
-        monkeypatch.setattr("bertsmith.recipes.finetune.recipe.model_factory", maker)
+        monkeypatch.setattr("bertsmith.recipes.finetune.recipe.Experiment", experiment)
         return finetune(
             FinetuneConfig(
                 model=base_folder,

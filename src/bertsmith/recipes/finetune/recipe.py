@@ -14,7 +14,7 @@ An interrupted run resumes within the current training, or with the next one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -55,7 +55,7 @@ from bertsmith.recipes.finetune.report import write_card, write_report
 from bertsmith.recipes.finetune.trials import ParallelPlan, Trials, plan_trials
 from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
 from bertsmith.tasks.labels import absent_labels, absent_note, alike_labels, placeholder_labels
-from bertsmith.tasks.task import Task, counted_rows
+from bertsmith.tasks.task import counted_rows
 from bertsmith.text.examples.example import folded
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RunFolder, require_tensorboard, write_record
@@ -127,7 +127,7 @@ def finetune(config: FinetuneConfig) -> FinetuneOutcome:
                 settings=config.settings,
                 prepared=prepared,
                 trials=Trials(folder, pool=pool, tensorboard=config.tensorboard),
-                make_model=model_factory(base, inputs.task, inputs.data.labels, device),
+                make_model=ModelFactory(base, inputs.task.head, inputs.data.labels, device),
             )
             return _run_experiment(experiment, options, run, notes)
 
@@ -274,24 +274,20 @@ def reading_hash(model: Path) -> str:
     return text_hash(f"{file_hash(model / CONFIG_FILE)} {Tokenizer.load(model).fingerprint}")
 
 
-def model_factory(
-    base: FolderVersion, task: Task[Any], labels: tuple[str, ...], device: torch.device
-) -> Callable[[int], Model]:
-    """Return a picklable function from a seed to a model initialised from a folder.
+@dataclass(frozen=True)
+class ModelFactory:
+    """A picklable function from a seed to a model initialised from a folder.
 
     It raises `ModelFolderError` once the folder has another version.
     """
-    return _ModelFactory(base, task.head, labels, device)
 
-
-@dataclass(frozen=True)
-class _ModelFactory:
     base: FolderVersion
     predicts: Predicts
     labels: tuple[str, ...]
     device: torch.device
 
     def __call__(self, seed: int) -> Model:
+        """Return the model of a seed."""
         folder = self.base.folder
         model, _ = start_from(folder, predicts=self.predicts, labels=self.labels, seed=seed)
         # else seeds would begin from different models

@@ -227,21 +227,21 @@ def _add_errors(report: Report, outcome: FinetuneOutcome) -> None:
         true, predicted = evidence[:, :2].astype(np.int64).T
         matrix = confusion_matrix(true, predicted, len(data.labels)).tolist()
         report.confusion(f"Confusion on dev, seed {seed}", matrix, data.labels)
-    sure = [answer.get("probability") for answer in dev["answers"]]
     right = right_rows(data.task, evidence)
-    if right is not None and None not in sure:
+    if right is None:
+        return
+    # several labels have no probability in common
+    known = all(answer.get("probability") is not None for answer in dev["answers"])
+    if known:
         add_calibration(report, seed, dev["answers"], right)
-    if right is not None:
-        rows = mistakes(data.task, data.dev, dev["answers"], right, _MISTAKES)
-        header = ("line", "input", "true", "predicted", "confidence")
-        # several labels have no probability in common
-        known = None not in sure
-        report.table(
-            f"{'Most confident mistakes' if known else 'Mistakes'} on dev, seed {seed}",
-            header if known else header[:-1],
-            rows if known else [row[:-1] for row in rows],
-            note=mistakes_note(dev["answers"], right),
-        )
+    rows = mistakes(data.task, data.dev, dev["answers"], right, _MISTAKES)
+    header = ("line", "input", "true", "predicted", "confidence")
+    report.table(
+        f"{'Most confident mistakes' if known else 'Mistakes'} on dev, seed {seed}",
+        header if known else header[:-1],
+        rows if known else [row[:-1] for row in rows],
+        note=mistakes_note(dev["answers"], right),
+    )
 
 
 def add_calibration(

@@ -31,12 +31,11 @@ from bertsmith.recipes.finetune.baselines import (
     linear_answers,
     measured_baseline,
 )
+from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.tagged import words_of
 
-SECONDS = 20.0
-"""Approximate time limit; longer if the model took longer."""
 FORCE = "--baseline-seconds 0 tries it all the same"
 # with fewer texts rare character n-grams are kept, as there are few others
 _FEW_TEXTS = 1000
@@ -101,7 +100,7 @@ def plan(
 
 
 def tfidf_baseline(
-    prepared: Prepared, seconds: float = SECONDS
+    prepared: Prepared, seconds: float = FinetuneSettings.baseline_seconds
 ) -> BaselineScores | SkippedBaseline | None:
     """Return a linear model on TF-IDF of word unigrams, bigrams and character 2- to 5-grams.
 
