@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from pickle import PicklingError
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,14 @@ from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, check_layers, prepare
 from bertsmith.recipes.finetune.trial import (
+    Trial,
     TrialResult,
     prepare_model,
     run_trial,
     trimmed_embeddings,
 )
 from bertsmith.recipes.finetune.trials import Trials
+from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.task import ReadingLimits
 from bertsmith.text.examples.reading import Example
@@ -258,3 +261,16 @@ def test_a_model_that_was_deleted_from_a_run_that_has_ended_is_named(tmp_path: P
     )
     run.model.mkdir(parents=True)
     Trials(run).move_model("seeds/seed-3", "card")
+
+
+def test_what_cannot_be_sent_to_a_process_ends_the_trainings(
+    prepared: Prepared, make_model: MakeModel, tmp_path: Path
+) -> None:
+    one = Trial(
+        subfolder="one", title="one", settings=CONFIG, seed=0, make_model=make_model,
+        prepared=prepared,
+    )  # fmt: skip
+    with open_trial_pool(WorkerSettings(tmp_path, 1, False), 2) as pool:
+        assert pool is not None
+        with pytest.raises((AttributeError, PicklingError), match="lambda"):
+            pool.train([one], lambda: None, lambda trial, result: None)

@@ -269,8 +269,10 @@ class TrialPool:
             self._workers.append(_TrialWorker(self._settings, self.at_once))
         for worker in self._workers:
             if worker.trial is None and waiting:
-                worker.trial = trial = waiting.popleft()
+                trial = waiting.popleft()
+                # before the process counts as busy: it would be waited for, where memory runs out
                 inputs, pickled_inputs = self._pickle_inputs(trial)
+                worker.trial = trial
                 if worker.inputs is not inputs:
                     worker.inputs = inputs
                     worker.send_pickled(pickled_inputs)
