@@ -93,9 +93,9 @@ class Described:
         return output_names(self.config, self.sentence)
 
     @property
-    def windowed(self) -> bool:
-        """Return whether long texts were read in windows, which no runtime does."""
-        return self.config.windowed
+    def printed(self) -> list[str]:
+        """The outputs that the examples print: the vector of a text alone where there is one."""
+        return [SENTENCE_OUTPUT] if SENTENCE_OUTPUT in self.outputs else self.outputs
 
     @property
     def longest(self) -> int:
@@ -153,8 +153,8 @@ def card(described: Described, comparison: Comparison) -> str:
     if config.labels:
         names = ", ".join(map(markdown, config.labels))
         lines += [f"Labels, in the order of the outputs: {names}.", ""]
-    for said in (_withheld(config), _continued(config), _read(described), _pairs_cut(described)):
-        lines += [said, ""] if said else []
+    for note in (_withheld(config), _continued(config), _read(described), _pairs_cut(described)):
+        lines += [note, ""] if note else []
     return "\n".join([*lines, ""]) + _example(described)
 
 
@@ -188,7 +188,8 @@ def _continued(config: ModelConfig) -> str:
 def _read(described: Described) -> str:
     """Return what is read of a text, "" where that is as much as the network can."""
     trained, limit = described.config.preprocessing, described.config.encoder.longest
-    if trained is not None and described.windowed:
+    # no runtime reads in windows
+    if trained is not None and described.config.windowed:
         longest = counted(trained.longest, "token")
         return f"In training, texts of more than {longest} were read in windows of this length."
     if described.longest == limit:
@@ -318,19 +319,16 @@ def _python(described: Described) -> list[str]:
     names = input_names(config)
     text = _prompted(described, ".lower()")
     argument = "texts" if text == "text" else f"[{text} for text in texts]"
-    outputs = described.outputs
-    outputs_wanted = [SENTENCE_OUTPUT] if SENTENCE_OUTPUT in outputs else outputs
+    outputs = described.printed
     lines = list(_OPEN[target])
     # one text with its choices is one row of the batch
     before, after = ("[[", "]]") if config.predicts == "choice" else ("[", "]")
     if target == "onnx":
-        lines.append(
-            f"{_unpacked(outputs_wanted)} = session.run({_string(outputs_wanted)}, inputs)"
-        )
+        lines.append(f"{_unpacked(outputs)} = session.run({_string(outputs)}, inputs)")
     elif target == "openvino":
-        lines += [f'{name} = results["{name}"]' for name in outputs_wanted]
+        lines += [f'{name} = results["{name}"]' for name in outputs]
     else:
-        lines.append(f"    {_unpacked(outputs)} = model(**tensors)")
+        lines.append(f"    {_unpacked(described.outputs)} = model(**tensors)")
     return [
         "import numpy as np",
         f"import {_MODULES[target]}",
@@ -349,7 +347,7 @@ def _python(described: Described) -> list[str]:
         ),
         "}",
         *lines,
-        f"print({', '.join(outputs_wanted)})",
+        f"print({', '.join(outputs)})",
     ]
 
 
@@ -387,10 +385,10 @@ def _unpacked(names: Sequence[str]) -> str:
 
 def _javascript(described: Described) -> list[str]:
     """Return lines for node: by a pipeline, or by the model if it has none."""
-    name, texts, example_texts = _string(described.name), _texts(described), _pipeline(described)
+    name, texts, by_pipeline = _string(described.name), _texts(described), _pipeline(described)
     local = ["env.allowRemoteModels = false;", "env.localModelPath = '..';"]
-    if example_texts is not None:
-        pipeline, argument = example_texts
+    if by_pipeline is not None:
+        pipeline, argument = by_pipeline
         # of a tensor the numbers
         shown = f"await ask({argument})"
         shown = f"({shown}).tolist()" if pipeline == "feature-extraction" else shown
@@ -401,10 +399,7 @@ def _javascript(described: Described) -> list[str]:
             f"const ask = await pipeline('{pipeline}', {name}, {{ dtype: 'fp32' }});",
             f"console.log({shown});",
         ]
-    outputs_wanted = (
-        [SENTENCE_OUTPUT] if SENTENCE_OUTPUT in described.outputs else described.outputs
-    )
-    text = _prompted(described, ".toLowerCase()")
+    outputs, text = described.printed, _prompted(described, ".toLowerCase()")
     argument = "texts" if text == "text" else f"texts.map((text) => {text})"
     options = f"padding: true, truncation: true, max_length: {described.longest}"
     if described.pairs:
@@ -421,8 +416,8 @@ def _javascript(described: Described) -> list[str]:
         f"const texts = {_string(texts)}.map(spaced);",
         f"const inputs = await tokenizer({argument}, {{ {options} }});",
         *[_ONE_ROW_IN_NODE] * (described.config.predicts == "choice"),
-        f"const {{ {', '.join(outputs_wanted)} }} = await model(inputs);",
-        f"console.log({', '.join(f'{output}.tolist()' for output in outputs_wanted)});",
+        f"const {{ {', '.join(outputs)} }} = await model(inputs);",
+        f"console.log({', '.join(f'{output}.tolist()' for output in outputs)});",
     ]
 
 

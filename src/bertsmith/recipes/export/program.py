@@ -194,15 +194,15 @@ def write_openvino(onnx: Path, path: Path, *, longest: int) -> None:
     openvino = import_openvino()
     model = openvino.convert_model(onnx)
     shapes = {}
-    for each in model.inputs:
-        shape = each.get_partial_shape()
+    for model_input in model.inputs:
+        shape = model_input.get_partial_shape()
         shape[len(shape) - 1] = openvino.Dimension(1, longest)
-        shapes[each.get_any_name()] = shape
+        shapes[model_input.get_any_name()] = shape
     model.reshape(shapes)
     try:
         openvino.save_model(model, path, compress_to_fp16=False)
     except RuntimeError as error:
-        # all that it says of a full disk
+        # its only sign of a full disk
         if "iostream" in str(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         raise
@@ -210,7 +210,7 @@ def write_openvino(onnx: Path, path: Path, *, longest: int) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what the exporters say of themselves, and of packages that are not needed."""
+    """Suppress what the exporters print of themselves, and of packages that are not needed."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
