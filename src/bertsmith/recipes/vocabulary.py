@@ -128,10 +128,9 @@ def learn_from(
     with watched_learning() as watched:
         texts = _watched(documents, watched, sample, total=total, read=read)
         tokenizer = _LEARN[settings.kind](texts, settings, watched)
-    shown = (watched.accents if not settings.cased or settings.strip_accents != "auto" else None,)
+    accents = watched.accents if not settings.cased or settings.strip_accents != "auto" else None
     unknown = tokenizer.vocabulary[tokenizer.unknown_id]
-    notes = [figures.describe() for figures in shown if figures is not None]
-    notes += [line for figures in shown if figures is not None and (line := figures.warning())]
+    notes = [] if accents is None else [accents.describe(), accents.warning()]
     if watched.alphabet is not None:
         # unigram segmentation loses a character alone
         words = " with the words they are in" if tokenizer.kind == "wordpiece" else ""
@@ -257,7 +256,7 @@ def _warn_of_decomposed(tokenizer: Tokenizer, texts: Sequence[str]) -> str:
 
 
 def _warn_of_size(learned: LearnedVocabulary, requested: int) -> list[str]:
-    """Print a warning if fewer pieces were found than requested, or the alphabet leaves few."""
+    """Return a warning if fewer pieces were found than requested, or the alphabet leaves few."""
     size, alphabet = learned.tokenizer.size, learned.alphabet
     if size < requested:
         qualifier = "" if alphabet is None or not alphabet.left_out else " of known characters"
