@@ -16,7 +16,7 @@ from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.encoder import Block
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.pretrain.starting import (
-    PLACES,
+    DISTANCES,
     Neighbours,
     count_neighbours,
     start_from_neighbours,
@@ -128,7 +128,7 @@ def test_a_text_of_one_token_has_no_neighbours(tokenizer: Tokenizer, tmp_path: P
     word = Document(source="one", line=1, paragraphs=(SYLLABLES[0],))
     prepare_store([word], tokenizer, tmp_path / "store", held_out=0)
     made = model(tokenizer.size)
-    neighbours = count_neighbours(TokenStore(tmp_path / "store"), tokenizer.size, 10, PLACES)
+    neighbours = count_neighbours(TokenStore(tmp_path / "store"), tokenizer.size, 10, DISTANCES)
     start_from_neighbours(made, neighbours, mask_id=tokenizer.mask_id, seed=0)
     assert all(value.isfinite().all() for value in made.state_dict().values())
 

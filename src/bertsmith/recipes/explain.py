@@ -37,7 +37,7 @@ from bertsmith.tasks.config import AnsweringConfig
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 
-_TOLD = 6
+_SHOWN = 6
 
 
 @dataclass
@@ -229,7 +229,7 @@ def _print(explained: Explained) -> None:
         answer = f"{printable(subject.answer)}{' (withheld)' if subject.withheld else ''}"
         print_line(f"{answer}  {terminal_preview(text_of_words(subject.words))}")
         for method, result in attributions.items():
-            order = sorted(range(len(result.shares)), key=lambda n: -abs(result.shares[n]))[:_TOLD]
+            order = sorted(range(len(result.shares)), key=lambda n: -abs(result.shares[n]))[:_SHOWN]
             words = (f"{printable(subject.words[n].text)} {result.shares[n]:+z.3f}" for n in order)
             print_line(f"    {method}: {'  '.join(words)}")
 

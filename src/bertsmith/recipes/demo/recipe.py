@@ -47,7 +47,7 @@ from bertsmith.recipes.demo.package_task import (
     print_task,
     run_task,
 )
-from bertsmith.recipes.demo.search import CONCLUSION as SEARCH_MORAL
+from bertsmith.recipes.demo.search import CONCLUSION as SEARCH_CONCLUSION
 from bertsmith.recipes.demo.search import HEADER as SEARCH_HEADER
 from bertsmith.recipes.demo.search import SearchOutcome, make_search, print_search, search_both_ways
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings, Size
@@ -354,8 +354,7 @@ def write_report(
         ["method", "accuracy %", "by seed"],
         topic.rows(),
         note=f"{topic.verdict()}; {TOPIC_CONCLUSION}. {len(topic.task.dev)} docstrings of other "
-        "modules "
-        "than those learned from, names blanked out.",
+        "modules than those learned from, names blanked out.",
     )
     report.confusion(
         f"Confusion of the best seed, {PRETRAINED}", topic.confusion, topic.task.labels
@@ -366,7 +365,8 @@ def write_report(
         "Search: which docstring has this first line?",
         ["searcher", *SEARCH_HEADER],
         learned.search.rows(),
-        note=f"{len(search.queries)} first lines, {len(search.texts):,} texts; {SEARCH_MORAL}.",
+        note=f"{len(search.queries)} first lines, {len(search.texts):,} texts; "
+        f"{SEARCH_CONCLUSION}.",
     )
     add_training(report, {"": folder.log()})
     settings = folder.settings("pretrain")

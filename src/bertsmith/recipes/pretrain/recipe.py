@@ -39,7 +39,7 @@ from bertsmith.recipes.pretrain.report import (
 from bertsmith.recipes.pretrain.resolving import RESULT, begin, check_store, network_of
 from bertsmith.recipes.pretrain.starting import (
     CONTEXTS,
-    PLACES,
+    DISTANCES,
     count_neighbours,
     start_from_neighbours,
     start_from_parent,
@@ -254,7 +254,7 @@ def start(run: PretrainRun, tokenizer: Tokenizer, *, resumes: bool = False) -> M
         return model
     if network.initialisation == "neighbours":
         with progress("counting neighbouring tokens", None):
-            counts = count_neighbours(TokenStore(run.store), tokenizer.size, CONTEXTS, PLACES)
+            counts = count_neighbours(TokenStore(run.store), tokenizer.size, CONTEXTS, DISTANCES)
             start_from_neighbours(model, counts, mask_id=tokenizer.mask_id, seed=run.settings.seed)
     elif network.position_initialisation == "sinusoidal":
         start_positions_as_sinusoids(model, network.position_scale)

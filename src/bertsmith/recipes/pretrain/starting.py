@@ -235,7 +235,7 @@ class Neighbours:
 
 
 def count_neighbours(
-    store: TokenStore, vocabulary: int, contexts: int, places: Sequence[int]
+    store: TokenStore, vocabulary: int, contexts: int, distances: Sequence[int]
 ) -> Neighbours:
     """Count, at some distances, the neighbours among the most frequent tokens of a store.
 
@@ -248,7 +248,7 @@ def count_neighbours(
     number = np.full(vocabulary, -1, np.int64)
     number[common] = np.arange(len(common))
     counts_by_distance = {}
-    for distance in places:
+    for distance in distances:
         later, earlier = ids[abs(distance) :], ids[: -abs(distance)]
         token, context = (earlier, later) if distance > 0 else (later, earlier)
         column = number[context]
@@ -279,7 +279,7 @@ def _token_ranges(starts: NDArray[np.int64], begin: int) -> list[tuple[int, int]
 
 CONTEXTS = 1000
 """Number of most frequent tokens that count as neighbours."""
-PLACES = (-2, -1, 1, 2)
+DISTANCES = (-2, -1, 1, 2)
 """Distances at which they are counted."""
 _MAX_PAIRS = 24  # of a sine and a cosine
 _SMOOTHING = 0.75  # of the neighbours' frequencies (Levy, Goldberg & Dagan 2015, section 3.2)
