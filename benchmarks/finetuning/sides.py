@@ -13,7 +13,7 @@ from bertsmith.batches.examples import ExampleBatches
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.inputs import Prepared, limits_of, prepare
-from bertsmith.recipes.finetune.recipe import model_factory
+from bertsmith.recipes.finetune.recipe import ModelFactory
 from bertsmith.recipes.finetune.trial import prepare_model, run_trial, trimmed_embeddings
 from bertsmith.tasks.answering import measure, task_predictor
 from bertsmith.training.loop import fit
@@ -90,7 +90,7 @@ def train(learned: Learned, model: Path, seed: int, *, sample: Sample | None = N
     if data.task.head == "span":
         limits = replace(limits, stride=128)
     prepared = prepare(data, tokenizer, limits)
-    make = model_factory(FolderVersion.of(model), data.task, data.labels, torch.device("cpu"))
+    make = ModelFactory(FolderVersion.of(model), data.task.head, data.labels, torch.device("cpu"))
     if sample is not None:
         net = make(seed)
         opened = time.perf_counter()

@@ -21,9 +21,9 @@ import sys
 from bertsmith.cli import main
 from bertsmith.recipes.finetune import recipe
 from recipes.signalling import Signalling, Step
-factory = recipe.model_factory
-recipe.model_factory = lambda *given: Signalling(
-    make=factory(*given), steps={1: Step(number=3, kill_parent=True)} if int(sys.argv[1]) else {}
+experiment, steps = recipe.Experiment, {1: Step(number=3, kill_parent=True)}
+recipe.Experiment = lambda make_model, **parts: experiment(
+    make_model=Signalling(make=make_model, steps=steps if int(sys.argv[1]) else {}), **parts
 )
 sys.exit(main.main(sys.argv[2:]))
 """
