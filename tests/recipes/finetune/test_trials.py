@@ -61,9 +61,12 @@ def make_model(base_folder: Path) -> MakeModel:
     return lambda seed: start_from(base_folder, labels=("no", "yes"), seed=seed)[0]
 
 
-def test_a_seed_decides_everything(prepared: Prepared, make_model: MakeModel) -> None:
+def test_a_seed_decides_everything(
+    prepared: Prepared, make_model: MakeModel, tmp_path: Path
+) -> None:
     (first, one, _), (again, two, _), (other, _, _) = (
-        run_trial(make_model, prepared, CONFIG, seed) for seed in (1, 1, 2)
+        run_trial(make_model, prepared, CONFIG, seed, RunFolder(tmp_path / name))
+        for name, seed in (("first", 1), ("again", 1), ("other", 2))
     )
     assert first.losses == again.losses != other.losses
     assert np.array_equal(one.evidence, two.evidence)
@@ -121,16 +124,20 @@ def test_a_stopped_training_goes_on_to_the_same_end(
     )
 
 
-def test_dropout_is_that_of_fine_tuning(prepared: Prepared, make_model: MakeModel) -> None:
+def test_dropout_is_that_of_fine_tuning(
+    prepared: Prepared, make_model: MakeModel, tmp_path: Path
+) -> None:
     model = make_model(1)
     assert model.config.encoder.dropout == 0.0
     prepare_model(model, replace(CONFIG, dropout=0.25), 1)
     assert model.config.encoder.dropout == model.config.encoder.attention_dropout == 0.25
     assert model.config.classifier_dropout == 0.25
     assert model.encoder.config == model.config.encoder
-    with_dropout = run_trial(make_model, prepared, CONFIG, 1)[0]
-    without = replace(CONFIG, dropout=0.0)
-    assert with_dropout.losses != run_trial(make_model, prepared, without, 1)[0].losses
+    with_dropout, without = (
+        run_trial(make_model, prepared, config, 1, RunFolder(tmp_path / f"{config.dropout}"))[0]
+        for config in (CONFIG, replace(CONFIG, dropout=0.0))
+    )
+    assert with_dropout.losses != without.losses
 
 
 @pytest.mark.parametrize(
@@ -152,7 +159,7 @@ def test_what_is_frozen_keeps_its_weights_and_all_else_moves(
 
 
 def test_rows_of_the_table_that_no_text_has_are_left_as_they_are(
-    prepared: Prepared, make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
+    prepared: Prepared, make_model: MakeModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     rows = [row for row in prepared.data.train if row.line % 4 == 0]
     few = prepare(replace(prepared.data, train=rows), prepared.tokenizer, prepared.limits)
@@ -169,9 +176,9 @@ def test_rows_of_the_table_that_no_text_has_are_left_as_they_are(
     assert torch.equal(table.weight, before)
     # without decay the others would not move anyway: it is the same training
     config = replace(CONFIG, weight_decay=0.0)
-    found = run_trial(make_model, few, config, 1)
+    found = run_trial(make_model, few, config, 1, RunFolder(tmp_path / "found"))
     monkeypatch.setattr("bertsmith.recipes.finetune.trial._MAX_USED_SHARE", 0.0)
-    whole = run_trial(make_model, few, config, 1)
+    whole = run_trial(make_model, few, config, 1, RunFolder(tmp_path / "whole"))
     losses = [[loss for _, loss in item[0].losses] for item in (found, whole)]
     assert len(losses[0]) == len(losses[1])
     for mine, other in zip(*losses, strict=True):

@@ -13,7 +13,7 @@ from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.training.config import Budget, FitConfig, OptimiserConfig, ScheduleConfig
 
 # maximum number of points of the loss curve
-POINTS = 200
+_POINTS = 200
 # Howard & Ruder 2018, section 3.2: the rate begins and ends at a 32nd of its peak
 _SLANTED_FLOOR = 1 / 32
 
@@ -142,7 +142,7 @@ class FinetuneSettings(Config):
             schedule=self._schedule(),
             precision=self.chosen_precision,
             seed=seed,
-            log_every=max(1, steps // POINTS),
+            log_every=max(1, steps // _POINTS),
             measurements=self.epochs if self.patience else 0,
             stop_after=self.patience,
         )

@@ -21,11 +21,10 @@ from bertsmith.core.clock import Clock
 from bertsmith.core.log import progress, say
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.evaluation.metrics import format_scores
-from bertsmith.network.batch import Batch
 from bertsmith.network.config import ModelConfig, Preprocessing
 from bertsmith.network.model import Model, initialise
-from bertsmith.objectives.objective import Losses, Objective
-from bertsmith.recipes.finetune.config import POINTS, FinetuneSettings
+from bertsmith.objectives.objective import Objective
+from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared, check_layers
 from bertsmith.tasks.answering import measure, task_predictor
 from bertsmith.tasks.task import Evidence, Measured, Scores
@@ -116,9 +115,9 @@ class TrialResult:
     """The result of a training on dev.
 
     `scores` are those of the task, the primary one first; `losses` the points (step, mean loss
-    since the last point) of training; `seconds` those of training, `elapsed` those on the clock,
-    including evaluation; `constant` is true if the model predicts the same for every row: training
-    has failed.
+    since the last point) in the log, if there is one; `seconds` those of training, `elapsed` those
+    on the clock, including evaluation; `constant` is true if the model predicts the same for every
+    row: training has failed.
     """
 
     seed: int
@@ -203,8 +202,6 @@ def run_trial(
     steps = config.epochs * -(-len(prepared.train) // config.batch_size)
     if folder is not None:
         folder.path.mkdir(parents=True, exist_ok=True)
-    objective = supervision.objective(prepared, config, seed)
-    recorded = _RecordingObjective(objective, every=max(1, steps // POINTS))
     # dev has other tokens, so evaluation during training needs the whole token table
     whole_table = nullcontext(prepared.train)
     with whole_table if config.patience else trimmed_embeddings(model, prepared.train) as examples:
@@ -213,7 +210,7 @@ def run_trial(
         state = fit(
             supervision.fit(config, steps, seed),
             model,
-            recorded,
+            supervision.objective(prepared, config, seed),
             supervision.batches(batches, prepared),
             enter=supervision.enter,
             measure=_dev_measure(prepared, config) if config.patience else None,
@@ -228,13 +225,12 @@ def run_trial(
         measured = _score_dev(prepared, model, config)
     model.config = _calibrated(model.config, measured, prepared, config)
     target = supervision.target(prepared)
-    losses = recorded.points() if folder is None else _logged_losses(folder, target)
     result = TrialResult(
         seed=seed,
         scores=measured.scores,
         # a single row says nothing of others
         constant=len(data.dev) > 1 and task.measuring.constant(data.dev, measured.answers),
-        losses=losses,
+        losses=[] if folder is None else _logged_losses(folder, target),
         seconds=state.seconds,
         tokens=state.tokens,
         # the state includes the time of earlier sessions
@@ -302,28 +298,6 @@ def _load_best_weights(model: Model, folder: RunFolder, state: State) -> None:
     if state.best_step not in (None, state.step):
         checkpoints = Checkpoints(folder.checkpoints, 1, run=folder.identity)
         model.load_state_dict(model_weights(checkpoints.best(state).weights))
-
-
-class _RecordingObjective:
-    """An objective that records its losses, the only record of a run without a folder."""
-
-    def __init__(self, objective: Objective, every: int) -> None:
-        self._objective = objective
-        self.own = objective.own
-        self._every = every
-        self._means: list[Any] = []
-
-    def __call__(self, model: Model, batch: Batch) -> Losses:
-        losses = self._objective(model, batch)
-        self._means.append(losses.total().detach())
-        return losses
-
-    def points(self) -> list[tuple[int, float]]:
-        """Return means over groups of steps, each at its last step."""
-        means = [float(mean) for mean in self._means]
-        runs = [means[i : i + self._every] for i in range(0, len(means), self._every)]
-        ends = [min((i + 1) * self._every, len(means)) for i in range(len(runs))]
-        return [(end, sum(run) / len(run)) for end, run in zip(ends, runs, strict=True)]
 
 
 def _logged_losses(folder: RunFolder, target: str) -> list[tuple[int, float]]:
