@@ -126,20 +126,16 @@ class Cluster:
 
         return submitted
 
-    def in_order(
-        self, job: Job[Any, Item, Result], items: Iterable[Item]
-    ) -> Iterator[tuple[Item, Result]]:
-        """Yield items with their results, in order, few in flight at a time."""
+    def in_order(self, job: Job[Any, Item, Result], items: Iterable[Item]) -> Iterator[Result]:
+        """Yield the results of items, in their order, few in flight at a time."""
         submit, max_pending = self.submit(job), _AHEAD * self.processes(job.threads)
-        waiting: deque[tuple[Item, Pending[Result]]] = deque()
+        waiting: deque[Pending[Result]] = deque()
         for item in items:
-            waiting.append((item, submit(item)))
+            waiting.append(submit(item))
             if len(waiting) > max_pending:
-                first, pending = waiting.popleft()
-                yield first, pending.result()
+                yield waiting.popleft().result()
         while waiting:
-            first, pending = waiting.popleft()
-            yield first, pending.result()
+            yield waiting.popleft().result()
 
 
 def cluster_options(engine: EngineConfig) -> dict[str, Any]:

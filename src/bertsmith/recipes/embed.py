@@ -308,7 +308,7 @@ def _cluster_features(
     threads = config.engine.threads or 1
     job = Job(open=_open_worker_embedder, argument=config, work=features_of, threads=threads)
     print_cluster(cluster, threads)
-    for _, window_features in cluster.in_order(job, embedder.windows(examples)):
+    for window_features in cluster.in_order(job, embedder.windows(examples)):
         yield from window_features
 
 

@@ -182,8 +182,8 @@ class WindowAnswers:
     unread: list[str]
 
 
-WindowMapper = Callable[[Iterable[Window]], Iterator[tuple[Window, WindowAnswers]]]
-"""Yields windows with their answers, in order."""
+WindowMapper = Callable[[Iterable[Window]], Iterator[WindowAnswers]]
+"""Yields the answers of windows, in order."""
 
 
 def answer_window(predictor: Predictor[Any, Any], window: Window) -> WindowAnswers:
@@ -225,10 +225,8 @@ def answer_rows(
             yield Window(first=count, rows=rows_asked)
             count += len(rows_asked)
 
-    map_windows = map_windows or (
-        lambda given: ((window, answer_window(predictor, window)) for window in given)
-    )
-    for _, window_answers in map_windows(numbered()):
+    map_windows = map_windows or partial(map, partial(answer_window, predictor))
+    for window_answers in map_windows(numbered()):
         long, unread = long + window_answers.long, unread + len(window_answers.unread)
         first = first or next(iter(window_answers.unread), "")
         answers = iter(window_answers.records)
@@ -278,7 +276,7 @@ class AnswerWriter:
     def __init__(
         self, form: Format, *, keys: Sequence[str] = (), labels: Sequence[str] = ()
     ) -> None:
-        """Lists of `labels` are written to CSV with | between if they can be told apart so."""
+        """Write lists of `labels` to CSV with | between them, if each label is read as itself."""
         self._form: Format = form
         self._keys = keys
         self._joined = all(map(_is_one_label, labels))
