@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import takewhile
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -289,14 +288,14 @@ def _parent_rows(run: PretrainRun) -> list[tuple[str, str]]:
     return rows
 
 
-def write_report(folder: RunFolder, run: PretrainRun, held_out: Mapping[str, float]) -> Path | None:
-    """Write report.html: curves, held-out figures, settings; return None without matplotlib."""
+def write_report(folder: RunFolder, run: PretrainRun, held_out: Mapping[str, float]) -> None:
+    """Write report.html: curves, held-out figures, settings; without matplotlib, print why not."""
     try:
         kind = run.settings.network.family.upper()
         report = Report("Pre-training", f"{kind} {run.model} on {run.store.name}")
     except MissingExtra as missing:
         say(f"no report: {missing}")
-        return None
+        return
     if held_out:
         add_held_out(report, held_out)
     lengths = [phase.max_length for phase in run.settings.phases] + [
@@ -306,7 +305,6 @@ def write_report(folder: RunFolder, run: PretrainRun, held_out: Mapping[str, flo
     add_preflight(report, folder)
     report.settings("Settings", run.to_dict())
     report.write(folder.report)
-    return folder.report
 
 
 def add_preflight(report: Report, folder: RunFolder) -> None:

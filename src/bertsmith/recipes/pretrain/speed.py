@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
 import numpy as np
 import torch
@@ -314,8 +314,8 @@ def _time_phase(
     started = time.perf_counter()
     batches_read = _first_step_batches(batches)
     drawing = (time.perf_counter() - started) / len(batches_read)
-    tokens = _mean([batch.tokens for batch in batches_read])
-    flops = _mean([batch_flops(copy.model.config, batch) for batch in batches_read])
+    tokens = fmean(batch.tokens for batch in batches_read)
+    flops = fmean(batch_flops(copy.model.config, batch) for batch in batches_read)
     full = batches_read[0].sequences
     sequences = min(2, full)
     # the first execution includes warm-up, which may take many times as long as the limit
@@ -442,7 +442,3 @@ def _format_times(number: float) -> str:
 def _synchronise(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers)
