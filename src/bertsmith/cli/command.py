@@ -2,7 +2,7 @@
 
 The options of the config (core/options.py) are the syntax: `POSITIONAL` ones in their order, the
 others by name, ``--name VALUE`` or ``--name=VALUE``. Several values have commas between, or the
-option before each; any other option may stand there once, so that no value is dropped unsaid. A
+option before each; any other option may be given once, so that no value is dropped silently. A
 switch has no value, and ``--no-name`` turns it off. A verb's function (cli/verbs.py) is called when
 its options are asked for: only then is the config imported. argparse takes the arguments apart and
 lays out the help; a text gets its type here, since the errors of argparse are prose. shtab makes
@@ -380,7 +380,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class _SingleUseAction(argparse.Action):
-    """An option that may stand there once."""
+    """An option that may be given once."""
 
     def __call__(
         self,

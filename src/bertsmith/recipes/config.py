@@ -270,7 +270,7 @@ class QuantizeConfig(Config):
     length: TextLength = field(default=TextLength(), metadata=INLINE)
     """The part of a text that is read."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
-    """The reading of the labelled examples; of the texts too, as far as it is theirs."""
+    """The reading of the labelled examples, and of the texts where it applies to them."""
 
     def __post_init__(self) -> None:
         check_least(self, {"threads": 1})

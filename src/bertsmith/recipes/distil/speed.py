@@ -46,7 +46,7 @@ class Speed:
 def sample_requests(
     prepared: Prepared, labels: tuple[str, ...]
 ) -> tuple[TaskAnswering, list[Request[Any]]]:
-    """Return dev rows, from all over them, as an engine is asked for answers."""
+    """Return the answering of dev rows, and the requests of a sample spread over them."""
     answering = TaskAnswering(
         task=prepared.task, tokenizer=prepared.tokenizer, labels=labels, limits=prepared.limits
     )

@@ -449,7 +449,7 @@ class _Distillation:
         }  # fmt: skip
 
     def _baseline_scores(self) -> dict[str, Any]:
-        """Return the scores of what is not trained here, kept from an earlier part of the run."""
+        """Return the scores of the baselines, kept from an earlier part of the run."""
         path = self.folder.path / _BASELINES
         if path.exists():
             return read_record(path)

@@ -277,7 +277,7 @@ def _meaning(described: Described, name: str) -> str:
 
 
 def _example(described: Described) -> str:
-    """Return a few lines of code that ask the model."""
+    """Return a few lines of code that run the model."""
     in_node = described.target == "transformers.js"
     language, code = ("js", _javascript(described)) if in_node else ("python", _python(described))
     remark = ", as a file `ask.mjs` for `node ask.mjs`" if in_node else ""

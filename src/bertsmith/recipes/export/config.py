@@ -40,7 +40,7 @@ class ExportConfig(Config):
     length: TextLength = field(default=TextLength(), metadata=INLINE)
     """With int8: how much of a text is read."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
-    """With int8: how the labelled examples are read; the texts too, as far as it is theirs."""
+    """With int8: how the labelled examples are read, and the texts where it applies to them."""
 
     def __post_init__(self) -> None:
         check_least(self, {"threads": 1})

@@ -108,7 +108,7 @@ def mistakes(
 
 
 def mistakes_note(answers: Sequence[dict[str, Any]], right: Right) -> str:
-    """Return the number of wrong answers, and of those of them that are not given."""
+    """Return a note with the number of wrong answers, and how many of them are withheld."""
     note = f"{int((~right).sum()):,} of {len(right):,} are wrong"
     # a class or an option is None where its probability is below the threshold
     withheld = [answer.get("label", answer.get("choice", "")) is None for answer in answers]
