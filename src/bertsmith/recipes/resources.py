@@ -339,9 +339,9 @@ class ModelFacts:
     training_fp32: int
 
 
-def models(names: Iterable[str] | None = None) -> list[ModelFacts]:
-    """Return the facts of published models, all of them by default."""
-    return [_facts(name) for name in (presets() if names is None else names)]
+def models() -> list[ModelFacts]:
+    """Return the facts of all published models."""
+    return [_facts(name) for name in presets()]
 
 
 def show(facts: Iterable[ModelFacts]) -> None:
@@ -378,9 +378,9 @@ _MEMORY = {
 }
 
 
-def inference_memory(config: ModelConfig, *, tokens: int, width: int) -> int:
+def inference_memory(config: ModelConfig, *, width: int) -> int:
     """Return the bytes of a process that runs the encoder on a batch, `width` bytes per value."""
-    values = parameters(config) + tokens * _live_values(config.encoder)
+    values = parameters(config) + TOKENS * _live_values(config.encoder)
     return width * values + _IMPORTED + _LOADED
 
 
@@ -412,7 +412,7 @@ def _facts(name: str) -> ModelFacts:
         vocabulary=encoder.vocabulary,
         parameters=parameters(config),
         published=presets()[name][1].published,
-        inference_fp32=inference_memory(config, tokens=TOKENS, width=4),
-        inference_bf16=inference_memory(config, tokens=TOKENS, width=2),
+        inference_fp32=inference_memory(config, width=4),
+        inference_bf16=inference_memory(config, width=2),
         training_fp32=_IMPORTED + memory_need(trained, samples, OptimiserConfig(), "fp32").memory,
     )

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from unicodedata import is_normalized, normalize
 
 import numpy as np
@@ -81,6 +80,7 @@ _FIT_PARAGRAPHS = 2000
 _FIT_CHARACTERS = 2000
 _MANY_DECOMPOSED = 0.01
 _DECOMPOSED = 50  # paragraphs that are compared with their composed form
+_SHOWN_WORDS = 5
 _ALPHABET_SHARE = 0.5  # an alphabet that takes more leaves too little for pieces
 _STRIP: dict[StripAccents, bool | None] = {"auto": None, "yes": True, "no": False}
 
@@ -270,10 +270,10 @@ def _warn_of_size(learned: LearnedVocabulary, requested: int) -> list[str]:
     return []
 
 
-def in_pieces(tokenizer: Tokenizer, words: Iterable[str], count: int = 5) -> str:
+def in_pieces(tokenizer: Tokenizer, words: Iterable[str]) -> str:
     """Return a few words with their pieces, split ones first: ``tweeting -> tweet ##ing``."""
     shown = sorted((tokenizer.pieces(word) for word in words), key=len, reverse=True)
     return ", ".join(
         f"{''.join(pieces).replace('##', '')} -> {' '.join(pieces)}"
-        for pieces in islice(shown, count)
+        for pieces in shown[:_SHOWN_WORDS]
     )
