@@ -20,7 +20,7 @@ def text(store: TokenStore) -> list[int]:
 
 def test_counts_are_those_of_the_text(store: TokenStore, tokenizer: Tokenizer) -> None:
     ids = text(store)
-    found = count_neighbours(store, tokenizer.size, contexts=20, places=(-1, 3))
+    found = count_neighbours(store, tokenizer.size, contexts=20, distances=(-1, 3))
     assert Counter(dict(enumerate(found.tokens.tolist()))) == Counter(ids) | Counter(
         dict.fromkeys(range(tokenizer.size), 0)
     )
@@ -39,10 +39,10 @@ def test_counts_are_those_of_the_text(store: TokenStore, tokenizer: Tokenizer) -
 def test_of_a_large_store_stretches_are_read(
     store: TokenStore, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = count_neighbours(store, tokenizer.size, contexts=20, places=(1,))
+    whole = count_neighbours(store, tokenizer.size, contexts=20, distances=(1,))
     monkeypatch.setattr(starting, "_TOKENS", 20_000)
     monkeypatch.setattr(starting, "_STRETCH", 1_000)
-    part = count_neighbours(store, tokenizer.size, contexts=20, places=(1,))
+    part = count_neighbours(store, tokenizer.size, contexts=20, distances=(1,))
     assert part.tokens.sum() == 20_000 < whole.tokens.sum()
     share = part.tokens.sum() / whole.tokens.sum()
     often = whole.tokens > 500

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Literal, NamedTuple, Protocol
 
+from bertsmith.core.files import FileState
+
 Kind = Literal[
     "classes",
     "multi-label",
@@ -190,7 +192,7 @@ class ModelFacts:
     """The mask token of a model that fills masks."""
     token_width: int = 0
     """Numbers of the vector of a token; 0 where it gives none."""
-    files: tuple[tuple[str, int, int], ...] = ()
+    files: tuple[tuple[str, FileState], ...] = ()
     """The version of its folder (`weights.versions`), by which another model in it is noticed."""
 
 
