@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from bertsmith.core.errors import ConfigError, UserError
+from bertsmith.core.files import FileState
 from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.dispatch import gateway
 from bertsmith.serving.dispatch.workers import Listener
@@ -1073,9 +1074,10 @@ def test_a_worker_that_has_opened_another_model_answers_nothing(
     """
 
     async def test() -> None:
-        models = [facts("first"), facts("second", files=(("config.json", 4, 7),))]
+        before, now = (FileState(size=4, changed=at, regular=True) for at in (7, 8))
+        models = [facts("first"), facts("second", files=(("config.json", before),))]
         async with running(models, lanes=("small", "large")) as rig:
-            models[1] = facts("second", files=(("config.json", 4, 8),))
+            models[1] = facts("second", files=(("config.json", now),))
             rig.links[0 if small else 1].kill()
             await until(lambda: len(rig.links) == 3 and rig.links[2].ended)
             for text in ("a", "word " * 1000):
