@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -114,8 +115,14 @@ class SkippedBaseline:
         return f"{self.name} was not tried: {self.reason}"
 
 
-STRENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0)
+# pairs and numbers are learned best at the lower end, single texts at the upper one
+STRENGTHS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0, 64.0, 256.0)
 _FOLDS = 3
+
+Truths = NDArray[Any]
+Predictions = NDArray[np.float64]
+RowScore = Callable[[Predictions, NDArray[np.int64]], float]
+"""A score of predictions, (rows, ...), of the training rows with these numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,9 +135,28 @@ class StrengthSelection:
     """Number of rows used, None for all."""
     until: float = math.inf
     """Time of `perf_counter` at which it ends, with the strengths tried by then."""
+    score: RowScore | None = None
+    """The score that is chosen by; None for what the linear models are fitted for, right classes
+    or labels and small squared errors."""
 
 
-Truths = NDArray[Any]
+def task_score(prepared: Prepared, rows: NDArray[np.int64] | None = None) -> RowScore | None:
+    """Return the score that a task counts most, over its training rows or some of them.
+
+    Models of numbers are chosen by the squared error that they are fitted for: None.
+    """
+    task, data = prepared.task, prepared.data
+    if task.head == "number":
+        return None
+    measuring, labels = task.measuring, data.labels
+    examples = data.train if rows is None else [data.train[row] for row in rows.tolist()]
+
+    def score(predictions: Predictions, numbers: NDArray[np.int64]) -> float:
+        chosen = [examples[number] for number in numbers.tolist()]
+        evidence = measuring.evidence(chosen, list(predictions), labels)
+        return measuring.primary(labels, measuring.tune(evidence))[1](evidence)
+
+    return score
 
 
 def linear_answers(
@@ -164,7 +190,8 @@ def chosen_strength(
 ) -> tuple[float, int]:
     """Return the best strength for `linear_answers`, and how many were tried.
 
-    It is the middle one where there was no time for any.
+    The middle one is tried first, and the others by their distance from it, as long as there is
+    time; it is also what is returned without any. Of equally good ones the first is best.
     """
     if len(strengths) == 1:
         return strengths[0], 1
@@ -176,21 +203,27 @@ def chosen_strength(
         rows = np.sort(random.permutation(len(truths))[: selection.rows])
     features, targets, fold = train[rows], truths[rows], fold[rows]
     fold[fold >= selection.folds] = -1
+    middle = (len(strengths) - 1) // 2
+    order = sorted(range(len(strengths)), key=lambda number: abs(number - middle))
     scores: list[float] = []
     longest = 0.0
-    for strength in strengths:
+    for strength in (strengths[number] for number in order):
         started = time.perf_counter()
         # the model is still to be trained after the next one
         if started + 2 * longest > selection.until:
             break
-        fit = _FITS[predicts]
-        scores.append(_cross_validated(fit, predicts, features, targets, fold, strength, outputs))
+        fit = partial(_FITS[predicts], strength=strength, outputs=outputs)
+        predictions, predicted = _cross_validated(fit, features, targets, fold)
+        if selection.score is None:
+            scores.append(_fitted_for(predicts, predictions, targets[predicted]))
+        else:
+            scores.append(selection.score(predictions, rows[predicted]) if len(predicted) else 0.0)
         longest = max(longest, time.perf_counter() - started)
-    best = int(np.argmax(scores)) if scores else len(strengths) // 2
-    return strengths[best], len(scores)
+    best = int(np.argmax(scores)) if scores else 0
+    return strengths[order[best]], len(scores)
 
 
-Predict = Callable[[Any], NDArray[np.float64]]
+Predict = Callable[[Any], Predictions]
 
 
 def _classes(features: Any, truths: Truths, strength: float, outputs: int) -> Predict:  # noqa: ANN401
@@ -257,34 +290,37 @@ def _folds(kinds: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _cross_validated(
-    fit: Callable[[Any, Truths, float, int], Predict],
-    predicts: str,
+    fit: Callable[[Any, Truths], Predict],
     features: Any,  # noqa: ANN401
     truths: Truths,
     fold: NDArray[np.int64],
-    strength: float,
-    outputs: int,
-) -> float:
-    """Return the cross-validated score, summed over the rows."""
-    score = 0.0
+) -> tuple[Predictions, NDArray[np.int64]]:
+    """Return predictions of the rows of each fold from those of the others, and these rows."""
+    predictions, rows = [], []
     for fold_number in range(_FOLDS):
         train, test = fold != fold_number, fold == fold_number
-        if not test.any() or (predicts == "class" and len(np.unique(truths[train])) < 2):
-            continue
-        predictions = fit(features[train], truths[train], strength, outputs)(features[test])
-        if predicts == "class":
-            score += float(np.sum(predictions.argmax(1) == truths[test]))
-        elif predicts == "classes":
-            score += float(np.sum((predictions > 0.5) == (truths[test] > 0.5)))
-        else:
-            score -= float(np.sum((predictions - truths[test]) ** 2))
-    return score
+        if train.any() and test.any():
+            predictions.append(fit(features[train], truths[train])(features[test]))
+            rows.append(np.flatnonzero(test))
+    none = np.zeros(0)
+    return np.concatenate(predictions or [none]), np.concatenate(rows or [none.astype(np.int64)])
+
+
+def _fitted_for(predicts: str, predictions: Predictions, truths: Truths) -> float:
+    """Return the number of right classes or labels, or the squared error below zero."""
+    if not len(predictions):
+        return 0.0
+    if predicts == "class":
+        return float(np.sum(predictions.argmax(1) == truths))
+    if predicts == "classes":
+        return float(np.sum((predictions > 0.5) == (truths > 0.5)))
+    return -float(np.sum((predictions - truths) ** 2))
 
 
 STATIC = "mean static vectors + linear"
 # more rows would take minutes per layer, and change little
 MAX_ROWS = 5000
-_STRENGTHS = (0.01, 0.1, 1.0)
+FROZEN_STRENGTHS = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0)
 _MIX_STEPS, _MIX_RATE = 300, 0.02
 
 Vectors = NDArray[np.float32]
@@ -303,10 +339,10 @@ def static_baseline(model: Model, prepared: Prepared) -> BaselineScores | None:
     def token_rows(batch: Batch) -> list[Tensor]:
         return [table[batch.ids]]
 
-    sample, truths = _training_sample(prepared)
-    (train,), (dev,) = (_vectors(model, part, token_rows) for part in (sample, prepared.dev))
+    sample = _training_sample(prepared)
+    (train,), (dev,) = (_vectors(model, part, token_rows) for part in (sample.train, sample.dev))
     detail = f"means of the token table's rows, {_rows_used(sample, prepared)}"
-    return _baseline(STATIC, prepared, train, truths, dev, started, detail)
+    return _baseline(STATIC, sample, train, dev, started, detail)
 
 
 def frozen_baselines(model: Model, prepared: Prepared) -> list[BaselineScores]:
@@ -317,29 +353,29 @@ def frozen_baselines(model: Model, prepared: Prepared) -> list[BaselineScores]:
     if not _is_about_texts(prepared):
         return []
     started = time.perf_counter()
-    sample, truths = _training_sample(prepared)
+    sample = _training_sample(prepared)
     taps = Taps(states=frozenset(range(model.config.encoder.layers + 1)))
 
     def states(batch: Batch) -> Iterable[Tensor]:
         return model.encoder(batch, taps=taps).states.values()  # type: ignore[no-any-return]
 
     with progress("frozen layers", None):
-        train, dev = (_vectors(model, part, states) for part in (sample, prepared.dev))
+        train, dev = (_vectors(model, part, states) for part in (sample.train, sample.dev))
         detail = f"means over tokens, {_rows_used(sample, prepared)}"
         names = [f"frozen, layer {n}" if n else "frozen, embeddings" for n in range(len(train))]
         baselines = []
         for name, one, other in zip(names, train, dev, strict=True):
-            baselines.append(_baseline(name, prepared, one, truths, other, started, detail))
+            baselines.append(_baseline(name, sample, one, other, started, detail))
             started = time.perf_counter()
         scaled = [_standardised(*layer) for layer in zip(train, dev, strict=True)]
-        weights = _mix(prepared, [sample for sample, _ in scaled], truths)
+        weights = _mix(sample, [layer for layer, _ in scaled])
         mixed = [
             sum(w * x for w, x in zip(weights, side, strict=True))
             for side in zip(*scaled, strict=True)
         ]
     shares = ", ".join(f"{weight:.2f}" for weight in weights)
     name, detail = "frozen, mix of the layers", f"{detail}; shares of the layers: {shares}"
-    last = _baseline(name, prepared, mixed[0], truths, mixed[1], started, detail)
+    last = _baseline(name, sample, mixed[0], mixed[1], started, detail)
     return [*baselines, replace(last, shares=tuple(weights))]
 
 
@@ -347,33 +383,33 @@ def _is_about_texts(prepared: Prepared) -> bool:
     return isinstance(prepared.data.train[0], Example)
 
 
-def _training_sample(prepared: Prepared) -> tuple[EncodedExamples, NDArray[Any]]:
-    """Return at most `MAX_ROWS` of the training rows, a fixed sample, and their labels."""
+def _training_sample(prepared: Prepared) -> Prepared:
+    """Return the rows with at most `MAX_ROWS` of those for training, a fixed sample."""
     count = len(prepared.train)
-    if count > MAX_ROWS:
-        prepared = prepared.fewer(random_subset(count, MAX_ROWS, stream(Purpose.FROZEN_ROWS)))
-    return prepared.train, np.asarray(prepared.train.labels)
+    if count <= MAX_ROWS:
+        return prepared
+    return prepared.fewer(random_subset(count, MAX_ROWS, stream(Purpose.FROZEN_ROWS)))
 
 
-def _rows_used(sample: EncodedExamples, prepared: Prepared) -> str:
-    return f"from {len(sample):,} of {counted(len(prepared.train), 'example')}"
+def _rows_used(sample: Prepared, prepared: Prepared) -> str:
+    return f"from {len(sample.train):,} of {counted(len(prepared.train), 'example')}"
 
 
 def _baseline(
     name: str,
-    prepared: Prepared,
+    sample: Prepared,
     train: Any,  # noqa: ANN401
-    truths: NDArray[Any],
     dev: Any,  # noqa: ANN401
     started: float,
     detail: str,
 ) -> BaselineScores:
     features, dev_features = _standardised(train, dev)
-    outputs = max(len(prepared.data.labels), 1)
+    outputs, truths = max(len(sample.data.labels), 1), np.asarray(sample.train.labels)
+    selection = StrengthSelection(score=task_score(sample))
     answers, _ = linear_answers(
-        prepared.task.head, features, truths, dev_features, outputs, _STRENGTHS
+        sample.task.head, features, truths, dev_features, outputs, FROZEN_STRENGTHS, selection
     )
-    return measured_baseline(name, prepared, answers, started, detail)
+    return measured_baseline(name, sample, answers, started, detail)
 
 
 def _standardised(train: Any, dev: Any) -> tuple[Any, Any]:  # noqa: ANN401
@@ -415,7 +451,7 @@ def _pooled(states: Tensor, owner: Tensor, segments: Tensor, units: int, *, pair
     return torch.cat([first, second, (first - second).abs(), first * second], 1)
 
 
-def _mix(prepared: Prepared, layers: Sequence[Vectors], truths: NDArray[Any]) -> list[float]:
+def _mix(prepared: Prepared, layers: Sequence[Vectors]) -> list[float]:
     """Return the weights of the layers in a mix learned with a linear model (Peters et al. 2018).
 
     Layers are standardised already, as in their mix; numbers are standardised here.
@@ -425,6 +461,7 @@ def _mix(prepared: Prepared, layers: Sequence[Vectors], truths: NDArray[Any]) ->
     outputs = max(len(prepared.data.labels), 1)
     mix, head = ScalarMix(len(states)), torch.nn.Linear(states[0].shape[1], outputs)
     optimiser = torch.optim.AdamW([*mix.parameters(), *head.parameters()], lr=_MIX_RATE)
+    truths = np.asarray(prepared.train.labels)
     if prepared.task.head == "number":
         truths = (truths - truths.mean()) / (truths.std() or 1.0)
     targets = torch.from_numpy(truths)

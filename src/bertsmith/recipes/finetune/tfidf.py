@@ -30,6 +30,7 @@ from bertsmith.recipes.finetune.baselines import (
     chosen_strength,
     linear_answers,
     measured_baseline,
+    task_score,
 )
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared
@@ -134,7 +135,11 @@ def tfidf_baseline(
             bar.note("counting words")
             train_features, dev_features = _features(rows, data.dev, planned)
             truths = np.asarray(prepared.train.labels)[chosen]
-            selection = replace(_strength_selection(train_features, learned, planned), until=until)
+            selection = replace(
+                _strength_selection(train_features, learned, planned),
+                until=until,
+                score=task_score(prepared, chosen),
+            )
             bar.note("fitting")
             strength, tried = chosen_strength(
                 task.head, train_features, truths, outputs, selection=selection
