@@ -65,7 +65,10 @@ def test_the_mix_is_of_layers_as_they_were_when_its_shares_were_learned(
         return Encoded(last=states[1], states=states)
 
     model.encoder.forward = encode  # type: ignore[method-assign,assignment]
+    state = torch.get_rng_state()
     scores = {rival.name: rival.mean for rival in frozen_baselines(model, prepared)}
+    # other threads draw from the same generator
+    assert torch.equal(torch.get_rng_state(), state)
     assert scores["frozen, layer 1"] > 0.99
     assert scores["frozen, embeddings"] < 0.75
     assert scores["frozen, mix of the layers"] > 0.95

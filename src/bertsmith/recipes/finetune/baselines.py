@@ -451,15 +451,23 @@ def _pooled(states: Tensor, owner: Tensor, segments: Tensor, units: int, *, pair
     return torch.cat([first, second, (first - second).abs(), first * second], 1)
 
 
+def _new_head(width: int, outputs: int) -> torch.nn.Linear:
+    """Return a linear layer as torch makes one, drawn by a generator of its own."""
+    generator = torch.Generator().manual_seed(int(stream(Purpose.LAYER_MIX)))
+    head = torch.nn.utils.skip_init(torch.nn.Linear, width, outputs)
+    torch.nn.init.kaiming_uniform_(head.weight, a=math.sqrt(5), generator=generator)
+    torch.nn.init.uniform_(head.bias, -(width**-0.5), width**-0.5, generator=generator)
+    return head
+
+
 def _mix(prepared: Prepared, layers: Sequence[Vectors]) -> list[float]:
     """Return the weights of the layers in a mix learned with a linear model (Peters et al. 2018).
 
     Layers are standardised already, as in their mix; numbers are standardised here.
     """
-    torch.manual_seed(int(stream(Purpose.LAYER_MIX)))
     states = [torch.from_numpy(layer) for layer in layers]
     outputs = max(len(prepared.data.labels), 1)
-    mix, head = ScalarMix(len(states)), torch.nn.Linear(states[0].shape[1], outputs)
+    mix, head = ScalarMix(len(states)), _new_head(states[0].shape[1], outputs)
     optimiser = torch.optim.AdamW([*mix.parameters(), *head.parameters()], lr=_MIX_RATE)
     truths = np.asarray(prepared.train.labels)
     if prepared.task.head == "number":
