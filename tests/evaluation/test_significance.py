@@ -14,6 +14,7 @@ from bertsmith.evaluation.significance import (
     mean_of,
     paired_bootstrap,
     share_interval,
+    welch_margin,
 )
 from bounds import metric
 
@@ -155,3 +156,13 @@ def test_a_mean_of_models_that_agree_differs_by_no_rounding() -> None:
     # one row in each direction that was not drawn: 1 - 0.025 ** (1 / 120)
     assert interval.high == pytest.approx(1 - 0.025 ** (1 / 120), abs=1e-12)
     assert interval.low == pytest.approx(-interval.high, abs=1e-12)
+
+
+@pytest.mark.parametrize(("one", "other"), [(2, 2), (3, 2), (5, 5), (2, 9)])
+def test_the_margin_over_seeds_is_that_of_welchs_interval(one: int, other: int) -> None:
+    random = np.random.default_rng(one)
+    first, second = random.normal(0.9, 0.01, one), random.normal(0.8, 0.05, other)
+    interval = scipy.ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    found = welch_margin(first.tolist(), second.tolist())
+    assert found == pytest.approx((interval.high - interval.low) / 2)
+    assert welch_margin([0.5, 0.5], [0.4, 0.4, 0.4]) == 0

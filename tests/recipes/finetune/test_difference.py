@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.stats
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_ind
 
 from bertsmith.evaluation.significance import Interval, draws
 from bertsmith.recipes.finetune.compare import compare
@@ -197,11 +197,11 @@ QUESTIONS = ("f1", "exact_match", "f1_at_0")
 
 
 def ended_run(
-    folder: Path, seeds: list[Evidence], score: float, names: tuple[str, ...] = QUESTIONS
+    folder: Path, seeds: list[Evidence], *scored: float, names: tuple[str, ...] = QUESTIONS
 ) -> Path:
-    """A finished run of questions, two of four without an answer, or of numbers, as it is kept."""
+    """A finished run of questions or of numbers, as it is kept; `scored` are all seeds' scores."""
     run = FinetuneRun(
-        task="span" if names == QUESTIONS else "regression",
+        task="span" if "f1" in names else "regression",
         model=Path("m"), model_hash="m", model_reading_hash="m", train=Path("t"),
         train_hash="t", dev=None,
         dev_hash="d", labels=(), seeds=len(seeds), grid=False, minutes=None, curve=False,
@@ -211,9 +211,9 @@ def ended_run(
     folder.mkdir()
     kept = {"format": RUN_FORMAT, "kind": "finetune", "id": "i", "settings": run.to_dict()}
     (folder / "run.json").write_text(json.dumps(kept), encoding="utf-8")
-    scores = dict.fromkeys(names, score)
-    each = [{"seed": seed, "scores": scores} for seed in range(len(seeds))]
-    results = {"scores": scores, "best_seed": 0, "seeds": each}
+    scores = [dict.fromkeys(names, score) for score in scored]
+    each = [{"seed": seed, "scores": score} for seed, score in enumerate(scores)]
+    results = {"scores": scores[0], "best_seed": 0, "seeds": each}
     write_record(folder / "results.json", results)
     for seed, evidence in enumerate(seeds):
         place = folder / "seeds" / f"seed-{seed}"
@@ -235,11 +235,36 @@ def test_seeds_are_compared_at_thresholds_of_their_own(tmp_path: Path) -> None:
     """Doubts of two models need not mean the same: a threshold of one is none of the other's."""
     questions = np.array([(1, 1, -2, 1), (1, 1, -1, 1), (0, 0, 1, 0), (0, 0, 2, 0)], float)
     doubtful = questions + np.array([0, 0, 10, 0])
-    one = ended_run(tmp_path / "one", [questions, questions], 1.0)
-    other = ended_run(tmp_path / "other", [doubtful, doubtful], 1.0)
+    one = ended_run(tmp_path / "one", [questions, questions], 1.0, 1.0)
+    other = ended_run(tmp_path / "other", [doubtful, doubtful], 1.0, 1.0)
     figures = compare(CompareConfig(first=one, second=other))
     assert figures["scores"]["f1"]["second"] == 1
     assert figures["all_seeds"]["difference"] == 0
+
+
+def test_two_seeds_of_each_run_prove_little(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two standard errors of so few are exceeded by chance in 18 comparisons of a hundred."""
+    right, wrong = np.array([1.0, 1, -1, 1]), np.array([0.0, 0, -1, 1])
+
+    def seeds(*counts: int) -> list[Evidence]:
+        return [np.where(np.arange(400)[:, None] < count, wrong, right) for count in counts]
+
+    names = ("f1", "exact_match")
+    runs = [
+        ended_run(
+            tmp_path / name, seeds(*counts), *(1 - count / 400 for count in counts), names=names
+        )
+        for name, counts in (("one", (20, 40)), ("other", (70, 90)))
+    ]
+    figures = compare(CompareConfig(first=runs[0], second=runs[1]))["all_seeds"]
+    assert figures["difference"] == pytest.approx(0.125)
+    assert figures["p"] < 0.01
+    margin = ttest_ind([0.95, 0.9], [0.825, 0.775], equal_var=False).confidence_interval()
+    assert figures["seed_margin"] == pytest.approx((margin.high - margin.low) / 2)
+    assert not figures["certain"]
+    assert "the recipes may well differ by luck alone" in capsys.readouterr().err
 
 
 def test_two_runs_on_a_handful_of_numbers_may_differ_by_luck(
@@ -249,7 +274,7 @@ def test_two_runs_on_a_handful_of_numbers_may_differ_by_luck(
     monkeypatch.setattr("bertsmith.recipes.finetune.compare.RESAMPLES", 100)
     numbers, scores = np.arange(5.0), ("pearson", "spearman")
     runs = [
-        ended_run(tmp_path / name, [np.stack([numbers, predicted], 1)], 1.0, scores)
+        ended_run(tmp_path / name, [np.stack([numbers, predicted], 1)], 1.0, names=scores)
         for name, predicted in (("one", numbers + 1), ("other", -numbers))
     ]
     figures = compare(CompareConfig(first=runs[0], second=runs[1]))

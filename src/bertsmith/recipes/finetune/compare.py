@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -14,7 +13,13 @@ from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import say
 from bertsmith.core.options import options_of
 from bertsmith.evaluation.metrics import format_mean, percent, score_label
-from bertsmith.evaluation.significance import Statistic, mcnemar, paired_bootstrap, share_interval
+from bertsmith.evaluation.significance import (
+    Statistic,
+    mcnemar,
+    paired_bootstrap,
+    share_interval,
+    welch_margin,
+)
 from bertsmith.recipes.finetune.config import CompareConfig
 from bertsmith.recipes.finetune.outcome import (
     CERTAIN,
@@ -163,19 +168,16 @@ def _compare_all_seeds(
     difference = difference_of(
         first.task, first.run.labels, first.seeds, second.seeds, their_labels=second.run.labels
     )
-    # two standard errors of the difference of the means
-    error = 2 * sum(statistics.variance(item) / len(item) for item in values) ** 0.5
-    certain = difference.certain and abs(difference.points) > error
-    figures["all_seeds"] = {
-        **_plain(difference), "two_standard_errors": error, "certain": certain,
-    }  # fmt: skip
+    margin = welch_margin(*values)
+    certain = difference.certain and abs(difference.points) > margin
+    figures["all_seeds"] = {**_plain(difference), "seed_margin": margin, "certain": certain}
     better = "the first" if difference.points > 0 else "the second"
     conclusion = (
         f"{better} recipe is better" if certain else "the recipes may well differ by luck alone"
     )
     return (
         f"means of all seeds differ by {100 * difference.points:+z.2f} points (95 %: "
-        f"{difference.interval()}; two standard errors over the seeds: {100 * error:.2f}): "
+        f"{difference.interval()}; over the seeds, by Welch's t: ±{100 * margin:.2f}): "
         f"{conclusion}"
     )
 
