@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 from scipy.stats import binomtest, ttest_ind
 
-from bertsmith.evaluation.significance import Interval, draws
+from bertsmith.evaluation.significance import draws
 from bertsmith.recipes.finetune.compare import compare
 from bertsmith.recipes.finetune.config import CompareConfig, FinetuneSettings, SearchConfig
 from bertsmith.recipes.finetune.outcome import (
@@ -72,9 +72,20 @@ def test_several_seeds_are_compared_by_their_mean() -> None:
 
 
 def test_a_constant_score_is_beaten_by_an_interval_above_it() -> None:
-    interval = Interval(low=0.61, high=0.97, confidence=0.95)
-    assert difference_to_constant(0.9, interval, 0.55, count=40).certain
-    assert not difference_to_constant(0.9, interval, 0.7, count=40).certain
+    ours = evidence([True] * 36 + [False] * 4)
+    assert difference_to_constant(CLASSIFY, LABELS, [ours], 0.55).certain
+    assert not difference_to_constant(CLASSIFY, LABELS, [ours], 0.85).certain
+
+
+@pytest.mark.parametrize("constant", [0.75, 0.78, 0.82])
+def test_the_p_of_a_constant_score_is_that_of_resamples(constant: float) -> None:
+    found = difference_to_constant(
+        CLASSIFY, LABELS, [evidence([True] * 36 + [False] * 4)], constant
+    )
+    below = scipy.stats.binom.cdf(np.floor(40 * constant), 40, 0.9)
+    # of 1,000 draws
+    assert found.p == pytest.approx(2 * below, abs=0.02)
+    assert found.p > 0.001
 
 
 @pytest.mark.parametrize("rows", [1, 3, 5])
@@ -84,7 +95,7 @@ def test_a_handful_of_rows_is_certain_of_nothing(rows: int) -> None:
     for found in (
         difference_of(CLASSIFY, LABELS, [ours], [theirs]),
         difference_of(CLASSIFY, LABELS, [ours, ours], [theirs]),
-        difference_to_constant(1.0, Interval(low=1.0, high=1.0, confidence=0.95), 0.5, rows),
+        difference_to_constant(CLASSIFY, LABELS, [ours], 0.5),
     ):
         assert not found.certain
         assert found.p >= binomtest(rows, rows).pvalue - 1e-12
@@ -108,7 +119,7 @@ def test_entities_that_are_all_right_leave_room_for_others() -> None:
     exact = binomtest(12, 12).proportion_ci(0.95, method="exact")
     assert [interval.low, interval.high] == pytest.approx([exact.low, 1.0])
     assert interval_of_mean(TAG, TAGS, [right, right]) == interval
-    found = difference_to_constant(1.0, interval, 0.75, count=12)
+    found = difference_to_constant(TAG, TAGS, [right], 0.75)
     assert not found.certain
     assert found.interval() == "-1.46 to +25.00 points"
 

@@ -30,8 +30,6 @@ from bertsmith.recipes.finetune.outcome import (
     best_of,
     difference_of,
     difference_to_constant,
-    interval_of_mean,
-    units_of,
 )
 from bertsmith.recipes.finetune.tfidf import tfidf_baseline
 from bertsmith.recipes.finetune.trial import Trial, TrialResult, read_evidence
@@ -226,11 +224,7 @@ class Experiment:
         baseline = next((baseline for baseline in baselines if baseline.name == best[0]), None)
         ours = [self._evidence("seeds", result.seed) for result in results]
         if baseline is None or not (baseline.evidences or baseline.name == RANDOM):
-            mean = float(np.mean([result.score for result in results]))
-            interval = interval_of_mean(data.task, data.labels, ours)
-            units = units_of(data.task, ours, data.labels)
-            count = len(ours[0]) if units is None else units
-            return difference_to_constant(mean, interval, best[1], count)
+            return difference_to_constant(data.task, data.labels, ours, best[1])
         theirs = baseline.evidences or [self._evidence("random", result.seed) for result in results]
         return difference_of(data.task, data.labels, ours, theirs)
 

@@ -129,12 +129,23 @@ def units_of(
 
 
 def difference_to_constant(
-    mean: float, interval: Interval, constant: float, count: int
+    task: Task[Any], labels: tuple[str, ...], ours: Sequence[Evidence], constant: float
 ) -> Difference:
-    """Compare with a constant score, by a model's interval on `count` examples."""
+    """Compare the mean score of some models with a constant one, by the models' interval."""
+    count = len(ours[0])
+    bootstrap = paired_bootstrap(
+        _mean_score(task, labels, ours),
+        lambda drawn: constant,
+        count,
+        resamples=_RESAMPLES_OF_SEEDS,
+    )
+    interval, units = interval_of_mean(task, labels, ours), units_of(task, ours, labels)
     low, high = interval.low - constant, interval.high - constant
-    p = 1.0 if low <= 0 <= high else smallest_p(count)
-    return Difference(points=mean - constant, low=low, high=high, p=p)
+    p = max(bootstrap.p, smallest_p(count if units is None else units))
+    if low <= 0 <= high:
+        # the interval of rows that agree is exact, and wider than that of their resamples
+        p = max(p, CERTAIN)
+    return Difference(points=bootstrap.difference, low=low, high=high, p=p)
 
 
 def smallest_p(count: int) -> float:
