@@ -22,7 +22,7 @@ from bertsmith.recipes.finetune.config import (
     SearchConfig,
 )
 from bertsmith.recipes.finetune.experiment import RANDOM, cells_of, curve_points
-from bertsmith.recipes.finetune.outcome import FinetuneOutcome
+from bertsmith.recipes.finetune.outcome import FinetuneOutcome, conclusions
 from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.weights.folder import start_from
 
@@ -86,6 +86,25 @@ def test_the_model_comes_first_and_the_others_are_compared_with_it(
     told = json.loads((found.folder / "results.json").read_text(encoding="utf-8"))
     assert told["difference"]["p"] == found.difference.p
     assert all("evidence" not in rival for rival in told["baselines"])
+
+
+def test_a_score_by_which_the_epoch_was_chosen_is_told_to_be_too_good(
+    experiment: tuple[Path, FinetuneOutcome], base_folder: Path, labelled: Path, tmp_path: Path
+) -> None:
+    _, trained_to_the_end = experiment
+    found = finetune(
+        FinetuneConfig(
+            model=base_folder,
+            train=labelled,
+            out=tmp_path / "run",
+            settings=replace(QUICK, patience=1, baseline=False),
+            experiment=ExperimentConfig(seeds=1),
+        )
+    )
+    (note,) = [line for line in conclusions(found) if "--patience 1" in line]
+    assert "too good" in note
+    assert note in json.loads((found.folder / "results.json").read_text(encoding="utf-8"))["notes"]
+    assert not any("--patience" in line for line in conclusions(trained_to_the_end))
 
 
 def test_cells_are_shuffled_and_the_same_each_time() -> None:

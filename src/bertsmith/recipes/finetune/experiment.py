@@ -133,7 +133,7 @@ class Experiment:
             data=data,
             seeds=tuple(results),
             interval=interval,
-            notes=(*measuring.notes(evidence, tuned), *left_out),
+            notes=(*measuring.notes(evidence, tuned), *_stopping_note(self.settings), *left_out),
             baselines=tuple(baselines),
             difference=chosen._difference(results, baselines, majority_baseline),
             majority_baseline=majority_baseline,
@@ -256,6 +256,17 @@ class Experiment:
             trained = part._train_seeds(f"curve/{count}", seeds, title=f"{count} {fewer.task.unit}")
             points.append(CurvePoint(rows=count, results=tuple(trained)))
         return (*points, CurvePoint(rows=rows, results=tuple(results)))
+
+
+def _stopping_note(settings: FinetuneSettings) -> tuple[str, ...]:
+    """Return a note on scores by which the epochs were chosen that they are of, if they were."""
+    if not settings.patience:
+        return ()
+    return (
+        f"--patience {settings.patience} kept the best epoch of each seed on dev: its score there "
+        "is somewhat too good, since it was chosen by it, and those of TF-IDF and linear models "
+        "are not",
+    )
 
 
 @dataclass(frozen=True)
