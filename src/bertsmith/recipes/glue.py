@@ -344,9 +344,10 @@ PUBLISHED = {
 
 NOTE = (
     "Published rows are scores of single models on the test sets, by the leaderboard; ours are on "
-    "the dev sets, mean ± spread over the seeds. F1 for QQP and MRPC, Spearman's correlation for "
-    "STS-B, Matthews' for CoLA, accuracy for the others, all in per cent. The average is shown "
-    "only when all tasks were run; WNLI, which the paper leaves out, is not included."
+    "the dev sets, mean ± spread over the seeds, and -mm is of the seed that is best on MNLI-m. F1 "
+    "for QQP and MRPC, Spearman's correlation for STS-B, Matthews' for CoLA, accuracy for the "
+    "others, all in per cent. The average is shown only when all tasks were run; WNLI, which the "
+    "paper leaves out, is not included."
 )
 
 Row = tuple[str, ...]
