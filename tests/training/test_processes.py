@@ -13,6 +13,8 @@ from bertsmith.core.errors import DiskError, StoreError, WorkerDied
 from bertsmith.training import processes
 from bertsmith.training.processes import Worker, WorkerFailure, describe_failure, receive
 
+OOM_SCORE = Path("/proc/self/oom_score_adj")
+
 
 class Repeating(Worker):
     """A process that sends back what it is sent."""
@@ -44,6 +46,30 @@ def test_messages_of_another_version_are_refused_by_name(
                 worker.receive()
         else:
             assert worker.receive() == "to be said again"
+    finally:
+        worker.close()
+
+
+class Scored(Worker):
+    """A process that sends the number that Linux adds to its share of memory."""
+
+    def __init__(self) -> None:
+        super().__init__(score)
+
+    def died(self, status: int) -> WorkerDied:
+        return WorkerDied(f"ended with {status}")
+
+
+def score(connection: Connection) -> None:
+    connection.send_bytes(pickle.dumps(OOM_SCORE.read_text(encoding="ascii")))
+
+
+@pytest.mark.skipif(not OOM_SCORE.exists(), reason="no such file on this system")
+def test_a_process_that_works_is_ended_before_its_parent_when_memory_runs_out() -> None:
+    worker = Scored()
+    try:
+        own = int(OOM_SCORE.read_text(encoding="ascii"))
+        assert int(worker.receive()) == min(own + 500, 1000)
     finally:
         worker.close()
 

@@ -100,7 +100,10 @@ class Worker(ABC):
         """`serve`, a module's function, is called in the worker with the connection."""
         ours, theirs = socket.socketpair()
         program = _PROGRAM.format(
-            module=serve.__module__, function=serve.__name__, messages=MESSAGES
+            module=serve.__module__,
+            function=serve.__name__,
+            messages=MESSAGES,
+            more=_OOM_SCORE,
         )
         # inherited by the worker: Ctrl-C is handled by the parent, which may need the worker longer
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
@@ -175,6 +178,9 @@ def pickled(message: object) -> bytes:
     return buffer.getvalue()
 
 
+# thousandths of all memory that a worker counts as taking in addition
+_OOM_SCORE = 500
+
 _PROGRAM = """
 import ctypes, os, pickle, signal, sys
 from multiprocessing.connection import Connection
@@ -184,6 +190,12 @@ if sys.platform.startswith("linux"):
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 if os.getppid() != int(sys.argv[2]):
     sys.exit()
+try:
+    # when memory runs out, Linux ends this process rather than its parent, which reports it
+    with open("/proc/self/oom_score_adj", "r+b", buffering=0) as score:
+        score.write(b"%d" % min(int(score.read()) + {more}, 1000))
+except (OSError, ValueError):
+    pass
 try:
     sys.path[:] = pickle.loads(connection.recv_bytes())
 except (EOFError, OSError):

@@ -87,6 +87,8 @@ def parallel_trials(
         at_once = min(requested, max(counts))
         threads_each = threads or max(1, cores // at_once)
         reason = "as requested" if max(counts) > 1 else ""
+        if reason and machine.free is not None and at_once * need > machine.free:
+            reason += f", though each may take {gigabytes(need)} of {gigabytes(machine.free)} free"
         return ParallelPlan(at_once=at_once, threads=threads_each, reason=reason)
     if max(counts) == 1:
         return ParallelPlan(at_once=1, threads=threads or cores, reason="")
