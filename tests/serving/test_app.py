@@ -1084,11 +1084,16 @@ def test_a_worker_that_has_opened_another_model_answers_nothing(
                 response = await rig.post("/answer", {"inputs": [text], "truncate": True})
                 assert response.status_code == 200
             rig.links[1 if small else 0].kill()
-            await until(lambda: not rig.gateway.ready)
+            await until(lambda: len(rig.links) == 4 and rig.links[3].ended)
+            assert not rig.gateway.ready
             assert (await rig.post("/answer", ASKED)).status_code == 503
 
     run(test)
-    assert "the folder of second has changed; start the server anew" in capsys.readouterr().err
+    assert capsys.readouterr().err.splitlines() == [
+        "a worker has died and is replaced",
+        "new workers are not used, since the folder of second has changed; start the server anew",
+        "a worker has died and is replaced",
+    ]
 
 
 def test_without_a_worker_nothing_is_ready() -> None:

@@ -101,6 +101,7 @@ class Gateway:
         self._idle = asyncio.Event()
         self._number = 0
         self._failures = 0
+        self._reported: Sequence[ModelFacts] = ()
         self._leaving = self._refusing = self._stopped = False
         self._tick: asyncio.TimerHandle | None = None
 
@@ -363,6 +364,7 @@ class Gateway:
         match message:
             case Opened() if self.models and message.models != self.models:
                 self._report_changed(message.models)
+                worker_state.unused = True
                 worker.kill()
             case Opened():
                 worker_state.opened, self._failures = True, 0
@@ -378,12 +380,15 @@ class Gateway:
         self._dispatch()
 
     def _report_changed(self, models: Sequence[ModelFacts]) -> None:
-        """Report models that are no longer those that the other workers answer with."""
+        """Report, once, models that are no longer those that the other workers answer with."""
+        if models == self._reported:
+            return
+        self._reported = models
         changed = [
             now.name for now, before in zip(models, self.models, strict=True) if now != before
         ]
         say(
-            f"a worker is not used, since the folder of {', '.join(changed)} has changed; "
+            f"new workers are not used, since the folder of {', '.join(changed)} has changed; "
             "start the server anew"
         )
 
@@ -436,8 +441,9 @@ class Gateway:
         # where the models cannot be opened, the server is about to end
         if self.opened.exception() is not None:
             return
-        say("a worker has died and is replaced")
-        self.counts.restarts += 1
+        if not worker_state.unused:
+            say("a worker has died and is replaced")
+            self.counts.restarts += 1
         pause = 0.0 if worker_state.opened else min(2.0**self._failures, _MAX_PAUSE)
         self._failures += not worker_state.opened
         asyncio.get_running_loop().call_later(pause, self._replace, worker_state.lane)

@@ -136,6 +136,8 @@ class Worker:
     link: Link
     lane: Lane = "any"
     opened: bool = False
+    unused: bool = False
+    """True once it was ended because it has opened other models."""
     batches: dict[int, SentBatch] = field(default_factory=dict)
     since: float = 0.0
     """The time when it finished a batch last, or was sent one while it had none."""
