@@ -218,3 +218,31 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+WITHOUT_SEMAPHORES = """
+import _multiprocessing, errno, os, sys
+
+def refuse(*arguments, **options):
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+_multiprocessing.SemLock = refuse
+
+from bertsmith.cli import main
+
+def run(arguments, commands, *, program):
+    import joblib
+
+    return 0
+
+main._run = run
+sys.exit(main.main())
+"""
+
+
+def test_a_system_without_semaphores_needs_no_warning_of_scikit_learn() -> None:
+    # it is joblib that warns, which scikit-learn imports
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_SEMAPHORES], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

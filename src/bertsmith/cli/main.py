@@ -18,6 +18,7 @@ import os
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from types import TracebackType
@@ -56,6 +57,8 @@ def main(arguments: Sequence[str] | None = None, commands: Mapping[str, Command]
     if arguments is None:
         open_closed_streams()
         sys.excepthook = _show_bug
+        # of scikit-learn where the system has no semaphores: no process is started by it here
+        warnings.filterwarnings("ignore", message=".*joblib will operate in serial mode")
         arguments = sys.argv[1:]
     try:
         with termination_as_interrupt(), command_from(started):
