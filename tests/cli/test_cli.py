@@ -14,12 +14,15 @@ import pytest
 import torch
 
 from bertsmith import __version__
-from bertsmith.cli.command import Command
+from bertsmith.cli.command import Command, Verb
 from bertsmith.cli.commands import COMMANDS
 from bertsmith.cli.main import main
+from bertsmith.core import processors
 from bertsmith.core.config import POSITIONAL, Config
 from bertsmith.core.errors import CorpusError
 from bertsmith.core.options import options_of
+from bertsmith.core.processors import THREAD_SETTINGS
+from bertsmith.engine.devices import threads_of_torch
 from verbs import command_of
 
 
@@ -246,3 +249,24 @@ def test_a_system_without_semaphores_needs_no_warning_of_scikit_learn() -> None:
         [sys.executable, "-c", WITHOUT_SEMAPHORES], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("setting", "threads"), [("", 1), ("2", 2)])
+def test_torch_has_no_more_threads_than_a_container_has_processors(
+    setting: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch asks for the processors of the machine; a number that the user has set is kept."""
+    used: list[int] = []
+
+    def work(doing: Doing) -> None:
+        used.append(torch.get_num_threads())
+
+    monkeypatch.setattr(processors, "processor_quota", lambda: 0.5)
+    for name in THREAD_SETTINGS:
+        monkeypatch.setenv(name, setting)
+    monkeypatch.setattr(sys, "argv", ["bertsmith", "work", "now"])
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    commands = {"work": Command(lambda: Verb(Doing, lambda: work), ())}
+    with threads_of_torch(2):
+        assert main(commands=commands) == 0
+    assert used == [threads]

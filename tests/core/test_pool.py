@@ -9,22 +9,11 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
-import bertsmith
-from bertsmith.core.pool import process_pool, usable_processors
-
-
-def test_processors_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 8})
-    assert usable_processors() == 3
-    # as on macOS
-    monkeypatch.delattr(os, "sched_getaffinity")
-    assert usable_processors() == os.cpu_count()
-
+from bertsmith.core.pool import process_pool
 
 PROGRAM = """
 import os
@@ -40,12 +29,6 @@ def test_a_program_from_standard_input_has_a_pool() -> None:
         [sys.executable, "-"], input=PROGRAM, capture_output=True, text=True, check=False
     )
     assert (done.stdout, done.stderr) == ("True <stdin>\n", "")
-
-
-def test_no_other_module_asks_for_what_only_linux_has() -> None:
-    files = Path(bertsmith.__file__).parent.rglob("*.py")
-    asking = [file.name for file in files if "sched_getaffinity" in file.read_text("utf-8")]
-    assert asking == ["pool.py"]
 
 
 def test_there_is_no_pool_without_semaphores(

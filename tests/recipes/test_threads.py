@@ -14,7 +14,7 @@ import torch
 
 from bertsmith.batches.config import SampleConfig
 from bertsmith.core.errors import StoreError, UserError, WorkerDied
-from bertsmith.core.pool import usable_processors
+from bertsmith.core.processors import THREAD_SETTINGS, usable_processors
 from bertsmith.network.batch import Batch
 from bertsmith.network.families.bert import BERT
 from bertsmith.network.families.family import usual
@@ -30,7 +30,7 @@ from bertsmith.training import threads as of_threads
 from bertsmith.training.distribution import ALONE
 from bertsmith.training.local import local_replicas
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.threads import THREAD_SETTINGS, choose_threads, quick_choice
+from bertsmith.training.threads import choose_threads, quick_choice
 from invented import invented_documents, tokenizer
 
 __all__ = ["tokenizer"]

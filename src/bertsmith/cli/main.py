@@ -38,6 +38,7 @@ from bertsmith.core.errors import (
 from bertsmith.core.files import disk_error, refused_by_disk
 from bertsmith.core.log import print_error, say
 from bertsmith.core.output import discard_lost_streams, flush, open_closed_streams, print_line
+from bertsmith.core.processors import threads_are_set, usable_processors
 from bertsmith.core.signals import ending_at_once, ending_status, termination_as_interrupt
 
 _REPORT = (
@@ -118,9 +119,24 @@ def _run(arguments: list[str], commands: Mapping[str, Command], *, program: bool
                 raise _no_working_folder()
             with ending_at_once() if program else nullcontext():
                 recipe = command.recipe()
+            if program:
+                _limit_threads()
             recipe(config)
             return 0
     raise _unknown_verb(arguments, commands)
+
+
+def _limit_threads() -> None:
+    """Give torch no more threads than this process may use processors, unless the user did.
+
+    Torch knows the processors of the machine, but not the share of a container in their time, and
+    threads that wait for one another would use that up.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or threads_are_set():
+        return
+    if torch.get_num_threads() > usable_processors():
+        torch.set_num_threads(usable_processors())
 
 
 def _unknown_verb(arguments: list[str], verbs: Collection[str]) -> ConfigError:

@@ -1,4 +1,4 @@
-"""A pool of processes that Ctrl-C ends quickly, whenever it comes, and processors for them."""
+"""A pool of processes that Ctrl-C ends quickly, whenever it comes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,6 @@ from bertsmith.core.signals import deferred_signals
 R = TypeVar("R")
 
 _OPEN_FILES = (errno.EMFILE, errno.ENFILE)
-
-
-def usable_processors() -> int:
-    """Return the number of processors that this process may use; all where that is unknown."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def runs_script() -> bool:

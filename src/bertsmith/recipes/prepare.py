@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 from bertsmith.core.log import progress, say, short_number
-from bertsmith.core.pool import usable_processors
 from bertsmith.core.printable import counted, fitted, printable, shell_word
+from bertsmith.core.processors import usable_processors
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.cluster import Cluster, Job, Pending, join_cluster, require_ray
 from bertsmith.recipes.config import CorpusConfig, PrepareConfig

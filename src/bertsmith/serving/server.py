@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from bertsmith.core.errors import ConfigError, MissingExtra, ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.core.output import print_line
-from bertsmith.core.pool import usable_processors
 from bertsmith.core.printable import counted
+from bertsmith.core.processors import usable_processors
 from bertsmith.core.signals import STOPPING
 from bertsmith.serving.config import ServeConfig
 from bertsmith.serving.log import buffered_log

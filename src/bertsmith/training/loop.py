@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from bertsmith.batches import DataPosition
 from bertsmith.core.clock import Clock
 from bertsmith.core.log import Bar, progress
-from bertsmith.core.pool import usable_processors
+from bertsmith.core.processors import usable_processors
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.model import Model
 from bertsmith.training.checkpoints import Checkpoints, State

@@ -24,7 +24,7 @@ import torch
 from bertsmith.core.errors import DiskError
 from bertsmith.core.files import read_json, replaced_file, text_hash, user_cache
 from bertsmith.core.ownership import temporary_path
-from bertsmith.core.pool import usable_processors
+from bertsmith.core.processors import usable_processors
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.config import Precision

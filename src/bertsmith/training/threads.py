@@ -7,7 +7,6 @@ threads than with one (docs/experiments/threads-and-busy-machines.md).
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,10 +15,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from bertsmith.core.printable import counted
+from bertsmith.core.processors import threads_are_set
 from bertsmith.engine.devices import threads_of_torch
-
-THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""Variables of the environment by which people set the number of threads; it is then kept."""
 
 CLEARLY_FASTER = 1.1
 # of each trial, so long that threads which wait for a time slice of the system are met
@@ -54,11 +51,6 @@ def choose_threads(
         reason=f"{counted(best, 'thread')} of {max_threads}: {speeds[best]:,.0f} {unit} against "
         f"{speeds[max_threads]:,.0f}, as when other programs are busy",
     )
-
-
-def threads_are_set() -> bool:
-    """Return whether the user has set the number of threads."""
-    return any(os.environ.get(name) for name in THREAD_SETTINGS)
 
 
 def quick_choice(hidden: int, feed_forward: int, max_threads: int) -> ThreadChoice:

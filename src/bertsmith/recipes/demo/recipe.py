@@ -25,8 +25,9 @@ from bertsmith.core.errors import RunFolderError
 from bertsmith.core.files import name_is_taken, write_json
 from bertsmith.core.log import console, progress, say, short_number, table_of
 from bertsmith.core.ownership import claimed_output
-from bertsmith.core.pool import process_pool, usable_processors
+from bertsmith.core.pool import process_pool
 from bertsmith.core.printable import counted, shell_word
+from bertsmith.core.processors import threads_are_set, usable_processors
 from bertsmith.engine.devices import threads_of_torch
 from bertsmith.engine.language_model.fill_mask import fill_mask
 from bertsmith.engine.language_model.words import Filling
@@ -70,7 +71,7 @@ from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget, OptimiserConfig, ScheduleConfig
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.threads import quick_choice, threads_are_set
+from bertsmith.training.threads import quick_choice
 
 SIZE: Size = "tiny"
 PIECES, HELD_OUT = 4096, 0.05

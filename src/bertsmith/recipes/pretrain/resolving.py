@@ -12,6 +12,7 @@ from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import ConfigError, RunFolderError
 from bertsmith.core.files import file_hash
 from bertsmith.core.log import say
+from bertsmith.core.processors import threads_are_set
 from bertsmith.engine.devices import best_device, device_named, training_precision
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig, encoder_of
@@ -43,7 +44,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
 from bertsmith.training.distribution import World
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.threads import ThreadChoice, threads_are_set
+from bertsmith.training.threads import ThreadChoice
 
 TRYING, MAX_TRIAL_SECONDS = 0.01, 1.0
 """Share of the minutes in which a number of threads is tried, and seconds at most."""
