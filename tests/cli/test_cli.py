@@ -7,14 +7,16 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 
 from bertsmith import __version__
-from bertsmith.cli.command import Command, Verb
+from bertsmith.cli.command import Command
 from bertsmith.cli.commands import COMMANDS
 from bertsmith.cli.main import main
 from bertsmith.core import processors
@@ -71,6 +73,15 @@ def do(doing: Doing) -> None:  # noqa: PLR0912
                 raise RuntimeError("cannot join thread before it is started")
         case "processes":
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        case "library":
+            # what Python raises where the memory for it is refused
+            raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
+        case "temporary folder":
+            with (
+                patch("tempfile._candidate_tempdir_list", lambda: ["/nowhere", "/proc"]),
+                patch("tempfile.tempdir", None),
+            ):
+                tempfile.gettempdir()
         case "bug":
             raise ZeroDivisionError
         case "missing":
@@ -151,6 +162,30 @@ def test_too_many_processes_are_no_bug(kind: str, capsys: pytest.CaptureFixture[
     said = capsys.readouterr().err
     assert said.startswith("bertsmith: the system starts no more threads or processes; allow more")
     assert said.count("\n") == 1
+
+
+def test_memory_that_is_too_little_for_a_library_is_no_bug(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("do", "it", "library") == 2
+    said = capsys.readouterr().err
+    assert said == (
+        "bertsmith: a library cannot be loaded: libtorch_cpu.so: failed to map segment from "
+        "shared object; allow more memory (ulimit -v), or install bertsmith on a disk that is "
+        "mounted without noexec\n"
+    )
+
+
+def test_a_system_without_a_temporary_folder_is_no_bug(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Torch's compiler asks for one, in a container that can only be read too."""
+    assert run("do", "it", "temporary folder") == 2
+    said = capsys.readouterr().err
+    assert said == (
+        "bertsmith: temporary files can be written to none of '/nowhere', '/proc'; make room in "
+        "one of them, or set TMPDIR to a folder that can be written\n"
+    )
 
 
 def test_who_interrupts_training_is_told_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
@@ -266,7 +301,7 @@ def test_torch_has_no_more_threads_than_a_container_has_processors(
         monkeypatch.setenv(name, setting)
     monkeypatch.setattr(sys, "argv", ["bertsmith", "work", "now"])
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    commands = {"work": Command(lambda: Verb(Doing, lambda: work), ())}
+    commands = {"work": command_of(Doing, work, ())}
     with threads_of_torch(2):
         assert main(commands=commands) == 0
     assert used == [threads]

@@ -32,6 +32,7 @@ from bertsmith.core.errors import (
     ConfigError,
     DiskError,
     UserError,
+    no_temporary_folder,
     out_of_memory,
     too_many_processes,
 )
@@ -93,7 +94,8 @@ def _run_to_status(arguments: list[str], commands: Mapping[str, Command], *, pro
             return _print_user_error(
                 DiskError(str(error.strerror), where=error.filename, remedy=remedy)
             )
-        if (shortage := out_of_memory(error) or too_many_processes(error)) is not None:
+        shortage = out_of_memory(error) or too_many_processes(error) or no_temporary_folder(error)
+        if shortage is not None:
             return _print_user_error(shortage)
         if (request := _interruption_before(error)) is not None:
             return _interruption_status(request)

@@ -38,6 +38,9 @@ _MAX_LENGTH = 1000
 _NO_PROCESS = os.strerror(errno.EAGAIN)
 _ALLOCATION = re.compile(r"can't allocate memory|not enough memory|CUDA out of memory")
 
+_NOT_MAPPED = "failed to map segment"
+_NO_TEMPORARY_FOLDER = "No usable temporary directory"
+
 
 class UserError(ValueError):
     """A mistake the user can mend, reported in one line: ``where:line: problem; remedy``."""
@@ -165,6 +168,13 @@ def out_of_memory(error: BaseException) -> OutOfMemory | None:
     """Return the error for an exception that means too little memory, None for any other."""
     # torch has no separate class for the processor's memory, and is not imported here
     text = str(error)
+    if isinstance(error, ImportError) and _NOT_MAPPED in text:
+        # the loader of libraries says the same of a disk from which nothing may be run
+        return OutOfMemory(
+            f"a library cannot be loaded: {text}",
+            remedy="allow more memory (ulimit -v), or install bertsmith on a disk that is mounted "
+            "without noexec",
+        )
     if isinstance(error, MemoryError):
         return OutOfMemory(f"not enough memory{text and f': {text}'}")
     if isinstance(error, RuntimeError) and (
@@ -190,6 +200,21 @@ def too_many_processes(error: BaseException) -> TooManyProcesses | None:
             return TooManyProcesses("the system starts no more threads or processes")
         chain = chain.__cause__ or chain.__context__
     return None
+
+
+def no_temporary_folder(error: BaseException) -> DiskError | None:
+    """Return the error for an exception of `tempfile`, which can write nowhere; else None.
+
+    Torch asks it for a folder when its compiler is imported.
+    """
+    text = str(error)
+    if not isinstance(error, FileNotFoundError) or _NO_TEMPORARY_FOLDER not in text:
+        return None
+    tried = text.rpartition("[")[2].rstrip("]")
+    return DiskError(
+        f"temporary files can be written to none of {tried}",
+        remedy="make room in one of them, or set TMPDIR to a folder that can be written",
+    )
 
 
 class OutputTaken(UserError):
