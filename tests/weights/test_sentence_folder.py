@@ -14,6 +14,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+import bertsmith
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
@@ -236,6 +237,32 @@ def test_other_folders_are_none(model: Model, tokenizer: Tokenizer, tmp_path: Pa
     assert read_sentence_folder(tmp_path / "model") is None
 
 
+CROSS_ENCODER = {
+    "transformer_task": "sequence-classification",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
+    "module_output_name": "scores",
+}
+
+
+def test_a_cross_encoder_of_the_library_answers_as_there(
+    tokenizer: Tokenizer, model: Model, tmp_path: Path
+) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    config = ModelConfig(encoder=model.config.encoder, predicts="number", labels=("score",))
+    folder, written = tmp_path / "model", tmp_path / "written"
+    save_model(folder, build_model(config, seed=7), tokenizer)
+    ranker = library.CrossEncoder(
+        str(folder), device="cpu", local_files_only=True, activation_fn=torch.nn.Identity()
+    )
+    ranker.save_pretrained(str(written))
+    assert json.loads((written / "sentence_bert_config.json").read_text("utf-8")) == CROSS_ENCODER
+    pairs = list(zip(TEXTS, TEXTS[::-1], strict=True))
+    answers = bertsmith.load(written, precision="fp32").predict(pairs)
+    np.testing.assert_allclose(
+        [answer["number"] for answer in answers], ranker.predict(pairs), atol=2e-6
+    )
+
+
 def write(path: Path, data: object) -> None:
     path.write_text(json.dumps(data), encoding="utf-8")
 
@@ -259,6 +286,11 @@ def folder(model: Model, tokenizer: Tokenizer, tmp_path: Path) -> Path:
     )
     save_sentence_folder(tmp_path / "model", model, tokenizer, settings)
     return tmp_path / "model"
+
+
+def make_cross_encoder(folder: Path, **values: object) -> None:
+    write(folder / "modules.json", [TRANSFORMER])
+    write(folder / "sentence_bert_config.json", CROSS_ENCODER | values)
 
 
 TRANSFORMER = {"path": "", "type": "sentence_transformers.models.Transformer"}
@@ -355,6 +387,21 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no features": (
         lambda f: change(f / "config_sentence_transformers.json", truncate_dim=0),
         "truncate_dim is '0'; it must be at least 1",
+    ),
+    "a cross-encoder with a prompt": (
+        lambda f: (
+            make_cross_encoder(f),
+            change(
+                f / "config_sentence_transformers.json",
+                prompts={"query": "word1: "},
+                default_prompt_name="query",
+            ),
+        ),
+        "default_prompt_name is 'query'",
+    ),
+    "a cross-encoder in lower case": (
+        lambda f: make_cross_encoder(f, do_lower_case=True),
+        "do_lower_case is True",
     ),
     "a default prompt that is not there": (
         lambda f: change(f / "config_sentence_transformers.json", default_prompt_name="query"),

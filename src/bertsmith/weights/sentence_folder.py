@@ -108,7 +108,8 @@ class SentenceSettings:
 def read_sentence_folder(folder: Path) -> SentenceSettings | None:
     """Return the settings of a sentence-transformers folder; None for another kind of folder.
 
-    Raises `ModelFolderError` for a folder that is damaged, or asks for what we do not follow.
+    A cross-encoder of the library is of another kind: it has a head in place of pooling. Raises
+    `ModelFolderError` for a folder that is damaged, or asks for what we do not follow.
     """
     path = folder / MODULES_FILE
     if not path.is_file():
@@ -120,6 +121,8 @@ def read_sentence_folder(folder: Path) -> SentenceSettings | None:
         for item in read_json(path, ModelFolderError, kind=list, largest=_MAX_FILE_BYTES)
     ]
     kinds = [kind for kind, _ in modules]
+    if modules == [("Transformer", "")] and _is_cross_encoder(folder):
+        return None
     if kinds[:2] != ["Transformer", "Pooling"] or not {*kinds[2:]} <= {"Dense", "Normalize"}:
         raise _refused(
             f"its modules are {', '.join(kinds) or 'none'}",
@@ -270,11 +273,7 @@ def _check_transformer(config: dict[str, Any], path: Path) -> None:
     """Raise `ModelFolderError` for options of the Transformer that change vectors."""
     if config.get("transformer_task", "feature-extraction") != "feature-extraction":
         raise _refused("transformer_task is set", path, "only feature-extraction is supported")
-    for key in _OPTIONS:
-        value = config.get(key)
-        # which the library ignores in files
-        if value and not (isinstance(value, dict) and value.keys() <= {"trust_remote_code"}):
-            raise _refused(f"{key} is {str(value)[:80]}", path, "it is not supported: remove it")
+    _check_options(config, path)
     kinds = config.get("modality_config")
     output = kinds.get("text", _OUTPUT) if isinstance(kinds, dict) else _OUTPUT
     name = config.get("module_output_name")
@@ -282,6 +281,38 @@ def _check_transformer(config: dict[str, Any], path: Path) -> None:
         raise _refused(
             "another output than last_hidden_state is pooled", path, "only that one is supported"
         )
+
+
+def _check_options(config: dict[str, Any], path: Path) -> None:
+    for key in _OPTIONS:
+        value = config.get(key)
+        # which the library ignores in files
+        if value and not (isinstance(value, dict) and value.keys() <= {"trust_remote_code"}):
+            raise _refused(f"{key} is {str(value)[:80]}", path, "it is not supported: remove it")
+
+
+def _is_cross_encoder(folder: Path) -> bool:
+    """Return whether a folder of one module, the Transformer, has a head that gives the answers.
+
+    Such a folder is one of `transformers`, with the limit of its texts at the tokenizer. Raises
+    `ModelFolderError` where the library would read other texts than those that it is given.
+    """
+    path = folder / TRANSFORMER_FILE
+    config = _settings(_inside(path, folder)) if path.is_file() else {}
+    if config.get("transformer_task") != "sequence-classification":
+        return False
+    _check_options(config, path)
+    for key in ("do_lower_case", "max_seq_length"):
+        if config.get(key):
+            raise _refused(f"{key} is {str(config[key])[:80]}", path, "it is not supported")
+    prompts, default, _, _ = _of_texts(folder)
+    if default is not None and prompts[default]:
+        raise _refused(
+            f"default_prompt_name is {default[:80]!r}",
+            folder / PROMPTS_FILE,
+            "only prompts of vectors are supported",
+        )
+    return True
 
 
 _SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
