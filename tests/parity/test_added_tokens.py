@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bertsmith.core.errors import UserError
-from bertsmith.text.corpus.documents import tidy
+from bertsmith.text.white_space import tidy
 from bertsmith.tokens.added import AddedToken, AddedTokens
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.bulk.documents import DocumentEncoder

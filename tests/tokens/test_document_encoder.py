@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.corpus.sentences import split_sentences
+from bertsmith.text.white_space import tidy
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.bulk.chunks import ChunkTable, Encoded
 from bertsmith.tokens.bulk.documents import DocumentEncoder, EncodedText

@@ -32,8 +32,7 @@ from bertsmith.core.printable import display_width
 from bertsmith.text.config import Layout
 from bertsmith.text.corpus.sentences import CJK_STOPS, CLOSES, SPACED_STOPS, is_small
 from bertsmith.text.opening import with_line_feeds
-from bertsmith.text.white_space import UNSPACED
-from bertsmith.text.white_space import tidy as tidy  # noqa: PLC0414 - tokens import it from here
+from bertsmith.text.white_space import UNSPACED, tidy
 
 
 @dataclass(frozen=True, kw_only=True)

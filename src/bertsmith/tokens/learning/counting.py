@@ -22,7 +22,8 @@ from typing import Final, Literal, TypeVar
 import numpy as np
 
 from bertsmith.core.errors import VocabularyError
-from bertsmith.text.corpus.documents import TextSize, size_of, tidy
+from bertsmith.text.corpus.documents import TextSize, size_of
+from bertsmith.text.white_space import tidy
 from bertsmith.tokens.basic import BasicRules, code_ranges, ideographs
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import MAX_PIECES
