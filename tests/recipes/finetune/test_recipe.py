@@ -15,6 +15,7 @@ from bertsmith.network.model import build_model
 from bertsmith.recipes.finetune import recipe
 from bertsmith.recipes.finetune.baselines import TFIDF
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
+from bertsmith.recipes.finetune.inputs import hash_of
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.recipe import dry_run, finetune
 from bertsmith.recipes.finetune.trial import DEV
@@ -373,12 +374,11 @@ def test_seeds_begin_from_one_model_though_its_folder_is_replaced(
     base_folder: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = shutil.copytree(base_folder, tmp_path / "base")
-    first = recipe.hash_of
 
     def replaced(path: Path) -> str:
         """Return the hash of the training file, and let another model take the folder."""
         save_model(base, build_model(load_model(base)[0].config, seed=9), load_model(base)[1])
-        return first(path)
+        return hash_of(path)
 
     monkeypatch.setattr(recipe, "hash_of", replaced)
     config = FinetuneConfig(model=base, train=labelled, out=tmp_path / "run", settings=QUICK)
@@ -390,12 +390,11 @@ def test_a_file_that_grows_while_it_is_read_is_refused(
     base_folder: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run would name the hash of rows that it never read, and be resumed with them."""
-    first = recipe.hash_of
 
     def later(path: Path) -> str:
         with path.open("a", encoding="utf-8") as file:
             file.write("up\tword1 good\n")
-        return first(path)
+        return hash_of(path)
 
     monkeypatch.setattr(recipe, "hash_of", later)
     config = FinetuneConfig(model=base_folder, train=labelled, out=tmp_path / "run", settings=QUICK)

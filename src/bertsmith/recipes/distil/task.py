@@ -64,15 +64,18 @@ from bertsmith.recipes.distil.transfer_set import (
 from bertsmith.recipes.finetune.baselines import BaselineScores
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import (
+    FilesRead,
     Inputs,
     LabelledData,
     Prepared,
+    hash_of,
     limits_of,
     prepare,
     read_inputs,
+    reading_hash,
 )
 from bertsmith.recipes.finetune.outcome import Difference, difference_of
-from bertsmith.recipes.finetune.recipe import FilesRead, describe, hash_of, reading_hash
+from bertsmith.recipes.finetune.recipe import describe
 from bertsmith.recipes.finetune.tfidf import tfidf_baseline
 from bertsmith.recipes.finetune.trial import LABELS, Supervision, Trial, TrialResult, read_evidence
 from bertsmith.recipes.finetune.trials import ParallelPlan, Trials, plan_trials

@@ -1,9 +1,10 @@
-"""Inputs of a fine-tuning run: the model, and the examples split and encoded."""
+"""Inputs of a fine-tuning run: the model, the examples split and encoded, hashes of both."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.core.files import FileState, file_hash, text_hash, unreadable
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted
 from bertsmith.core.streams import Purpose, permutation, stream
@@ -32,7 +34,7 @@ from bertsmith.tasks.task import ReadingLimits, Row, Task, check_windows
 from bertsmith.text.examples.example import Example
 from bertsmith.text.headers import is_position
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights.folder import load_model
+from bertsmith.weights.folder import CONFIG_FILE, load_model
 
 R = TypeVar("R", bound=Row)
 
@@ -142,6 +144,57 @@ def overlap(data: LabelledData[Any]) -> int:
     """Return the number of dev rows with a text that is also in train."""
     train_texts = {data.task.identity(row) for row in data.train}
     return sum(data.task.identity(row) in train_texts for row in data.dev)
+
+
+@dataclass(frozen=True)
+class FilesRead:
+    """Files and folders of examples, as they were before they were read."""
+
+    states: Mapping[Path, Mapping[Path, FileState]]
+
+    @classmethod
+    def of(cls, *paths: Path | None) -> FilesRead:
+        """Return the present state of files and folders, None for those not given."""
+        return cls({path: _states_of(path) for path in paths if path is not None})
+
+    def check(self) -> None:
+        """Raise `ExampleError` for a change: the hash of a run would be that of other examples."""
+        for path, before in self.states.items():
+            now = _states_of(path)
+            # what is new in a folder may be the run itself
+            if any(now.get(file) != state for file, state in before.items()):
+                raise ExampleError(
+                    "changed while it was read",
+                    where=path,
+                    remedy="give the command again when nothing writes to it, or read a copy",
+                )
+
+
+def _states_of(path: Path) -> dict[Path, FileState]:
+    """Return the states of a file, or of the files in a folder that are not hidden."""
+    states = {}
+    for file in path.rglob("[!.]*") if path.is_dir() else [path]:
+        # what is missing is for the reader to refuse
+        with suppress(OSError):
+            states[file] = FileState.of(file)
+    return {file: state for file, state in states.items() if state.regular}
+
+
+def hash_of(path: Path) -> str:
+    """Return the SHA-256 of a file, or of the names and hashes of a folder's files."""
+    if not path.is_dir():
+        try:
+            return file_hash(path)
+        except OSError as error:
+            raise unreadable(ExampleError, error, path) from error
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    listed = "".join(f"{file_hash(file)}  {file.relative_to(path)}\n" for file in files)
+    return text_hash(listed)
+
+
+def reading_hash(model: Path) -> str:
+    """Return the SHA-256 of all in a model folder but its weights that decides what it learns."""
+    return text_hash(f"{file_hash(model / CONFIG_FILE)} {Tokenizer.load(model).fingerprint}")
 
 
 MAX_READ_LENGTH = 512

@@ -14,8 +14,6 @@ An interrupted run resumes within the current training, or with the next one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote
@@ -24,8 +22,6 @@ from typing import Any
 import torch
 
 from bertsmith.core.config import path_of
-from bertsmith.core.errors import ExampleError
-from bertsmith.core.files import FileState, file_hash, text_hash, unreadable
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted, shell_word
 from bertsmith.core.signals import Interrupted
@@ -42,13 +38,16 @@ from bertsmith.recipes.finetune.config import (
 )
 from bertsmith.recipes.finetune.experiment import Experiment, training_counts
 from bertsmith.recipes.finetune.inputs import (
+    FilesRead,
     Inputs,
     LabelledData,
     Prepared,
     ReadingLength,
     contradictions,
+    hash_of,
     overlap,
     read_inputs,
+    reading_hash,
 )
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome, print_outcome
 from bertsmith.recipes.finetune.report import write_card, write_report
@@ -57,9 +56,8 @@ from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
 from bertsmith.tasks.labels import absent_labels, absent_note, alike_labels, placeholder_labels
 from bertsmith.tasks.task import counted_rows
 from bertsmith.text.examples.example import folded
-from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RunFolder, require_tensorboard, write_record
-from bertsmith.weights.folder import CONFIG_FILE, start_from
+from bertsmith.weights.folder import start_from
 from bertsmith.weights.tensors import weights_hash
 from bertsmith.weights.versions import FolderVersion
 
@@ -221,57 +219,6 @@ def _resolve_run(
         device=device.type,
         settings=config.settings,
     )
-
-
-@dataclass(frozen=True)
-class FilesRead:
-    """Files and folders of examples, as they were before they were read."""
-
-    states: Mapping[Path, Mapping[Path, FileState]]
-
-    @classmethod
-    def of(cls, *paths: Path | None) -> FilesRead:
-        """Return the present state of files and folders, None for those not given."""
-        return cls({path: _states_of(path) for path in paths if path is not None})
-
-    def check(self) -> None:
-        """Raise `ExampleError` for a change: the hash of a run would be that of other examples."""
-        for path, before in self.states.items():
-            now = _states_of(path)
-            # what is new in a folder may be the run itself
-            if any(now.get(file) != state for file, state in before.items()):
-                raise ExampleError(
-                    "changed while it was read",
-                    where=path,
-                    remedy="give the command again when nothing writes to it, or read a copy",
-                )
-
-
-def _states_of(path: Path) -> dict[Path, FileState]:
-    """Return the states of a file, or of the files in a folder that are not hidden."""
-    states = {}
-    for file in path.rglob("[!.]*") if path.is_dir() else [path]:
-        # what is missing is for the reader to refuse
-        with suppress(OSError):
-            states[file] = FileState.of(file)
-    return {file: state for file, state in states.items() if state.regular}
-
-
-def hash_of(path: Path) -> str:
-    """Return the SHA-256 of a file, or of the names and hashes of a folder's files."""
-    if not path.is_dir():
-        try:
-            return file_hash(path)
-        except OSError as error:
-            raise unreadable(ExampleError, error, path) from error
-    files = sorted(file for file in path.rglob("*") if file.is_file())
-    listed = "".join(f"{file_hash(file)}  {file.relative_to(path)}\n" for file in files)
-    return text_hash(listed)
-
-
-def reading_hash(model: Path) -> str:
-    """Return the SHA-256 of all in a model folder but its weights that decides what it learns."""
-    return text_hash(f"{file_hash(model / CONFIG_FILE)} {Tokenizer.load(model).fingerprint}")
 
 
 @dataclass(frozen=True)
