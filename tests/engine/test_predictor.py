@@ -39,7 +39,7 @@ def test_requests_are_answered_as_a_stream_is(predictor: Predictor[Example, obje
     asked = [example(f"word{n} " * (1 + n % 5) + "[MASK]") for n in range(11)]
     requests = predictor.encode(asked)
     outputs = predictor.run(requests)
-    decoded = list(map(predictor.decode, requests, outputs))
+    decoded = list(map(predictor.answering.decode, requests, outputs))
     assert decoded == list(predictor.answer(requests)) == list(predictor(asked))
     assert list(predictor.answer([])) == list(predictor([])) == []
 

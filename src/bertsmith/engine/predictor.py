@@ -119,13 +119,9 @@ class Predictor(Generic[E, A_co]):
                 where, line = getattr(example, "source", None), getattr(example, "line", None)
                 raise NonFiniteOutputs(where=where, line=line) from None
 
-    def decode(self, request: Request[E], output: Any) -> A_co:  # noqa: ANN401
-        """Return the answer that the outputs for a request mean."""
-        return self.answering.decode(request, output)
-
     def answer(self, requests: Sequence[Request[E]]) -> Iterator[A_co]:
         """Run requests together and yield their answers, in order."""
-        return map(self.decode, requests, self.run(requests))
+        return map(self.answering.decode, requests, self.run(requests))
 
     def __call__(self, examples: Iterable[E], *, rows: int = ROWS) -> Iterator[A_co]:
         """Yield the answers to a stream of examples, in order and in constant memory.
