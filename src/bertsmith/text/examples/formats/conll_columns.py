@@ -118,27 +118,35 @@ def _blocks(file: TextFile, *, universal: bool) -> Iterator[tuple[int, list[tupl
         word = next((text for _, text in lines if not text.startswith("#")), None)
         if universal or word is not None:
             break
-    for document, lines in chain(begin, blocks):
-        if words := lines if universal else _without_comments(lines, word):
+    for number, (document, lines) in enumerate(chain(begin, blocks), start=1):
+        if words := (
+            lines if universal else _without_comments(lines, word, head=number < len(begin))
+        ):
             yield document, words
 
 
-def _without_comments(lines: list[tuple[int, str]], word: str | None) -> list[tuple[int, str]]:
+def _without_comments(
+    lines: list[tuple[int, str]], word: str | None, *, head: bool
+) -> list[tuple[int, str]]:
     """Leave out lines such as ``# id = 4`` above the first word; a word may be ``#`` itself.
 
-    `word` is the line of a word elsewhere, for a block in which all lines begin with ``#``.
+    `word` is the line of a word elsewhere, for a block in which all lines begin with ``#``; above
+    the first word of the file, the `head`, such a block is all comments if one of its lines is a
+    sentence, known by its number of columns.
     """
     first = next((text for _, text in lines if not text.startswith("#")), word)
     begin = 0
-    for _, text in lines:
+    for number, (_, text) in enumerate(lines, start=1):
         other = first is not None and (
             len(_cells(text)) != len(_cells(first)) or ("\t" in first) != ("\t" in text)
         )
         comment = COMMENT.match(text) or (text.startswith("# ") and other)
-        if not comment or len(_cells(text)) == 1:
+        if not (comment or text.startswith("# ")) or len(_cells(text)) == 1:
             break
-        begin += 1
-    return lines[begin:]
+        # a line of as many columns as a word has may be above a comment
+        begin = number if comment else begin
+    prose = head and begin and not any(COMMENT.match(text) for _, text in lines)
+    return [] if prose else lines[begin:]
 
 
 def _blocks_with_comments(
