@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from bertsmith.batches.examples import EncodedExamples, encode_rows
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
 from bertsmith.core.log import say
-from bertsmith.core.printable import counted, to_millionths
+from bertsmith.core.printable import count_with_verb, counted, to_millionths
 from bertsmith.engine.answers import Forward, next_sentence_probabilities
 from bertsmith.engine.config import ContinuationConfig, FillingConfig
 from bertsmith.engine.language_model.continuation import Continuation, TextContinuation
@@ -403,6 +403,13 @@ def task_predictor(
 def print_unread(first: str, count: int) -> None:
     """Print that rows are not read whole: the note of the `first` of `count`."""
     say(first if count == 1 else f"{first} (the first of {count:,} such rows)")
+
+
+def print_long_texts(answering: TaskAnswering[Any], long: int, count: int) -> None:
+    """Print that `long` of `count` texts exceed the limit, and what is read of them."""
+    limits, windowed = answering.limits, answering.task.answers.windowed
+    what = f"{count_with_verb(long, count, 'text')} longer than {limits.longest} tokens"
+    say(f"{what}: {limits.treatment(windowed=windowed)}")
 
 
 def measure(

@@ -72,6 +72,12 @@ class Row(Protocol):
 
 R = TypeVar("R", bound=Row)
 
+_PARTS_READ: dict[Fit, str] = {
+    "head": "only their beginning was read",
+    "tail": "only their end was read",
+    "head+tail": "only their beginning (a quarter of the tokens) and their end were read",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingLimits(Config):
@@ -97,6 +103,12 @@ class ReadingLimits(Config):
     def overlap(self) -> int:
         """The tokens that two windows share."""
         return self.longest // 3 if self.stride is None else self.stride
+
+    def treatment(self, *, windowed: bool) -> str:
+        """Return a clause on how longer texts are read; a `windowed` task reads all in windows."""
+        if windowed or self.long == "windows":
+            return "they were read in windows"
+        return f"{_PARTS_READ[self.long]}; --truncation chooses the part that is read"
 
     @classmethod
     def of_model(

@@ -283,14 +283,6 @@ def dry_run(config: FinetuneConfig) -> None:
     say("dry run: nothing was trained, nothing was written")
 
 
-_LONG = {
-    "head": "only their beginning was read",
-    "tail": "only their end was read",
-    "head+tail": "only their beginning (a quarter of the tokens) and their end were read",
-    "windows": "they were read in windows",
-}
-
-
 def _difference(labels: tuple[str, ...]) -> str:
     """Return in what labels that are alike differ."""
     spelled = {label.casefold() for label in labels}
@@ -335,14 +327,11 @@ def truncation_note(prepared: Prepared) -> str:
     long, cut = sum(part.long_texts for part in parts), sum(part.cut_texts for part in parts)
     lines = []
     if long:
-        became = _LONG[limits.long if cut and not task.answers.windowed else "windows"]
+        became = limits.treatment(windowed=task.answers.windowed or not cut)
         share = f"{long:,} of {counted(total, 'text')} ({100 * long / total:.1f} %)"
         lines.append(
             f"{share} {'was' if long == 1 else 'were'} longer than {limits.longest} tokens: "
             f"{became}"
-        )
-        lines += ["--truncation chooses the part that is read"] * bool(
-            cut and not task.answers.windowed
         )
     if cut and task.answers.windowed:
         questions = counted(cut, task.unit.removesuffix("s"), task.unit)

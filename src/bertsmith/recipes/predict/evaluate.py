@@ -8,7 +8,7 @@ from typing import Any
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
-from bertsmith.core.printable import count_with_verb, printable
+from bertsmith.core.printable import printable
 from bertsmith.engine.devices import device_named
 from bertsmith.engine.predictor import split_requests
 from bertsmith.engine.prepared import Prepared, prepare_model
@@ -20,7 +20,14 @@ from bertsmith.network.config import ModelConfig
 from bertsmith.recipes.predict.config import EvaluateConfig
 from bertsmith.recipes.predict.reading import reading_as_trained
 from bertsmith.recipes.predict.rows import checked_pairs
-from bertsmith.tasks.answering import Presented, TaskAnswering, answering_of, measure, print_unread
+from bertsmith.tasks.answering import (
+    Presented,
+    TaskAnswering,
+    answering_of,
+    measure,
+    print_long_texts,
+    print_unread,
+)
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.conformal import set_figures
 from bertsmith.tasks.labels import absent_note, require_labels, unknown_label
@@ -65,8 +72,7 @@ def evaluate_model(
     if unread := answering.unread(split_requests(rows, encoded)):
         print_unread(unread[0], len(unread))
     if long_ones := encoded.long_texts:
-        how_many = count_with_verb(long_ones, len(rows), "text")
-        say(f"{how_many} longer than {answering.limits.longest} tokens")
+        print_long_texts(answering, long_ones, len(rows))
     content = task.present.describe(rows, labels)
     description = f" ({content})" if content else ""
     say(f"{counted_rows(task, rows)}, {task.title.lower()}{description}")

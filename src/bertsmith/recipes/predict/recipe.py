@@ -22,7 +22,7 @@ from typing import Any, cast
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.log import say
 from bertsmith.core.output import flush, print_json, print_line
-from bertsmith.core.printable import count_with_verb, counted, fitted
+from bertsmith.core.printable import counted, fitted
 from bertsmith.engine.devices import device_named
 from bertsmith.engine.predictor import ROWS, Answering, Predictor, windows
 from bertsmith.engine.prepared import Prepared
@@ -38,6 +38,7 @@ from bertsmith.tasks.answering import (
     TaskAnswering,
     answering_of,
     continues,
+    print_long_texts,
     print_unread,
 )
 from bertsmith.tasks.config import Reading
@@ -233,10 +234,7 @@ def answer_rows(
         for row in waiting.popleft():
             yield row, None if row.example is None else _as_written(row, next(answers))
     if long and isinstance(answering, TaskAnswering):
-        windowed = answering.task.answers.windowed
-        became = "read in windows" if windowed else "--truncation chooses the part that is read"
-        limit = answering.limits.longest
-        say(f"{count_with_verb(long, count, 'text')} longer than {limit} tokens: {became}")
+        print_long_texts(answering, long, count)
     if unread:
         print_unread(first, unread)
 
