@@ -150,9 +150,7 @@ def test_a_block_of_comments_alone(tmp_path: Path, gap: str, licence: str) -> No
 
 def test_comments_of_as_many_columns_as_a_word_has(tmp_path: Path) -> None:
     path = tmp_path / "a.conll"
-    path.write_text(
-        "# tagged by me\n# licence CC\n\n# two columns\n# sent_id = 1\n# O\nAda B-PER\n\n# O\n"
-    )
+    path.write_text("# tagged by me\n# CC\n\n# mine\n# sent_id = 1\n# O\nAda B-PER\n\n# O\n")
     first, second = read_tagged(path, need_tags=True)
     assert (first.text, first.tags, first.line) == ("# Ada", ("O", "B-PER"), 6)
     assert (second.text, second.tags) == ("#", ("O",))
