@@ -305,8 +305,9 @@ def test_kinds_of_files_in_a_folder(tmp_path: Path) -> None:
     assert [item.paragraphs for item in Corpus([tmp_path / "e.html"], text_files=["*.html"])]
 
 
-def test_code_keeps_its_lines_as_paragraphs(tmp_path: Path) -> None:
-    path = tmp_path / "a.py"
+@pytest.mark.parametrize("name", ["a.py", "a.log"])
+def test_code_and_logs_keep_their_lines_as_paragraphs(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
     line = "value = function(argument, other)  # a line of even width, as in wrapped text, yes\n"
     path.write_text(f"def f():\n    return 1\n\n{line * 40}", encoding="utf-8")
     (found,) = paragraphs(path)

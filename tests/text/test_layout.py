@@ -150,6 +150,10 @@ def test_line_numbers_are_those_of_the_first_lines() -> None:
         (["a short list", "of words", "and such"] * 9, "documents"),
         (["all small letters , one sentence a line ."] * 9, "documents"),
         ([*map(str, range(40)), ""] * 3, "documents"),
+        (
+            [f"Jan {day:2} 12:00:01 worker closed connection {day:032x}" for day in range(9)],
+            "documents",
+        ),
         (["one"], "prose"),
         ([], "prose"),
         (["", "", ""], "prose"),

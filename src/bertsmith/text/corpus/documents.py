@@ -15,7 +15,8 @@ mostly a heading, belongs to what follows. A word hyphenated at a line's end kee
 
 1. wrapped, if the lines are of even width (90 % have at most W columns, W from 40 to 120, and
    half have at least 0.7 W) and at least a third of the lines directly followed by another do not
-   end in a stop; Han, kana and Hangul are two columns wide;
+   end in a stop; Han, kana and Hangul are two columns wide. But not if 90 % of the lines have a
+   digit among their first ten characters, as the dated lines of a log;
 2. else prose, if at least half of the blocks between blank lines are a single line;
 3. else documents. A file without blank lines is one document in each case."""
 
@@ -149,6 +150,8 @@ Line = tuple[int, str]
 
 SAMPLE_CHARACTERS = 1 << 18
 HEADING_CHARACTERS = 200
+# share of lines that have a digit in their beginning, in characters
+_RECORDS, _BEGINNING, _DIGIT = 0.9, 10, re.compile(r"\d")
 _STOPS = frozenset(f"{SPACED_STOPS}{CJK_STOPS}:;：；")
 _CLOSING = "".join(sorted(CLOSES))
 _CJK = "\u3000-\u303f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff60"
@@ -175,7 +178,7 @@ def measure(sample: list[str], layout: Layout) -> Shape:
     if layout == "auto":
         even = 40 <= width <= 120 and median >= 0.7 * width
         singles = sum(length == 1 for length in blocks)
-        if even and _continued(lines) >= 1 / 3:
+        if even and _continued(lines) >= 1 / 3 and not _are_records(lines):
             layout = "wrapped"
         else:
             layout = "prose" if 2 * singles >= len(blocks) else "documents"
@@ -201,6 +204,13 @@ def _continued(lines: list[str]) -> float:
     """Return the share of lines directly followed by another that do not end in a stop."""
     followed = [line for line, after in pairwise(lines) if line and after]
     return sum(not _ends_sentence(line) for line in followed) / max(1, len(followed))
+
+
+def _are_records(lines: list[str]) -> bool:
+    """Return whether nearly all lines begin with a number, a date or the like."""
+    filled = [line for line in lines if line]
+    numbered = sum(_DIGIT.search(line[:_BEGINNING]) is not None for line in filled)
+    return numbered >= _RECORDS * len(filled)
 
 
 def _ends_sentence(line: str) -> bool:

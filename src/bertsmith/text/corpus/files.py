@@ -29,7 +29,8 @@ from bertsmith.text.encodings import Guesses
 from bertsmith.text.opening import COMPRESSED, TextFile, foreign, kind_of
 from bertsmith.text.tables import TABLES, Table
 
-TEXTS = (".txt", ".md", ".markdown", ".rst", ".log")
+_LOG = ".log"
+TEXTS = (".txt", ".md", ".markdown", ".rst", _LOG)
 _CODE = (
     ".py .pyi .ipy .c .h .cc .cpp .cxx .hpp .hh .cs .java .kt .scala .js .mjs .ts .jsx .tsx .go "
     ".rs .rb .php .pl .pm .lua .r .jl .swift .m .mm .f .f90 .hs .ml .clj .ex .erl .sh .bash "
@@ -208,9 +209,9 @@ class Corpus:
         return self._plain(path, start) if plain else self._rows(path, start)
 
     def _layout_for(self, path: Path) -> Layout:
-        # lines of code are not wrapped paragraphs
-        code = self.layout == "auto" and kind_of(path) in SOURCE_CODE
-        return "prose" if code else self.layout
+        # lines of code and of logs are not wrapped paragraphs
+        apart = self.layout == "auto" and kind_of(path) in (*SOURCE_CODE, _LOG)
+        return "prose" if apart else self.layout
 
     def _is_plain(self, path: Path) -> bool:
         if _matches(path, self.text_files):
