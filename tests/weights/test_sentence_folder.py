@@ -293,6 +293,12 @@ def make_cross_encoder(folder: Path, **values: object) -> None:
     write(folder / "sentence_bert_config.json", CROSS_ENCODER | values)
 
 
+def make_prompted_cross_encoder(folder: Path) -> None:
+    make_cross_encoder(folder)
+    prompts = {"prompts": {"query": "word1: "}, "default_prompt_name": "query"}
+    change(folder / "config_sentence_transformers.json", **prompts)
+
+
 TRANSFORMER = {"path": "", "type": "sentence_transformers.models.Transformer"}
 POOLING = {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
 HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -389,14 +395,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
         "truncate_dim is '0'; it must be at least 1",
     ),
     "a cross-encoder with a prompt": (
-        lambda f: (
-            make_cross_encoder(f),
-            change(
-                f / "config_sentence_transformers.json",
-                prompts={"query": "word1: "},
-                default_prompt_name="query",
-            ),
-        ),
+        make_prompted_cross_encoder,
         "default_prompt_name is 'query'",
     ),
     "a cross-encoder in lower case": (

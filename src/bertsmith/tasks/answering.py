@@ -405,7 +405,7 @@ def print_unread(first: str, count: int) -> None:
     say(first if count == 1 else f"{first} (the first of {count:,} such rows)")
 
 
-def print_long_texts(answering: TaskAnswering[Any], long: int, count: int) -> None:
+def print_long_texts(answering: TaskAnswering, long: int, count: int) -> None:
     """Print that `long` of `count` texts exceed the limit, and what is read of them."""
     limits, windowed = answering.limits, answering.task.answers.windowed
     what = f"{count_with_verb(long, count, 'text')} longer than {limits.longest} tokens"

@@ -454,7 +454,7 @@ def _pooled(states: Tensor, owner: Tensor, segments: Tensor, units: int, *, pair
 def _new_head(width: int, outputs: int) -> torch.nn.Linear:
     """Return a linear layer as torch makes one, drawn by a generator of its own."""
     generator = torch.Generator().manual_seed(int(stream(Purpose.LAYER_MIX)))
-    head = torch.nn.utils.skip_init(torch.nn.Linear, width, outputs)
+    head: torch.nn.Linear = torch.nn.utils.skip_init(torch.nn.Linear, width, outputs)
     torch.nn.init.kaiming_uniform_(head.weight, a=math.sqrt(5), generator=generator)
     torch.nn.init.uniform_(head.bias, -(width**-0.5), width**-0.5, generator=generator)
     return head
