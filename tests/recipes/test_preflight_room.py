@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from bertsmith.batches.config import SampleConfig
+from bertsmith.core.processors import group_folders
 from bertsmith.network.config import ModelConfig, Precision, encoder_of
 from bertsmith.network.model import build_model
 from bertsmith.objectives.pretraining import objective_of
@@ -167,4 +168,5 @@ def test_limits_of_control_groups_count(tmp_path: Path, version: int) -> None:
         (folder / limit).write_text(f"{most}\n")
         (folder / used).write_text(f"{now}\n")
     (outer / "memory.stat").write_text("anon 7\ninactive_file 500\n")
-    assert resources._free_group_memory(root, own) == [2500]
+    groups = group_folders("memory", root, own)
+    assert list(resources._free_group_memory(groups)) == [2500]

@@ -1,11 +1,15 @@
-"""The processors that this process may use, and the threads that its user wants."""
+"""The processors that this process may use, its control groups, the threads that its user wants."""
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
+
+_GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def usable_processors() -> int:
@@ -20,25 +24,26 @@ def usable_processors() -> int:
     return max(1, math.ceil(min(count, processor_quota())))
 
 
-def processor_quota(
-    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
-) -> float:
+def processor_quota(root: Path = _GROUPS, own: Path = _OWN_GROUPS) -> float:
     """Return how many processors' time the control groups above this process allow it.
 
-    Groups of versions 1 and 2 are read; infinity where there is no limit, or none is known.
+    Infinity where there is no limit, or none is known.
     """
-    quotas = [math.inf]
+    return min(map(_group_quota, group_folders("cpu", root, own)), default=math.inf)
+
+
+def group_folders(
+    controller: Literal["cpu", "memory"], root: Path = _GROUPS, own: Path = _OWN_GROUPS
+) -> Iterator[Path]:
+    """Yield the folders of the control groups above this process, of versions 1 and 2."""
     with suppress(OSError, ValueError):
         for line in own.read_text(encoding="utf-8", errors="replace").splitlines():
             _, controllers, path = line.split(":", 2)
-            if controllers and "cpu" not in controllers.split(","):
+            if controllers and controller not in controllers.split(","):
                 continue
-            base = root / "cpu" if controllers else root
+            base = root / controller if controllers else root
             group = base / path.lstrip("/")
-            for folder in (group, *group.parents):
-                if folder.is_relative_to(base):
-                    quotas.append(_group_quota(folder))
-    return min(quotas)
+            yield from (item for item in (group, *group.parents) if item.is_relative_to(base))
 
 
 def _group_quota(group: Path) -> float:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -32,6 +32,7 @@ from bertsmith.batches.config import SampleConfig
 from bertsmith.core.errors import StoreError
 from bertsmith.core.log import Table, say
 from bertsmith.core.output import print_table
+from bertsmith.core.processors import group_folders
 from bertsmith.network.config import EncoderConfig, ModelConfig, Precision, preset_config
 from bertsmith.network.families.catalog import presets
 from bertsmith.network.model import Model, empty_modules
@@ -250,7 +251,7 @@ def free_memory(device: torch.device) -> int | None:
     """Return the bytes this process may still allocate: on the device, or in machine and group."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    free = [_free_machine_memory(), *_free_group_memory()]
+    free = [_free_machine_memory(), *_free_group_memory(group_folders("memory"))]
     limits = [item for item in free if item is not None]
     return min(limits) if limits else None
 
@@ -264,28 +265,14 @@ def _free_machine_memory() -> int | None:
     return 1024 * int(kilobytes[0]) if kilobytes else None
 
 
-def _free_group_memory(
-    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
-) -> list[int]:
-    """Return the free bytes of each control group above this process, versions 1 and 2."""
-    free = []
-    for line in own.read_text(encoding="utf-8").splitlines() if own.exists() else []:
-        _, controllers, path = line.split(":", 2)
-        if controllers not in ("", "memory"):
-            continue
-        base = root / "memory" if controllers else root
-        limit, used = (
-            ("memory.limit_in_bytes", "memory.usage_in_bytes")
-            if controllers
-            else ("memory.max", "memory.current")
-        )
-        group = base / path.lstrip("/")
-        for folder in (group, *group.parents):
-            if folder.is_relative_to(base):
-                allowed, usage = _number(folder / limit), _number(folder / used)
-                if allowed is not None and usage is not None:
-                    free.append(max(0, allowed - usage + _reclaimable(folder / "memory.stat")))
-    return free
+def _free_group_memory(groups: Iterable[Path]) -> Iterator[int]:
+    """Yield the free bytes of the control groups in these folders that have a limit."""
+    for group in groups:
+        # of versions 2 and 1
+        for limit, used in (("max", "current"), ("limit_in_bytes", "usage_in_bytes")):
+            allowed, usage = (_number(group / f"memory.{name}") for name in (limit, used))
+            if allowed is not None and usage is not None:
+                yield max(0, allowed - usage + _reclaimable(group / "memory.stat"))
 
 
 def _number(file: Path) -> int | None:
