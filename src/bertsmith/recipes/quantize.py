@@ -236,7 +236,7 @@ class VectorGate:
             replace(row, text=row.text if first else row.text_pair or "", text_pair=None)
             for row in self.pairs
         ]
-        return split_requests(rows, self.answering.encode(rows))
+        return _requests(self.answering, rows)
 
 
 Gate = TaskGate | VectorGate
