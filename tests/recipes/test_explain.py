@@ -138,7 +138,7 @@ def test_answers_that_predict_withholds_are_marked(
     assert all(item["answer"] for item in found)
     told = capsys.readouterr()
     assert told.out.count(" (withheld)") == 2
-    assert "to 2 texts predict gives no answer" in told.err
+    assert "predict gives no answer to 2 texts" in told.err
     assert (tmp_path / "why.html").read_text().count("(withheld: predict gives no answer)") == 2
     sure, tokenizer = load_model(classifier)
     sure.config = replace(sure.config, min_confidence=1.0)

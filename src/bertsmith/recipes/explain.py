@@ -262,8 +262,8 @@ def _print_summary(explained: Explained, config: ExplainConfig, part: str) -> No
         say(f"{counted(explained.silent, 'text')} without an answer to explain")
     if explained.withheld:
         say(
-            f"to {counted(explained.withheld, 'text')} predict gives no answer, by the model's "
-            "threshold: the answer that is withheld is explained"
+            f"predict gives no answer to {counted(explained.withheld, 'text')}, by the model's "
+            "threshold: the answer that it withholds is explained"
         )
     if explained.cut:
         say(f"of {counted(explained.cut, 'text')} only {part} was read")
