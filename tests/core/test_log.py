@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import re
 import subprocess
 import sys
@@ -235,3 +236,17 @@ def test_lines_for_a_full_disk_are_lost_and_not_gathered(monkeypatch: pytest.Mon
     assert first == "the first"
     assert others[-2:] == ["room again", "and more"]
     assert {len(line) for line in others[:-2]} <= {202, 203, 204}
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "junk"])
+def test_lines_are_shown_whatever_the_width_is_said_to_be(columns: str) -> None:
+    """With COLUMNS=0 every line of a run was lost."""
+    program = "from bertsmith.core.log import say; say('a line of result')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"COLUMNS": columns},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == "a line of result\n"

@@ -33,6 +33,7 @@ from bertsmith.core.printable import printable, printable_lines
 
 SECONDS_BETWEEN_LINES = 30.0
 _SLOW = 0.5
+_USUAL_WIDTH = 80
 _UNITS = ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"))
 MAX_LINE_LENGTH = 4000
 """Characters of a line of result that are shown; a foreign string in it is shorter."""
@@ -87,6 +88,9 @@ console = Console(
     # else each line is an HTML output of its own in a notebook, and standard error has none
     force_jupyter=False,
 )
+if not console.width:
+    # to rich, COLUMNS=0 is no room for a letter; to others, a width that is not known
+    console.width = _USUAL_WIDTH
 
 
 _rewrite: ContextVar[Callable[[str], str] | None] = ContextVar("rewrite", default=None)
