@@ -73,7 +73,8 @@ def test_a_corpus_that_is_not_utf8(shell: Shell, verb: str, name: str) -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_a_corpus_without_the_column(shell: Shell, verb: str, name: str) -> None:
     line = shell.refused(verb.format(file=write(name, TABLES[name])))
-    assert f"bertsmith: {name}:1: no column 'text'; name one of its columns: 'id', 'words'" in line
+    option = "name one of its columns with --text-column"
+    assert f"bertsmith: {name}:1: no column 'text'; {option}: 'id', 'words'" in line
 
 
 def test_examples_of_no_use_for_finetuning(shell: Shell) -> None:

@@ -154,7 +154,13 @@ def _bad_files() -> Iterator[tuple[str, bytes, int | None, str]]:
     yield "c.jsonl.zst", b"no zstandard", None, "damaged or truncated"
     packed = zstandard.ZstdCompressor().compress(b"Good. " * 999)
     yield "d.txt.zst", packed[:-3], None, "damaged or truncated"
-    yield "columns.csv", b"id,body\n1,x\n", 1, "name one of its columns: 'id', 'body'"
+    yield "title.csv", b"Export,\nid,text\n1,x\n", 1, "remove the lines above its header"
+    yield (
+        "columns.csv",
+        b"id,body\n1,x\n",
+        1,
+        "name one of its columns with --text-column: 'id', 'body'",
+    )
     yield "columns.jsonl", b'{"body": "x"}\n', 1, "no column 'text'"
     yield "later.jsonl", b'{"text": "x"}\n\n{"body": "x"}\n', 3, "has no 'text'"
     yield "bad.jsonl", b'{"text": "x"}\n{"text": \n', 2, "not JSON"

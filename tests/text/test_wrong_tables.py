@@ -57,6 +57,12 @@ WRONG = [
         "if a label of 0 or 1 each has a column, pass --label-columns rude,loud; else name it",
     ),
     ("a.csv", b"one,two,three\n" + b"a,b,c\n" * 3, "no column that looks like the text; name it"),
+    (
+        "a.csv",
+        b"Export,,\n,,\nid,Text,Label\n" + b"1,a gear of brass,a\n2,a new valve,b\n" * 3,
+        "the text; remove the lines above its header, which seems to be 'id', 'Text', 'Label'",
+    ),
+    ("a.csv", b"# export\nid,text,label\n1,x,a\n", "; or remove what is above its header"),
 ]
 
 

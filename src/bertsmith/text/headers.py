@@ -31,6 +31,8 @@ _LONG_TEXT = 20
 _SENTENCE_WORDS = 6
 _SENTENCE_CHARACTERS = 60
 _FEW_ROWS = 10
+# lines looked at for a header below a title
+_LINES_BELOW = 6
 # no table has as many columns, and Python reads no number of thousands of digits
 _MAX_DIGITS = 9
 _LETTERS = re.compile(r"[^\W\d_]+")
@@ -149,14 +151,23 @@ def _is_sentence(cell: str) -> bool:
     return len(cell) > _SENTENCE_CHARACTERS or len(cell.split()) >= _SENTENCE_WORDS
 
 
-def column_of(name: str, names: Sequence[str], header: Header, file: TextFile) -> int:
+def column_of(
+    name: str,
+    names: Sequence[str],
+    header: Header,
+    file: TextFile,
+    *,
+    sample: Sequence[Sequence[str]] = (),
+    option: str = "",
+) -> int:
     """Return the position of a column given by name or by position.
 
-    `names` are the cells of the first line. Raises the file's error unless there is exactly one
-    such column.
+    `names` are the cells of the first line, `sample` the first lines; `option` is the one that
+    names the column, if it was not given. Raises the file's error unless there is exactly one such
+    column.
     """
     if header is NAMED or not is_position(name):
-        return _by_name(name, names, header, file)
+        return _by_name(name, names, header, file, sample=sample, option=option)
     position, width = int(name), len(names)
     same = [i for i, other in enumerate(names) if other.strip() == name] if header.present else []
     if not same and position < width:
@@ -175,7 +186,15 @@ def column_of(name: str, names: Sequence[str], header: Header, file: TextFile) -
     return same[0]
 
 
-def _by_name(name: str, names: Sequence[str], header: Header, file: TextFile) -> int:
+def _by_name(
+    name: str,
+    names: Sequence[str],
+    header: Header,
+    file: TextFile,
+    *,
+    sample: Sequence[Sequence[str]],
+    option: str,
+) -> int:
     index = index_of(names, name)
     if index is None or header.present is False:
         if header.present is False:
@@ -183,7 +202,9 @@ def _by_name(name: str, names: Sequence[str], header: Header, file: TextFile) ->
             remedy = f"name columns by position: {positions(names)}; or give --header yes"
             raise file.fault(problem, 1, remedy)
         same = [i for i, other in enumerate(names) if _composed(other) == _composed(name)]
-        remedy = f"name one of its columns: {listed(names)}"
+        with_option = f" with {option}" if option else ""
+        remedy = f"name one of its columns{with_option}: {listed(names)}"
+        remedy = header_below(sample, (name.strip().casefold(),), least=1) or remedy
         if same:
             # the two look alike
             remedy = "its own is in other characters of Unicode (composed or not): write both alike"
@@ -191,6 +212,18 @@ def _by_name(name: str, names: Sequence[str], header: Header, file: TextFile) ->
         raise file.fault(f"no column {name!r}", 1, remedy)
     check_unique(index, names, header, file)
     return index
+
+
+def header_below(sample: Sequence[Sequence[str]], names: Collection[str], least: int = 2) -> str:
+    """Return the remedy for lines above a header, such as a title; "" if no line looks like one.
+
+    A header below the first line is one of the next lines that has `least` of the usual `names`, in
+    lower case.
+    """
+    for row in sample[1:_LINES_BELOW]:
+        if sum(cell.strip().casefold() in names for cell in row) >= least:
+            return f"remove the lines above its header, which seems to be {listed(row)}"
+    return ""
 
 
 def _composed(name: str) -> str:

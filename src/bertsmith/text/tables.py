@@ -271,7 +271,10 @@ class Table:
         header = NAMED
         if head.delimited:
             header = stated_header(option, head.sample, (column,), (column.strip().casefold(),))
-        index = column_of(column, head.names, header, self.file)
+        named_by = "--text-column"
+        index = column_of(
+            column, head.names, header, self.file, sample=head.sample, option=named_by
+        )
         if header.present is None:
             raise undecided(header, head.names, self.file)
         return header, index
@@ -295,15 +298,17 @@ class Table:
                 continue
             if len(row) != len(head.names):
                 problem = f"{counted(len(row), 'column')} where the first row has {len(head.names)}"
-                self._refuse(self.file.fault(problem, line, self._ragged()), self._written(row))
+                remedy = self._ragged(titled=len(head.names) == 1)
+                self._refuse(self.file.fault(problem, line, remedy), self._written(row))
                 continue
             self._row = row
             yield line, tuple(row[index] for index in picked.columns)
 
-    def _ragged(self) -> str:
+    def _ragged(self, *, titled: bool) -> str:
+        above = "; or remove what is above its header, such as a title" if titled else ""
         if self._kind == ".csv":
-            return 'put texts that contain commas or line ends in quotes: "..."'
-        return "replace tabs and line ends inside the text with spaces"
+            return f'put texts that contain commas or line ends in quotes: "..."{above}'
+        return f"replace tabs and line ends inside the text with spaces{above}"
 
     def _tabs(self) -> Iterator[tuple[int, list[str] | UserError, str]]:
         for line, text, error in self._lines():

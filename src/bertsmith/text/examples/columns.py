@@ -12,6 +12,7 @@ from bertsmith.text.headers import (
     Header,
     check_unique,
     column_of,
+    header_below,
     index_of,
     is_categorical,
     is_number,
@@ -242,4 +243,5 @@ def _missing(role: str, head: TableHead, header: Header, file: TextFile) -> User
     remedy = f"name it with --{role}-column; the columns are: {listed(head.names)}"
     if header.present is None:
         remedy += "; if its first line is not a header, add --header no and columns by position"
+    remedy = header_below(head.sample, USUAL_NAMES) or remedy
     return file.fault(f"no column that looks like the {role}", 1, remedy)
