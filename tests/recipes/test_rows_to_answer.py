@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.recipes.predict.recipe import AnswerWriter
@@ -24,6 +26,14 @@ from bertsmith.tasks.task import Task
 from bertsmith.text.config import Columns, OnBad
 
 SKIP = Reading(on_bad="skip")
+
+
+def test_fields_inside_columns_of_parquet_are_no_columns_of_answers(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"record": [{"note": "good"}]}), path)
+    reading = Reading(columns=Columns(text="record.note"))
+    (row,) = task_rows(CLASSIFY, str(path), reading, pairs=False)
+    assert row.columns == {"record": {"note": "good"}}
 
 
 def asked(

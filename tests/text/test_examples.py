@@ -83,6 +83,19 @@ def test_parquet(tmp_path: Path) -> None:
     assert [example.line for example in read_examples(path, need_label=True)] == [1, 2]
 
 
+def test_fields_inside_columns_of_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    notes = [{"note": "a", "by": {"ward": "x"}}, {"note": "b", "by": None}, None]
+    rows = {"id": [7, 8, 9], "record": notes, "record.note": ["c", "d", "e"]}
+    parquet.write_table(pa.table({"id": rows["id"], "record": notes}), path)
+    columns = Columns(text="record.note", label="record.by.ward")
+    assert next(read_examples(path, columns, need_label=True)).label == "x"
+    with pytest.raises(ExampleError, match=r"parquet:2: no label"):
+        list(read_examples(path, columns, need_label=True))
+    parquet.write_table(pa.table(rows), path)
+    assert [row.text for row in read_examples(path, columns, need_label=False)] == ["c", "d", "e"]
+
+
 def test_threads_of_pyarrow_do_not_touch_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

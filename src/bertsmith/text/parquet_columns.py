@@ -1,11 +1,11 @@
-"""Values of Parquet's columns: decimal numbers, and classes that are kept as numbers with names.
+"""Values of Parquet's columns: fields inside columns, decimal numbers, and classes by number.
 
 Hugging Face's `datasets` writes classes as numbers, and their names into the file's metadata.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -39,6 +39,31 @@ def _names(feature: object) -> Sequence[str]:
     if feature.get("_type") != "ClassLabel" or not isinstance(names, list):
         return _names(feature.get("feature"))
     return names if all(isinstance(name, str) for name in names) else ()
+
+
+def inner_fields(schema: Any, levels: int) -> dict[str, tuple[str, ...]]:  # noqa: ANN401
+    """Return the paths of the fields inside columns by their names, such as ``review.text``.
+
+    Names that are those of columns are left out.
+    """
+    import pyarrow as pa
+
+    def paths(field: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:  # noqa: ANN401
+        if pa.types.is_struct(field.type) and len(path) <= levels:
+            for inner in field.type:
+                yield (*path, inner.name)
+                yield from paths(inner, (*path, inner.name))
+
+    found = (path for field in schema for path in paths(field, (field.name,)))
+    return {".".join(path): path for path in found if ".".join(path) not in schema.names}
+
+
+def field_of(batch: Any, path: Sequence[str]) -> Any:  # noqa: ANN401
+    """Return a column of a batch, or the field inside one at the end of a path."""
+    from pyarrow import compute
+
+    column = batch.column(path[0])
+    return compute.struct_field(column, list(path[1:])) if len(path) > 1 else column
 
 
 def column_values(column: Any, names: Sequence[str] = ()) -> list[object]:  # noqa: ANN401

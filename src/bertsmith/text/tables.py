@@ -30,7 +30,7 @@ from bertsmith.text.headers import (
     undecided,
 )
 from bertsmith.text.opening import COMPRESSED, MAX_LINE_LENGTH, TextFile, kind_of
-from bertsmith.text.parquet_columns import class_names, column_values
+from bertsmith.text.parquet_columns import class_names, column_values, field_of, inner_fields
 from bertsmith.text.structured import json_records
 
 # a bad row of more lines is skipped as a whole once so many have been read again: reading them all
@@ -158,10 +158,12 @@ class TableHead:
 
     `names` are the columns' names; in a CSV or TSV, the cells of the first row, header or not; in
     JSON those of the keys of the first rows, also of objects inside a record, as ``review.text``.
-    `sample` holds the first rows, including that one.
+    In Parquet the last `inner` names are of fields inside a column, in the same form. `sample`
+    holds the first rows, including that one.
     """
 
     names: tuple[str, ...]
+    inner: int = 0
     sample: Sequence[Sequence[str]] = ()
     delimited: bool = False
 
@@ -420,16 +422,22 @@ class Table:
             source = unpacked
         # at the end of the process, threads of pyarrow that hold bytes of `source` would abort it
         opened: Any = stack.enter_context(parquet.ParquetFile(source, pre_buffer=False))
-        names = tuple(opened.schema_arrow.names)
-        picked = select_columns(TableHead(names=names))
-        columns = [names[index] for index in picked.columns]
+        columns = tuple(opened.schema_arrow.names)
+        inner = inner_fields(opened.schema_arrow, _LEVELS)
+        names = (*columns, *inner)
+        picked = select_columns(TableHead(names=names, inner=len(inner)))
         classes = class_names(opened.schema_arrow.metadata)
-        for index in picked.columns:
-            check_unique(index, names, NAMED, self.file)
+        paths = [inner.get(names[index], (names[index],)) for index in picked.columns]
+        for column, *_ in paths:
+            check_unique(columns.index(column), columns, NAMED, self.file)
         line = 1
-        batches = opened.iter_batches(PARQUET_ROWS, columns=columns, use_threads=False)
+        wanted = [column for column, *_ in paths]
+        batches = opened.iter_batches(PARQUET_ROWS, columns=wanted, use_threads=False)
         for batch in batches:
-            values = [column_values(batch.column(name), classes.get(name, ())) for name in columns]
+            values = [
+                column_values(field_of(batch, path), classes.get(".".join(path), ()))
+                for path in paths
+            ]
             for cells in zip(*values, strict=True):
                 self._row = cells
                 yield line, cells

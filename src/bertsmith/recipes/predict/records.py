@@ -83,7 +83,7 @@ def table_records(path: Path, reading: Reading) -> Iterator[Cells]:
 
     def select_columns(head: TableHead) -> ColumnSelection:
         heads.append(head)
-        every = tuple(range(len(head.names)))
+        every = tuple(range(len(head.names) - head.inner))
         return ColumnSelection(columns=every, header=False, optional=frozenset(every))
 
     def skip(error: UserError, row: str) -> None:
@@ -100,7 +100,7 @@ def table_records(path: Path, reading: Reading) -> Iterator[Cells]:
         yield (
             (line, tuple(record), tuple(record.values()))
             if record is not None
-            else (line, heads[0].names, cells)
+            else (line, heads[0].names[: len(cells)], cells)
         )
     yield from unreadable
     if table.blank:
