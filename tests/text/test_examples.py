@@ -83,6 +83,14 @@ def test_parquet(tmp_path: Path) -> None:
     assert [example.line for example in read_examples(path, need_label=True)] == [1, 2]
 
 
+def test_nan_is_no_class(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\n" + "one,a\ntwo,b\nthree,nan\n" * 3)
+    assert recognise(path).reason.endswith("'label' holds 2 classes")
+    with pytest.raises(ExampleError, match=r"a\.csv:4: no label \(nan\); give every row a label"):
+        list(read_examples(path, need_label=True))
+
+
 def test_fields_inside_columns_of_parquet(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     notes = [{"note": "a", "by": {"ward": "x"}}, {"note": "b", "by": None}, None]

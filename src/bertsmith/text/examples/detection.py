@@ -249,7 +249,7 @@ def _by_labels(
         if len(set(finite)) > _MANY_NUMBERS:
             problem = f"{name} holds {len(set(finite))} different whole numbers, classes or values"
             raise file.fault(problem, remedy="pass --task classify or --task regression")
-    classes = {_or_none(class_of, value) for value in values}
+    classes = {_or_none(class_of, value) for value in values} - {None}
     shown = f"{name} holds {counted(len(classes), 'class', 'classes')}"
     if len(rows) == _ROWS:
         shown += f" in its first {_ROWS:,} rows"

@@ -215,7 +215,10 @@ class _ExampleBuilder:
         except BadLabel as error:
             raise self.file.fault(error.problem, line, error.remedy) from error
         if self.needs.need_label and (label, number, labels) == (None, None, None):
-            raise self.file.fault("no label", line, "give every row a label")
+            # pandas writes nan for none
+            written = str(cell.get("label") or "").strip()
+            problem = f"no label ({written[:40]})" if written else "no label"
+            raise self.file.fault(problem, line, "give every row a label")
         if self.places.id is not None:
             self._check_id(line, name)
         return Example(
