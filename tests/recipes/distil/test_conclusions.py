@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bertsmith.recipes.distil.report import Contender, conclusions
+from bertsmith.recipes.distil.report import Contender, conclusions, degenerate_notes
 from bertsmith.recipes.finetune.outcome import Difference
 
 
@@ -42,3 +42,9 @@ def test_an_interval_without_zero_is_not_called_luck_without_a_reason(
     ]
     difference = Difference(points=0.05, low=low, high=0.1, p=p)
     assert conclusions(contenders, ["minilm"], {"minilm": difference})[0].endswith(said)
+
+
+def test_students_that_predict_the_same_for_every_row_are_named() -> None:
+    minilm, plain = degenerate_notes({"minilm": [True], "tinybert": [False], "plain": [True, True]})
+    assert minilm.startswith("minilm: 1 of 1 seed predicts the same for every row: give more --epo")
+    assert plain.startswith("plain: 2 of 2 seeds predict the same for every row")

@@ -13,6 +13,7 @@ from typing import Any
 
 from bertsmith.core.errors import MissingExtra
 from bertsmith.core.log import console, say, table_of
+from bertsmith.core.printable import counted
 from bertsmith.evaluation.metrics import format_mean, mean_and_spread, percent, score_label
 from bertsmith.recipes.distil.config import DistilRun
 from bertsmith.recipes.distil.speed import Speed
@@ -96,6 +97,17 @@ def _rows(contenders: Sequence[Contender]) -> list[tuple[str, ...]]:
 def show(contenders: Sequence[Contender]) -> None:
     """Print the table."""
     console.print(table_of(_header(contenders), _rows(contenders), numbers=True, lined=False))
+
+
+def degenerate_notes(constant: Mapping[str, Sequence[bool]]) -> list[str]:
+    """Return a remark on each student that predicts the same for every row, by seed."""
+    return [
+        f"{name}: {sum(seeds)} of {counted(len(seeds), 'seed')} {verb} the same for every row: give "
+        "more --epochs, or another --learning-rate"
+        for name, seeds in constant.items()
+        if any(seeds)
+        for verb in ("predicts" if sum(seeds) == 1 else "predict",)
+    ]
 
 
 def conclusions(

@@ -39,6 +39,7 @@ from bertsmith.recipes.distil.methods import check_method, method_terms
 from bertsmith.recipes.distil.report import (
     Contender,
     conclusions,
+    degenerate_notes,
     folder_bytes,
     show,
     write_card,
@@ -360,6 +361,8 @@ class _Distillation:
         write_record(self.folder.path / _RESULTS, outcome.to_dict())
         show(contenders)
         lines = conclusions(outcome.contenders, outcome.methods, outcome.differences)
+        constant = {name: [one.constant for one in result] for name, result in results.items()}
+        lines += degenerate_notes(constant)
         for line in lines:
             say(line)
         write_report(self.folder.report, self.run, contenders, lines)
