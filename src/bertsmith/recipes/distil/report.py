@@ -101,13 +101,15 @@ def show(contenders: Sequence[Contender]) -> None:
 
 def degenerate_notes(constant: Mapping[str, Sequence[bool]]) -> list[str]:
     """Return a remark on each student that predicts the same for every row, by seed."""
-    return [
-        f"{name}: {sum(seeds)} of {counted(len(seeds), 'seed')} {verb} the same for every row: give "
-        "more --epochs, or another --learning-rate"
-        for name, seeds in constant.items()
-        if any(seeds)
-        for verb in ("predicts" if sum(seeds) == 1 else "predict",)
-    ]
+    notes = []
+    for name, seeds in constant.items():
+        if count := sum(seeds):
+            verb = "predicts" if count == 1 else "predict"
+            notes.append(
+                f"{name}: {count} of {counted(len(seeds), 'seed')} {verb} the same for every row: "
+                "give more --epochs, or another --learning-rate"
+            )
+    return notes
 
 
 def conclusions(
