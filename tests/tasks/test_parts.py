@@ -383,6 +383,10 @@ def test_numbers_are_shown_and_learned_as_they_stand() -> None:
     ]  # fmt: skip
     assert present.describe(numbered(days), ()) == "2459000 to 2459040, on average 2459020"
     assert present.describe(numbered([0.5, 2, 4.25]), ()) == "0.5 to 4.25, on average 2.25"
+    stays = [*range(1, 9), -999, 9999, 9999]
+    far = present.describe(numbered(stays), ()).partition("; ")[2]
+    assert far == "3 are far from the others, such as 9999"
+    assert present.describe(numbered([0] * 9 + [1]), ()) == "0 to 1, on average 0.1"
     record = REGRESSION.answers.record(2_459_001.5, ("number",), 5, UNTUNED)
     assert (record["number"], present.prediction(record)) == (2_459_001.5, "2459002")
     record = REGRESSION.answers.record(1.23456789e-8, ("number",), 5, UNTUNED)

@@ -51,6 +51,8 @@ _MIN_STEPS = 4
 _LARGEST = 1e37
 # of the numbers that are shown with all figures before the point
 _MAX_PLAIN_NUMBER = 1e15
+# ranges of the middle half of the numbers between the median and numbers that may stand for none
+_FAR = 20
 
 
 def numbers_of(rows: Sequence[Example]) -> NDArray[np.float64]:
@@ -184,10 +186,22 @@ def _prediction(record: Record) -> str:
 
 
 def _describe(rows: Sequence[Example], labels: Labels) -> str:
-    """Return the range of the numbers."""
+    """Return the range of the numbers, and how many are far from the others."""
     numbers = numbers_of(rows)
     low, high = (_figures(number, 6) for number in (numbers.min(), numbers.max()))
-    return f"{low} to {high}, on average {_figures(numbers.mean(), 3)}"
+    content = f"{low} to {high}, on average {_figures(numbers.mean(), 3)}"
+    if far := _far_numbers(numbers):
+        are = "is" if len(far) == 1 else "are"
+        content += f"; {len(far):,} {are} far from the others, such as {_figures(far[0], 6)}"
+    return content
+
+
+def _far_numbers(numbers: NDArray[np.float64]) -> list[float]:
+    """Return the numbers that may stand for none, such as -999, the farthest first."""
+    first, middle, third = np.quantile(numbers, [0.25, 0.5, 0.75])
+    distances = np.abs(numbers - middle)
+    far = distances > _FAR * (third - first)
+    return list(numbers[far][np.argsort(-distances[far])]) if third > first else []
 
 
 def _figures(number: float, significant: int) -> str:
