@@ -133,6 +133,8 @@ def _bad_files() -> Iterator[tuple[str, bytes, int | None, str]]:
     """Name, content, line and a piece of the message."""
     latin = "Good.\r\nWell.\r\ncaf\xe9 au lait\r\n".encode("latin-1")
     yield "latin.txt", latin, 3, "name its encoding, such as --encoding"
+    log = b"a line of text\n" * 60_000 + b"\xb9\x80\xff\n"
+    yield "some.log", log, 60_001, "bytes that are no text go with `iconv -c"
     yield "windows.csv", b"text\nIt\x92s\n", 2, "is not UTF-8: byte 0x92"
     yield "far.txt", b"a line of text, \r\n" * 60_000 + b"\xff", 60_001, "0xFF"
     yield (

@@ -350,7 +350,10 @@ class TextFile:
     def _encoding_remedy(self) -> str:
         names = self._candidates[:3] or ("cp1252", "latin-1", "gb18030")
         named = f"{OPTION} {' or '.join(names)}"
-        return f"name its encoding, such as {named}, if all files have it, or save it as UTF-8"
+        remedy = f"name its encoding, such as {named}, if all files have it, or save it as UTF-8"
+        # binary data in a log is in no encoding
+        binary = "; bytes that are no text go with `iconv -c -f utf-8 -t utf-8`"
+        return remedy if self._candidates else remedy + binary
 
     def _damaged(self, error: Exception) -> UserError:
         return self.fault(
