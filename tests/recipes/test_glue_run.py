@@ -97,6 +97,8 @@ def test_the_suite_runs_what_is_there_and_writes_the_submission(
     assert {line.split("\t")[1] for line in lines[1:]} <= {"entailment", "not_entailment"}
     table = (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
     assert "| BERT base | 84.6 |" in table
+    # the only column that is no mean
+    assert "-mm is of the seed that is best on MNLI-m" in table
     kept = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     assert kept == figures
     before = (tmp_path / "out" / "submission.zip").read_bytes()
