@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from sklearn.linear_model import LogisticRegression
 
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoded import Encoded, Taps
@@ -16,7 +17,13 @@ from bertsmith.recipes.finetune.config import (
     FinetuneConfig,
     FinetuneSettings,
 )
-from bertsmith.recipes.finetune.frozen_words import MIX, frozen_word_baselines, mixes
+from bertsmith.recipes.finetune.frozen_words import (
+    MIX,
+    _fit,
+    _predict,
+    frozen_word_baselines,
+    mixes,
+)
 from bertsmith.recipes.finetune.inputs import LabelledData, prepare
 from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.tasks.table import TASKS
@@ -77,6 +84,22 @@ def test_the_layer_that_holds_the_tags_is_found(
     shares = rivals[MIX].detail.rpartition("shares of the layers: ")[2].split(", ")
     first, second = map(float, shares)
     assert first > second
+
+
+def test_few_words_are_learned_as_well_as_logistic_regression_learns_them() -> None:
+    """To the end, and not only as far as ten epochs of a few batches lead."""
+    random = np.random.default_rng(0)
+    features = random.normal(size=(900, 40))
+    scores = features[:, :3] + random.normal(size=(900, 3))
+    targets = scores.argmax(1)
+    states = torch.from_numpy(features)[None].half()
+    scale = states.float().mean(1, keepdim=True), states.float().std(1, keepdim=True)
+    mix = mixes(1)["frozen, embeddings"]
+    known = states[:, :400], scale, torch.from_numpy(targets[:400])
+    found = _predict(mix, _fit(mix, *known, 3, 0), states[:, 400:], scale)
+    scaled = ((states.float() - scale[0]) / scale[1])[0].numpy()
+    expected = LogisticRegression(C=0.05).fit(scaled[:400], targets[:400])
+    assert found == pytest.approx(expected.predict_proba(scaled[400:]), abs=0.05)
 
 
 def test_a_run_that_gets_more_seeds_has_as_many_of_its_baselines(

@@ -30,7 +30,10 @@ from bertsmith.recipes.finetune.inputs import Prepared
 
 MIX = "frozen, weighted sum of all layers"
 _BYTES = 2**29
-_BATCH, _EPOCHS, _RATE = 256, 10, 2e-3
+_BATCH, _EPOCHS = 256, 10
+_RATE = 2e-2
+# fewer are not enough to learn from few words, and these not too many for thousands of features
+_MIN_STEPS, _STRENGTH = 300, 0.05
 _SUMMED = 4
 
 
@@ -205,21 +208,26 @@ def _states(model: Model, examples: EncodedExamples) -> Tensor:
 def _fit(
     mix: Mix, states: Tensor, scale: tuple[Tensor, Tensor], targets: Tensor, labels: int, seed: int
 ) -> nn.Linear:
-    """Train a linear map, and the mix where it has weights, on standardised layers."""
+    """Train a linear map, and the mix where it has weights, on standardised layers.
+
+    The map is regularised as logistic regression with a C of `_STRENGTH`.
+    """
     width = mix(states[:, :1].float()).shape[1]
     head = nn.Linear(width, labels)
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)
-    optimiser = torch.optim.AdamW(
+    optimiser = torch.optim.Adam(
         [
             {"params": list(head.parameters()), "lr": _RATE},
-            {"params": list(mix.parameters()), "lr": 10 * _RATE, "weight_decay": 0.0},
+            {"params": list(mix.parameters()), "lr": _RATE},
         ]
     )
     count = len(targets)
-    steps, step = _EPOCHS * -(-count // _BATCH), 0
+    steps_in_epoch = -(-count // _BATCH)
+    epochs = max(_EPOCHS, -(-_MIN_STEPS // steps_in_epoch))
+    steps, step = epochs * steps_in_epoch, 0
     rates = [group["lr"] for group in optimiser.param_groups]
-    for epoch in range(_EPOCHS):
+    for epoch in range(epochs):
         order = permutation(count, stream(Purpose.WORD_ORDER, seed, epoch))
         for batch in torch.from_numpy(order).split(_BATCH):
             for group, rate in zip(optimiser.param_groups, rates, strict=True):
@@ -227,6 +235,7 @@ def _fit(
             with torch.enable_grad():
                 vectors = mix((states[:, batch].float() - scale[0]) / scale[1])
                 loss = F.cross_entropy(head(vectors), targets[batch])
+                loss = loss + head.weight.square().sum() / (2 * _STRENGTH * count)
                 optimiser.zero_grad()
                 loss.backward()
             optimiser.step()
