@@ -81,3 +81,14 @@ def test_ticks_of_an_axis_can_be_told_apart() -> None:
     assert len(labels) >= 4
     assert len(set(labels)) == len(labels)
     assert "12,345,620" in labels
+
+
+def test_squared_errors_are_not_shown_in_nats() -> None:
+    for name, unit in (("regress", "loss"), ("masked_lm", "loss (nats)")):
+        report = Report("A run")
+        lines = [{**line, f"{name}_loss": 1.0} for line in log() if "rate" in line]
+        for line in lines if name == "regress" else ():
+            del line["masked_lm_loss"]
+        add_training(report, {"": lines})
+        assert f">{unit}<" in report.html()
+        assert ("squared error" in report.html()) == (name == "regress")

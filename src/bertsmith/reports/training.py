@@ -29,6 +29,9 @@ NAMES = {
 }
 """Display names of the objectives, by their names in the log."""
 
+# losses that are no cross-entropies
+_ERRORS = ("regress", "cosine", "hidden_states", "attention_scores")
+
 CURVES = 6
 """Number of figures that `add_training` makes of one log."""
 
@@ -42,7 +45,9 @@ def add_training(
     sequence lengths by phase.
     """
     marks = _phases(logs, lengths)
-    for figure, label in (("loss", "loss (nats)"), ("accuracy", "accuracy")):
+    errors = {f"{name}_loss" for name in _ERRORS}
+    mixed = any(not errors.isdisjoint(line) for log in logs.values() for line in log)
+    for figure, label in (("loss", "loss" if mixed else "loss (nats)"), ("accuracy", "accuracy")):
         series = {
             _joined(title, words, where): points
             for title, log in logs.items()
@@ -105,6 +110,8 @@ def _phases(logs: Mapping[str, Sequence[Line]], lengths: Sequence[int]) -> dict[
 
 def _note(key: str, logs: Mapping[str, Sequence[Line]]) -> str:
     last = [lines[-1] for log in logs.values() if (lines := [x for x in log if "rate" in x])]
+    if key == "loss" and any("regress_loss" in line for line in last):
+        return "The loss of a number is its squared error, with the variance in train as unit."
     if key == "accuracy" and any("regress_accuracy" in line for line in last):
         return "A number is right where it is nearer to the true one than the mean of all is."
     if key == "gradient_norm":
