@@ -347,3 +347,13 @@ def test_the_layout_of_joined_tags_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("Ann_N ran_V\n" * 5)
     assert TAG.reader.layout(path, Reading()) == "sentences of word_TAG: tags as they are"
+
+
+def test_a_tag_that_keeps_others_from_being_entities_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("Ada B-PER\nsang O\n\nin O\nLondon _\n")
+    assert TAG.reader.layout(path, Reading()).endswith(
+        "tags as they are, since '_' is no tag of entities (--tags.scheme bio2 names its line)"
+    )
+    path.write_text("Ada NNP\nsang VBD\n")
+    assert TAG.reader.layout(path, Reading()).endswith("tags as they are")

@@ -42,7 +42,12 @@ from bertsmith.tasks.task import (
 from bertsmith.tasks.word_windows import WordWindows, encode_words
 from bertsmith.text.examples.detection import columns_of_tags
 from bertsmith.text.examples.example import Example, folded
-from bertsmith.text.examples.formats.conll import joining_sign, read_tagged, tag_scheme
+from bertsmith.text.examples.formats.conll import (
+    joining_sign,
+    read_tagged,
+    tag_of_no_entity,
+    tag_scheme,
+)
 from bertsmith.text.examples.formats.conll_columns import has_names
 from bertsmith.text.examples.formats.tag_tables import described_tag_table, recognise_tag_table
 from bertsmith.text.examples.reading import read_examples
@@ -133,7 +138,11 @@ def _row_a_record(file: Path, reading: Reading) -> bool:
 def _layout(file: Path, reading: Reading) -> str:
     """Return the columns of words and tags, and how the tags are read."""
     scheme = tag_scheme(file, reading.tags, reading.columns)
-    tag_note = "tags as they are" if scheme == "plain" else f"entities in {scheme.upper()}"
+    tag_note = f"entities in {scheme.upper()}"
+    if scheme == "plain":
+        tag_note = "tags as they are"
+        if (tag := tag_of_no_entity(file, reading.tags, reading.columns)) is not None:
+            tag_note += f", since {tag!r} is no tag of entities (--tags.scheme bio2 names its line)"
     if sign := joining_sign(file, reading.tags, reading.columns.encoding):
         return f"sentences of word{sign}TAG: {tag_note}"
     if kind_of(file) in KEYED:

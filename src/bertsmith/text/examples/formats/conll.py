@@ -18,6 +18,7 @@ from bertsmith.text.examples.tagged import (
     Tagged,
     Words,
     entities_of,
+    is_entity_tag,
     joined,
     recognise_scheme,
     record_sentences,
@@ -157,11 +158,29 @@ def tag_scheme(path: Path, columns: TagColumns = USUAL_TAGS, table: Columns = US
     """
     if columns.scheme != "auto":
         return columns.scheme
-    return recognise_scheme(
-        sentence.tags
-        for sentence in _sentences(path, columns, table, need_tags=False)
-        if isinstance(sentence, Words) and sentence.tags is not None
-    )
+    return recognise_scheme(_tags(path, columns, table))
+
+
+def tag_of_no_entity(path: Path, columns: TagColumns, table: Columns) -> str | None:
+    """Return the first tag that keeps the tags of a file from being read as entities, or None.
+
+    Only of a file that has tags of entities, such as B-LOC, all the same.
+    """
+    other: str | None = None
+    entities = False
+    for tags in _tags(path, columns, table):
+        entities |= any(is_entity_tag(tag) and tag[1:2] == "-" for tag in tags)
+        other = other or next((tag for tag in tags if not is_entity_tag(tag)), None)
+        if entities and other is not None:
+            return other
+    return None
+
+
+def _tags(path: Path, columns: TagColumns, table: Columns) -> Iterator[Sequence[str]]:
+    """Yield the tags of each readable sentence."""
+    for sentence in _sentences(path, columns, table, need_tags=False):
+        if isinstance(sentence, Words) and sentence.tags is not None:
+            yield sentence.tags
 
 
 def _sentences(
