@@ -280,9 +280,10 @@ def _normaliser(value: object, where: Path, style: type[UnigramRules]) -> dict[s
     """Return the settings of the rules that follow from the sequence of normalisers."""
     if not style.joins_quotes and (not isinstance(value, dict) or value.get("type") != "Sequence"):
         value = {"type": "Sequence", "normalizers": [] if value is None else [value]}
+    remedy = f"only {'ALBERT' if style.joins_quotes else 'XLM-RoBERTa'}'s are supported"
     steps: Any = part({"normalizer": value}, "normalizer", "Sequence", where).get("normalizers")
     if not isinstance(steps, list):
-        raise refused("its normalizers are not a list", where, "only ALBERT's are supported")
+        raise refused("its normalizers are not a list", where, remedy)
     kinds = [step.get("type") if isinstance(step, dict) else None for step in steps]
     wanted: list[dict[str, Any]] = [
         *(_QUOTES if style.joins_quotes else ()),
@@ -298,16 +299,14 @@ def _normaliser(value: object, where: Path, style: type[UnigramRules]) -> dict[s
         raise refused(
             f"its normalizers are {', '.join(map(str, kinds))[:80]}",
             where,
-            "only ALBERT's are supported",
+            remedy,
         )
     if rest and isinstance(rest[0], dict) and rest[0].get("type") == "Precompiled":
         settings["charsmap"] = _charsmap(rest.pop(0).get("precompiled_charsmap"), where)
     settings["gaps"] = rest[-1].get("content") if rest in ([_JOIN_SPACES], _JOINED) else None
     settings["strips_end"] = rest == _JOINED
     if rest not in ([], [_JOIN_SPACES], _JOINED):
-        raise refused(
-            f"its last normalizer is {str(rest[0])[:50]}", where, "only ALBERT's are supported"
-        )
+        raise refused(f"its last normalizer is {str(rest[0])[:50]}", where, remedy)
     return settings
 
 
