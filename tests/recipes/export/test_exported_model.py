@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -197,3 +200,21 @@ def test_int8_is_written_where_it_is_faster_and_as_good(
     inputs = {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids % 2}
     exact = open_onnx(tmp_path / "out" / "onnx" / "model.onnx")(inputs)["logits"]
     assert abs(runtime(inputs)["logits"] - exact).max() < 0.1 * abs(exact).max()
+
+
+def test_onnx_runtime_is_imported_without_its_telemetry(tmp_path: Path) -> None:
+    """It reports to Microsoft, and leaves a file of its session where temporary files are."""
+    program = (
+        "from bertsmith.recipes.export.program import import_onnxruntime; "
+        "print(import_onnxruntime().__name__)"
+    )
+    environment = {key: value for key, value in os.environ.items() if "TELEMETRY" not in key}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment | {"TMPDIR": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "onnxruntime\n"
+    assert not (tmp_path / ".ses").exists()

@@ -185,6 +185,15 @@ def import_openvino() -> Any:  # noqa: ANN401
         del modules[_TELEMETRY]
 
 
+def import_onnxruntime(name: str = "onnxruntime") -> Any:  # noqa: ANN401
+    """Import ONNX Runtime, or a module of it, without its telemetry, which reports to Microsoft.
+
+    A user who has set its variable decides. Once imported it has begun, with a file in TMPDIR.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    return importlib.import_module(name)
+
+
 def write_openvino(onnx: Path, path: Path, *, longest: int) -> None:
     """Write OpenVINO's representation (.xml and .bin, in float32) of a file of ONNX.
 

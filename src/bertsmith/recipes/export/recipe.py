@@ -27,6 +27,7 @@ from bertsmith.recipes.export.program import (
     ONNX_FILE,
     QUANTISED_FILE,
     exported_program,
+    import_onnxruntime,
     require_packages,
     write_onnx,
     write_openvino,
@@ -277,18 +278,17 @@ def _quantise(exact: Path, quantised: Path) -> None:
     """Write a file of ONNX with int8 products."""
     import logging
 
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
+    quantization = import_onnxruntime("onnxruntime.quantization")
     level = logging.root.level
     # it advises steps that change nothing here
     logging.root.setLevel(logging.ERROR)
     try:
-        quantize_dynamic(
+        quantization.quantize_dynamic(
             exact,
             quantised,
             per_channel=True,
             # with signed weights its products saturate on x86 chips that have no VNNI
-            weight_type=QuantType.QUInt8,
+            weight_type=quantization.QuantType.QUInt8,
             extra_options={"MatMulConstBOnly": True},
         )
     finally:

@@ -22,6 +22,7 @@ from bertsmith.recipes.export.program import (
     ONNX_FILE,
     OPENVINO_FILE,
     TORCH_FILE,
+    import_onnxruntime,
     import_openvino,
     quiet,
 )
@@ -51,8 +52,7 @@ def open_exported(path: Path, target: Target, outputs: Sequence[str]) -> Runtime
 
 def open_onnx(path: Path, threads: int | None = None) -> Runtime:
     """Return a file of ONNX opened in onnxruntime on the processor."""
-    import onnxruntime
-
+    onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     if threads is not None:
         options.intra_op_num_threads = threads
