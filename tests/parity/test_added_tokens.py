@@ -206,6 +206,7 @@ def test_what_is_known_of_added_tokens(
 WRONG: dict[str, dict[str, object]] = {
     "must have": {"id": 7},
     "is invalid": {"lstrip": None},
+    "are too long": {"content": "x" * 2**20},
     "nothing is left of the added token": {"content": "\u0301", "normalized": True},
 }
 

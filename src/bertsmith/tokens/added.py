@@ -17,6 +17,7 @@ from bertsmith.core.config import Config
 from bertsmith.tokens.vocabulary import WHITE_SPACE, Pieces, TextEncoder, TextRun
 
 _WHITE: Final = re.compile(f"[{WHITE_SPACE}]*")
+_DEPTH: Final = 8
 LEFT_OVER: Final = ("<|padding|>", "<|endoftext|>")
 """Special tokens of ModernBERT's vocabulary that its models do not know."""
 
@@ -169,15 +170,22 @@ def learned_pieces(vocabulary: Pieces, added: AddedTokens | None) -> Pieces:
     return Pieces(vocabulary[: added.learned])
 
 
-def _pattern(pieces: Sequence[str]) -> str:
-    """Return a regular expression of alternatives, longest first, grouped by prefix for speed."""
+def _pattern(pieces: Sequence[str], depth: int = _DEPTH) -> str:
+    """Return a regular expression of alternatives, of which the longest that match are first.
+
+    They are a tree by their first characters, so that few are tried at a position of a text.
+    """
+    if depth == 0 or len(pieces) < 3:
+        return "|".join(map(re.escape, sorted(pieces, key=len, reverse=True)))
     groups: dict[str, list[str]] = {}
-    for piece in sorted(pieces, key=len, reverse=True):
-        groups.setdefault(piece[:2], []).append(re.escape(piece[2:]))
-    return "|".join(
-        f"{re.escape(begin)}(?:{'|'.join(ends)})"
-        for begin, ends in sorted(groups.items(), key=lambda group: -len(group[0]))
-    )
+    for piece in pieces:
+        groups.setdefault(piece[:1], []).append(piece[1:])
+    ends = groups.pop("", [])
+    branches = [
+        re.escape(first) + (f"(?:{_pattern(rest, depth - 1)})" if rest[1:] else re.escape(rest[0]))
+        for first, rest in groups.items()
+    ]
+    return "|".join([*branches, *ends[:1]])
 
 
 def _end_of_blanks(text: str, start: int) -> int:

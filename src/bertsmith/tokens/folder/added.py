@@ -23,7 +23,8 @@ from bertsmith.tokens.folder.files import (
 )
 from bertsmith.tokens.vocabulary import Pieces
 
-_MAX_ADDED = 10_000
+# a pattern is made of them all, which takes a second
+_MAX_ADDED, _MAX_CHARACTERS = 10_000, 2**20
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _NAMED = ("additional_special_tokens", "extra_special_tokens")
 _TABLE = "added_tokens_decoder"
@@ -133,6 +134,8 @@ class FolderTokens:
             )
         stated = [_checked(entry, self._where) for entry in stated]
         present = self._contents()
+        if sum(map(len, present)) > _MAX_CHARACTERS:
+            raise refused("its added_tokens are too long", self._where, "save the tokenizer again")
         absent = [token for token in self._specials if token not in present]
         if absent and self._compiled:
             raise refused(
