@@ -25,7 +25,7 @@ print(json.dumps([status, *sorted(name for name in sys.modules if name.startswit
 _TABLES = {
     "network.families": {"catalog", "family", "bert"},
     "weights.formats": {"catalog", "format", "bert"},
-    "tokens.folder": {"compiled", "files", "wordpiece"},
+    "tokens.folder": {"added", "compiled", "files", "wordpiece"},
 }
 _TASKS = {"choice", "classify", "glue", "multi_label", "rank", "regression", "span", "tag"}
 
