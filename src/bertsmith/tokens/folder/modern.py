@@ -66,7 +66,9 @@ def read_folder(files: FolderFiles) -> tuple[Pieces, ModernRules]:
             f"its vocabulary lacks the byte {lacking[0]!r}", where, "all 256 must be pieces"
         )
     tokens = FolderTokens(files, SPECIALS)
-    settings = Settings(files, SPECIALS, blanks=True, normalizes=False, more=tokens.more)
+    # special tokens may have any flags, like all others
+    more = (*SPECIALS, *tokens.more)
+    settings = Settings(files, SPECIALS, blanks=True, normalizes=False, more=more)
     vocabulary, added = tokens.all(learned, partial(normalize, "NFC"))
     check_vocabulary(vocabulary, where, specials=SPECIALS, lines=False)
     merges = merges_in(model.get("merges"), where)
