@@ -58,8 +58,8 @@ def forget_other_threads() -> None:
 def own_random_numbers() -> Iterator[None]:
     """Restore the caller's random numbers of torch afterwards.
 
-    Training seeds those of a GPU at each step, and a baseline those of the processor. Those of a
-    GPU that is not in use yet have no state.
+    Training seeds those of a GPU at each step; on the processor it has generators of its own, and
+    only what torch itself draws counts. Those of a GPU that is not in use yet have no state.
     """
     used = torch.cuda.is_initialized()
     devices = range(torch.cuda.device_count() if used else 0)

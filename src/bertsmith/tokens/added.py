@@ -17,7 +17,7 @@ from bertsmith.core.config import Config
 from bertsmith.tokens.vocabulary import WHITE_SPACE, Pieces, TextEncoder, TextRun
 
 _WHITE: Final = re.compile(f"[{WHITE_SPACE}]*")
-_DEPTH: Final = 8
+_DEPTH: Final = 8  # of the tree; few tokens have more characters in common
 LEFT_OVER: Final = ("<|padding|>", "<|endoftext|>")
 """Special tokens of ModernBERT's vocabulary that its models do not know."""
 
@@ -52,8 +52,16 @@ class AddedTokens(Config):
         """Return what of the tokens affects ids."""
         flags = ("single_word", "lstrip", "rstrip")
         return [
-            [token.piece, token.special, token.normalized, *(n for n in flags if getattr(token, n))]
-            for token in self.tokens
+            self.learned,
+            *(
+                [
+                    token.piece,
+                    token.special,
+                    token.normalized,
+                    *(n for n in flags if getattr(token, n)),
+                ]
+                for token in self.tokens
+            ),
         ]
 
 

@@ -337,7 +337,7 @@ class WordPieceText:
         return len(self._vocabulary[number]) - (len(CONTINUES) if first else 0)
 
 
-class LateText(WordPieceText):
+class AddedWordPieceText(WordPieceText):
     """Encodes texts in which added tokens are matched once they are normalised."""
 
     def __init__(
@@ -380,4 +380,4 @@ def wordpiece_text(vocabulary: Pieces, rules: BasicRules, unknown_id: int) -> Te
     if rules.added is None:
         return WordPieceText(vocabulary, rules, unknown_id)
     early, late = finders(rules.added, vocabulary.ids, SPECIALS, rules.normalised)
-    return AddedText(early, LateText(vocabulary, rules, unknown_id, late))
+    return AddedText(early, AddedWordPieceText(vocabulary, rules, unknown_id, late))
