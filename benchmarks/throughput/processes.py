@@ -10,8 +10,10 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Self
 
+import torch
+
 from throughput.sequences import Sequences
-from throughput.sides import Plan, Step, build
+from throughput.sides import Plan, Side, Step, build
 
 
 @dataclass(frozen=True)
@@ -57,18 +59,25 @@ class Runner:
         """Train for so long, two steps at least, on batches of so many of the longest sequences."""
         self._here.send((sequences, seconds))
         answer = self._here.recv()
+        if answer is None:
+            raise MemoryError(f"{self.plan.side}: {sequences} sequences do not fit on the device")
         assert isinstance(answer, Stretch)
         return answer
 
     def best_batch(self, candidates: Sequence[int], seconds: float) -> int:
-        """Which batch is fastest; larger ones are not tried once one is a fifth slower."""
+        """Return the fastest batch; none is larger than one a fifth slower or one too large."""
         if len(candidates) == 1:
             self.run(candidates[0], 0.0)
             return candidates[0]
         best, speed = candidates[0], 0.0
         for candidate in candidates:
-            self.run(candidate, 0.0)
-            found = self.run(candidate, seconds).speed
+            try:
+                self.run(candidate, 0.0)
+                found = self.run(candidate, seconds).speed
+            except MemoryError:
+                if not speed:
+                    raise
+                break
             if found > speed:
                 best, speed = candidate, found
             elif found < 0.8 * speed:
@@ -79,18 +88,28 @@ class Runner:
 def _serve(pipe: Connection, plan: Plan, sequences: Sequences) -> None:
     side = build(plan, sequences)
     while (asked := pipe.recv()) is not None:
-        count, limit = asked
-        began, steps = time.perf_counter(), list[Step]()
-        while len(steps) < 2 or time.perf_counter() - began < limit:
-            steps.append(side.step(count))
-        seconds = time.perf_counter() - began
-        pipe.send(
-            Stretch(
-                len(steps),
-                sum(step.tokens for step in steps),
-                sum(step.places for step in steps),
-                sum(step.flops for step in steps),
-                seconds,
-                steps[-1].loss,
-            )
-        )
+        try:
+            answer = _stretch(side, *asked)
+        except torch.OutOfMemoryError:
+            answer = None
+        # the other sides' processes use the same device
+        torch.cuda.empty_cache()
+        pipe.send(answer)
+
+
+def _stretch(side: Side, sequences: int, limit: float) -> Stretch:
+    if torch.cuda.is_available():
+        # the memory that was given back is asked for again
+        side.step(sequences)
+    began, steps = time.perf_counter(), list[Step]()
+    while len(steps) < 2 or time.perf_counter() - began < limit:
+        steps.append(side.step(sequences))
+    seconds = time.perf_counter() - began
+    return Stretch(
+        len(steps),
+        sum(step.tokens for step in steps),
+        sum(step.places for step in steps),
+        sum(step.flops for step in steps),
+        seconds,
+        steps[-1].loss,
+    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+import bertsmith
 from bertsmith.batches import DataPosition
 from bertsmith.batches.config import SampleConfig
 from bertsmith.batches.pretraining import PretrainingBatches
@@ -26,7 +29,7 @@ from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
 from bertsmith.recipes.pretrain.speed import TRIAL_STEPS
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.config import Budget, OptimiserConfig
+from bertsmith.training.config import OptimiserConfig
 from bertsmith.weights.folder import load_model
 from bounds import check
 from invented import invented_documents, tokenizer
@@ -43,7 +46,6 @@ PLAIN = PretrainSettings(
     precision="fp32",
     seed=5,
 )
-BUDGET = Budget(steps=STEPS)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -82,7 +84,7 @@ def losses(outcome: PretrainOutcome) -> list[float]:
 
 def recipe(name: str) -> PretrainSettings:
     """A recipe as published, small, in float32 and without dropout."""
-    settings: PretrainSettings = getattr(published, name)("tiny", BUDGET)
+    settings: PretrainSettings = getattr(published, name)("tiny")
     network = replace(settings.network, max_positions=40, hidden_dropout=0.0, attention_dropout=0.0)
     samples = replace(settings.samples, max_length=31, tokens_per_batch=190)
     return replace(
@@ -157,3 +159,32 @@ def test_a_stopped_run_goes_on(
     (ours, _), (theirs, _) = (load_model(o.folder / "model") for o in (resumed, whole))
     for name, weight in theirs.state_dict().items():
         check(ours.state_dict()[name], weight, 1e-4 if precision == "fp32" else 2e-2, name)
+
+
+def test_training_leaves_the_random_numbers_of_the_gpu_alone(store: Path, tmp_path: Path) -> None:
+    """With dropout, for which every step seeds a generator."""
+    torch.manual_seed(3)
+    expected = torch.rand(11, device="cuda")
+    torch.manual_seed(3)
+    out = tmp_path / "run"
+    bertsmith.pretrain(store, out=out, model="2/128", steps=3, device="cuda", workers=0)
+    assert torch.equal(torch.rand(11, device="cuda"), expected)
+
+
+def test_a_seed_set_before_the_gpu_is_used_holds_after_training(
+    store: Path, tmp_path: Path
+) -> None:
+    """In another process, since a GPU stays in use once it was."""
+    program = f"""
+import torch, bertsmith
+torch.manual_seed(3)
+assert not torch.cuda.is_initialized()
+bertsmith.pretrain({str(store)!r}, out={str(tmp_path / "run")!r}, model="2/128", steps=3,
+                   device="cuda", workers=0)
+found = torch.rand(11, device="cuda")
+torch.manual_seed(3)
+assert torch.equal(found, torch.rand(11, device="cuda"))
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr

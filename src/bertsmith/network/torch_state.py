@@ -59,12 +59,17 @@ def own_random_numbers() -> Iterator[None]:
     """Restore the caller's random numbers of torch afterwards.
 
     Training seeds those of a GPU at each step; on the processor it has generators of its own, and
-    only what torch itself draws counts. Those of a GPU that is not in use yet have no state.
+    only what torch itself draws counts. Those of a GPU that is not in use yet have no state: they
+    begin at the caller's seed.
     """
     used = torch.cuda.is_initialized()
     devices = range(torch.cuda.device_count() if used else 0)
-    with torch.random.fork_rng(devices=devices, device_type="cuda"):
-        yield
+    try:
+        with torch.random.fork_rng(devices=devices, device_type="cuda"):
+            yield
+    finally:
+        if torch.cuda.is_initialized() and not used:
+            torch.cuda.manual_seed_all(torch.initial_seed())
 
 
 @contextmanager
