@@ -24,7 +24,7 @@ from bertsmith.tasks.opening import vectors as our_vectors
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
-from bertsmith.weights.folder import load_model, save_model
+from bertsmith.weights.folder import load_model, save_model, start_from
 from bertsmith.weights.sentence_folder import (
     POOLINGS,
     TRANSFORMER_FILES,
@@ -262,6 +262,56 @@ def test_a_cross_encoder_of_the_library_answers_as_there(
     close_to_transformers(numbers, ranker.predict(pairs))
 
 
+def cross_encoder_scores(folder: Path) -> NDArray[np.float32]:
+    """The numbers of a folder opened by the library without any option."""
+    library = pytest.importorskip("sentence_transformers")
+    ranker = library.CrossEncoder(str(folder), device="cpu", local_files_only=True)
+    return np.asarray(ranker.predict(list(zip(TEXTS, TEXTS[::-1], strict=True))))
+
+
+def test_numbers_that_are_learned_are_those_of_the_librarys_cross_encoder(
+    tokenizer: Tokenizer, model: Model, tmp_path: Path
+) -> None:
+    save_model(tmp_path / "base", model, tokenizer)
+    started, _ = start_from(tmp_path / "base", predicts="number", labels=("number",), seed=3)
+    save_model(tmp_path / "model", started, tokenizer)
+    answers = bertsmith.load(tmp_path / "model", precision="fp32").predict(
+        list(zip(TEXTS, TEXTS[::-1], strict=True))
+    )
+    numbers = [answer["number"] for answer in answers]
+    close_to_transformers(numbers, cross_encoder_scores(tmp_path / "model"))
+    # the key of the versions before 4
+    config = json.loads((tmp_path / "model" / "config.json").read_text("utf-8"))
+    assert config["sbert_ce_default_activation_function"] == "torch.nn.modules.linear.Identity"
+
+
+STATED: dict[str, Callable[[Path], object]] = {
+    "nothing": lambda f: None,
+    "a file of version 5": lambda f: make_cross_encoder_with(
+        f, activation_fn="torch.nn.modules.activation.Tanh"
+    ),
+    "a key of version 4": lambda f: change(
+        f / "config.json",
+        sentence_transformers={"activation_fn": "torch.nn.modules.activation.Tanh"},
+    ),
+    "a key of version 2": lambda f: change(
+        f / "config.json", sbert_ce_default_activation_function="torch.nn.modules.linear.Identity"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_the_activation_of_a_cross_encoder_is_kept_in_a_copy(
+    tokenizer: Tokenizer, model: Model, tmp_path: Path, name: str
+) -> None:
+    config = ModelConfig(encoder=model.config.encoder, predicts="number", labels=("score",))
+    folder, copy = tmp_path / "model", tmp_path / "copy"
+    save_model(folder, build_model(config, seed=7), tokenizer)
+    STATED[name](folder)
+    save_like(folder, copy, *load_model(folder))
+    close_to_transformers(cross_encoder_scores(folder), cross_encoder_scores(copy))
+
+
 def write(path: Path, data: object) -> None:
     path.write_text(json.dumps(data), encoding="utf-8")
 
@@ -296,6 +346,12 @@ def make_prompted_cross_encoder(folder: Path) -> None:
     make_cross_encoder(folder)
     prompts = {"prompts": {"query": "word1: "}, "default_prompt_name": "query"}
     change(folder / "config_sentence_transformers.json", **prompts)
+
+
+def make_cross_encoder_with(folder: Path, **settings: object) -> None:
+    make_cross_encoder(folder)
+    write(folder / "modules.json", [{"idx": 0, "name": "0", **TRANSFORMER}])
+    write(folder / "config_sentence_transformers.json", {"model_type": "CrossEncoder", **settings})
 
 
 TRANSFORMER = {"path": "", "type": "sentence_transformers.models.Transformer"}

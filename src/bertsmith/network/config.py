@@ -240,6 +240,10 @@ class Conformal(Config):
             raise ConfigError("coverages do not rise", remedy="leave them out")
 
 
+NO_ACTIVATION = "torch.nn.modules.linear.Identity"
+"""The `cross_encoder_activation` of a head whose outputs are the answers."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Config):
     """An encoder and the heads that stand on it."""
@@ -271,6 +275,9 @@ class ModelConfig(Config):
     """For classes and choices: the calibration of prediction sets; None where there is none."""
     preprocessing: Preprocessing | None = None
     """The reading of texts when the model was fine-tuned; None where that is not known."""
+    cross_encoder_activation: str | None = None
+    """The function that a CrossEncoder of sentence-transformers applies to the outputs, a dotted
+    name; bertsmith does not apply it. None for the library's default, a sigmoid for one output."""
 
     def __post_init__(self) -> None:
         if not self.pooler and (self.next_sentence or self.head in READS_SEQUENCE):
@@ -338,6 +345,7 @@ class ModelConfig(Config):
             predicts=predicts,
             labels=labels,
             classifier_dropout=self.classifier_dropout,
+            cross_encoder_activation=NO_ACTIVATION if predicts == "number" else None,
         )
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -30,6 +31,13 @@ NO_ANSWER = "bertsmith_no_answer"
 MIN_CONFIDENCE = "bertsmith_min_confidence"
 CONFORMAL = "bertsmith_conformal"
 PREPROCESSING = "bertsmith_preprocessing"
+
+CROSS_ENCODER = "sentence_transformers"
+"""The settings of sentence-transformers' CrossEncoder since version 4."""
+OLD_ACTIVATION = "sbert_ce_default_activation_function"
+"""The activation in earlier versions."""
+PROMPTS_FILE = "config_sentence_transformers.json"
+"""Where newer ones look for the activation first; the prompts of other folders are there too."""
 
 OWN_MODEL_TYPE = "bertsmith"
 """`model_type` of models that `transformers` would compute otherwise, so that it refuses them."""
@@ -125,6 +133,9 @@ def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> di
         data["label2id"] = {label: number for number, label in enumerate(config.labels)}
     if config.predicts in PROBLEMS:
         data["problem_type"] = PROBLEMS[config.predicts]
+    if config.cross_encoder_activation is not None:
+        data[CROSS_ENCODER] = {"activation_fn": config.cross_encoder_activation}
+        data[OLD_ACTIVATION] = config.cross_encoder_activation
     own_settings = {
         NO_ANSWER: config.no_answer,
         MIN_CONFIDENCE: config.min_confidence,
@@ -142,6 +153,7 @@ _ACTIVATIONS: dict[str, Activation] = {
 }
 _MAX_SIZE, _MAX_NUMBER = 2**31 - 1, 1e30
 _MAX_OWN_BYTES = 2**24
+_DOTTED_NAME = re.compile(r"[A-Za-z_][\w.]{0,200}", re.ASCII)
 
 # settings of transformers that change a model's result, and the values we can follow
 _ONLY: dict[str, tuple[object, ...]] = {
@@ -236,7 +248,27 @@ class HubConfig:
             results["conformal"] = self._optional_config(CONFORMAL, Conformal)
         if predicts is not None:
             results["preprocessing"] = self._optional_config(PREPROCESSING, Preprocessing)
+        if predicts in PROBLEMS:
+            results["cross_encoder_activation"] = self._cross_encoder_activation()
         return results
+
+    def _cross_encoder_activation(self) -> str | None:
+        """Return the activation that a CrossEncoder applies; None where none is stated.
+
+        No answer of ours depends on it, so one that cannot be understood is left out.
+        """
+        newer, beside = {}, self.path.with_name(PROMPTS_FILE)
+        # without modules.json the library does not read it
+        if beside.is_file() and self.path.with_name("modules.json").is_file():
+            newer = read_json(beside, ModelFolderError, largest=2**20)
+        settings = self._data.get(CROSS_ENCODER)
+        stated = (
+            newer.get("activation_fn"),
+            settings.get("activation_fn") if isinstance(settings, dict) else None,
+            self._data.get(OLD_ACTIVATION),
+        )
+        name = next((name for name in stated if name is not None), None)
+        return name if isinstance(name, str) and _DOTTED_NAME.fullmatch(name) else None
 
     def _optional_config(self, key: str, kind: type[C]) -> C | None:
         """Return settings of ours that are an object; None where there are none."""

@@ -24,7 +24,7 @@ from bertsmith.tokens.folder.files import TOKENIZER_FILES
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import is_placeholder
 from bertsmith.weights import names
-from bertsmith.weights.config_json import architecture, heads_of, hub_config
+from bertsmith.weights.config_json import PROMPTS_FILE, architecture, heads_of, hub_config
 from bertsmith.weights.formats.catalog import FORMATS, format_of
 from bertsmith.weights.formats.format import POSITIONS, SEGMENTS, Part, Row
 from bertsmith.weights.reading import ModelFiles
@@ -305,7 +305,7 @@ def _check_place(folder: Path) -> None:
                 f"is not a model folder: it has no {name}", where=folder, remedy=remedy
             )
     for path in inside:
-        if path.name in _READ:
+        if path.name in _READ or path.name == PROMPTS_FILE:
             check_file(path, folder.resolve())
     for name in shard_names(folder):
         check_file(folder / name, folder.resolve())

@@ -36,12 +36,12 @@ from bertsmith.network.config import VectorPooling
 from bertsmith.network.model import Model
 from bertsmith.network.pooling import ACTIVATIONS, AfterPooling, Dense, Truncation, UnitLength
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.config_json import PROMPTS_FILE
 from bertsmith.weights.folder import CARD_FILE, check_file, save_model
 from bertsmith.weights.tensors import WEIGHTS_FILE, TensorFile, write_tensors
 
 MODULES_FILE = "modules.json"
 TRANSFORMER_FILE = "sentence_bert_config.json"
-PROMPTS_FILE = "config_sentence_transformers.json"
 POOLINGS: dict[str, VectorPooling] = {
     "cls": "cls",
     "max": "max",

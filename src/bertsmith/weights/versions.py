@@ -12,10 +12,10 @@ from pathlib import Path
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.files import FileState
 from bertsmith.tokens.folder.files import TOKENIZER_FILES
+from bertsmith.weights.config_json import PROMPTS_FILE
 from bertsmith.weights.folder import CONFIG_FILE, QUANTIZED_FILE
 from bertsmith.weights.sentence_folder import (
     MODULES_FILE,
-    PROMPTS_FILE,
     TRANSFORMER_FILES,
     module_folders,
 )
