@@ -177,15 +177,16 @@ def welch_margin(
 ) -> float:
     """Return half the width of Welch's interval (1947) of the difference of two means.
 
-    Each side needs two values or more. With few of them it is far wider than two standard errors:
-    4.3 of them with two values on each side, of equal variance.
+    A side of one value is a constant. With few values it is far wider than two standard errors: 4.3
+    of them with two values on each side, of equal variance, and 12.7 with two beside a constant.
     """
     # importing it takes a while
     from scipy.stats import t
 
-    shares = [statistics.variance(side) / len(side) for side in (first, second)]
+    varying = [side for side in (first, second) if len(side) > 1]
+    shares = [statistics.variance(side) / len(side) for side in varying]
     if not (total := sum(shares)):
         return 0.0
-    sides = zip(shares, (first, second), strict=True)
+    sides = zip(shares, varying, strict=True)
     freedom = total**2 / sum(share**2 / (len(side) - 1) for share, side in sides)
     return float(t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(total)

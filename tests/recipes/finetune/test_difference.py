@@ -278,6 +278,29 @@ def test_two_seeds_of_each_run_prove_little(
     assert "the recipes may well differ by luck alone" in capsys.readouterr().err
 
 
+def test_rows_and_seeds_are_one_doubt(tmp_path: Path) -> None:
+    """A lead beyond the margin of either, and within that of both."""
+    right, wrong = np.array([1.0, 1, -1, 1]), np.array([0.0, 0, -1, 1])
+
+    def seeds(first: int, *counts: int) -> list[Evidence]:
+        rows = np.arange(400)[:, None]
+        return [
+            np.where((first <= rows) & (rows < first + count), wrong, right) for count in counts
+        ]
+
+    names, runs = ("f1", "exact_match"), []
+    for name, first, counts in (
+        ("one", 0, (20, 23, 27, 32, 34)),
+        ("other", 200, (36, 40, 46, 50, 54)),
+    ):
+        scores = (1 - count / 400 for count in counts)
+        runs.append(ended_run(tmp_path / name, seeds(first, *counts), *scores, names=names))
+    figures = compare(CompareConfig(first=runs[0], second=runs[1]))["all_seeds"]
+    assert figures["p"] < 0.05
+    assert figures["difference"] > figures["seed_margin"]
+    assert not figures["certain"]
+
+
 def test_two_runs_on_a_handful_of_numbers_may_differ_by_luck(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

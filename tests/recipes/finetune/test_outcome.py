@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import scipy.stats
 
 from bertsmith.evaluation.significance import Interval
 from bertsmith.recipes.finetune.baselines import TFIDF, BaselineScores
@@ -18,8 +19,14 @@ from bertsmith.weights.folder import read_config, save_model, start_from
 
 
 def outcome(
-    accuracies: list[float], rival: float | None, p: float = 0.001, cut: int = 0
+    accuracies: list[float],
+    rival: float | None,
+    p: float = 0.001,
+    cut: int = 0,
+    width: float = 0.019,
 ) -> FinetuneOutcome:
+    mean = sum(accuracies) / len(accuracies)
+    points = mean - max(rival or 0.0, 0.55)
     example = Example(text="a", text_pair=None, label="x", source="memory", line=1)
     beside = BaselineScores(
         name=TFIDF,
@@ -47,7 +54,7 @@ def outcome(
         interval=Interval(low=0.61, high=0.97, confidence=0.95),
         notes=(),
         baselines=() if rival is None else (beside,),
-        difference=Difference(points=0.0, low=-0.01, high=0.05, p=p),
+        difference=Difference(points=points, low=points - width, high=points + width, p=p),
         majority_baseline=("always predicting the most frequent class", 0.55),
         grid=None,
         curve=(),
@@ -60,15 +67,23 @@ def outcome(
 @pytest.mark.parametrize(
     ("accuracies", "rival", "verdict"),
     [
-        ([0.90, 0.92], 0.80, "the model wins by 11.00 points over TF-IDF + logistic regression"),
-        ([0.90, 0.92], 0.95, "TF-IDF + logistic regression wins by 4.00 points, and is simpler"),
-        ([0.90, 0.92], 0.92, "no winner: 91.00 against 92.00"),
+        (
+            [0.90, 0.91, 0.92],
+            0.80,
+            "the model wins by 11.00 points over TF-IDF + logistic regression",
+        ),
+        (
+            [0.90, 0.91, 0.92],
+            0.95,
+            "TF-IDF + logistic regression wins by 4.00 points, and is simpler",
+        ),
+        ([0.90, 0.91, 0.92], 0.92, "no winner: 91.00 against 92.00"),
         ([0.90, 0.90], 0.90, "no winner"),
         ([0.90], 0.90, "no winner"),
         ([0.90], 0.85, "one seed gives no spread"),
-        ([0.50, 0.51], 0.52, "always predicting the most frequent class wins by 4.50 points"),
+        ([0.50, 0.51, 0.5], 0.52, "always predicting the most frequent class wins by 4.67 points"),
         (
-            [0.90, 0.92],
+            [0.90, 0.91, 0.92],
             None,
             "wins by 36.00 points over always predicting the most frequent",
         ),
@@ -78,10 +93,33 @@ def test_the_verdict_is_honest(accuracies: list[float], rival: float | None, ver
     assert verdict in outcome(accuracies, rival).verdict()
 
 
+@pytest.mark.parametrize(
+    ("accuracies", "rival", "width"),
+    [
+        # by scipy's one-sample t-test, 12.7, 4.30 and 2.78 standard errors
+        ([0.90, 0.92], 0.80, 0.001),
+        ([0.90, 0.91, 0.92], 0.886, 0.001),
+        ([0.90, 0.905, 0.91, 0.915, 0.92], 0.901, 0.001),
+        # beyond either margin, within both together
+        ([0.90, 0.905, 0.91, 0.915, 0.92], 0.898, 0.010),
+    ],
+)
+def test_other_seeds_might_have_turned_the_lead(
+    accuracies: list[float], rival: float, width: float
+) -> None:
+    verdict = outcome(accuracies, rival, width=width).verdict()
+    assert verdict.startswith("no winner")
+    assert ("so few seeds say little: use --seeds 5" in verdict) == (len(accuracies) < 5)
+    if width < 0.01:
+        assert scipy.stats.ttest_1samp(accuracies, rival).pvalue > 0.05
+    farther = outcome(accuracies, rival - 0.12, width=width).verdict()
+    assert farther.startswith("the model wins")
+
+
 def test_what_may_be_luck_wins_nothing() -> None:
     """The model of one seed, or of two close ones, two points better on few rows."""
     for accuracies in ([0.92], [0.919, 0.921]):
-        told = outcome(accuracies, 0.90, p=0.06).verdict()
+        told = outcome(accuracies, 0.90, p=0.06, width=0.03).verdict()
         assert told.startswith("no winner: 92.00 against 90.00 of TF-IDF + logistic regression")
         assert "95 % over dev sets of this size: -1.00 to +5.00 points" in told
     assert "the model wins by 2.00" in outcome([0.92], 0.90, p=0.04).verdict()
@@ -95,7 +133,7 @@ def test_a_p_value_that_contradicts_its_interval_is_told() -> None:
         "12.00 points may well be luck (95 % over dev sets of this size: +2.00 to +20.00 points, "
         "but by all tests of these rows p = 0.12)"
     ) in led.verdict()
-    assert "all tests" not in outcome([0.92], 0.90, p=0.06).verdict()
+    assert "all tests" not in outcome([0.92], 0.90, p=0.06, width=0.03).verdict()
 
 
 def test_a_model_that_read_less_says_so() -> None:

@@ -169,7 +169,7 @@ def _compare_all_seeds(
         first.task, first.run.labels, first.seeds, second.seeds, their_labels=second.run.labels
     )
     margin = welch_margin(values[0], values[1])
-    certain = difference.certain and abs(difference.points) > margin
+    certain = difference.certain and abs(difference.points) > difference.margin(margin)
     figures["all_seeds"] = {**_plain(difference), "seed_margin": margin, "certain": certain}
     better = "the first" if difference.points > 0 else "the second"
     conclusion = (

@@ -26,6 +26,7 @@ from bertsmith.evaluation.significance import (
     mcnemar,
     paired_bootstrap,
     share_interval,
+    welch_margin,
 )
 from bertsmith.recipes.finetune.baselines import TF_IDF, BaselineScores
 from bertsmith.recipes.finetune.config import FinetuneSettings
@@ -63,6 +64,15 @@ class Difference:
         The p-value is the largest of several tests, some of them exact (`difference_of`).
         """
         return not self.certain and (self.low > 0 or self.high < 0)
+
+    def margin(self, seed_margin: float) -> float:
+        """Return the largest difference that chance explains at 95 %, in dev rows and seeds alike.
+
+        Both add to the variance: where they are equal, with many seeds, a sixth of the differences
+        of models that are equally good exceed each of the two margins.
+        """
+        rows = self.points - self.low if self.points > 0 else self.high - self.points
+        return math.hypot(seed_margin, 0.0 if math.isnan(rows) else rows)
 
     def interval(self, *, of_other: bool = False) -> str:
         """Return the interval in points, with the sign reversed for `of_other`."""
@@ -215,6 +225,7 @@ class SearchResult:
         )
 
 
+_USUAL_SEEDS = 5
 # share of cut texts above which it is mentioned
 _MENTIONED = 0.05
 
@@ -365,17 +376,20 @@ class FinetuneOutcome:
         """Return a sentence on what wins on dev, and whether that is significant."""
         if self.best_baseline is None or self.difference is None:
             return "there is no baseline to compare it with"
-        mean, spread = mean_and_spread(self.values(self.names[0]))
+        values = self.values(self.names[0])
+        mean, count = mean_and_spread(values)[0], len(values)
         name, best, simpler = self.best_baseline
         points, difference = 100 * abs(mean - best), self.difference
+        seed_margin = welch_margin(values, self._values_of(name) or [best])
         uncertainty = (
             f"95 % over dev sets of this size: {difference.interval(of_other=mean < best)}"
         )
         if difference.contradicts_interval:
             uncertainty += f", but by all tests of these rows p = {difference.p:.2g}"
-        if spread is not None:
-            uncertainty += f"; spread of the seeds: {percent(spread)}"
-        if not difference.certain or points <= max(100 * (spread or 0.0), 0.005):
+        if count > 1:
+            uncertainty += f"; over the seeds, by Welch's t: ±{100 * seed_margin:.2f}"
+        wins = difference.certain and points > max(100 * difference.margin(seed_margin), 0.005)
+        if not wins:
             verdict = (
                 f"no winner: {percent(mean)} against {percent(best)} of {name}, and "
                 f"{points:.2f} points may well be luck ({uncertainty})"
@@ -386,9 +400,16 @@ class FinetuneOutcome:
             verdict = (
                 f"{name} wins by {points:.2f} points{', and is simpler' * simpler} ({uncertainty})"
             )
-        if spread is None:
+        if count == 1:
             verdict += "; one seed gives no spread: use --seeds 5"
+        elif count < _USUAL_SEEDS and difference.certain and not wins:
+            verdict += f"; so few seeds say little: use --seeds {_USUAL_SEEDS}"
         return verdict + self._read_less()
+
+    def _values_of(self, name: str) -> list[float]:
+        """Return the primary score of each seed of a baseline, none of the majority baseline."""
+        baseline = next((item for item in self.baselines if item.name == name), None)
+        return [] if baseline is None else baseline.values(self.names[0])
 
     def _read_less(self) -> str:
         """Return a note if the model read less of the texts than the bag of words, else ""."""
