@@ -188,6 +188,23 @@ def test_words_in_pieces() -> None:
     assert shown == "walkeds -> walked ##s, walk -> walk, talk -> talk"
 
 
+@pytest.mark.parametrize("kind", ["wordpiece", "byte-bpe", "unigram"])
+def test_words_that_are_not_counted_are_told(
+    kind: KindName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertsmith.tokens.learning.counting._MAX_CHUNKS", 20)
+    paragraphs = [f"{'the iron is hot ' * 9}a{number}b" for number in range(60)]
+    documents = [Document(paragraphs=(text,), source="a", line=1) for text in paragraphs]
+    settings = VocabularySettings(kind=kind, size=300)
+    notes = learn_from(documents, total=10, settings=settings).notes
+    lost = [note for note in notes if "more distinct words than are counted at once" in note]
+    share = float(re.findall(r"([\d.]+) % of the text, were left out", lost[0])[0])
+    # three or four of a hundred and twelve letters
+    assert 1 < share < 4
+    few = learn_from(documents[:9], total=10, settings=settings).notes
+    assert not any("more distinct words" in note for note in few)
+
+
 def test_the_fit_to_a_long_paragraph_is_that_of_all_of_it() -> None:
     paragraph = "walk " * 1000 + "w" * 5000 + " " + "talked " * 3000
     document = Document(source="a", line=1, paragraphs=(paragraph.strip(),))

@@ -183,6 +183,8 @@ def test_a_little_of_another_script_is_enough_to_keep_it() -> None:
     decided = decide_accents(Counter("a" * 5000 + TEXTS["Hindi"]), lowercase=True)
     assert not decided.strip
     assert decided.scripts == ("Devanagari",)
+    marked = decide_accents(Counter("owo\u0323\u0301" * 9), lowercase=True)
+    assert "of the letters (combining marks)" in marked.describe()
     emoji = decide_accents(Counter("a" * 500 + "❤\ufe0f" * 9), lowercase=True)
     assert emoji.strip
 

@@ -11,7 +11,7 @@ import pytest
 from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning import counting
-from bertsmith.tokens.learning.counting import measure_fit
+from bertsmith.tokens.learning.counting import WordCounter, measure_fit
 from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -100,6 +100,16 @@ def test_counting_forgets_the_rarest_when_full(monkeypatch: pytest.MonkeyPatch) 
     counts = count_words(["a a a b b c", "d", "a e"], BasicRules(lowercase=True))
     assert counts["a"] == 4
     assert len(counts) <= 3
+
+
+def test_long_words_are_bounded_by_their_letters() -> None:
+    """The trainer took 6 GB for two million distinct ids of 32 digits."""
+    counter = WordCounter()
+    for start in range(0, 250_000, 10_000):
+        distinct = (f"{number:0100}" for number in range(start, start + 10_000))
+        counter.add(" ".join(["often", *distinct]))
+    assert sum(map(len, counter.stretches)) <= 20_000_000
+    assert counter.stretches["often"] == 25
 
 
 @pytest.mark.parametrize("learn", [learn_wordpiece, learn_unigram])

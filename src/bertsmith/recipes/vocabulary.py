@@ -42,6 +42,7 @@ class WatchedLearning(LearningObserver):
     def __init__(self, shown: ExitStack) -> None:
         self.accents: AccentDecision | None = None
         self.alphabet: Alphabet | None = None
+        self.forgotten_share = 0.0
         self._shown = shown
         self._bar: Bar | None = None
 
@@ -63,6 +64,10 @@ class WatchedLearning(LearningObserver):
     def decided(self, accents: AccentDecision) -> None:
         """Keep the decision on accents."""
         self.accents = accents
+
+    def forgotten(self, share: float) -> None:
+        """Keep the share of the text that was not counted."""
+        self.forgotten_share = share
 
     def covered(self, alphabet: Alphabet) -> None:
         """Keep the set of known characters."""
@@ -136,6 +141,11 @@ def learn_from(
         words = " with the words they are in" if tokenizer.kind == "wordpiece" else ""
         notes.append(watched.alphabet.describe(f"{unknown}{words}"))
         notes.append(watched.alphabet.warning(unknown))
+    if watched.forgotten_share:
+        notes.append(
+            "the text has more distinct words than are counted at once: the rarest, "
+            f"{100 * watched.forgotten_share:.1f} % of the text, were left out"
+        )
     notes.append(_warn_of_decomposed(tokenizer, sample.texts))
     return LearnedVocabulary(
         tokenizer=tokenizer,

@@ -46,12 +46,13 @@ def learn_byte_bpe(
     """
     start = len(BYTE_SPECIALS) + len(byte_letters())
     check_size(size, start, advised=start + 1)
-    counter = BoundedCounter()
+    counter = BoundedCounter(size=lambda part: len(part.encode("utf-8", "surrogatepass")))
     for text in texts:
         counter.add(part for word in words(text) for part in _parts(word))
     counts = {written(word): number for word, number in counter.counts.items()}
     if not any(map(str.strip, counter.counts)):
         raise refuse_empty()
+    observer.forgotten(counter.forgotten_share())
     trainer = BpeTrainer(
         vocab_size=size,
         min_frequency=min_frequency,

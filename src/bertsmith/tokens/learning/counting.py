@@ -14,9 +14,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import Final, Literal, TypeVar
 
 import numpy as np
@@ -182,7 +183,10 @@ def refuse_empty(*, too_long: int = 0, dropped: int = 0) -> VocabularyError:
     )
 
 
-_DIACRITIC_SCRIPTS: Final = frozenset(["Latin", "Greek", "Cyrillic", "Combining"])
+_MARKS: Final = "combining marks"
+_OTHER_SCRIPTS: Final = {"Combining": _MARKS, "Cjk": "Han"}
+"""Letters whose names do not begin with that of their script."""
+_DIACRITIC_SCRIPTS: Final = frozenset(["Latin", "Greek", "Cyrillic", _MARKS])
 """Scripts in which marks are rare, in names and loanwords; in others they belong to the script."""
 _SELECTORS: Final = frozenset(map(chr, range(0xFE00, 0xFE10)))
 """Variation selectors, which determine how an emoji is drawn."""
@@ -266,8 +270,9 @@ def _changes(character: str) -> bool:
 
 
 def _script(character: str) -> str:
-    """Return the script of a letter, the first word of its Unicode name."""
-    return unicodedata.name(character, "unnamed").split()[0].title()
+    """Return the script of a letter, by the first word of its Unicode name."""
+    first = unicodedata.name(character, "unnamed").split()[0].title()
+    return _OTHER_SCRIPTS.get(first, first)
 
 
 _Item = TypeVar("_Item")
@@ -289,6 +294,9 @@ class LearningObserver:
     def covered(self, alphabet: Alphabet) -> None:
         """Receive the characters that are kept."""
 
+    def forgotten(self, share: float) -> None:
+        """Receive the share of the text in rare words that were not counted, 0 to 1."""
+
     def each(self, items: Collection[_Item]) -> Iterator[_Item]:
         """Yield items, advancing by one step each."""
         for number, item in enumerate(items, 1):
@@ -301,30 +309,40 @@ SILENT = LearningObserver()
 
 
 _MAX_CHUNKS = 2_000_000
+MAX_LETTERS: Final = 20_000_000
+"""Letters of all distinct chunks: the compiled trainers take some 130 bytes for each."""
 _PART = 10_000
 
 
 class BoundedCounter:
-    """A `Counter` in `counts` of at most two million entries, which drops the rarest.
+    """A `Counter` in `counts` of bounded size, which drops the rarest entries.
 
-    So rare entries are undercounted. The characters of dropped entries are counted in `forgotten`:
-    a text without blanks consists of rare chunks.
+    At most two million entries, of at most `letters` letters in all, by the `size` of each. So rare
+    entries are undercounted. The characters of dropped entries are counted in `forgotten`: a text
+    without blanks consists of rare chunks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, letters: int | None = None, size: Callable[[str], int] = len) -> None:
         self.counts: Counter[str] = Counter()
         self.forgotten: Counter[str] = Counter()
+        self._most = MAX_LETTERS if letters is None else letters
+        self._size = size
+        self._letters = 0
 
     def add(self, chunks: Iterable[str]) -> None:
         """Count some chunks of text."""
+        known = len(self.counts)
         self.counts.update(chunks)
+        new = islice(reversed(self.counts), len(self.counts) - known)
+        self._letters += sum(map(self._size, new))
         lowest = 1
-        while len(self.counts) > _MAX_CHUNKS:
+        while len(self.counts) > _MAX_CHUNKS or self._letters > self._most:
             for rare in range(lowest // 2 + 1, lowest + 1):
                 every = "".join(chunk for chunk, n in self.counts.items() if n == rare)
                 for character, number in Counter(every).items():
                     self.forgotten[character] += rare * number
             self.counts = Counter({chunk: n for chunk, n in self.counts.items() if n > lowest})
+            self._letters = sum(map(self._size, self.counts))
             lowest *= 2
 
     def characters(self) -> Counter[str]:
@@ -332,6 +350,12 @@ class BoundedCounter:
         characters = characters_of(self.counts)
         characters.update(self.forgotten)
         return characters
+
+    def forgotten_share(self) -> float:
+        """Return the share of the characters that were in dropped chunks, 0 to 1."""
+        lost = self.forgotten.total()
+        kept = sum(number * len(chunk) for chunk, number in self.counts.items())
+        return lost / (lost + kept) if lost else 0.0
 
 
 class WordCounter:
@@ -371,6 +395,10 @@ class WordCounter:
     def forgotten(self) -> Counter[str]:
         """Return the character counts of dropped chunks."""
         return self._stretches.forgotten
+
+    def forgotten_share(self) -> float:
+        """Return the share of the characters that were in dropped chunks, 0 to 1."""
+        return self._stretches.forgotten_share()
 
     def words(self, rules: BasicRules, observer: LearningObserver = SILENT) -> Counter[str]:
         """Return the count of each word of up to 100 characters, in order of first occurrence."""

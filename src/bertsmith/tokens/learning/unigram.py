@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from bertsmith.tokens.folder.xlm import arranged
 from bertsmith.tokens.learning.counting import (
+    MAX_LETTERS,
     SILENT,
     BoundedCounter,
     LearningObserver,
@@ -196,6 +197,7 @@ def _levels(positions: NDArray[np.int32]) -> list[Integers]:
 
 
 _MAX_WORDS = 100_000
+_MANY = 10
 _MAX_RUN_LENGTH = 24  # products of probabilities over more could underflow
 _SEEDS = 10  # times the size
 _ROUNDS = 2  # of estimation before pieces are removed
@@ -227,7 +229,8 @@ def learn_unigram(
     """
     check_size(size, len(UNIGRAM_SPECIALS))
     check_coverage(character_coverage)
-    counter = BoundedCounter()
+    # no trainer takes more of them than fits
+    counter = BoundedCounter(letters=_MANY * MAX_LETTERS)
     for text in texts:
         counter.add(text.split())
     requested = False if plain else strip_accents
@@ -241,6 +244,7 @@ def learn_unigram(
     if not runs:
         raise refuse_empty()
     observer.decided(accents)
+    observer.forgotten(counter.forgotten_share())
     counts = characters_of(runs)
     # the characters of dropped chunks, as they are after the rules
     counts.update(characters_of(_count_runs(counter.forgotten, rules, SILENT)))

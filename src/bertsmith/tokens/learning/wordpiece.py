@@ -131,6 +131,7 @@ def learn_wordpiece(
     if not words:
         raise refuse_empty(too_long=counter.too_long, dropped=dropped)
     observer.decided(accents)
+    observer.forgotten(counter.forgotten_share())
     counts = _with_forgotten(characters_of(words), counter.forgotten(), rules)
     kept = choose_characters(counts, character_coverage, size=size)
     words = Counter({word: n for word, n in words.items() if kept.issuperset(word)})
