@@ -134,6 +134,25 @@ def test_a_line_fits_into_its_columns(text: str, most: int) -> None:
     assert shown == printable(text, most) or shown.endswith("…")
 
 
+@pytest.mark.parametrize(
+    ("label", "columns"),
+    [
+        ("العَرَبِيَّة", 7),  # five marks above and below
+        ("ภาษาไทยที่นี่", 9),
+        ("\u1112\u1161\u11ab", 2),  # a syllable of Hangul in its letters
+        ("👨\u200d👩\u200d👧", 2),
+        ("❤\ufe0f", 2),
+        ("🚀", 2),
+        ("👍🏽", 2),
+        ("été", 3),
+        ("e\u0301te\u0301", 3),
+    ],
+)
+def test_columns_are_those_of_a_terminal(label: str, columns: int) -> None:
+    assert padded(label, 12) == label + " " * (12 - columns)
+    assert fitted(label * 9, 9 * columns) == label * 9
+
+
 def test_a_long_string_costs_no_more_than_is_shown_of_it() -> None:
     shown = printable("\x1b" * 10**7)
     assert shown == 49 * "\\x1b" + "\\x1" + "…"

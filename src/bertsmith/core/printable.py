@@ -16,6 +16,7 @@ import os
 import re
 import shlex
 import unicodedata
+from bisect import bisect_right
 from html import escape
 from pathlib import Path
 
@@ -49,12 +50,6 @@ _RIGHT_TO_LEFT = ("R", "AL")
 _FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
 # between $' and ' a shell reads these as they are
 _PLAIN_BYTES = re.compile(r"[!-&(-\[\]-~]")
-# Han, kana, Hangul and most emoji
-_WIDE = re.compile(
-    "[\u1100-\u115f\u2e80-\u303e\u3041-\u33ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf"
-    "\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6\U0001f300-\U0001f64f"
-    "\U0001f900-\U0001f9ff\U00020000-\U0003fffd]+"
-)
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|&~$#!@:]|(?<=[Ww]{3})\.)")
 
 
@@ -96,22 +91,25 @@ def printable(text: object, longest: int = MAX_LENGTH) -> str:
 
 
 def display_width(text: str) -> int:
-    """Return the columns of a terminal that a line takes; combining marks count as one."""
-    return len(text) if text.isascii() else len(text) + sum(map(len, _WIDE.findall(text)))
+    """Return the columns of a terminal that a line takes."""
+    if text.isascii():
+        return len(text)
+    # importing it takes a while
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def fitted(text: object, most: int) -> str:
     """Return a string as one line that can be printed, of at most `most` columns of a terminal."""
-    shown = printable(text, most)
+    # marks take no column of their own
+    shown = printable(text, 4 * most)
     if display_width(shown) <= most:
         return shown
-    taken, kept = 1, 0  # the ellipsis
-    for character in shown:
-        taken += display_width(character)
-        if taken > most:
-            break
-        kept += 1
-    return f"{shown[:kept]}…"
+    lengths = range(len(shown) + 1)
+    # less the ellipsis; a sign may be wider than its characters
+    after = bisect_right(lengths, most - 1, key=lambda length: display_width(shown[:length]))
+    return f"{shown[: after - 1]}…"
 
 
 def padded(text: str, least: int) -> str:

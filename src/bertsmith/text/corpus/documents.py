@@ -29,7 +29,6 @@ from itertools import groupby, pairwise
 from typing import Literal
 
 from bertsmith.core.config import Config
-from bertsmith.core.printable import display_width
 from bertsmith.text.config import Layout
 from bertsmith.text.corpus.sentences import CJK_STOPS, CLOSES, SPACED_STOPS, is_small
 from bertsmith.text.opening import with_line_feeds
@@ -157,6 +156,12 @@ _CLOSING = "".join(sorted(CLOSES))
 _CJK = "\u3000-\u303f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff60"
 # lines of these are joined without a space: no word ends where they end
 _JOINED = re.compile(f"[{_CJK}\uff61-\uffef]|{UNSPACED.pattern}")
+# Han, kana, Hangul and most emoji
+_WIDE = re.compile(
+    "[\u1100-\u115f\u2e80-\u303e\u3041-\u33ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf"
+    "\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6\U0001f300-\U0001f64f"
+    "\U0001f900-\U0001f9ff\U00020000-\U0003fffd]+"
+)
 _WIDEST_SIGN = 4  # columns: a mark that may not begin a line takes the sign before it along
 
 
@@ -172,7 +177,7 @@ class Shape:
 def measure(sample: list[str], layout: Layout) -> Shape:
     """Detect the layout of sampled lines by the rules in the docstring of this module."""
     lines = [line.strip() for line in sample]
-    lengths = sorted(display_width(line) for line in lines if line) or [0]
+    lengths = sorted(_columns(line) for line in lines if line) or [0]
     width, median = lengths[len(lengths) * 9 // 10], lengths[len(lengths) // 2]
     blocks, gaps = _runs(lines)
     if layout == "auto":
@@ -277,16 +282,21 @@ def _joined(lines: Iterable[Line], width: int) -> Iterator[Line]:
         yield start, " ".join(parts)
 
 
+def _columns(line: str) -> int:
+    """Return about the columns of a line; combining marks count as one, as in tools that wrap."""
+    return len(line) if line.isascii() else len(line) + sum(map(len, _WIDE.findall(line)))
+
+
 def _ends(line: str, after: str, width: int) -> bool:
     """Return whether a line is so short that its paragraph ends with it."""
     if is_small(after[0]):
         return False
-    size = display_width(line)
+    size = _columns(line)
     if 2 * size < width:
         return True
     if size + 1 >= width or not _ends_sentence(line):
         return False
-    needed = _WIDEST_SIGN if _JOINED.match(after) else display_width(after.split(maxsplit=1)[0])
+    needed = _WIDEST_SIGN if _JOINED.match(after) else _columns(after.split(maxsplit=1)[0])
     return width - size > needed
 
 
