@@ -219,6 +219,19 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert "usage:" in complaint
 
 
+@pytest.mark.parametrize("arguments", ["help do it", "help do", "do --help", "do -h"])
+def test_help_is_found_by_other_ways(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        status = main(arguments.split(), {**FAKES, "paint": FAKES["do it"]})
+    except SystemExit as end:
+        status = end.code  # type: ignore[assignment]
+    shown = capsys.readouterr().out
+    assert status == 0
+    assert ("PROBLEM" in shown) == (arguments == "help do it")
+    assert "bertsmith do it" in shown
+    assert "bertsmith paint" not in shown
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_verb_explains_all_its_arguments(
     name: str, capsys: pytest.CaptureFixture[str]

@@ -19,7 +19,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from types import TracebackType
 
@@ -104,10 +104,10 @@ def _run_to_status(arguments: list[str], commands: Mapping[str, Command], *, pro
 
 
 def _run(arguments: list[str], commands: Mapping[str, Command], *, program: bool) -> int:
+    if arguments[:1] == ["help"] and arguments[1:]:
+        arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        for line in help_page(commands, (promise or "").partition("\n")[0]).split("\n"):
-            (print_line if arguments else say)(line)
-        return 0 if arguments else 2
+        return _print_help(commands, print_line if arguments else say)
     if arguments[0] == "--version":
         print_line(f"bertsmith {VERSION}")
         return 0
@@ -125,7 +125,17 @@ def _run(arguments: list[str], commands: Mapping[str, Command], *, program: bool
                 _limit_threads()
             recipe(config)
             return 0
+    group = {name: each for name, each in commands.items() if name.split()[0] == arguments[0]}
+    if group and not {"-h", "--help"}.isdisjoint(arguments):
+        return _print_help(group, print_line)
     raise _unknown_verb(arguments, commands)
+
+
+def _print_help(commands: Mapping[str, Command], write: Callable[[str], None]) -> int:
+    """Print the page of these verbs, and return the status: 2 where no help was asked for."""
+    for line in help_page(commands, (promise or "").partition("\n")[0]).split("\n"):
+        write(line)
+    return 0 if write is print_line else 2
 
 
 def _limit_threads() -> None:
