@@ -40,10 +40,10 @@ def test_everything_in_the_log_is_drawn() -> None:
     add_training(report, {"": log()}, lengths=(64, 256))
     page = report.html()
     for said in (
-        "masked LM: 6 at minutes 6",
-        "masked LM, held out: 5.5 at minutes 6 (lowest 5.5, highest 7.5)",
-        "sentence order: 50.0 % at minutes 6",
-        "sequences of 256 at minutes 4",
+        "masked LM: 6 at 6 minutes",
+        "masked LM, held out: 5.5 at 6 minutes (lowest 5.5, highest 7.5)",
+        "sentence order: 50.0 % at 6 minutes",
+        "sequences of 256 at 4 minutes",
         "2 of 12 steps were skipped",
         "Padding: 0 % of the tokens.",
         "41.0 %",
@@ -60,10 +60,10 @@ def test_several_logs_stand_side_by_side_without_marks() -> None:
     ]
     add_training(report, {"seed 0": log(7), "seed 1": short}, lengths=(64, 256))
     page = report.html()
-    assert "seed 0, masked LM: 7.25 at minutes 3.5" in page
-    assert "seed 1, masked LM: 7.75 at minutes 2.5" in page
+    assert "seed 0, masked LM: 7.25 at 3.5 minutes" in page
+    assert "seed 1, masked LM: 7.75 at 2.5 minutes" in page
     assert "sequences of 256" not in page
-    assert "1 of 12 steps were skipped" in page
+    assert "1 of 12 steps was skipped" in page
 
 
 def test_an_empty_log_draws_nothing() -> None:

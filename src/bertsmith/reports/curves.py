@@ -145,10 +145,17 @@ def in_words(series: Series, *, x_label: str, percent: bool) -> str:
             x, y = finite[-1]
             low, high = min(y for _, y in finite), max(y for _, y in finite)
             last, bottom, top = (_value(v, percent=percent) for v in (y, low, high))
-            parts.append(f"{name}: {last} at {x_label} {_tick(x)} (lowest {bottom}, highest {top})")
+            place = point_on(x_label, x)
+            parts.append(f"{name}: {last} at {place} (lowest {bottom}, highest {top})")
         else:
             parts.append(f"{name}: no values")
     return "; ".join(parts) + "."
+
+
+def point_on(x_label: str, x: float) -> str:
+    """Return a point of an axis in words: "2.5 minutes" where the label is a plural, "layer 3"."""
+    plural = any(word.endswith("s") for word in x_label.split())
+    return f"{_tick(x)} {x_label}" if plural else f"{x_label} {_tick(x)}"
 
 
 def smoothed(points: Points) -> Points:

@@ -13,7 +13,7 @@ from bertsmith.core import VERSION
 from bertsmith.core.ownership import new_file
 from bertsmith.core.printable import counted, html
 from bertsmith.core.printable import html as escape
-from bertsmith.reports.curves import Series, curves_svg, in_words, require_matplotlib
+from bertsmith.reports.curves import Series, curves_svg, in_words, point_on, require_matplotlib
 
 NAMED_ACROSS = 12
 MAX_CLASSES = 20
@@ -147,7 +147,7 @@ class Report:
         )
         words = in_words(drawn, x_label=x_label, percent=percent)
         for event, x in (marks or {}).items():
-            words += f" {event} at {x_label} {x:.3g}."
+            words += f" {event} at {point_on(x_label, x)}."
         caption = f'<figcaption class="note">{safe(words)}</figcaption>'
         label = safe(f"{title}: {y_label} over {x_label}")
         picture = f'<div role="img" aria-label="{label}">{svg}</div>'

@@ -117,7 +117,9 @@ def _note(key: str, logs: Mapping[str, Sequence[Line]]) -> str:
     if key == "gradient_norm":
         skipped = sum(line.get("skipped", 0) for line in last)
         steps = sum(line["step"] for line in last)
-        return f"{skipped:,} of {steps:,} steps were skipped: no number, or a spike."
+        were = "was" if skipped == 1 else "were"
+        reason = "loss or gradient was not finite, or the gradient was a spike"
+        return f"{skipped:,} of {steps:,} steps {were} skipped: {reason}."
     if key == "tokens_per_second":
         padding = max((line.get("padding", 0.0) for line in last), default=0.0)
         return f"Padding: {100 * padding:.0f} % of the tokens."
