@@ -32,10 +32,10 @@ def test_a_long_example_is_cut_and_told(shell: Shell) -> None:
         "finetune {model} a.jsonl --out run --seeds 1 --epochs 1 --batch-size 8"
     )
     assert status == 0
-    assert "1 of 20 texts (5.0 %) was longer than 40 tokens: only their beginning was read" in told
+    assert "1 of 20 texts (5.0 %) was longer than 40 tokens: only the beginning was read" in told
     status, told = shell.run("predict run/model a.jsonl")
     assert status == 0
-    cut = "1 of 20 texts was longer than 40 tokens: only their beginning was read; "
+    cut = "1 of 20 texts was longer than 40 tokens: only the beginning was read; "
     assert told.splitlines()[0] == f"{cut}--truncation chooses the part that is read"
 
 

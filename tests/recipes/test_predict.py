@@ -86,14 +86,14 @@ def test_tables_are_read_by_their_columns_and_long_texts_are_told(
     )
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 2
-    beginning = "only their beginning was read; --truncation chooses the part that is read"
+    beginning = "only the beginning was read; --truncation chooses the part that is read"
     assert f"1 of 2 texts was longer than 40 tokens: {beginning}" in printed.err
     in_windows = AnsweringConfig(truncation="windows")
     predict(
         PredictConfig(model=classifier, file=str(tmp_path / "asked.jsonl"), answering=in_windows)
     )
     told = capsys.readouterr().err.splitlines()
-    assert "1 of 2 texts was longer than 40 tokens: they were read in windows" in told
+    assert "1 of 2 texts was longer than 40 tokens: read in windows" in told
 
 
 def test_a_question_of_which_not_all_is_read_is_named(

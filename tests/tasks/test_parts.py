@@ -245,7 +245,7 @@ def test_texts_in_several_windows_are_counted_once() -> None:
     )
     prepared = prepare(data, TOKENIZER, ReadingLimits(longest=128))
     assert truncation_note(prepared) == (
-        "1 of 4 texts (25.0 %) was longer than 128 tokens: they were read in windows; "
+        "1 of 4 texts (25.0 %) was longer than 128 tokens: read in windows; "
         "of 1 question itself only the beginning was read"
     )
 

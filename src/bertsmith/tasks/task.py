@@ -73,9 +73,9 @@ class Row(Protocol):
 R = TypeVar("R", bound=Row)
 
 _PARTS_READ: dict[Fit, str] = {
-    "head": "only their beginning was read",
-    "tail": "only their end was read",
-    "head+tail": "only their beginning (a quarter of the tokens) and their end were read",
+    "head": "only the beginning was read",
+    "tail": "only the end was read",
+    "head+tail": "only the beginning (a quarter of the tokens) and the end were read",
 }
 
 
@@ -107,7 +107,7 @@ class ReadingLimits(Config):
     def treatment(self, *, windowed: bool) -> str:
         """Return a clause on how longer texts are read; a `windowed` task reads all in windows."""
         if windowed or self.long == "windows":
-            return "they were read in windows"
+            return "read in windows"
         return f"{_PARTS_READ[self.long]}; --truncation chooses the part that is read"
 
     @classmethod

@@ -298,7 +298,7 @@ def test_pairs_with_a_dev_file_and_a_text_of_100_000_words(
     )
     told = capsys.readouterr().err
     assert "8 of the dev examples have a text that is also in train (ignoring case)" in told
-    assert "2 of 48 texts (4.2 %) were longer than 20 tokens: only their beginning was read" in told
+    assert "2 of 48 texts (4.2 %) were longer than 20 tokens: only the beginning was read" in told
     assert found.data.labels == ("0", "1")
     assert (len(found.data.train), len(found.data.dev), found.cut) == (40, 8, 2)
 
