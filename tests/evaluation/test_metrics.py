@@ -55,6 +55,8 @@ def test_binary_f1_equals_that_of_scikit_learn(times: int) -> None:
             )
             found = metrics.binary_f1(true, predicted, positive)
             assert found == metric(expected)
+        # of class 1, as the F1 of MRPC and QQP is
+        assert metrics.CLASS_SCORES["f1"](true, predicted) == found
 
 
 def test_matthews_does_not_overflow() -> None:
