@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.cells import cell_len
+from scipy.special import softmax
 from sklearn.utils.class_weight import compute_class_weight
 
 from bertsmith.batches.examples import pack_examples
@@ -134,6 +135,8 @@ def test_where_silence_is_best_the_threshold_is_below_every_doubt() -> None:
     assert squad_v2(answers, said, doubts, threshold)["f1"] == 75
     # as there, 0 where that will do
     assert best_threshold(evidence[2:3]) == official["best_f1_thresh"] == 0
+    # of two that are as good it is the lower one, that of silence too
+    assert best_threshold(np.array([(0, 0, -1, 0), (1, 1, 2, 1)], float)) < -1
 
 
 def _modern() -> Tokenizer:
@@ -191,7 +194,8 @@ def test_the_doubt_is_about_the_best_answer_that_is_no_blank() -> None:
 def test_an_answer_ends_after_the_marks_on_its_last_letter() -> None:
     """Marks that the tokenizer drops were cut off: decomposed, "word1" with an accent lost it."""
     accented = "word1\u0301\u0323"
-    for context in (f"word0 {accented} word2", f"word0 {accented}"):
+    # neither does it go on with what else the tokenizer drops
+    for context in (f"word0 {accented} word2", f"word0 {accented}", f"word0 {accented}\u200b"):
         row = Question(
             id="q", question="word3", context=context, answers=(), impossible=True,
             plausible=(), title="", source="m", line=1,
@@ -202,6 +206,22 @@ def test_an_answer_ends_after_the_marks_on_its_last_letter() -> None:
         logits[windows.offset + 1] = 9
         best = SPAN.answers.decode(row, windows, [logits], ()).best[0]
         assert (best.text, best.start, best.end) == (accented, 6, 13)
+
+
+def test_the_probability_of_an_answer_is_its_share_among_the_best() -> None:
+    words = ["word1", "word2", "word3", "word4"]
+    row = replace(ZEAL, context=" ".join(words))
+    encoded = encode_questions(TOKENIZER, [row], ReadingLimits(longest=24))
+    (windows,) = encoded.sidecar
+    logits = np.random.default_rng(3).normal(size=(len(encoded.ids[0]), 2)).astype(np.float32)
+    inner = logits[windows.offset :].astype(float)
+    spans = [(first, last) for first in range(4) for last in range(first, 4)]
+    shares = softmax([inner[first, 0] + inner[last, 1] for first, last in spans])
+    best = SPAN.answers.decode(row, windows, [logits], ()).best
+    found = {answer.text: answer.probability for answer in best}
+    expected = [" ".join(words[first : last + 1]) for first, last in spans]
+    assert found == pytest.approx(dict(zip(expected, shares.tolist(), strict=True)))
+    assert best[0].probability == max(found.values())
 
 
 @pytest.mark.parametrize(("longest", "least"), [(8, 12), (11, 12)])
@@ -527,7 +547,11 @@ def test_an_answer_is_found_again_from_its_tokens() -> None:
         for name, answers in (
             ("early", (Answer("good", context.index("good")),)),
             ("late", (Answer("good word5", context.rindex("good")),)),
+            ("first", (Answer("word1", 0),)),
             ("none", ()),
+            # some begin or end in a window that does not hold them whole
+            *(("across", (Answer("word4 " * 2 + "word4", match.start()),))
+              for match in re.finditer("word4(?= word4 word4)", context)),
         )
     ]  # fmt: skip
     encoded = encode_questions(TOKENIZER, rows, ReadingLimits(longest=24))
@@ -538,15 +562,21 @@ def test_an_answer_is_found_again_from_its_tokens() -> None:
     for row, windows, places in zip(rows, encoded.sidecar, labels, strict=True):
         starts, ends, offset = windows.context.starts, windows.context.ends, windows.offset
         own = np.zeros(len(windows.context), int)
-        there = 0
+        held = there = 0
         for begin, best, (start, end) in zip(windows.begins, windows.own, places, strict=True):
             own[begin : begin + len(best)] += best
             if start:
                 said = context[starts[begin + start - offset] : ends[begin + end - offset]]
                 assert said == row.answers[0].text
                 there += 1
+            else:
+                assert end == 0
+            for answer in row.answers:
+                first, last = starts[begin], ends[begin + len(best) - 1]
+                held += first <= answer.start and answer.start + len(answer.text) <= last
         # every token of the context is read in one window
         assert (own == 1).all()
+        assert there == held
         assert (there > 0) == bool(row.answers)
 
 
