@@ -226,7 +226,7 @@ class Bench:
         from bertsmith.batches.config import SampleConfig
         from bertsmith.objectives.objective import Objective
         from bertsmith.objectives.pretraining import MaskedLM
-        from bertsmith.recipes.pretrain.report import evaluate_held_out
+        from bertsmith.recipes.pretrain.report import evaluate_held_out, held_out_batches
         from bertsmith.store.store import TokenStore
         from bertsmith.weights.folder import load_model
 
@@ -234,8 +234,8 @@ class Bench:
         if not model.config.masked_lm:
             return None
         samples = SampleConfig(max_length=128, tokens_per_batch=4096, text="within_documents")
-        store, objective = TokenStore(self.out / "store"), Objective({"masked_lm": MaskedLM()})
-        found = evaluate_held_out(model, objective, tokenizer, store, samples, 100_000)
+        held_out = held_out_batches(tokenizer, TokenStore(self.out / "store"), samples)
+        found = evaluate_held_out(model, Objective({"masked_lm": MaskedLM()}), held_out, 100_000)
         return float(found["masked_lm_loss"])
 
     def _finetune(self, run: Path, name: str, seed: int) -> float:

@@ -185,7 +185,8 @@ def live(life: dict[str, Any]) -> None:
             time_passing.pass_batch()
         return PRETRAINING(model, batch)
 
-    measure = report.measure_held_out(objective, tokenizer, store, samples, precision)
+    held_out = report.held_out_batches(tokenizer, store, samples)
+    measure = report.measure_held_out(objective, held_out, precision)
     assert measure is not None
     folder = RunFolder(Path(life["run"]))
     with folder.owned():

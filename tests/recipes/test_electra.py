@@ -25,7 +25,7 @@ from bertsmith.recipes.pretrain import speed
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.published import electra
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
-from bertsmith.recipes.pretrain.report import evaluate_held_out
+from bertsmith.recipes.pretrain.report import evaluate_held_out, held_out_batches
 from bertsmith.recipes.pretrain.starting import continued
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
@@ -170,18 +170,13 @@ def test_held_out_text_is_measured_without_dropout_in_the_generator(
     objective = objective_of(whole.model.config, seed=3)
     generator = objective.own["masked_lm"]
     assert whole.model.config.encoder.dropout > 0
-    samples = settings().samples
+    held_out = held_out_batches(whole.tokenizer, TokenStore(store), settings().samples)
     generator.eval()
-    expected = evaluate_held_out(
-        whole.model, objective, whole.tokenizer, TokenStore(store), samples
-    )
+    expected = evaluate_held_out(whole.model, objective, held_out)
     generator.train()
     for seed in (1, 2):
         torch.manual_seed(seed)
-        figures = evaluate_held_out(
-            whole.model, objective, whole.tokenizer, TokenStore(store), samples
-        )
-        assert figures == expected
+        assert evaluate_held_out(whole.model, objective, held_out) == expected
     assert all(part.training for part in generator.modules())
 
 

@@ -46,13 +46,11 @@ def test_accuracy_by_predict_is_the_held_out_figure_of_pretraining(
     model = build_model(config, seed=3)
     save_model(tmp_path / "model", model, tiny_tokenizer)
     store, samples = TokenStore(tmp_path / "store"), SampleConfig(max_length=23)
-    # what a run writes into its result and its report
-    figures = evaluate_held_out(
-        model, Objective({"next_sentence": NextSentence()}), tiny_tokenizer, store, samples
-    )
-
     held_out = held_out_batches(tiny_tokenizer, store, samples)
     assert held_out is not None
+    # what a run writes into its result and its report
+    figures = evaluate_held_out(model, Objective({"next_sentence": NextSentence()}), held_out)
+
     lines, labels = [], []
     for batch in first_batches(held_out, 10**6):
         target = batch.targets["next_sentence"]

@@ -24,6 +24,7 @@ from bertsmith.recipes.pretrain.preflight import (
     check_resources,
     check_vocabulary,
 )
+from bertsmith.recipes.pretrain.report import held_out_batches
 from bertsmith.recipes.pretrain.speed import PhaseTiming, StepCosts, check_budget
 from bertsmith.recipes.resources import Findings
 from bertsmith.store.preparing import prepare_store
@@ -79,6 +80,7 @@ def checked(
     prepared = PreparedRun(
         run=run, store=store, tokenizer=tokenizer, folder=RunFolder(store.folder / "run"),
         model=model, objective=PRETRAINING, batches=batches,
+        held_out=held_out_batches(tokenizer, store, settings.samples),
     )  # fmt: skip
     found = check(prepared)
     for name, tensor in model.state_dict().items():
@@ -281,9 +283,8 @@ def test_costs_that_do_not_grow_with_the_batch_are_not_taken_for_many_times_them
     batches = PretrainingBatches(
         good, tokenizer, SampleConfig(max_length=64, tokens_per_batch=2000), seed=0
     )
-    (trial,) = speed.measure(
-        model, [(1.0, batches)], PRETRAINING, OptimiserConfig(), "fp32", seconds=seconds
-    ).trials
+    copy = speed.TrainedCopy(model, PRETRAINING, OptimiserConfig(), "fp32")
+    (trial,) = speed.measure(copy, [(1.0, batches)], seconds=seconds).trials
     assert trial.tokens > 1500
     assert trial.batch_seconds == pytest.approx(0.1 + trial.tokens * 1e-4, rel=0.1)
     costs = StepCosts(trials=(trial,), peak=PEAK)

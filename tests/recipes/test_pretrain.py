@@ -29,7 +29,7 @@ from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain import speed
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
-from bertsmith.recipes.pretrain.report import describe, evaluate_held_out
+from bertsmith.recipes.pretrain.report import describe, evaluate_held_out, held_out_batches
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -193,11 +193,12 @@ def test_held_out_figures_are_those_of_the_saved_model_and_repeat(
     model, loaded = load_model(whole.folder / "model")
     store = TokenStore(store_folder)
     for _ in range(2):
-        found = evaluate_held_out(model, PRETRAINING, loaded, store, QUICK.samples)
+        held_out = held_out_batches(loaded, store, QUICK.samples)
+        found = evaluate_held_out(model, PRETRAINING, held_out)
         assert found == pytest.approx(whole.held_out, abs=1e-6)
     # the masks measured with depend neither on the run's seed nor on its batches
-    other = replace(QUICK.samples, tokens_per_batch=400)
-    assert evaluate_held_out(model, PRETRAINING, loaded, store, other) == found
+    other = held_out_batches(loaded, store, replace(QUICK.samples, tokens_per_batch=400))
+    assert evaluate_held_out(model, PRETRAINING, other) == found
 
 
 @pytest.mark.parametrize("again", ["same command", "folder alone"])

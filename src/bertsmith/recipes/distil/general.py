@@ -60,6 +60,7 @@ from bertsmith.recipes.pretrain.published import quick
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome
 from bertsmith.recipes.pretrain.report import (
     evaluate_held_out,
+    held_out_batches,
     measure_held_out,
     model_card,
     write_report,
@@ -341,7 +342,8 @@ def _train_student(
         f"{run.method}, {training.model}, {parameters / 1e6:.1f} M parameters; "
         f"{batches.sequences:,} sequences of at most {settings.samples.max_length} tokens an epoch"
     )
-    plan, costs = plan_time(training, model, measured, tokenizer, store, folder, clock.startup)
+    held_out = held_out_batches(tokenizer, store, settings.samples)
+    plan, costs = plan_time(training, model, measured, held_out, folder, clock.startup)
     if not goes_on:
         _print_time(training.budget, clock.elapsed + costs.total(plan.measurements))
     try:
@@ -350,24 +352,19 @@ def _train_student(
             model,
             objective,
             text,
-            measure=measure_held_out(
-                measured, tokenizer, store, settings.samples, training.precision,
-                plan.measured_tokens,
-            ),
+            measure=measure_held_out(measured, held_out, training.precision, plan.measured_tokens),
             folder=folder,
             session=Session(title="distilling", timing=Timing(clock=clock, costs=costs)),
-        )  # fmt: skip
+        )
     except Interrupted as stopped:
         where = shell_word(folder.path)
         raise Interrupted(f"{stopped}, saved in {where}; the same command resumes it") from None
     with _finishing(folder, state.step):
-        held_out = evaluate_held_out(
-            model, measured, tokenizer, store, settings.samples, plan.evaluated_tokens
-        )
-        _finish(run, folder, model, tokenizer, store, state, held_out)
+        figures = evaluate_held_out(model, measured, held_out, plan.evaluated_tokens)
+        _finish(run, folder, model, tokenizer, store, state, figures)
     say(f"{clock.elapsed / 60:.2f} minutes in all, {state.seconds / 60:.2f} of them in steps")
     return PretrainOutcome(
-        model=model, tokenizer=tokenizer, state=state, held_out=held_out, folder=folder.path
+        model=model, tokenizer=tokenizer, state=state, held_out=figures, folder=folder.path
     )
 
 

@@ -32,13 +32,12 @@ from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.pretrain.config import PretrainRun, PretrainSettings
 from bertsmith.recipes.pretrain.preflight import shares_of
-from bertsmith.recipes.pretrain.report import HeldOutPlan, evaluate_objective, held_out_batches
-from bertsmith.recipes.pretrain.speed import MAX_SECONDS, measure
+from bertsmith.recipes.pretrain.report import HeldOutPlan, evaluate_objective
+from bertsmith.recipes.pretrain.speed import MAX_SECONDS, TrainedCopy, measure
 from bertsmith.recipes.resources import layer_weights
 from bertsmith.reports.curves import curves_svg
 from bertsmith.reports.training import CURVES
 from bertsmith.store.store import TokenStore
-from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
 from bertsmith.training.replicas import Objective
 from bertsmith.training.run_folder import HELD_OUT_PLAN, RunFolder
@@ -117,12 +116,11 @@ def choose_size(
             return float(budget.steps * a_step)
         assert budget.minutes is not None
         seconds = 60 * budget.minutes
+        model = build_model(configs[size], seed=settings.seed).to(device)
+        objective = objective_of(configs[size], seed=settings.seed)
         costs = measure(
-            build_model(configs[size], seed=settings.seed).to(device),
+            TrainedCopy(model, objective, settings.optimiser, precision),
             list(zip(shares_of(settings.phases), batches.parts, strict=True)),
-            objective_of(configs[size], seed=settings.seed),
-            settings.optimiser,
-            precision,
             seconds=min(MAX_SECONDS, _TRYING * seconds),
         )
         accumulate = settings.gradient_accumulation
@@ -152,8 +150,7 @@ def plan_time(
     run: PretrainRun,
     model: Model,
     objective: Objective,
-    tokenizer: Tokenizer,
-    store: TokenStore,
+    held_out: PretrainingBatches | None,
     folder: RunFolder,
     startup: float = 0.0,
 ) -> tuple[HeldOutPlan, Costs]:
@@ -166,31 +163,28 @@ def plan_time(
     if run.budget.minutes is None:
         return full_plan, Costs()
     seconds = 60 * run.budget.minutes
-    batches = held_out_batches(tokenizer, store, run.settings.samples)
     with progress("measuring what evaluation and saving cost", None):
         speeds = dict.fromkeys(("training", "evaluation"), float("inf"))
-        if batches is not None:
+        if held_out is not None:
             limit = _PROBING * seconds
             precisions: dict[str, Precision] = {"training": run.precision, "evaluation": "fp32"}
             speeds = {
-                name: _reading_speed(model, objective, batches, precision, limit)
+                name: _reading_speed(model, objective, held_out, precision, limit)
                 for name, precision in precisions.items()
             }
         drawing = _drawing_seconds()
-    path, held_out = folder.path / HELD_OUT_PLAN, 0 if batches is None else batches.store.tokens
+    path, tokens = folder.path / HELD_OUT_PLAN, 0 if held_out is None else held_out.store.tokens
     if path.exists():
         plan = HeldOutPlan.load(path)
     else:
-        plan = _fit_to_budget(
-            full_plan, seconds, held_out, speeds["training"], speeds["evaluation"]
-        )
+        plan = _fit_to_budget(full_plan, seconds, tokens, speeds["training"], speeds["evaluation"])
         write_json(path, plan.to_dict())
     size = 4 * sum(parameter.numel() for parameter in model.parameters())
     saving = _MIN_SAVING + size / _BYTES_A_SECOND
     leaving = _LEAVING + _LEAVING_OF_STARTUP * startup
-    evaluation = min(plan.evaluated_tokens, held_out) / speeds["evaluation"]
+    evaluation = min(plan.evaluated_tokens, tokens) / speeds["evaluation"]
     return plan, Costs(
-        measurement=min(plan.measured_tokens, held_out) / speeds["training"],
+        measurement=min(plan.measured_tokens, tokens) / speeds["training"],
         # weights and two moments of each
         checkpoint=3 * saving,
         afterwards=evaluation + saving + CURVES * drawing + leaving,

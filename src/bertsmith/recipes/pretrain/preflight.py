@@ -24,6 +24,7 @@ from bertsmith.recipes.pretrain.config import PretrainRun
 from bertsmith.recipes.pretrain.speed import (
     MAX_SECONDS,
     StepCosts,
+    TrainedCopy,
     check_budget,
     check_speed,
     check_time,
@@ -64,6 +65,7 @@ class PreparedRun:
     model: Model
     objective: Objective
     batches: PhasedBatches
+    held_out: PretrainingBatches | None
 
 
 def check_resources(
@@ -115,11 +117,8 @@ def check(prepared: PreparedRun, *, processes: int = 1, reserved_seconds: float 
     minutes = run.budget.minutes
     seconds = MAX_SECONDS if minutes is None else 60 * minutes * _SPEED_SHARE / len(phases)
     costs = measure(
-        model,
+        TrainedCopy(model, prepared.objective, settings.optimiser, run.precision),
         list(zip(shares_of(settings.phases), phases, strict=True)),
-        prepared.objective,
-        settings.optimiser,
-        run.precision,
         seconds=min(MAX_SECONDS, seconds),
     )
     accumulate = settings.gradient_accumulation

@@ -32,6 +32,7 @@ from bertsmith.recipes.pretrain.report import (
     HeldOutPlan,
     describe,
     evaluate_held_out,
+    held_out_batches,
     measure_held_out,
     model_card,
     write_report,
@@ -127,13 +128,14 @@ def run_training(
     resumes = world.broadcast(lambda: any(folder.checkpoints.glob("step-*")))
     model = start(run, tokenizer, resumes=resumes).to(device)
     objective = objective_of(needed, seed=settings.seed)
+    held_out = held_out_batches(tokenizer, store, settings.samples)
     prepared = PreparedRun(
         run=run, store=store, tokenizer=tokenizer, folder=folder, model=model, objective=objective,
-        batches=batches,
+        batches=batches, held_out=held_out,
     )  # fmt: skip
     print_plan(run, model, batches.parts[-1])
     plan, costs = _broadcast_plan(
-        world, lambda: plan_time(run, model, objective, tokenizer, store, folder, clock.startup)
+        world, lambda: plan_time(run, model, objective, held_out, folder, clock.startup)
     )
     if checks:
         reserved_seconds = clock.elapsed + costs.total(plan.measurements)
@@ -144,12 +146,12 @@ def run_training(
     with _trained(folder, state, world):
         prepared = replace(prepared, model=gather_model(model, world))
         unshard(objective.own)
-        held_out = world.broadcast(lambda: _finish(prepared, state, clock, plan.evaluated_tokens))
+        figures = world.broadcast(lambda: _finish(prepared, state, clock, plan.evaluated_tokens))
     return PretrainOutcome(
         model=prepared.model,
         tokenizer=tokenizer,
         state=state,
-        held_out=held_out,
+        held_out=figures,
         folder=folder.path,
     )
 
@@ -174,11 +176,10 @@ def _fit(
     prepared: PreparedRun, plan: HeldOutPlan, timing: Timing, *, workers: int | None, world: World
 ) -> State:
     """Train until the budget is spent; `Interrupted` says how to continue."""
-    run, folder, settings = prepared.run, prepared.folder, prepared.run.settings
+    run, folder = prepared.run, prepared.folder
     measure = measure_held_out(
-        prepared.objective, prepared.tokenizer, prepared.store, settings.samples, run.precision,
-        plan.measured_tokens,
-    )  # fmt: skip
+        prepared.objective, prepared.held_out, run.precision, plan.measured_tokens
+    )
     try:
         return fit(
             replace(fit_config(run, workers=workers), measurements=plan.measurements),
@@ -224,9 +225,7 @@ def _broadcast_plan(
 def _finish(prepared: PreparedRun, state: State, clock: Clock, tokens: int) -> dict[str, float]:
     """Evaluate a trained model on held-out `tokens` and save it; returns the figures."""
     run, model, folder = prepared.run, prepared.model, prepared.folder
-    held_out = evaluate_held_out(
-        model, prepared.objective, prepared.tokenizer, prepared.store, run.settings.samples, tokens
-    )
+    held_out = evaluate_held_out(model, prepared.objective, prepared.held_out, tokens)
     say(describe(state, held_out))
     write_json(folder.path / RESULT, {"state": state.to_dict(), "held_out": held_out})
     card = model_card(run, model.config, prepared.store.index, state, held_out)
@@ -316,14 +315,15 @@ def dry_run(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:
     resources = check_resources(run, network, batches.parts, config.out, device, force=force)
     model = start(run, tokenizer).to(device)
     objective = objective_of(model.config, seed=run.settings.seed)
+    held_out = held_out_batches(tokenizer, store, settings.samples)
     print_plan(run, model, batches.parts[-1])
     with TemporaryDirectory() as elsewhere:
         plan, costs = plan_time(
-            run, model, objective, tokenizer, store, RunFolder(Path(elsewhere)), clock.startup
+            run, model, objective, held_out, RunFolder(Path(elsewhere)), clock.startup
         )
     prepared = PreparedRun(
         run=run, store=store, tokenizer=tokenizer, folder=folder, model=model, objective=objective,
-        batches=batches,
+        batches=batches, held_out=held_out,
     )  # fmt: skip
     reserved_seconds = clock.elapsed + costs.total(plan.measurements)
     findings = resources + check(prepared, reserved_seconds=reserved_seconds)

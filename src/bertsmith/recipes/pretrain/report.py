@@ -99,25 +99,20 @@ class HeldOutPlan(Config):
 def evaluate_held_out(
     model: Model,
     objective: Objective,
-    tokenizer: Tokenizer,
-    store: TokenStore,
-    samples: SampleConfig,
+    held_out: PretrainingBatches | None,
     tokens: int = HeldOutPlan.evaluated_tokens,
 ) -> dict[str, float]:
-    """Return loss and accuracy of each objective on the held-out documents, in float32.
+    """Return loss and accuracy of each objective on `held_out_batches`, in float32.
 
-    Empty without held-out documents. The masks and pairs are fixed, the masks being the paper's (15
-    %, single tokens) whatever the training uses, so that runs can be compared; at most about
-    `tokens` tokens are read.
+    At most about `tokens` tokens are read. Empty without held-out documents.
     """
-    batches = held_out_batches(tokenizer, store, samples)
-    if batches is None:
+    if held_out is None:
         return {}
-    total = min(tokens, batches.store.tokens)
+    total = min(tokens, held_out.store.tokens)
     with progress("evaluating on held-out text", total, "tokens") as bar:
 
         def watched() -> Iterator[Batch]:
-            for batch in first_batches(batches, tokens):
+            for batch in first_batches(held_out, tokens):
                 yield batch
                 bar.advance(batch.tokens)
 
@@ -126,19 +121,16 @@ def evaluate_held_out(
 
 def measure_held_out(
     objective: Objective,
-    tokenizer: Tokenizer,
-    store: TokenStore,
-    samples: SampleConfig,
+    held_out: PretrainingBatches | None,
     precision: Precision,
     tokens: int = HeldOutPlan.measured_tokens,
 ) -> Measure | None:
     """Return a function that measures on the same held-out text each time, None without any."""
-    batches = held_out_batches(tokenizer, store, samples)
-    if batches is None:
+    if held_out is None:
         return None
 
     def measure(model: Model, stopping: Callable[[], bool]) -> dict[str, float] | None:
-        chosen = takewhile(lambda _: not stopping(), first_batches(batches, tokens))
+        chosen = takewhile(lambda _: not stopping(), first_batches(held_out, tokens))
         figures = evaluate_objective(model, objective, chosen, precision=precision)
         return None if stopping() else figures
 
@@ -148,7 +140,11 @@ def measure_held_out(
 def held_out_batches(
     tokenizer: Tokenizer, store: TokenStore, samples: SampleConfig
 ) -> PretrainingBatches | None:
-    """Return the batches of the held-out documents with the paper's masks, None without any."""
+    """Return the batches of the held-out documents, None without any.
+
+    Masks and pairs are fixed, the masks being the paper's (15 %, single tokens) whatever the
+    training uses, so that runs can be compared.
+    """
     held_out = store.held_out()
     if held_out is None:
         return None

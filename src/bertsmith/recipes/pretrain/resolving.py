@@ -31,7 +31,7 @@ from bertsmith.recipes.pretrain.config import (
 from bertsmith.recipes.pretrain.planning import SIZES, choose_size
 from bertsmith.recipes.pretrain.preflight import check_resources
 from bertsmith.recipes.pretrain.published import default_settings
-from bertsmith.recipes.pretrain.speed import measure_threads
+from bertsmith.recipes.pretrain.speed import TrainedCopy, measure_threads
 from bertsmith.recipes.pretrain.starting import (
     check_neighbour_start,
     check_parent,
@@ -166,22 +166,21 @@ def with_measured_choices(
     if stored is not None:
         # its threads are the stored ones already
         return run if sized else replace(run, model=str(stored.get("model", run.model)))
-    store, max_threads = TokenStore(run.store), run.threads
+    store, settings, max_threads = TokenStore(run.store), run.settings, run.threads
     tokenizer = store.tokenizer()
     is_local = device.type == "cpu" and processes == 1 and max_threads > 1
 
-    def fastest(model: str) -> ThreadChoice:
+    def fastest(size: str) -> ThreadChoice:
         if not is_local or threads_are_set():
             return ThreadChoice(threads=max_threads)
-        network = network_of(replace(run, model=model), tokenizer)
-        batches = PretrainingBatches(store, tokenizer, run.settings.samples, run.settings.seed)
+        network = network_of(replace(run, model=size), tokenizer)
+        batches = PretrainingBatches(store, tokenizer, settings.samples, settings.seed)
         check_resources(run, network, [batches], folder.path, device, force=force)
+        model = build_model(network, seed=settings.seed)
+        objective = objective_of(network, seed=settings.seed)
         return measure_threads(
-            build_model(network, seed=run.settings.seed),
+            TrainedCopy(model, objective, settings.optimiser, run.precision),
             batches,
-            objective_of(network, seed=run.settings.seed),
-            run.settings.optimiser,
-            run.precision,
             max_threads=max_threads,
             seconds=_trial_seconds(run.budget),
             budget=run.budget,
@@ -193,7 +192,7 @@ def with_measured_choices(
         choice = choose_size(
             store,
             run.budget,
-            run.settings,
+            settings,
             lambda size: network_of(replace(run, model=size), tokenizer),
             run.precision,
             device,

@@ -142,22 +142,17 @@ class StepCosts:
 
 
 def measure(
-    model: Model,
+    copy: TrainedCopy,
     phases: Sequence[tuple[float, PretrainingBatches]],
-    objective: Objective,
-    optimiser: OptimiserConfig,
-    precision: Precision,
     *,
     seconds: float = MAX_SECONDS,
 ) -> StepCosts:
-    """Take a few steps with a copy of the model on every phase, (share of the budget, batches).
+    """Take a few steps on every phase, (share of the budget, batches).
 
     They are taken by this process alone, with a batch each; those of a phase take about `seconds`,
     and more where a whole batch would not be timed otherwise.
     """
-    keep_large_blocks()
-    peak = matrix_peak(precision, model.device)
-    copy = TrainedCopy(model, objective, optimiser, precision)
+    peak = matrix_peak(copy.precision, copy.model.device)
     trials = []
     with progress("measuring the speed", len(phases)) as bar:
         for share, batches in phases:
@@ -167,11 +162,8 @@ def measure(
 
 
 def measure_threads(
-    model: Model,
+    copy: TrainedCopy,
     batches: PretrainingBatches,
-    objective: Objective,
-    optimiser: OptimiserConfig,
-    precision: Precision,
     *,
     max_threads: int,
     seconds: float,
@@ -179,13 +171,11 @@ def measure_threads(
 ) -> ThreadChoice:
     """Choose the number of threads by a few steps with each, of about `seconds` in all.
 
-    The steps are made with a copy of the model, and torch is left with `max_threads`. A model so
-    large that a step with two sequences takes all of the time keeps them: its products are long, so
-    that little of the time is spent waiting for threads. In a longer run, where all threads
-    together are much slower than as many alone would be, local replicas are tried too.
+    Torch is left with `max_threads`. A model so large that a step with two sequences takes all of
+    the time keeps them: its products are long, so that little of the time is spent waiting for
+    threads. In a longer run, where all threads together are much slower than as many alone would
+    be, local replicas are tried too.
     """
-    keep_large_blocks()
-    copy = TrainedCopy(model, objective, optimiser, precision)
     full, _ = batches.next_batch(DataPosition())
     small = batches.samples(np.arange(min(2, full.sequences)), 0)
 
@@ -216,9 +206,9 @@ def measure_threads(
         if not _replicas_fit(copy, max_threads):
             return choice
         with threads_of_torch(1), suppress(WorkerDied):
-            seconds = _seconds_of_replicas(copy, full, max_threads) + update
+            step_seconds = _seconds_of_replicas(copy, full, max_threads) + update
             return _replicas_unless_slower(
-                choice, speeds[choice.threads], max_threads, full.tokens / seconds
+                choice, speeds[choice.threads], max_threads, full.tokens / step_seconds
             )
         return choice
 
@@ -266,11 +256,12 @@ def _seconds_of_replicas(copy: TrainedCopy, batch: Batch, processes: int) -> flo
 
 
 class TrainedCopy:
-    """A copy of a model, with what trains it."""
+    """A copy of a model, with what trains it: steps can be tried, and the model is unchanged."""
 
     def __init__(
         self, model: Model, objective: Objective, optimiser: OptimiserConfig, precision: Precision
     ) -> None:
+        keep_large_blocks()
         self.model = copy.deepcopy(model).train()
         self.objective, self.precision = copy.deepcopy(objective), precision
         term_modules = getattr(self.objective, "own", nn.ModuleDict())
