@@ -26,8 +26,7 @@ from bertsmith.recipes.finetune.trial import (
     run_trial,
     trimmed_embeddings,
 )
-from bertsmith.recipes.finetune.trials import Trials
-from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
+from bertsmith.recipes.finetune.trials import ParallelPlan, Trials, open_trials
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.task import ReadingLimits
 from bertsmith.text.examples.reading import Example
@@ -277,7 +276,9 @@ def test_what_cannot_be_sent_to_a_process_ends_the_trainings(
         subfolder="one", title="one", settings=CONFIG, seed=0, make_model=make_model,
         prepared=prepared,
     )  # fmt: skip
-    with open_trial_pool(WorkerSettings(tmp_path, 1, False), 2) as pool:
-        assert pool is not None
-        with pytest.raises((AttributeError, PicklingError), match="lambda"):
-            pool.train([one], lambda: None, lambda trial, result: None)
+    plan = ParallelPlan(at_once=2, threads=1, reason="")
+    with (
+        open_trials(RunFolder(tmp_path), plan) as trials,
+        pytest.raises((AttributeError, PicklingError), match="lambda"),
+    ):
+        trials.train([one])

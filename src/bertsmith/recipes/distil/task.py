@@ -28,7 +28,7 @@ from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.core.printable import shell_word
 from bertsmith.core.signals import Interrupted
-from bertsmith.engine.devices import device_named, threads_of_torch, training_precision
+from bertsmith.engine.devices import device_named, training_precision
 from bertsmith.evaluation.metrics import percent, score_label
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.config import ModelConfig
@@ -79,8 +79,7 @@ from bertsmith.recipes.finetune.outcome import Difference, difference_of
 from bertsmith.recipes.finetune.recipe import describe
 from bertsmith.recipes.finetune.tfidf import tfidf_baseline
 from bertsmith.recipes.finetune.trial import LABELS, Supervision, Trial, TrialResult, read_evidence
-from bertsmith.recipes.finetune.trials import ParallelPlan, Trials, plan_trials
-from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
+from bertsmith.recipes.finetune.trials import ParallelPlan, Trials, open_trials, plan_trials
 from bertsmith.recipes.predict.evaluate import check_known
 from bertsmith.recipes.predict.reading import reading_as_trained
 from bertsmith.recipes.resources import parameters
@@ -176,8 +175,7 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
         bad_rows = reading.bad_rows.message()
         for line in filter(None, (bad_rows, *describe(prepared), "" if ended else str(plan))):
             say(line)
-        worker_settings = WorkerSettings(folder.path.resolve(), plan.threads, False)
-        with threads_of_torch(plan.threads), open_trial_pool(worker_settings, plan.at_once) as pool:
+        with open_trials(folder, plan) as trials:
             return _Distillation(
                 config=config,
                 run=run,
@@ -186,7 +184,7 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
                 unlabelled=unlabelled,
                 teacher=inputs.base.config,
                 new=new,
-                trials=Trials(folder, pool=pool),
+                trials=trials,
                 device=device,
             ).execute()
 

@@ -25,7 +25,7 @@ from bertsmith.core.config import path_of
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted, shell_word
 from bertsmith.core.signals import Interrupted
-from bertsmith.engine.devices import device_named, threads_of_torch, training_precision
+from bertsmith.engine.devices import device_named, training_precision
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.config import Predicts
 from bertsmith.network.model import Model
@@ -51,8 +51,7 @@ from bertsmith.recipes.finetune.inputs import (
 )
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome, print_outcome
 from bertsmith.recipes.finetune.report import write_card, write_report
-from bertsmith.recipes.finetune.trials import ParallelPlan, Trials, plan_trials
-from bertsmith.recipes.finetune.workers import WorkerSettings, open_trial_pool
+from bertsmith.recipes.finetune.trials import ParallelPlan, open_trials, plan_trials
 from bertsmith.tasks.labels import absent_labels, absent_note, alike_labels, placeholder_labels
 from bertsmith.tasks.task import counted_rows
 from bertsmith.text.examples.example import folded
@@ -118,13 +117,12 @@ def finetune(config: FinetuneConfig) -> FinetuneOutcome:
         run = _resolve_run(config, inputs.data, device, plan.threads)
         read.check()
         notes = (note, "" if _has_ended(folder, run) else str(plan))
-        worker_settings = WorkerSettings(folder.path.resolve(), plan.threads, config.tensorboard)
-        with threads_of_torch(plan.threads), open_trial_pool(worker_settings, plan.at_once) as pool:
+        with open_trials(folder, plan, tensorboard=config.tensorboard) as trials:
             experiment = Experiment(
                 folder=folder,
                 settings=config.settings,
                 prepared=prepared,
-                trials=Trials(folder, pool=pool, tensorboard=config.tensorboard),
+                trials=trials,
                 make_model=ModelFactory(base, inputs.task.head, inputs.data.labels, device),
             )
             return _run_experiment(experiment, options, run, notes)

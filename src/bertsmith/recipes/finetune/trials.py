@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,11 +21,12 @@ import torch
 
 from bertsmith.core.errors import ConfigError, RunFolderError
 from bertsmith.core.printable import counted
+from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.config import AtOnce, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.recipes.finetune.trial import Trial, TrialResult, execute_trial, read_result
-from bertsmith.recipes.finetune.workers import TrialPool
+from bertsmith.recipes.finetune.workers import TrialPool, WorkerSettings
 from bertsmith.recipes.resources import WORKING_ROOM, free_memory, gigabytes, layer_activations
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.threads import quick_choice
@@ -181,10 +183,7 @@ class Trials:
     def __init__(
         self, run: RunFolder, *, pool: TrialPool | None = None, tensorboard: bool = False
     ) -> None:
-        """With `pool`, train several at once.
-
-        With `tensorboard`, the log of each is written for TensorBoard too.
-        """
+        """With `tensorboard`, the log of each is written for TensorBoard too."""
         self._run = run
         self._pool = pool
         self._tensorboard = tensorboard
@@ -262,3 +261,14 @@ class Trials:
                 shutil.rmtree(folder.checkpoints, ignore_errors=True)
                 if trial.subfolder != best or not keep_best:
                     shutil.rmtree(folder.model, ignore_errors=True)
+
+
+@contextmanager
+def open_trials(
+    run: RunFolder, plan: ParallelPlan, *, tensorboard: bool = False
+) -> Iterator[Trials]:
+    """Yield the trainings of a run, made by processes of their own where several are planned."""
+    settings = WorkerSettings(run.path.resolve(), plan.threads, tensorboard)
+    several = nullcontext() if plan.at_once == 1 else closing(TrialPool(settings, plan.at_once))
+    with threads_of_torch(plan.threads), several as pool:
+        yield Trials(run, pool=pool, tensorboard=tensorboard)

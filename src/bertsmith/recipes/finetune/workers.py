@@ -10,8 +10,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import FrameType
@@ -320,16 +319,3 @@ class TrialPool:
             else:
                 assert isinstance(message, TrialStopped)
                 stops[trial.title] = message.message
-
-
-@contextmanager
-def open_trial_pool(settings: WorkerSettings, at_once: int) -> Iterator[TrialPool | None]:
-    """Yield processes for a number of trainings at once, and end them; None for a single one."""
-    if at_once == 1:
-        yield None
-        return
-    processes = TrialPool(settings, at_once)
-    try:
-        yield processes
-    finally:
-        processes.close()
