@@ -11,11 +11,8 @@ from sklearn.linear_model import RidgeCV
 
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoded import Encoded, Taps
-from bertsmith.recipes.finetune.baselines import (
-    FROZEN_STRENGTHS,
-    frozen_baselines,
-    linear_answers,
-)
+from bertsmith.recipes.finetune.baselines import linear_answers
+from bertsmith.recipes.finetune.frozen import FROZEN_STRENGTHS, frozen_baselines
 from bertsmith.recipes.finetune.inputs import LabelledData, prepare
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.regression import REGRESSION
@@ -66,7 +63,7 @@ def test_the_mix_is_of_layers_as_they_were_when_its_shares_were_learned(
 
     model.encoder.forward = encode  # type: ignore[method-assign,assignment]
     state = torch.get_rng_state()
-    scores = {rival.name: rival.mean for rival in frozen_baselines(model, prepared)}
+    scores = {rival.name: rival.mean for rival in frozen_baselines(model, prepared, (0,))}
     # other threads draw from the same generator
     assert torch.equal(torch.get_rng_state(), state)
     assert scores["frozen, layer 1"] > 0.99

@@ -12,7 +12,7 @@ import pytest
 
 from bertsmith.core.errors import ConfigError, RunFolderError
 from bertsmith.network.config import Predicts
-from bertsmith.recipes.finetune.baselines import STATIC, TFIDF
+from bertsmith.recipes.finetune.baselines import TFIDF
 from bertsmith.recipes.finetune.compare import compare
 from bertsmith.recipes.finetune.config import (
     CompareConfig,
@@ -22,6 +22,7 @@ from bertsmith.recipes.finetune.config import (
     SearchConfig,
 )
 from bertsmith.recipes.finetune.experiment import RANDOM, cells_of, curve_points
+from bertsmith.recipes.finetune.frozen import STATIC
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome, conclusions
 from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.weights.folder import start_from

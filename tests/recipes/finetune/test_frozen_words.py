@@ -17,11 +17,11 @@ from bertsmith.recipes.finetune.config import (
     FinetuneConfig,
     FinetuneSettings,
 )
-from bertsmith.recipes.finetune.frozen_words import (
+from bertsmith.recipes.finetune.frozen import (
     MIX,
     _fit,
     _predict,
-    frozen_word_baselines,
+    frozen_baselines,
     mixes,
 )
 from bertsmith.recipes.finetune.inputs import LabelledData, prepare
@@ -67,14 +67,14 @@ def test_the_layer_that_holds_the_tags_is_found(
         return Encoded(last=states[2], states=states)
 
     model.encoder.forward = encode  # type: ignore[method-assign,assignment]
-    rivals = {rival.name: rival for rival in frozen_word_baselines(model, prepared, (4, 9))}
+    rivals = {rival.name: rival for rival in frozen_baselines(model, prepared, (4, 9))}
     assert list(rivals) == ["frozen, embeddings", "frozen, layer 1", "frozen, layer 2", MIX]
     words = sum(len(row.words) for row in data.dev)
     assert all(len(rival.scores) == 2 for rival in rivals.values())
     one, other = rivals[MIX].evidences
     assert one[:, 3].sum() == other[:, 3].sum() == words
     # each seed has an order of its own
-    alone = [frozen_word_baselines(model, prepared, (seed,))[-1].shares for seed in (4, 9)]
+    alone = [frozen_baselines(model, prepared, (seed,))[-1].shares for seed in (4, 9)]
     assert alone[0] != alone[1]
     assert np.mean(alone, axis=0).tolist() == list(rivals[MIX].shares)
     assert rivals["frozen, layer 1"].mean > 0.99

@@ -2,6 +2,6 @@
 
 `recipe` is the run. `inputs` reads everything before training; a `trial` trains once, `trials` keep
 their folders, and `workers` train several at once. `experiment` runs them in order: grid, seeds,
-`baselines` and `tfidf`, learning curve. `outcome` has the results and conclusions, `report` the
-page and the model card, and `compare` compares two runs.
+`baselines` (`tfidf`, and those on the `frozen` model), learning curve. `outcome` has the results
+and conclusions, `report` the page and the model card, and `compare` compares two runs.
 """

@@ -1,32 +1,22 @@
-"""Baselines that train a linear model: on static vectors and on the frozen layers of the model."""
+"""The scores of a baseline, and the linear models that most baselines train."""
 
 from __future__ import annotations
 
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from bertsmith.batches.examples import EncodedExamples, evaluation_batches
-from bertsmith.core.log import progress
-from bertsmith.core.printable import counted
-from bertsmith.core.streams import Purpose, random_subset, stream
+from bertsmith.core.streams import Purpose, stream
 from bertsmith.evaluation.metrics import mean_and_spread
-from bertsmith.network.batch import Batch
-from bertsmith.network.encoded import Taps
-from bertsmith.network.model import Model, forward_only
-from bertsmith.network.pooling import ScalarMix
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.tasks.task import Evidence, Scores, score_answers
-from bertsmith.text.examples.example import Example
 
 TF_IDF = "TF-IDF"
 TFIDF = f"{TF_IDF} + logistic regression"
@@ -315,175 +305,3 @@ def _fitted_for(predicts: str, predictions: Predictions, truths: Truths) -> floa
     if predicts == "classes":
         return float(np.sum((predictions > 0.5) == (truths > 0.5)))
     return -float(np.sum((predictions - truths) ** 2))
-
-
-STATIC = "mean static vectors + linear"
-# more rows would take minutes per layer, and change little
-MAX_ROWS = 5000
-FROZEN_STRENGTHS = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0)
-_MIX_STEPS, _MIX_RATE = 300, 0.02
-
-Vectors = NDArray[np.float32]
-
-
-def static_baseline(model: Model, prepared: Prepared) -> BaselineScores | None:
-    """Return a linear model on the mean of the tokens' rows in the model's own table.
-
-    It ignores the order of the tokens. None for tasks that are not about whole texts.
-    """
-    if not _is_about_texts(prepared):
-        return None
-    started = time.perf_counter()
-    table = model.encoder.embeddings.tokens.weight
-
-    def token_rows(batch: Batch) -> list[Tensor]:
-        return [table[batch.ids]]
-
-    sample = _training_sample(prepared)
-    (train,), (dev,) = (_vectors(model, part, token_rows) for part in (sample.train, sample.dev))
-    detail = f"means of the token table's rows, {_rows_used(sample, prepared)}"
-    return _baseline(STATIC, sample, train, dev, started, detail)
-
-
-def frozen_baselines(model: Model, prepared: Prepared) -> list[BaselineScores]:
-    """Return linear models on each layer of the frozen encoder, and on a learned mix of them.
-
-    Vectors are means over tokens. Empty for tasks that are not about whole texts.
-    """
-    if not _is_about_texts(prepared):
-        return []
-    started = time.perf_counter()
-    sample = _training_sample(prepared)
-    taps = Taps(states=frozenset(range(model.config.encoder.layers + 1)))
-
-    def states(batch: Batch) -> Iterable[Tensor]:
-        return model.encoder(batch, taps=taps).states.values()  # type: ignore[no-any-return]
-
-    with progress("frozen layers", None):
-        train, dev = (_vectors(model, part, states) for part in (sample.train, sample.dev))
-        detail = f"means over tokens, {_rows_used(sample, prepared)}"
-        names = [f"frozen, layer {n}" if n else "frozen, embeddings" for n in range(len(train))]
-        baselines = []
-        for name, one, other in zip(names, train, dev, strict=True):
-            baselines.append(_baseline(name, sample, one, other, started, detail))
-            started = time.perf_counter()
-        scaled = [_standardised(*layer) for layer in zip(train, dev, strict=True)]
-        weights = _mix(sample, [layer for layer, _ in scaled])
-        mixed = [
-            sum(w * x for w, x in zip(weights, side, strict=True))
-            for side in zip(*scaled, strict=True)
-        ]
-    shares = ", ".join(f"{weight:.2f}" for weight in weights)
-    name, detail = "frozen, mix of the layers", f"{detail}; shares of the layers: {shares}"
-    last = _baseline(name, sample, mixed[0], mixed[1], started, detail)
-    return [*baselines, replace(last, shares=tuple(weights))]
-
-
-def _is_about_texts(prepared: Prepared) -> bool:
-    return isinstance(prepared.data.train[0], Example)
-
-
-def _training_sample(prepared: Prepared) -> Prepared:
-    """Return the rows with at most `MAX_ROWS` of those for training, a fixed sample."""
-    count = len(prepared.train)
-    if count <= MAX_ROWS:
-        return prepared
-    return prepared.fewer(random_subset(count, MAX_ROWS, stream(Purpose.FROZEN_ROWS)))
-
-
-def _rows_used(sample: Prepared, prepared: Prepared) -> str:
-    return f"from {len(sample.train):,} of {counted(len(prepared.train), 'example')}"
-
-
-def _baseline(
-    name: str,
-    sample: Prepared,
-    train: Any,  # noqa: ANN401
-    dev: Any,  # noqa: ANN401
-    started: float,
-    detail: str,
-) -> BaselineScores:
-    features, dev_features = _standardised(train, dev)
-    outputs, truths = max(len(sample.data.labels), 1), np.asarray(sample.train.labels)
-    selection = StrengthSelection(score=task_score(sample))
-    answers, _ = linear_answers(
-        sample.task.head, features, truths, dev_features, outputs, FROZEN_STRENGTHS, selection
-    )
-    return measured_baseline(name, sample, answers, started, detail)
-
-
-def _standardised(train: Any, dev: Any) -> tuple[Any, Any]:  # noqa: ANN401
-    """Return both parts, standardised by the mean and deviation of each feature in train."""
-    centre, spread = train.mean(0), train.std(0) + 1e-6
-    return (train - centre) / spread, (dev - centre) / spread
-
-
-def _vectors(model: Model, examples: EncodedExamples, states_of: Any) -> list[Vectors]:  # noqa: ANN401
-    """Return the means (units, width) over tokens of each tensor that `states_of` returns.
-
-    For a pair, both means, their absolute difference and their product, concatenated.
-    """
-    means: list[Vectors] = []
-    paired = any(segments.any() for segments in examples.segments)
-    with forward_only(model, "fp32"):
-        for units, packed in evaluation_batches(examples):
-            batch = packed.to(model.device)
-            sizes = np.diff(examples.starts)[units]
-            owner = torch.arange(len(units)).repeat_interleave(torch.from_numpy(sizes))
-            tokens = owner.repeat_interleave(torch.tensor(batch.lengths)).to(model.device)
-            for number, states in enumerate(states_of(batch)):
-                vectors = _pooled(states.float(), tokens, batch.segments, len(units), paired=paired)
-                if number == len(means):
-                    means.append(np.empty((len(examples), vectors.shape[1]), np.float32))
-                means[number][units] = vectors.cpu().numpy()
-    return means
-
-
-def _pooled(states: Tensor, owner: Tensor, segments: Tensor, units: int, *, paired: bool) -> Tensor:
-    def mean(mask: Tensor) -> Tensor:
-        sums = states.new_zeros(units, states.shape[1])
-        sums = sums.index_add(0, owner[mask], states[mask])
-        return sums / owner[mask].bincount(minlength=units)[:, None].clamp(min=1)
-
-    if not paired:
-        return mean(torch.ones_like(segments, dtype=torch.bool))
-    first, second = mean(segments == 0), mean(segments == 1)
-    return torch.cat([first, second, (first - second).abs(), first * second], 1)
-
-
-def _new_head(width: int, outputs: int) -> torch.nn.Linear:
-    """Return a linear layer as torch makes one, drawn by a generator of its own."""
-    generator = torch.Generator().manual_seed(int(stream(Purpose.LAYER_MIX)))
-    head: torch.nn.Linear = torch.nn.utils.skip_init(torch.nn.Linear, width, outputs)
-    torch.nn.init.kaiming_uniform_(head.weight, a=math.sqrt(5), generator=generator)
-    torch.nn.init.uniform_(head.bias, -(width**-0.5), width**-0.5, generator=generator)
-    return head
-
-
-def _mix(prepared: Prepared, layers: Sequence[Vectors]) -> list[float]:
-    """Return the weights of the layers in a mix learned with a linear model (Peters et al. 2018).
-
-    Layers are standardised already, as in their mix; numbers are standardised here.
-    """
-    states = [torch.from_numpy(layer) for layer in layers]
-    outputs = max(len(prepared.data.labels), 1)
-    mix, head = ScalarMix(len(states)), _new_head(states[0].shape[1], outputs)
-    optimiser = torch.optim.AdamW([*mix.parameters(), *head.parameters()], lr=_MIX_RATE)
-    truths = np.asarray(prepared.train.labels)
-    if prepared.task.head == "number":
-        truths = (truths - truths.mean()) / (truths.std() or 1.0)
-    targets = torch.from_numpy(truths)
-    for _ in range(_MIX_STEPS):
-        predictions = head(mix(states))
-        if prepared.task.head == "class":
-            loss = torch.nn.functional.cross_entropy(predictions, targets)
-        elif prepared.task.head == "classes":
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(
-                predictions, targets.float()
-            )
-        else:
-            loss = torch.nn.functional.mse_loss(predictions[:, 0], targets.float())
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    return mix.scores.detach().softmax(0).tolist()

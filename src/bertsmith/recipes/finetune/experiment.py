@@ -12,14 +12,9 @@ from bertsmith.core.log import say
 from bertsmith.core.streams import Purpose, permutation, stream
 from bertsmith.evaluation.metrics import format_scores
 from bertsmith.network.model import Model, build_model
-from bertsmith.recipes.finetune.baselines import (
-    BaselineScores,
-    SkippedBaseline,
-    frozen_baselines,
-    static_baseline,
-)
+from bertsmith.recipes.finetune.baselines import BaselineScores, SkippedBaseline
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneSettings, SearchConfig
-from bertsmith.recipes.finetune.frozen_words import frozen_word_baselines
+from bertsmith.recipes.finetune.frozen import frozen_baselines
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.recipes.finetune.outcome import (
     CurvePoint,
@@ -199,11 +194,7 @@ class Experiment:
             tried.append(tfidf_baseline(self.prepared, max(seconds, spent) if seconds else 0.0))
         if seeds:
             model = self.make_model(self.settings.seed)
-            tried += [
-                static_baseline(model, self.prepared),
-                *frozen_baselines(model, self.prepared),
-            ]
-            tried += frozen_word_baselines(model, self.prepared, seeds)
+            tried += frozen_baselines(model, self.prepared, seeds)
         baselines = [baseline for baseline in tried if isinstance(baseline, BaselineScores)]
         left_out = [str(baseline) for baseline in tried if isinstance(baseline, SkippedBaseline)]
         trained = [baseline.to_file() for baseline in baselines]
