@@ -28,7 +28,7 @@ from bertsmith.network.model import Model
 from bertsmith.recipes.config import ExplainConfig, ExplainingConfig
 from bertsmith.recipes.predict.evaluate import task_answering
 from bertsmith.recipes.predict.recipe import open_rows, terminal_preview
-from bertsmith.recipes.predict.records import InputRow
+from bertsmith.recipes.predict.rows import InputRow
 from bertsmith.reports.curves import require_matplotlib
 from bertsmith.reports.explanations import add_explanations
 from bertsmith.reports.page import Report

@@ -56,8 +56,7 @@ from bertsmith.recipes.config import ExplainingConfig
 from bertsmith.recipes.predict.config import MAX_SAMPLES, MeasuringConfig, ScoringConfig
 from bertsmith.recipes.predict.evaluate import evaluate_model
 from bertsmith.recipes.predict.recipe import answer_rows, open_rows
-from bertsmith.recipes.predict.records import InputRow
-from bertsmith.recipes.predict.rows import EXAMPLES, value_rows
+from bertsmith.recipes.predict.rows import EXAMPLES, InputRow, value_rows
 from bertsmith.recipes.predict.score import score_answering
 from bertsmith.recipes.predict.write import written_texts
 from bertsmith.tasks.answering import Presented, PretrainedAnswering, TaskAnswering, answering_of

@@ -16,13 +16,12 @@ from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.objective import Objective
 from bertsmith.recipes.distil.config import StudentConfig, TeachingConfig
-from bertsmith.recipes.distil.methods import METHODS, check_method, method_terms
+from bertsmith.recipes.distil.methods import METHODS, check_method, method_terms, with_targets
 from bertsmith.recipes.distil.student import (
     NewStudent,
     can_take_token_table,
     student_encoder,
 )
-from bertsmith.recipes.distil.supervision import with_targets
 from bertsmith.recipes.distil.teacher import TeacherOutputs, outputs_of
 from bertsmith.weights.folder import save_model
 from families import MODELS, TOKENIZERS, WIRINGS

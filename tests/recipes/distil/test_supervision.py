@@ -22,9 +22,8 @@ from bertsmith.network.encoded import NO_TAPS, Taps
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.recipes.distil.config import Method, TeachingConfig
-from bertsmith.recipes.distil.methods import method_terms
+from bertsmith.recipes.distil.methods import TeacherSupervision, answer_of, method_terms, units_of
 from bertsmith.recipes.distil.student import NewStudent
-from bertsmith.recipes.distil.supervision import TeacherSupervision, answer_of, units_of
 from bertsmith.recipes.distil.teacher import TeacherOutputs, TeacherRows
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare

@@ -31,7 +31,6 @@ from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import UnitLength
 from bertsmith.recipes.export import recipe
 from bertsmith.recipes.export.card import Described, card
-from bertsmith.recipes.export.checking import BOUND, Comparison, compare
 from bertsmith.recipes.export.config import ExportConfig, Target
 from bertsmith.recipes.export.graph import PaddedModel
 from bertsmith.recipes.export.program import (
@@ -44,7 +43,7 @@ from bertsmith.recipes.export.program import (
     write_torch,
 )
 from bertsmith.recipes.export.recipe import adapt_tokenizer, export
-from bertsmith.recipes.export.runtimes import Arrays
+from bertsmith.recipes.export.runtimes import BOUND, Arrays, Comparison, compare
 from bertsmith.tasks.rank import RELEVANCE
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning.bpe import learn_byte_bpe

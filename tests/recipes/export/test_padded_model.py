@@ -13,9 +13,8 @@ from torch import Tensor
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.model import Model
 from bertsmith.network.pooling import POOLINGS, Dense, Truncation, UnitLength
-from bertsmith.recipes.export.checking import engine_outputs
 from bertsmith.recipes.export.graph import PaddedModel, input_names
-from bertsmith.recipes.export.runtimes import padded_inputs
+from bertsmith.recipes.export.runtimes import engine_outputs, padded_inputs
 from bertsmith.weights.sentence_folder import SentenceSettings
 from bounds import close_when_regrouped
 from families import LENGTHS, MODELS, WIRINGS, varied

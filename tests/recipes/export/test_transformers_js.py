@@ -20,10 +20,9 @@ from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.families.family import FamilyName
 from bertsmith.network.model import build_model
 from bertsmith.network.pooling import UnitLength
-from bertsmith.recipes.export.checking import BOUND, compare
 from bertsmith.recipes.export.config import ExportConfig
 from bertsmith.recipes.export.recipe import export
-from bertsmith.recipes.export.runtimes import Arrays, Runtime
+from bertsmith.recipes.export.runtimes import BOUND, Arrays, Runtime, compare
 from bertsmith.tasks.opening import open_embedder, vectors
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model

@@ -41,6 +41,7 @@ from bertsmith.recipes.distil.methods import (
     check_method,
     method_terms,
     other_methods,
+    with_targets,
 )
 from bertsmith.recipes.distil.student import (
     can_take_layers,
@@ -51,7 +52,6 @@ from bertsmith.recipes.distil.student import (
     take_layers,
     take_token_table,
 )
-from bertsmith.recipes.distil.supervision import with_targets
 from bertsmith.recipes.distil.teacher import TeacherOutputs, outputs_of
 from bertsmith.recipes.pretrain.config import Parent, PretrainRun, PretrainSettings, fit_config
 from bertsmith.recipes.pretrain.planning import plan_time

@@ -35,7 +35,13 @@ from bertsmith.network.config import ModelConfig
 from bertsmith.network.encoded import NO_TAPS
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.distil.config import DistilConfig, DistilRun
-from bertsmith.recipes.distil.methods import check_method, method_terms
+from bertsmith.recipes.distil.methods import (
+    TeacherSupervision,
+    answer_of,
+    check_method,
+    method_terms,
+    units_of,
+)
 from bertsmith.recipes.distil.report import (
     Contender,
     conclusions,
@@ -54,7 +60,6 @@ from bertsmith.recipes.distil.student import (
     check_vocabulary,
     chosen_layers,
 )
-from bertsmith.recipes.distil.supervision import TeacherSupervision, answer_of, units_of
 from bertsmith.recipes.distil.teacher import TeacherOutputs, TeacherRows
 from bertsmith.recipes.distil.transfer_set import (
     check_masked_lm,

@@ -2,6 +2,6 @@
 
 `recipe` is the run, with an int8 variant behind the gate of `bertsmith quantize`. `graph` computes
 a model over padded batches, `program` writes that as a program of torch, as ONNX or for OpenVINO,
-and `runtimes` runs what was written. `checking` compares it with the engine, and an export that
-differs is refused. `card` writes the README.md, and `config` has the options.
+and `runtimes` runs what was written and compares it with the engine: an export that differs is
+refused. `card` writes the README.md, and `config` has the options.
 """

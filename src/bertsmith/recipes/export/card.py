@@ -11,9 +11,9 @@ from typing import Any
 from bertsmith.core import VERSION
 from bertsmith.core.printable import counted, markdown
 from bertsmith.network.config import ModelConfig
-from bertsmith.recipes.export.checking import BOUND, Comparison
 from bertsmith.recipes.export.config import Target
 from bertsmith.recipes.export.graph import SENTENCE_OUTPUT, input_names, output_names
+from bertsmith.recipes.export.runtimes import BOUND, Comparison
 from bertsmith.tasks.rank import RELEVANCE
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.config_json import MIN_CONFIDENCE, NO_ANSWER

@@ -19,7 +19,6 @@ from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model
 from bertsmith.recipes.export.card import Described, card, int8_section
-from bertsmith.recipes.export.checking import Comparison, compare
 from bertsmith.recipes.export.config import ExportConfig, Target
 from bertsmith.recipes.export.graph import PaddedModel
 from bertsmith.recipes.export.program import (
@@ -33,7 +32,14 @@ from bertsmith.recipes.export.program import (
     write_openvino,
     write_torch,
 )
-from bertsmith.recipes.export.runtimes import ExportedModel, open_exported, open_onnx, output_file
+from bertsmith.recipes.export.runtimes import (
+    Comparison,
+    ExportedModel,
+    compare,
+    open_exported,
+    open_onnx,
+    output_file,
+)
 from bertsmith.recipes.quantize import (
     Gate,
     Measurement,

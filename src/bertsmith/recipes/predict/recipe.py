@@ -31,8 +31,7 @@ from bertsmith.network.config import ModelConfig
 from bertsmith.recipes.cluster import Cluster, Job, cluster_options, join_cluster, print_cluster
 from bertsmith.recipes.predict.config import Format, PredictConfig
 from bertsmith.recipes.predict.reading import reading_as_trained
-from bertsmith.recipes.predict.records import InputRow
-from bertsmith.recipes.predict.rows import task_rows, text_rows, with_written_offsets
+from bertsmith.recipes.predict.rows import InputRow, task_rows, text_rows, with_written_offsets
 from bertsmith.tasks.answering import (
     Presented,
     TaskAnswering,
