@@ -33,7 +33,7 @@ class MinuteTrials(Trials):
     def at_once(self) -> int:
         return self._number
 
-    def result(self, trial: Trial) -> TrialResult | None:
+    def result(self, subfolder: str) -> TrialResult | None:
         return None
 
     def train(self, trials: Sequence[Trial], *, keep_best: bool = False) -> list[TrialResult]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +84,12 @@ from bertsmith.recipes.finetune.inputs import (
 from bertsmith.recipes.finetune.outcome import Difference, difference_of
 from bertsmith.recipes.finetune.recipe import describe
 from bertsmith.recipes.finetune.tfidf import tfidf_baseline
-from bertsmith.recipes.finetune.trial import LABELS, Supervision, Trial, TrialResult, read_evidence
+from bertsmith.recipes.finetune.trial import LABELS, Supervision, Trial, TrialResult
 from bertsmith.recipes.finetune.trials import ParallelPlan, Trials, open_trials, plan_trials
 from bertsmith.recipes.predict.evaluate import check_known
 from bertsmith.recipes.predict.reading import reading_as_trained
 from bertsmith.recipes.resources import parameters
 from bertsmith.tasks.answering import measure, task_predictor
-from bertsmith.tasks.task import Evidence, Measured
 from bertsmith.training.run_folder import RunFolder, read_record, write_record
 from bertsmith.weights.folder import load_model, read_config
 from bertsmith.weights.tensors import weights_hash
@@ -375,38 +375,40 @@ class _Distillation:
         return outcome
 
     def _train(self) -> dict[str, list[TrialResult]]:
-        seeds = range(self.run.settings.seed, self.run.settings.seed + self.run.seeds)
-        prepared = self._with_more_rows()
-        supervisions = self._supervisions(prepared)
-        trials = [
-            replace(self._trial(method, seed, number, supervision), prepared=prepared)
-            for method, supervision in supervisions.items()
-            for number, seed in enumerate(seeds, 1)
-        ]
-        result = self.trials.train(trials, keep_best=True)
-        results = {
-            method: result[len(seeds) * number :][: len(seeds)]
-            for number, method in enumerate(supervisions)
+        """Return the results of each method's seeds, and of the plain student's."""
+        prepared, settings = self._with_more_rows(), self.run.settings
+        taught = {
+            method: self._trials_of(method, settings, prepared, supervision)
+            for method, supervision in self._supervisions(prepared).items()
         }
+        # all at once, so that they can be trained side by side
+        trained = iter(self.trials.train(list(chain(*taught.values())), keep_best=True))
+        results = {method: [next(trained) for _ in trials] for method, trials in taught.items()}
         if self.run.plain:
-            settings = self._plain_settings()
-            plain = [
-                replace(self._trial(PLAIN, seed, number, LABELS), settings=settings)
-                for number, seed in enumerate(seeds, 1)
-            ]
+            plain = self._trials_of(PLAIN, self._plain_settings(), self.prepared, LABELS)
             results[PLAIN] = self.trials.train(plain)
         return results
 
-    def _trial(self, name: str, seed: int, number: int, supervision: Supervision) -> Trial:
-        return Trial(
-            subfolder=f"{name}/seed-{seed}",
-            title=f"{name}, seed {seed} ({number} of {self.run.seeds})",
-            settings=self.run.settings,
-            seed=seed,
-            make_model=self.new,
-            prepared=self.prepared,
-            supervision=supervision,
-        )
+    @property
+    def _seeds(self) -> range:
+        return range(self.run.settings.seed, self.run.settings.seed + self.run.seeds)
+
+    def _trials_of(
+        self, name: str, settings: FinetuneSettings, prepared: Prepared, supervision: Supervision
+    ) -> list[Trial]:
+        """Return the trainings of all seeds."""
+        return [
+            Trial(
+                subfolder=f"{name}/seed-{seed}",
+                title=f"{name}, seed {seed} ({number} of {self.run.seeds})",
+                settings=settings,
+                seed=seed,
+                make_model=self.new,
+                prepared=prepared,
+                supervision=supervision,
+            )
+            for number, seed in enumerate(self._seeds, 1)
+        ]
 
     def _plain_settings(self) -> FinetuneSettings:
         """Return the settings that make as many steps of the labelled rows, in whole epochs."""
@@ -430,9 +432,9 @@ class _Distillation:
     def _taught(self) -> bool:
         """Return whether all trainings with a teacher have a result."""
         return all(
-            self.trials.result(self._trial(m, self.run.settings.seed + n, n, LABELS)) is not None
-            for m in self.run.method
-            for n in range(self.run.seeds)
+            self.trials.result(f"{method}/seed-{seed}") is not None
+            for method in self.run.method
+            for seed in self._seeds
         )
 
     def _supervisions(self, prepared: Prepared) -> dict[str, Supervision]:
@@ -479,8 +481,7 @@ class _Distillation:
         predictor = task_predictor(
             self.prepared.task, model.to(self.device), self.prepared.tokenizer, self.prepared.limits
         )
-        measured: Measured = measure(predictor, self.prepared.data.dev, self.prepared.dev)
-        return measured.scores
+        return measure(predictor, self.prepared.data.dev, self.prepared.dev).scores
 
     def _speeds(self) -> dict[str, Speed]:
         path = self.folder.path / _SPEEDS
@@ -536,15 +537,12 @@ class _Distillation:
         if PLAIN not in results:
             return {}
         data = self.prepared.data
-        evidence = {name: self._evidence(name, result) for name, result in results.items()}
+        evidence = {
+            name: [self.trials.evidence(f"{name}/seed-{result.seed}") for result in seeds]
+            for name, seeds in results.items()
+        }
         plain = evidence.pop(PLAIN)
         return {
             name: difference_of(data.task, data.labels, value, plain)
             for name, value in evidence.items()
         }
-
-    def _evidence(self, name: str, results: Sequence[TrialResult]) -> list[Evidence]:
-        return [
-            read_evidence(self.trials.folder(f"{name}/seed-{result.seed}").path)
-            for result in results
-        ]

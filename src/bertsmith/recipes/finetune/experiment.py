@@ -27,7 +27,7 @@ from bertsmith.recipes.finetune.outcome import (
     difference_to_constant,
 )
 from bertsmith.recipes.finetune.tfidf import tfidf_baseline
-from bertsmith.recipes.finetune.trial import Trial, TrialResult, read_evidence
+from bertsmith.recipes.finetune.trial import Trial, TrialResult
 from bertsmith.recipes.finetune.trials import Trials
 from bertsmith.tasks.task import UNTUNED, Evidence, interval_of
 from bertsmith.training.run_folder import RunFolder, read_record, write_record
@@ -62,7 +62,7 @@ def search(trials: Trials, cells: Sequence[Trial], minutes: float | None) -> Sea
         if (
             tried
             and minutes is not None
-            and any(trials.result(trial) is None for trial in following)
+            and any(trials.result(trial.subfolder) is None for trial in following)
         ):
             spent = sum(cell.result.elapsed for cell in tried) / trials.at_once
             an_epoch = spent * trials.at_once / sum(cell.settings.epochs for cell in tried)
@@ -117,7 +117,8 @@ class Experiment:
             baselines.append(random)
         data, prepared = self.prepared.data, self.prepared
         best = max(results, key=lambda result: result.rank)
-        evidence, target = self._evidence("seeds", best.seed), self.settings.target_accuracy
+        evidence = self._evidences("seeds", [best])[0]
+        target = self.settings.target_accuracy
         measuring = data.task.measuring
         tuned = UNTUNED if target is None else measuring.tune(evidence, target)
         interval = interval_of(data.task, evidence, data.labels)
@@ -213,10 +214,10 @@ class Experiment:
         if best is None:
             return None
         baseline = next((baseline for baseline in baselines if baseline.name == best[0]), None)
-        ours = [self._evidence("seeds", result.seed) for result in results]
+        ours = self._evidences("seeds", results)
         if baseline is None or not (baseline.evidences or baseline.name == RANDOM):
             return difference_to_constant(data.task, data.labels, ours, best[1])
-        theirs = baseline.evidences or [self._evidence("random", result.seed) for result in results]
+        theirs = baseline.evidences or self._evidences("random", results)
         return difference_of(data.task, data.labels, ours, theirs)
 
     def _train_from_random_weights(self, seeds: Sequence[int]) -> BaselineScores:
@@ -231,8 +232,8 @@ class Experiment:
             simpler=False,
         )
 
-    def _evidence(self, subfolder: str, seed: int) -> Evidence:
-        return read_evidence(self.trials.folder(f"{subfolder}/seed-{seed}").path)
+    def _evidences(self, subfolder: str, results: Sequence[TrialResult]) -> list[Evidence]:
+        return [self.trials.evidence(f"{subfolder}/seed-{result.seed}") for result in results]
 
     def _learning_curve(self, results: Sequence[TrialResult]) -> tuple[CurvePoint, ...]:
         """Return the scores with fewer training rows, and last with all of them."""

@@ -25,9 +25,16 @@ from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.config import AtOnce, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared
-from bertsmith.recipes.finetune.trial import Trial, TrialResult, execute_trial, read_result
+from bertsmith.recipes.finetune.trial import (
+    Trial,
+    TrialResult,
+    execute_trial,
+    read_evidence,
+    read_result,
+)
 from bertsmith.recipes.finetune.workers import TrialPool, WorkerSettings
 from bertsmith.recipes.resources import WORKING_ROOM, free_memory, gigabytes, layer_activations
+from bertsmith.tasks.task import Evidence
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.threads import quick_choice
 from bertsmith.weights.folder import load_model, save_model
@@ -193,19 +200,24 @@ class Trials:
         """Return the number of trainings at once."""
         return 1 if self._pool is None else self._pool.at_once
 
-    def result(self, trial: Trial) -> TrialResult | None:
+    def result(self, subfolder: str) -> TrialResult | None:
         """Return the result of a training, None if it has not ended."""
-        return read_result(self.folder(trial.subfolder))
+        return read_result(self._folder(subfolder))
+
+    def evidence(self, subfolder: str) -> Evidence:
+        """Return the evidence for each row of dev, of a training that has ended."""
+        return read_evidence(self._run.path / subfolder)
 
     def train(self, trials: Sequence[Trial], *, keep_best: bool = False) -> list[TrialResult]:
         """Train and evaluate those that have no result yet, and return the results of all.
 
         With `keep_best` the model of the best of them is kept.
         """
-        results: dict[str, TrialResult] = {}
-        for trial in trials:
-            if (result := self.result(trial)) is not None:
-                results[trial.subfolder] = result
+        results = {
+            trial.subfolder: result
+            for trial in trials
+            if (result := self.result(trial.subfolder)) is not None
+        }
         # finished ones too: the run may have been interrupted between result and cleanup
         self._tidy(trials, results, keep_best=keep_best)
 
@@ -230,7 +242,7 @@ class Trials:
 
         Raises `RunFolderError` where it has been deleted since.
         """
-        source = self.folder(subfolder).model
+        source = self._folder(subfolder).model
         # deletion takes several steps: a partly deleted folder must not pass for a model
         discarded = source.with_name("model.moved")
         if source.exists():
@@ -246,8 +258,7 @@ class Trials:
             )
         shutil.rmtree(discarded, ignore_errors=True)
 
-    def folder(self, subfolder: str) -> RunFolder:
-        """Return the folder of a training."""
+    def _folder(self, subfolder: str) -> RunFolder:
         return RunFolder(self._run.path / subfolder, part_of=self._run)
 
     def _tidy(
@@ -257,7 +268,7 @@ class Trials:
         best = max(results, key=lambda folder: results[folder].rank, default="")
         for trial in trials:
             if trial.subfolder in results:
-                folder = self.folder(trial.subfolder)
+                folder = self._folder(trial.subfolder)
                 shutil.rmtree(folder.checkpoints, ignore_errors=True)
                 if trial.subfolder != best or not keep_best:
                     shutil.rmtree(folder.model, ignore_errors=True)
