@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bertsmith.tasks.labels import abstention_note, confidence_for
+from bertsmith.tasks.confidence import abstention_note, confidence_for
 
 
 @pytest.mark.parametrize("seed", range(20))

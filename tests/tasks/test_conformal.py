@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import Conformal
-from bertsmith.tasks.conformal import (
+from bertsmith.tasks.confidence import (
     calibrate,
     conformal_of,
     prediction_set,

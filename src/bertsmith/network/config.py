@@ -218,7 +218,7 @@ class Preprocessing(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class Conformal(Config):
-    """The calibration of prediction sets on dev (tasks/conformal.py)."""
+    """The calibration of prediction sets on dev (tasks/confidence.py)."""
 
     examples: int
     """Examples it was made on."""

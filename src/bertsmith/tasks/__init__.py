@@ -10,9 +10,8 @@ of GLUE. `rows` finds the task that a file is for.
 Adding a task takes one module here, which builds a `Task`, and its name in `table`: the tests in
 tests/contracts then hold for it too. Parts that several tasks share are functions and values, no
 base classes: `whole_texts` (texts and pairs as units), `word_windows` (words that are tagged, at
-their first pieces), `labels` (their order, weights of rare ones, answers withheld below a
-probability), `conformal` (sets of answers that hold the right one), `config` (options of reading
-and answering).
+their first pieces), `labels` (their order, weights of rare ones), `confidence` (answers withheld
+below a probability, and sets that hold the right one), `config` (options of reading and answering).
 `classify` is the simplest task to start from; `span`, whose texts are read in windows and whose
 answers are spans of them, uses every part there is.
 """

@@ -32,8 +32,8 @@ from bertsmith.engine.predictor import (
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model
+from bertsmith.tasks.confidence import set_threshold
 from bertsmith.tasks.config import AnsweringConfig
-from bertsmith.tasks.conformal import set_threshold
 from bertsmith.tasks.table import task_of
 from bertsmith.tasks.task import (
     UNTUNED,

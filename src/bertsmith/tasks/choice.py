@@ -17,9 +17,16 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.engine.answers import option_scores
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.tasks import Choose
+from bertsmith.tasks.confidence import (
+    calibrate,
+    choice_evidence,
+    chosen_record,
+    confidence_notes,
+    record_keys,
+    right_choices,
+    tune_confidence,
+)
 from bertsmith.tasks.config import LabelLoss, Reading
-from bertsmith.tasks.conformal import calibrate, prediction_set
-from bertsmith.tasks.labels import choice_evidence, confidence_notes, right_choices, tune_confidence
 from bertsmith.tasks.task import (
     Answers,
     Brief,
@@ -102,24 +109,13 @@ def _encode(tokenizer: Tokenizer, rows: Sequence[Choice], limits: ReadingLimits)
 
 
 def _keys(labels: Labels, tuned: Tuned) -> tuple[str, ...]:
-    """Return the keys of a record."""
-    among = () if tuned.set_threshold is None else ("prediction_set",)
-    return ("choice", "probability", *among, "probabilities")
+    return record_keys("choice", tuned)
 
 
 def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # noqa: ANN401
     """Return the chosen option, from 0, and the probabilities of all."""
-    chosen = int(answer.argmax())
-    unsure = tuned.min_confidence is not None and answer[chosen] < tuned.min_confidence
-    among: Record = {}
-    if tuned.set_threshold is not None:
-        among["prediction_set"] = prediction_set(answer, tuned.set_threshold)
-    return {
-        "choice": None if unsure else chosen,
-        "probability": round(float(answer[chosen]), 6),
-        **among,
-        "probabilities": [round(float(share), 6) for share in answer],
-    }
+    chosen = chosen_record("choice", answer, range(len(answer)), tuned)
+    return {**chosen, "probabilities": [round(float(share), 6) for share in answer]}
 
 
 # learning

@@ -17,18 +17,22 @@ from bertsmith.engine.answers import class_probabilities
 from bertsmith.evaluation.metrics import CLASS_SCORES
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.tasks import Classify
+from bertsmith.tasks.confidence import (
+    calibrate,
+    choice_evidence,
+    chosen_record,
+    confidence_notes,
+    record_keys,
+    right_choices,
+    tune_confidence,
+)
 from bertsmith.tasks.config import LabelLoss
-from bertsmith.tasks.conformal import calibrate, prediction_set
 from bertsmith.tasks.labels import (
     balanced_weights,
     check_labels,
     check_texts,
-    choice_evidence,
-    confidence_notes,
     count_labels,
     order_labels,
-    right_choices,
-    tune_confidence,
 )
 from bertsmith.tasks.task import (
     Answers,
@@ -108,24 +112,14 @@ def _picked(rows: Sequence[Example], wanted: Callable[[str], bool]) -> list[Exam
 
 
 def _keys(labels: Labels, tuned: Tuned) -> tuple[str, ...]:
-    """Return the keys of a record."""
-    among = () if tuned.set_threshold is None else ("prediction_set",)
-    return ("label", "probability", *among, "probabilities")
+    return record_keys("label", tuned)
 
 
 def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # noqa: ANN401
     """Return the likeliest class, and the likeliest ones with their probabilities."""
     order = np.argsort(-answer, kind="stable")[:top].tolist()
-    unsure = tuned.min_confidence is not None and answer[order[0]] < tuned.min_confidence
-    chosen: Record = {}
-    if tuned.set_threshold is not None:
-        chosen["prediction_set"] = [labels[i] for i in prediction_set(answer, tuned.set_threshold)]
-    return {
-        "label": None if unsure else labels[order[0]],
-        "probability": round(float(answer[order[0]]), 6),
-        **chosen,
-        "probabilities": {labels[i]: round(float(answer[i]), 6) for i in order},
-    }
+    likeliest = {labels[i]: round(float(answer[i]), 6) for i in order}
+    return {**chosen_record("label", answer, labels, tuned), "probabilities": likeliest}
 
 
 # learning

@@ -1,8 +1,4 @@
-"""Labels and choices among them: their order, their counts and weights, confidence in one.
-
-Answers chosen among several by their probability may be withheld where it is too low; the evidence
-of such tasks has the true answer, the chosen one, and the latter's probability.
-"""
+"""Labels: their order, their counts and weights, and which of them are unknown, absent or odd."""
 
 from __future__ import annotations
 
@@ -10,17 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import ExampleError
-from bertsmith.tasks.task import UNTUNED, Evidence, Labels, R, Right, Task, Tuned
+from bertsmith.tasks.task import Labels, R, Task
 from bertsmith.text.examples.example import Example, folded
 from bertsmith.text.examples.tagged import names_entities, parted
-
-Confidences = NDArray[np.float64]
 
 
 def require_labels(
@@ -199,63 +192,3 @@ def balanced_weights(classes: NDArray[np.int64], count: int) -> tuple[float, ...
     present = int(np.count_nonzero(sizes))
     weights = len(classes) / (present * np.maximum(sizes, 1))
     return tuple(float(weight) for weight in weights)
-
-
-def choice_evidence(true: NDArray[np.int64], answers: Sequence[Any]) -> Evidence:
-    """Return the true and the likeliest answers, and the latter's probabilities, (rows, 3)."""
-    chosen = [int(answer.argmax()) for answer in answers]
-    confidences = [float(answer.max()) for answer in answers]
-    return np.stack([true, chosen, confidences], 1).astype(np.float64)
-
-
-def right_choices(evidence: Evidence, tuned: Tuned) -> Right:
-    """Return the rows whose likeliest answer is the true one."""
-    return evidence[:, 0] == evidence[:, 1]  # type: ignore[no-any-return]
-
-
-def tune_confidence(evidence: Evidence, target_accuracy: float | None = None) -> Tuned:
-    """Return the confidence that gives the accuracy wanted, where one is wanted."""
-    if target_accuracy is None:
-        return UNTUNED
-    threshold = confidence_for(right_choices(evidence, UNTUNED), evidence[:, 2], target_accuracy)
-    # where no threshold does, nothing but certainty is answered
-    return Tuned(min_confidence=1.0 if threshold is None else threshold)
-
-
-def confidence_notes(unit: str, evidence: Evidence, tuned: Tuned) -> list[str]:
-    """Return the effect of abstaining, if a confidence is required."""
-    if tuned.min_confidence is None:
-        return []
-    right = right_choices(evidence, tuned)
-    return [abstention_note(right, evidence[:, 2], tuned.min_confidence, unit)]
-
-
-def confidence_for(right: Right, confidences: Confidences, accuracy: float) -> float | None:
-    """Return the least threshold at which that share of the answers given is right.
-
-    It lies midway between two confidences, so that rounding, which depends on processor and
-    precision, changes no answer; 0 where all may be answered; None where no threshold does.
-    """
-    order = np.argsort(-confidences, kind="stable")
-    reached = np.cumsum(right[order]) / np.arange(1, len(right) + 1)
-    # equal confidences are answered together
-    ends = np.append(np.diff(confidences[order]) != 0, np.ones(min(1, len(right)), bool))
-    good = np.flatnonzero(ends & (reached >= accuracy))
-    if not len(good):
-        return None
-    last = int(good[-1])
-    if last + 1 == len(right):
-        return 0.0
-    return float(confidences[order[last : last + 2]].mean())
-
-
-def abstention_note(right: Right, confidences: Confidences, threshold: float, unit: str) -> str:
-    """Describe a threshold's effect: the shares of rows answered, and right among these."""
-    answered = confidences >= threshold
-    if not answered.any():
-        return f"no answer has a probability of {threshold:.4f} or more: none is given"
-    return (
-        f"answers are given where the probability is at least {threshold:.4f}: to "
-        f"{100 * answered.mean():.2f} % of the {unit}, {100 * right[answered].mean():.2f} % of "
-        "them right"
-    )

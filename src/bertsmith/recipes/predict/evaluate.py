@@ -28,8 +28,8 @@ from bertsmith.tasks.answering import (
     print_long_texts,
     print_unread,
 )
+from bertsmith.tasks.confidence import set_figures
 from bertsmith.tasks.config import AnsweringConfig, Reading
-from bertsmith.tasks.conformal import set_figures
 from bertsmith.tasks.labels import absent_note, require_labels, unknown_label
 from bertsmith.tasks.rows import pick_classes, print_rows
 from bertsmith.tasks.task import Task, counted_rows, interval_of

@@ -25,7 +25,7 @@ from bertsmith.network.config import Conformal
 from bertsmith.network.model import Model
 from bertsmith.serving.messages import MASK, Input, Kind, Outcome
 from bertsmith.tasks.answering import TaskAnswering
-from bertsmith.tasks.conformal import set_threshold
+from bertsmith.tasks.confidence import set_threshold
 from bertsmith.tasks.tag import TagAnswer, raw_text
 from bertsmith.tasks.task import Record
 from bertsmith.text.examples.example import Example
