@@ -163,10 +163,8 @@ def set_threshold(conformal: Conformal | None, coverage: float) -> float:
     for item, threshold in zip(conformal.coverages, conformal.thresholds, strict=True):
         if item >= coverage - 1e-9:
             return threshold
-    highest, next_coverage = (
-        conformal.coverages[-1],
-        next(item for item in _COVERAGES if item >= coverage),
-    )
+    highest = conformal.coverages[-1]
+    next_coverage = next(item for item in _COVERAGES if item >= coverage)
     tenths = round(1000 * next_coverage)
     raise ConfigError(
         f"--conformal is {coverage:g}, and the model was calibrated on "

@@ -65,9 +65,9 @@ from bertsmith.recipes.pretrain.report import (
     model_card,
     write_report,
 )
-from bertsmith.recipes.pretrain.resolving import RESULT, store_hash, verifying_seconds
+from bertsmith.recipes.pretrain.resolving import RESULT, claim_folder, store_hash, verify_for
 from bertsmith.recipes.pretrain.starting import check_store_vocabulary, identify
-from bertsmith.store.store import TokenStore, verify_store
+from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
 from bertsmith.training.config import Budget, OptimiserConfig, ScheduleConfig
@@ -129,13 +129,8 @@ def distil_general(config: DistilConfig, *, clock: Clock | None = None) -> Pretr
             run = replace(run, training=replace(training, **fixed))
         elif device.type == "cpu":
             run = _with_measured_threads(run)
-        seconds = verifying_seconds(run.training.budget)
-        verified = verify_store(store, folder.verified(), seconds)
-        if folder.claim(KIND, run):
-            ended = folder.model.exists()
-            where = f"the run in {config.out}"
-            say(f"{where} has ended" if ended else f"resuming {where}")
-        folder.record_verified(verified)
+        verified = verify_for(run.training.budget, store, folder)
+        claim_folder(folder, KIND, run, verified)
         return _train_student(run, store, folder, device, clock)
 
 
@@ -321,21 +316,14 @@ def _train_student(
     if not goes_on:
         check_resources(training, run.student, [batches], folder.path, device).print()
     teacher = load_model(run.teacher.folder)[0].to(device)
-    model = build_model(run.student, seed=settings.seed)
-    if run.layers:
-        take_layers(model, teacher, run.layers)
-    if run.token_table:
-        take_token_table(model, teacher, mask_id=tokenizer.mask_id, seed=settings.seed)
-    model.to(device)
+    model = _student(run, teacher, tokenizer).to(device)
     taught, objective = _terms(run, teacher)
-    teacher_outputs = TeacherOutputs(
+    outputs = TeacherOutputs(
         taps=taught.taps,
         answer="masked_lm" if taught.logits else None,
         precision=training.precision,
     )
-    text = TeacherText(
-        batches=batches, teacher=teacher, outputs=teacher_outputs, names=taught.steps[0]
-    )
+    text = TeacherText(batches=batches, teacher=teacher, outputs=outputs, names=taught.steps[0])
     measured = _TaughtObjective(objective=objective, text=text)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     say(
@@ -366,6 +354,17 @@ def _train_student(
     return PretrainOutcome(
         model=model, tokenizer=tokenizer, state=state, held_out=figures, folder=folder.path
     )
+
+
+def _student(run: GeneralRun, teacher: Model, tokenizer: Tokenizer) -> Model:
+    """Return the student before its first step, a pure function of the run."""
+    seed = run.training.settings.seed
+    model = build_model(run.student, seed=seed)
+    if run.layers:
+        take_layers(model, teacher, run.layers)
+    if run.token_table:
+        take_token_table(model, teacher, mask_id=tokenizer.mask_id, seed=seed)
+    return model
 
 
 @contextmanager

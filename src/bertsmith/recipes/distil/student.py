@@ -99,10 +99,8 @@ def check_start(
 
     `earlier` are the settings of that run, in the folder `run`.
     """
-    begun, start = (
-        _describe_start(earlier),
-        _describe_start({"layers": list(layers), "token_table": token_table}),
-    )
+    begun = _describe_start(earlier)
+    start = _describe_start({"layers": list(layers), "token_table": token_table})
     if begun == start or ModelConfig.from_dict(earlier["student"]) != student:
         return
     raise RunFolderError(

@@ -487,10 +487,8 @@ class _Distillation:
         path = self.folder.path / _SPEEDS
         if not path.exists():
             answering, requests = sample_requests(self.prepared, self.teacher.labels)
-            teacher, student = (
-                load_model(self.config.teacher)[0],
-                build_model(self.new.config, seed=0),
-            )
+            teacher, _ = load_model(self.config.teacher)
+            student = build_model(self.new.config, seed=0)
             models = {"teacher": teacher.to(self.device), "student": student.to(self.device)}
             speeds = measure_speeds(models, answering, requests)
             write_record(path, {name: vars(result) for name, result in speeds.items()})

@@ -174,11 +174,9 @@ class Augmenter:
         self, texts: Sequence[Text], tokenizer: Tokenizer, longest: int
     ) -> tuple[list[tuple[Text, int]], list[NDArray[np.int32]], list[int]]:
         """Return the words that are masked, the ids of a text for each, and where the mask is."""
-        masked_words, masked, mask_positions = (
-            list[tuple[Text, int]](),
-            list[NDArray[np.int32]](),
-            list[int](),
-        )
+        masked_words: list[tuple[Text, int]] = []
+        masked: list[NDArray[np.int32]] = []
+        mask_positions: list[int] = []
         for text in texts:
             encoded = tokenizer.encode_spans(text[0])
             ids = np.concatenate([tokenizer.begin, encoded.ids, tokenizer.end]).astype(np.int32)
@@ -309,10 +307,8 @@ def _without_labelled(rows: Sequence[Any], data: LabelledData[Any]) -> list[Any]
     """
     identity = data.task.identity
     question_key = data.task.question_key or identity
-    trained, measured = (
-        {question_key(row) for row in data.train},
-        {identity(row) for row in data.dev},
-    )
+    trained = {question_key(row) for row in data.train}
+    measured = {identity(row) for row in data.dev}
     return [
         row for row in rows if question_key(row) not in trained and identity(row) not in measured
     ]

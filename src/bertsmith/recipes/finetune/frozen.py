@@ -386,10 +386,8 @@ def _states(model: Model, examples: EncodedExamples) -> Tensor:
                 [begins[n] + positions[u] for n, u in enumerate(units.tolist())]
             )
             rows = np.concatenate([np.arange(ends[u], ends[u + 1]) for u in units.tolist()])
-            token_indices, word_indices = (
-                torch.from_numpy(tokens).to(model.device),
-                torch.from_numpy(rows),
-            )
+            token_indices = torch.from_numpy(tokens).to(model.device)
+            word_indices = torch.from_numpy(rows)
             for layer in range(layers + 1):
                 states_of_words[layer, word_indices] = states[layer][token_indices].half().cpu()
     return states_of_words

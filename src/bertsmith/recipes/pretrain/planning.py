@@ -30,7 +30,7 @@ from bertsmith.core.printable import counted
 from bertsmith.network.config import ModelConfig, Precision
 from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.pretraining import objective_of
-from bertsmith.recipes.pretrain.config import PretrainRun, PretrainSettings
+from bertsmith.recipes.pretrain.config import PretrainRun
 from bertsmith.recipes.pretrain.preflight import shares_of
 from bertsmith.recipes.pretrain.report import HeldOutPlan, evaluate_objective
 from bertsmith.recipes.pretrain.speed import MAX_SECONDS, TrainedCopy, measure
@@ -38,7 +38,6 @@ from bertsmith.recipes.resources import layer_weights
 from bertsmith.reports.curves import curves_svg
 from bertsmith.reports.training import CURVES
 from bertsmith.store.store import TokenStore
-from bertsmith.training.config import Budget
 from bertsmith.training.replicas import Objective
 from bertsmith.training.run_folder import HELD_OUT_PLAN, RunFolder
 from bertsmith.training.schedule import Costs
@@ -89,16 +88,16 @@ def pick_size(
 
 
 def choose_size(
+    run: PretrainRun,
     store: TokenStore,
-    budget: Budget,
-    settings: PretrainSettings,
     network_of: Callable[[str], ModelConfig],
-    precision: Precision,
     device: torch.device,
-    processes: int = 1,
-    replicas: int = 1,
+    *,
+    processes: int,
+    replicas: int,
 ) -> SizeChoice:
     """Choose the size for a new run; `network_of` returns the config of a size."""
+    budget, settings, precision = run.budget, run.settings, run.precision
     configs = {SIZES[0]: network_of(SIZES[0])}
     for size in SIZES[1:]:
         # not every family has all of them

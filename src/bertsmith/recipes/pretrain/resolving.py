@@ -9,6 +9,7 @@ from typing import Any, get_args
 import torch
 
 from bertsmith.batches.pretraining import PretrainingBatches
+from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, RunFolderError
 from bertsmith.core.files import file_hash
 from bertsmith.core.log import say
@@ -39,7 +40,7 @@ from bertsmith.recipes.pretrain.starting import (
     identify,
     size_of,
 )
-from bertsmith.store.store import INDEX, TokenStore, verify_store
+from bertsmith.store.store import INDEX, Seen, TokenStore, verify_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
 from bertsmith.training.distribution import World
@@ -62,58 +63,66 @@ def begin(
 
     Nothing is written if it is `dry`.
     """
-    out, stored, device = folder.path, folder.settings("pretrain"), config.device
-    torch_device = device_named(
-        (stored or {}).get("device", device) if device == "auto" else device
-    )
-    if config.store is not None:
-        run = run_of_options(config, torch_device, world.size)
-    else:
+    out, stored = folder.path, folder.settings("pretrain")
+    chosen = config.device
+    if chosen == "auto" and stored is not None:
+        chosen = stored.get("device", chosen)
+    device = device_named(chosen)
+    if config.store is None:
         if stored is None:
             raise RunFolderError(
                 "holds no run to resume", where=out, remedy="name a store to train on"
             )
         run = PretrainRun.from_dict(stored, where=out / "run.json")
-    if config.store is not None and stored is not None:
-        # a different number of threads or replicas, or another precision, would change rounding in
-        # the rest of the run, and more batches per step would change the steps
-        run = replace(
-            run,
-            precision=stored.get("precision", run.precision),
-            threads=stored.get("threads", run.threads),
-            replicas=stored.get("replicas", run.replicas),
-            batches_per_step=stored.get("batches_per_step"),
-        )
+    else:
+        run = run_of_options(config, device, world.size)
+        if stored is not None:
+            # a different number of threads or replicas, or another precision, would change rounding
+            # in the rest of the run, and more batches per step would change the steps
+            run = replace(
+                run,
+                precision=stored.get("precision", run.precision),
+                threads=stored.get("threads", run.threads),
+                replicas=stored.get("replicas", run.replicas),
+                batches_per_step=stored.get("batches_per_step"),
+            )
     check_store(run, out)
-    if run.device != torch_device.type:
+    if run.device != device.type:
         raise RunFolderError(
-            f"was begun on {run.device}, and would give other results on {torch_device.type}",
+            f"was begun on {run.device}, and would give other results on {device.type}",
             where=out,
             remedy=f"give --device {run.device}, or choose another --out",
         )
     # settings of the loop are refused now, not when all checks have been made
     fit_config(run, workers=config.workers)
     world.share(run.batches_per_step or run.settings.gradient_accumulation)
-    opened = TokenStore(run.store)
-    verified = verify_store(opened, folder.verified(), verifying_seconds(run.budget))
-    check_parent(run, opened)
+    store = TokenStore(run.store)
+    verified = verify_for(run.budget, store, folder)
+    check_parent(run, store)
     sized = config.store is None or config.model is not None or config.from_ is not None
-    run = with_measured_choices(
-        run, folder, torch_device, world.size, sized=sized, force=config.force
-    )
+    run = with_measured_choices(run, folder, device, world.size, sized=sized, force=config.force)
     if dry:
         folder.check_claim("pretrain", run)
         return run
-    if folder.claim("pretrain", run):
-        ended = folder.model.exists()
-        say(f"the run in {out} has ended" if ended else f"resuming the run in {out}")
-    folder.record_verified(verified)
+    claim_folder(folder, "pretrain", run, verified)
     return run
 
 
-def verifying_seconds(budget: Budget) -> float | None:
-    """Return the seconds after which no other file of the store is hashed; None for no limit."""
-    return None if budget.minutes is None else VERIFYING * 60 * budget.minutes
+def verify_for(budget: Budget, store: TokenStore, folder: RunFolder) -> Seen:
+    """Check the hashes of a store's files but for those that a run has checked before.
+
+    Of a budget of minutes a tenth is spent on it, at most. Raises `StoreError`.
+    """
+    seconds = None if budget.minutes is None else VERIFYING * 60 * budget.minutes
+    return verify_store(store, folder.verified(), seconds)
+
+
+def claim_folder(folder: RunFolder, kind: str, run: Config, verified: Seen) -> None:
+    """Claim a folder for a run on a store, and print whether it is resumed or has ended."""
+    if folder.claim(kind, run):
+        where = f"the run in {folder.path}"
+        say(f"{where} has ended" if folder.model.exists() else f"resuming {where}")
+    folder.record_verified(verified)
 
 
 def check_store(run: PretrainRun, out: Path) -> None:
@@ -190,14 +199,12 @@ def with_measured_choices(
         smallest = fastest(SIZES[0])
         torch.set_num_threads(smallest.threads)
         choice = choose_size(
+            run,
             store,
-            run.budget,
-            settings,
             lambda size: network_of(replace(run, model=size), tokenizer),
-            run.precision,
             device,
-            processes,
-            smallest.replicas,
+            processes=processes,
+            replicas=smallest.replicas,
         )
         say(choice.reason)
         run = replace(run, model=choice.size)

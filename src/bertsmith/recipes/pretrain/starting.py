@@ -178,11 +178,8 @@ def _parts(config: ModelConfig) -> dict[str, bool]:
 
 def continued_config(parent: Parent, settings: PretrainSettings) -> ModelConfig:
     """Return the config of the parent with the heads that the settings train."""
-    parent_config, network, pairs = (
-        read_config(parent.folder),
-        settings.network,
-        settings.samples.pairs,
-    )
+    parent_config = read_config(parent.folder)
+    network, pairs = settings.network, settings.samples.pairs
     encoder = replace(
         parent_config.encoder,
         dropout=network.hidden_dropout,
