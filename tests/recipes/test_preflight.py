@@ -79,8 +79,9 @@ def checked(
     batches = PhasedBatches(store, tokenizer, settings.samples, settings.phases, seed=0)
     prepared = PreparedRun(
         run=run, store=store, tokenizer=tokenizer, folder=RunFolder(store.folder / "run"),
-        model=model, objective=PRETRAINING, batches=batches,
+        network=config, batches=batches,
         held_out=held_out_batches(tokenizer, store, settings.samples),
+        model=model, objective=PRETRAINING,
     )  # fmt: skip
     found = check(prepared)
     for name, tensor in model.state_dict().items():

@@ -55,17 +55,24 @@ _MIN_SURVEYED = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreparedRun:
-    """A run before its first step, with all that trains in it."""
+class OpenedRun:
+    """A run with all that its network reads."""
 
     run: PretrainRun
+    folder: RunFolder
     store: TokenStore
     tokenizer: Tokenizer
-    folder: RunFolder
+    batches: PhasedBatches
+    network: ModelConfig
+    held_out: PretrainingBatches | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedRun(OpenedRun):
+    """A run before its first step, with all that trains in it."""
+
     model: Model
     objective: Objective
-    batches: PhasedBatches
-    held_out: PretrainingBatches | None
 
 
 def check_resources(

@@ -27,7 +27,7 @@ from bertsmith.network.model import Model, build_model, start_positions_as_sinus
 from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainRun, fit_config
 from bertsmith.recipes.pretrain.planning import plan_time
-from bertsmith.recipes.pretrain.preflight import PreparedRun, check, check_resources
+from bertsmith.recipes.pretrain.preflight import OpenedRun, PreparedRun, check, check_resources
 from bertsmith.recipes.pretrain.report import (
     HeldOutPlan,
     describe,
@@ -117,26 +117,16 @@ def run_training(
     clock: Clock | None = None,
 ) -> PretrainOutcome:
     """Train, evaluate on the held-out documents, save the model folder and the report."""
-    clock, settings, tokenizer = clock or Clock(), run.settings, store.tokenizer()
-    torch.set_num_threads(run.threads)
-    batches = PhasedBatches(store, tokenizer, settings.samples, settings.phases, settings.seed)
-    needed, checks = network_of(run, tokenizer), world.first and not folder.checkpoints.exists()
+    clock, opened = clock or Clock(), _open(run, store, folder)
+    checks = world.first and not folder.checkpoints.exists()
     if checks:
         resources = check_resources(
-            run, needed, batches.parts, folder.path, device, force=force, processes=world.local_size
-        )
+            run, opened.network, opened.batches.parts, folder.path, device, force=force,
+            processes=world.local_size,
+        )  # fmt: skip
     resumes = world.broadcast(lambda: any(folder.checkpoints.glob("step-*")))
-    model = start(run, tokenizer, resumes=resumes).to(device)
-    objective = objective_of(needed, seed=settings.seed)
-    held_out = held_out_batches(tokenizer, store, settings.samples)
-    prepared = PreparedRun(
-        run=run, store=store, tokenizer=tokenizer, folder=folder, model=model, objective=objective,
-        batches=batches, held_out=held_out,
-    )  # fmt: skip
-    print_plan(run, model, batches.parts[-1])
-    plan, costs = _broadcast_plan(
-        world, lambda: plan_time(run, model, objective, held_out, folder, clock.startup)
-    )
+    prepared = _prepare(opened, device, resumes=resumes)
+    plan, costs = _broadcast_plan(world, lambda: _plan_time(prepared, folder, clock))
     if checks:
         reserved_seconds = clock.elapsed + costs.total(plan.measurements)
         _check(prepared, resources, reserved_seconds, processes=world.size, force=force)
@@ -144,15 +134,46 @@ def run_training(
     timing = Timing(clock=clock, costs=costs)
     state = _fit(prepared, plan, timing, workers=workers, world=world)
     with _trained(folder, state, world):
-        prepared = replace(prepared, model=gather_model(model, world))
-        unshard(objective.own)
+        prepared = replace(prepared, model=gather_model(prepared.model, world))
+        unshard(prepared.objective.own)
         figures = world.broadcast(lambda: _finish(prepared, state, clock, plan.evaluated_tokens))
     return PretrainOutcome(
         model=prepared.model,
-        tokenizer=tokenizer,
+        tokenizer=prepared.tokenizer,
         state=state,
         held_out=figures,
         folder=folder.path,
+    )
+
+
+def _open(run: PretrainRun, store: TokenStore, folder: RunFolder) -> OpenedRun:
+    """Open all that a run reads, and set the threads that it computes with."""
+    torch.set_num_threads(run.threads)
+    settings, tokenizer = run.settings, store.tokenizer()
+    return OpenedRun(
+        run=run,
+        folder=folder,
+        store=store,
+        tokenizer=tokenizer,
+        batches=PhasedBatches(store, tokenizer, settings.samples, settings.phases, settings.seed),
+        network=network_of(run, tokenizer),
+        held_out=held_out_batches(tokenizer, store, settings.samples),
+    )
+
+
+def _prepare(opened: OpenedRun, device: torch.device, *, resumes: bool = False) -> PreparedRun:
+    """Make what trains in a run, and print what it is."""
+    run = opened.run
+    model = start(run, opened.tokenizer, resumes=resumes).to(device)
+    objective = objective_of(opened.network, seed=run.settings.seed)
+    print_plan(run, model, opened.batches.parts[-1])
+    return PreparedRun(**vars(opened), model=model, objective=objective)
+
+
+def _plan_time(prepared: PreparedRun, folder: RunFolder, clock: Clock) -> tuple[HeldOutPlan, Costs]:
+    """Return the plan for held-out text, which is kept in a folder, and what it costs."""
+    return plan_time(
+        prepared.run, prepared.model, prepared.objective, prepared.held_out, folder, clock.startup
     )
 
 
@@ -307,28 +328,17 @@ def dry_run(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:
         raise ConfigError("no store to check", remedy="name the folder made by prepare")
     run = begin(folder, config, ALONE, dry=True)
     device = device_named(run.device if config.device == "auto" else config.device)
-    store = TokenStore(run.store)
-    settings, tokenizer = run.settings, store.tokenizer()
-    torch.set_num_threads(run.threads)
-    batches = PhasedBatches(store, tokenizer, settings.samples, settings.phases, settings.seed)
-    network = network_of(run, tokenizer)
-    resources = check_resources(run, network, batches.parts, config.out, device, force=force)
-    model = start(run, tokenizer).to(device)
-    objective = objective_of(model.config, seed=run.settings.seed)
-    held_out = held_out_batches(tokenizer, store, settings.samples)
-    print_plan(run, model, batches.parts[-1])
+    opened = _open(run, TokenStore(run.store), folder)
+    resources = check_resources(
+        run, opened.network, opened.batches.parts, config.out, device, force=force
+    )
+    prepared = _prepare(opened, device)
     with TemporaryDirectory() as elsewhere:
-        plan, costs = plan_time(
-            run, model, objective, held_out, RunFolder(Path(elsewhere)), clock.startup
-        )
-    prepared = PreparedRun(
-        run=run, store=store, tokenizer=tokenizer, folder=folder, model=model, objective=objective,
-        batches=batches, held_out=held_out,
-    )  # fmt: skip
+        plan, costs = _plan_time(prepared, RunFolder(Path(elsewhere)), clock)
     reserved_seconds = clock.elapsed + costs.total(plan.measurements)
     findings = resources + check(prepared, reserved_seconds=reserved_seconds)
     findings.print()
     if not force:
-        findings.raise_if_stopped(store.folder)
+        findings.raise_if_stopped(opened.store.folder)
     say("dry run: nothing was trained, nothing was written")
     return findings
