@@ -10,8 +10,10 @@ from pathlib import Path
 from string import Template
 
 from bertsmith.core import VERSION
+from bertsmith.core.errors import MissingExtra
+from bertsmith.core.log import say
 from bertsmith.core.ownership import new_file
-from bertsmith.core.printable import counted, html
+from bertsmith.core.printable import counted
 from bertsmith.core.printable import html as escape
 from bertsmith.reports.curves import Series, curves_svg, in_words, point_on, require_matplotlib
 
@@ -119,6 +121,15 @@ class Report:
         self.title = title
         self.subtitle = subtitle
         self._sections: list[tuple[str, str]] = []
+
+    @classmethod
+    def if_possible(cls, title: str, subtitle: str) -> Report | None:
+        """Start the page of a run; without matplotlib return None, and print why there is none."""
+        try:
+            return cls(title, subtitle)
+        except MissingExtra as missing:
+            say(f"no report: {missing}")
+            return None
 
     def text(self, title: str, paragraphs: Sequence[str]) -> None:
         """Add paragraphs of plain text."""
@@ -230,7 +241,7 @@ class Report:
 
 def safe(text: str) -> str:
     """Escape a text, however long."""
-    return html(text, _MAX_LENGTH)
+    return escape(text, _MAX_LENGTH)
 
 
 def _note(note: str) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,19 +62,14 @@ class SearchOutcome:
     top_texts: dict[str, list[int]]
     """Number of the top text for the first queries, by method."""
 
-    def rows(self) -> list[tuple[str, str, str, str]]:
+    def rows(self) -> list[tuple[str, ...]]:
         """Return one row per method: share first, among ten, mean reciprocal rank, in per cent."""
         return [
-            (
-                name,
-                f"{100 * float((ranks == 1).mean()):.1f}",
-                f"{100 * float((ranks <= 10).mean()):.1f}",
-                f"{100 * float((1 / ranks).mean()):.1f}",
-            )
-            for name, ranks in self.ranks.items()
+            (name, *(f"{100 * figure:.1f}" for figure in figures.values()))
+            for name, figures in self.to_dict().items()
         ]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, dict[str, float]]:
         """Return the figures as plain JSON values."""
         return {
             name: {

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bertsmith.core.errors import MissingExtra
-from bertsmith.core.log import console, say, table_of
+from bertsmith.core.log import console, table_of
 from bertsmith.core.printable import counted
 from bertsmith.evaluation.metrics import format_mean, mean_and_spread, percent, score_label
 from bertsmith.recipes.distil.config import DistilRun
@@ -184,10 +183,8 @@ def write_report(
     path: Path, run: DistilRun, contenders: Sequence[Contender], lines: Sequence[str]
 ) -> None:
     """Write the page; without matplotlib, print why there is none."""
-    try:
-        report = Report("Distillation", f"{run.task}, teacher {run.teacher}")
-    except MissingExtra as missing:
-        say(f"no report: {missing}")
+    report = Report.if_possible("Distillation", f"{run.task}, teacher {run.teacher}")
+    if report is None:
         return
     report.table("Teacher, students and baselines", _header(contenders), _rows(contenders))
     if lines:

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.core.errors import MissingExtra
-from bertsmith.core.log import say
 from bertsmith.core.printable import counted
 from bertsmith.evaluation.metrics import (
     calibration,
@@ -133,10 +131,8 @@ def write_report(outcome: FinetuneOutcome, path: Path, run: dict[str, Any]) -> N
     """Write the report of the run; without matplotlib, print why there is none."""
     data = outcome.data
     subtitle = f"{data.task.title}, {counted_rows(data.task, data.train)}, seeds: "
-    try:
-        report = Report("Fine-tuning", f"{subtitle}{len(outcome.seeds)}")
-    except MissingExtra as error:
-        say(f"no report: {error}")
+    report = Report.if_possible("Fine-tuning", f"{subtitle}{len(outcome.seeds)}")
+    if report is None:
         return
     report.table("Scores on dev", outcome.header(), outcome.rows(), note=outcome.verdict())
     report.text("Conclusions", conclusions(outcome)[1:])

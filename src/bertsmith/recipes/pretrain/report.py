@@ -17,7 +17,7 @@ from bertsmith.batches.config import MaskingConfig, SampleConfig
 from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core import VERSION
 from bertsmith.core.config import Config
-from bertsmith.core.errors import MissingExtra, RunFolderError
+from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import progress, say, short_number
 from bertsmith.core.printable import counted, markdown
 from bertsmith.network.batch import Batch
@@ -286,11 +286,9 @@ def _parent_rows(run: PretrainRun) -> list[tuple[str, str]]:
 
 def write_report(folder: RunFolder, run: PretrainRun, held_out: Mapping[str, float]) -> None:
     """Write report.html: curves, held-out figures, settings; without matplotlib, print why not."""
-    try:
-        kind = run.settings.network.family.upper()
-        report = Report("Pre-training", f"{kind} {run.model} on {run.store.name}")
-    except MissingExtra as missing:
-        say(f"no report: {missing}")
+    kind = run.settings.network.family.upper()
+    report = Report.if_possible("Pre-training", f"{kind} {run.model} on {run.store.name}")
+    if report is None:
         return
     if held_out:
         add_held_out(report, held_out)
