@@ -46,7 +46,7 @@ from bertsmith.training.processes import (
     pickled,
     receive,
 )
-from bertsmith.training.replicas import Objective, PlainLosses, Replica, to_losses
+from bertsmith.training.replicas import LossFunction, PlainLosses, Replica, to_losses
 
 PARTS_PER_PROCESS = 2
 POSSIBLE = hasattr(os, "memfd_create")
@@ -327,7 +327,7 @@ def _trained_parameters(replica: Replica) -> list[nn.Parameter]:
 
 @contextmanager
 def local_replicas(
-    model: Model, objective: Objective, precision: Precision, *, parts: int, processes: int
+    model: Model, objective: LossFunction, precision: Precision, *, parts: int, processes: int
 ) -> Iterator[LocalReplicas]:
     """Yield replicas of a model in `processes`, this one among them, that share its weights.
 

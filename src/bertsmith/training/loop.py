@@ -21,7 +21,7 @@ from bertsmith.training.loading import BatchSource, open_feed
 from bertsmith.training.local import PARTS_PER_PROCESS, LocalReplicas, local_replicas
 from bertsmith.training.peak import Peak, matrix_peak
 from bertsmith.training.processes import keep_large_blocks
-from bertsmith.training.replicas import Objective, Replica
+from bertsmith.training.replicas import LossFunction, Replica
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Pacing, Timing
 from bertsmith.training.state import Evaluator, Measure, Saver, TrainState
@@ -40,7 +40,7 @@ def _open_checkpoints(
 
 
 def _open_local_replicas(
-    model: Model, objective: Objective, config: FitConfig
+    model: Model, objective: LossFunction, config: FitConfig
 ) -> AbstractContextManager[LocalReplicas | None]:
     """Return the local replicas of a run."""
     if config.replicas == 1:
@@ -91,7 +91,7 @@ class Session:
 def fit(
     config: FitConfig,
     model: Model,
-    objective: Objective,
+    objective: LossFunction,
     batches: BatchSource,
     *,
     enter: Callable[[DataPosition, float], DataPosition] = _same_position,

@@ -86,12 +86,18 @@ def _distributed(tensor: Tensor) -> Any:  # noqa: ANN401
     return tensor
 
 
-Objective = Callable[[Model, Batch], Losses]
-"""A function of a model and a batch that returns the parts of a loss."""
+LossFunction = Callable[[Model, Batch], Losses]
+"""A function of a model and a batch that returns the parts of a loss, such as an `Objective`."""
 PlainLosses = Mapping[str, tuple[Tensor, Tensor, int, float, bool]]
 """Losses by name as plain values: sum, correct, count, weight, predicts."""
 
 _OWN = "objective"
+
+
+def own_modules(objective: LossFunction) -> nn.ModuleDict:
+    """Return what is trained beside the model; a plain function owns nothing."""
+    own: nn.ModuleDict = getattr(objective, "own", nn.ModuleDict())
+    return own
 
 
 def to_losses(parts: PlainLosses) -> Losses:
@@ -128,7 +134,7 @@ class Replica:
     """
 
     def __init__(
-        self, model: Model, objective: Objective, precision: Precision, world: World
+        self, model: Model, objective: LossFunction, precision: Precision, world: World
     ) -> None:
         self.model = model
         self.world = world
@@ -181,11 +187,10 @@ class Replica:
 class _Step(nn.Module):
     """Model and objective as one module that returns plain tensors, as DDP and FSDP require."""
 
-    def __init__(self, model: Model, objective: Objective) -> None:
+    def __init__(self, model: Model, objective: LossFunction) -> None:
         super().__init__()
         self.model = model
-        # a plain function owns nothing
-        self.own: nn.ModuleDict = getattr(objective, "own", nn.ModuleDict())
+        self.own = own_modules(objective)
         self._objective = objective
 
     def forward(self, batch: Batch) -> PlainLosses:

@@ -38,7 +38,7 @@ from bertsmith.recipes.resources import layer_weights
 from bertsmith.reports.curves import curves_svg
 from bertsmith.reports.training import CURVES
 from bertsmith.store.store import TokenStore
-from bertsmith.training.replicas import Objective
+from bertsmith.training.replicas import LossFunction
 from bertsmith.training.run_folder import HELD_OUT_PLAN, RunFolder
 from bertsmith.training.schedule import Costs
 
@@ -148,7 +148,7 @@ _LEAVING, _LEAVING_OF_STARTUP = 0.5, 0.35
 def plan_time(
     run: PretrainRun,
     model: Model,
-    objective: Objective,
+    objective: LossFunction,
     held_out: PretrainingBatches | None,
     folder: RunFolder,
     startup: float = 0.0,
@@ -222,7 +222,7 @@ def _halve_until(tokens: int, affordable: float) -> int:
 
 def _reading_speed(
     model: Model,
-    objective: Objective,
+    objective: LossFunction,
     batches: PretrainingBatches,
     precision: Precision,
     limit: float,

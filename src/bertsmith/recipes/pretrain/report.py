@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from itertools import takewhile
 
 import torch
-from torch import nn
 
 from bertsmith.batches import DataPosition
 from bertsmith.batches.config import MaskingConfig, SampleConfig
@@ -32,13 +31,17 @@ from bertsmith.reports.training import NAMES, add_training
 from bertsmith.store.store import StoreIndex, TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
-from bertsmith.training.replicas import Objective
+from bertsmith.training.replicas import LossFunction, own_modules
 from bertsmith.training.run_folder import PREFLIGHT, RunFolder, read_record
 from bertsmith.training.state import Measure
 
 
 def evaluate_objective(
-    model: Model, objective: Objective, batches: Iterable[Batch], *, precision: Precision = "fp32"
+    model: Model,
+    objective: LossFunction,
+    batches: Iterable[Batch],
+    *,
+    precision: Precision = "fp32",
 ) -> dict[str, float]:
     """Return means over all targets: ``NAME_loss``, ``NAME_accuracy``, ``NAME_count``.
 
@@ -72,9 +75,9 @@ def evaluate_objective(
 
 
 @contextmanager
-def _without_dropout(objective: Objective) -> Iterator[None]:
+def _without_dropout(objective: LossFunction) -> Iterator[None]:
     """Put what an objective trains beside the model, a generator, in evaluation mode meanwhile."""
-    own: nn.Module = getattr(objective, "own", nn.ModuleDict())
+    own = own_modules(objective)
     training = [part for part in own.modules() if part.training]
     own.eval()
     try:
@@ -98,7 +101,7 @@ class HeldOutPlan(Config):
 
 def evaluate_held_out(
     model: Model,
-    objective: Objective,
+    objective: LossFunction,
     held_out: PretrainingBatches | None,
     tokens: int = HeldOutPlan.evaluated_tokens,
 ) -> dict[str, float]:
@@ -120,7 +123,7 @@ def evaluate_held_out(
 
 
 def measure_held_out(
-    objective: Objective,
+    objective: LossFunction,
     held_out: PretrainingBatches | None,
     precision: Precision,
     tokens: int = HeldOutPlan.measured_tokens,

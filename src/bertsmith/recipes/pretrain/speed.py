@@ -16,7 +16,6 @@ from statistics import fmean, median
 
 import numpy as np
 import torch
-from torch import nn
 
 from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches
@@ -40,7 +39,7 @@ from bertsmith.training.local import (
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import Peak, matrix_peak
 from bertsmith.training.processes import keep_large_blocks
-from bertsmith.training.replicas import Objective, TrainedParameters, autocast
+from bertsmith.training.replicas import LossFunction, TrainedParameters, autocast, own_modules
 from bertsmith.training.state import batch_flops
 from bertsmith.training.threads import ThreadChoice, choose_threads
 
@@ -259,13 +258,17 @@ class TrainedCopy:
     """A copy of a model, with what trains it: steps can be tried, and the model is unchanged."""
 
     def __init__(
-        self, model: Model, objective: Objective, optimiser: OptimiserConfig, precision: Precision
+        self,
+        model: Model,
+        objective: LossFunction,
+        optimiser: OptimiserConfig,
+        precision: Precision,
     ) -> None:
         keep_large_blocks()
         self.model = copy.deepcopy(model).train()
         self.objective, self.precision = copy.deepcopy(objective), precision
-        term_modules = getattr(self.objective, "own", nn.ModuleDict())
-        self._optimiser = Optimiser(TrainedParameters(self.model, term_modules), optimiser)
+        trained = TrainedParameters(self.model, own_modules(self.objective))
+        self._optimiser = Optimiser(trained, optimiser)
 
     def step(self, batch: Batch) -> tuple[float, float, float]:
         """Return seconds per token of the gradient, seconds of the update, the first loss."""
