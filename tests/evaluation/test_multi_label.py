@@ -9,7 +9,7 @@ import sklearn.metrics as sklearn
 from bertsmith.evaluation.metrics import Average, exact_match, multi_label_f1
 from bounds import metric
 
-AVERAGES: tuple[Average, ...] = ("micro", "macro", "samples")
+AVERAGES: tuple[Average, ...] = ("micro", "macro")
 
 
 @pytest.mark.parametrize("count", [90, pytest.param(3000, marks=pytest.mark.faults)])
@@ -24,7 +24,7 @@ def test_random_cases_equal_those_of_scikit_learn(count: int) -> None:
             predicted = random.random(shape) < random.choice([0.0, 0.3, 1.0])
             predicted = np.where(random.random(shape) < 0.5, true, predicted)
             assert exact_match(true, predicted) == metric(sklearn.accuracy_score(true, predicted))
-            average = AVERAGES[number % 3]
+            average = AVERAGES[number % 2]
             expected = sklearn.f1_score(true, predicted, average=average, zero_division=0)
             found = multi_label_f1(true, predicted, average)
             assert found == metric(expected), (number, average)

@@ -124,7 +124,7 @@ def test_a_share_of_none_or_all_has_the_exact_interval(count: int, right: int) -
     found = share_interval(bootstrap_interval(lambda drawn: float(right), count), count)
     expected = scipy.binomtest(right * count, count).proportion_ci(0.95, method="exact")
     assert (found.low, found.high) == (metric(expected.low), metric(expected.high))
-    between = Interval(low=0.0, high=0.25, confidence=0.95)
+    between = Interval(low=0.0, high=0.25)
     assert share_interval(between, count) == between
 
 
@@ -132,15 +132,15 @@ def test_a_share_of_none_or_all_has_the_exact_interval(count: int, right: int) -
 def test_a_mean_of_equal_values_has_room_for_the_values_that_were_not_drawn(lowest: float) -> None:
     """With 17 equal examples, a share of 1 - 0.025^(1/17) others may all be at one end."""
     others = 1 - scipy.binomtest(17, 17).proportion_ci(0.95, method="exact").low
-    found = share_interval(Interval(low=0.4, high=0.4, confidence=0.95), 17, lowest=lowest)
+    found = share_interval(Interval(low=0.4, high=0.4), 17, lowest=lowest)
     assert found.low == metric(0.4 * (1 - others) + lowest * others)
     assert found.high == metric(0.4 * (1 - others) + others)
 
 
 def test_a_score_that_is_no_share_has_no_interval_without_width() -> None:
-    found = share_interval(Interval(low=1.0, high=1.0, confidence=0.95), None)
+    found = share_interval(Interval(low=1.0, high=1.0), None)
     assert not found.known
-    assert share_interval(Interval(low=0.2, high=1.0, confidence=0.95), None).known
+    assert share_interval(Interval(low=0.2, high=1.0), None).known
 
 
 def test_a_mean_of_models_that_agree_differs_by_no_rounding() -> None:
@@ -151,7 +151,7 @@ def test_a_mean_of_models_that_agree_differs_by_no_rounding() -> None:
 
     compared = paired_bootstrap(mean_of_three, mean_of(right), len(right), resamples=500)
     assert (compared.interval.low, compared.interval.high, compared.p) == (0, 0, 1)
-    rounded = Interval(low=-1.1e-16, high=1.1e-16, confidence=0.95)
+    rounded = Interval(low=-1.1e-16, high=1.1e-16)
     interval = share_interval(rounded, len(right), lowest=-1.0)
     # one row in each direction that was not drawn: 1 - 0.025 ** (1 / 120)
     assert interval.high == pytest.approx(1 - 0.025 ** (1 / 120), abs=1e-12)

@@ -40,23 +40,11 @@ def macro_f1(true: Classes, predicted: Classes) -> float:
     return float(np.mean(2 * np.diagonal(matrix)[present] / seen[present]))
 
 
-def micro_f1(true: Classes, predicted: Classes, classes: Sequence[int] | None = None) -> float:
-    """Return the micro-averaged F1 over `classes`; over all classes it equals the accuracy.
-
-    Relation extraction is usually scored without the class "none of these".
-    """
+def binary_f1(true: Classes, predicted: Classes) -> float:
+    """Return the F1 of class 1; 0 if it is neither true nor predicted."""
     _check(true, predicted)
-    counted = np.unique(np.concatenate([true, predicted])) if classes is None else list(classes)
-    right = int(np.sum((true == predicted) & np.isin(true, counted)))
-    seen = int(np.sum(np.isin(true, counted)) + np.sum(np.isin(predicted, counted)))
-    return 2 * right / seen if seen else 0.0
-
-
-def binary_f1(true: Classes, predicted: Classes, positive: int = 1) -> float:
-    """Return the F1 of one class; 0 if it is neither true nor predicted."""
-    _check(true, predicted)
-    both = int(np.sum((true == positive) & (predicted == positive)))
-    seen = int(np.sum(true == positive) + np.sum(predicted == positive))
+    both = int(np.sum((true == 1) & (predicted == 1)))
+    seen = int(np.sum(true == 1) + np.sum(predicted == 1))
     return 2 * both / seen if seen else 0.0
 
 
@@ -132,7 +120,7 @@ def _unit(numbers: Numbers) -> Numbers:
 
 
 Sets = NDArray[np.bool_]
-Average = Literal["micro", "macro", "samples"]
+Average = Literal["micro", "macro"]
 
 
 def exact_match(true: Sets, predicted: Sets) -> float:
@@ -141,13 +129,13 @@ def exact_match(true: Sets, predicted: Sets) -> float:
     return float(np.mean(np.all(true == predicted, axis=1)))
 
 
-def multi_label_f1(true: Sets, predicted: Sets, average: Average = "micro") -> float:
-    """Return the F1 over all decisions, or its mean over labels or over examples.
+def multi_label_f1(true: Sets, predicted: Sets, average: Average) -> float:
+    """Return the F1 over all decisions, or its mean over labels.
 
-    A label or example without true or predicted positives counts 0.
+    A label without true or predicted positives counts 0.
     """
     _check_sets(true, predicted)
-    axis = {"micro": None, "macro": 0, "samples": 1}[average]
+    axis = {"micro": None, "macro": 0}[average]
     both = np.asarray(np.sum(true & predicted, axis=axis))
     seen = np.asarray(np.sum(true, axis=axis) + np.sum(predicted, axis=axis))
     f1 = np.divide(2 * both, seen, out=np.zeros(seen.shape), where=seen > 0)
@@ -166,7 +154,6 @@ CLASS_SCORES: dict[str, Score] = {
     "accuracy": accuracy,
     "f1": binary_f1,
     "macro_f1": macro_f1,
-    "micro_f1": micro_f1,
     "matthews": matthews,
 }
 """Metrics of class numbers (examples,); ``f1`` is that of class 1."""
@@ -292,10 +279,8 @@ BINS = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReliabilityBin:
-    """A bin of predictions whose probability is above `low` and at most `high`."""
+    """A bin of predictions of nearly the same probability."""
 
-    low: float
-    high: float
     count: int
     confidence: float
     """Mean probability of the predictions."""
@@ -329,8 +314,6 @@ def calibration(
         inside = number == index
         results.append(
             ReliabilityBin(
-                low=float(borders[index]),
-                high=float(borders[index + 1]),
                 count=int(inside.sum()),
                 confidence=float(probabilities[inside].mean()),
                 accuracy=float(right[inside].mean()),

@@ -25,14 +25,10 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """The interval that contains a score in a share `confidence` of the resamples.
-
-    Its bounds are NaN where the examples give none.
-    """
+    """The interval that contains a score in 95 % of the resamples, NaN to NaN for none."""
 
     low: float
     high: float
-    confidence: float
 
     @property
     def known(self) -> bool:
@@ -49,12 +45,7 @@ def draws(count: int, resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
 
 
 def bootstrap_interval(
-    statistic: Statistic,
-    count: int,
-    *,
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    statistic: Statistic, count: int, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval:
     """Return the percentile interval of a score of `count` examples.
 
@@ -63,7 +54,7 @@ def bootstrap_interval(
     """
     assert count
     scores = np.array([statistic(drawn) for drawn in draws(count, resamples, seed)])
-    return percentile_interval(scores, confidence)
+    return _percentile_interval(scores)
 
 
 def share_interval(interval: Interval, count: int | None, *, lowest: float = 0.0) -> Interval:
@@ -80,7 +71,7 @@ def share_interval(interval: Interval, count: int | None, *, lowest: float = 0.0
         return interval
     if not count:
         return replace(interval, low=math.nan, high=math.nan)
-    value, same = interval.low, ((1 - interval.confidence) / 2) ** (1 / count)
+    value, same = interval.low, ((1 - CONFIDENCE) / 2) ** (1 / count)
     return replace(interval, low=lowest + (value - lowest) * same, high=1 - (1 - value) * same)
 
 
@@ -94,13 +85,13 @@ def mean_interval(values: NDArray[np.float64], *, resamples: int = RESAMPLES) ->
     return bootstrap_interval(mean_of(values), len(values), resamples=resamples)
 
 
-def percentile_interval(scores: NDArray[np.float64], confidence: float) -> Interval:
-    """Return the central interval that contains a share `confidence` of the scores."""
+def _percentile_interval(scores: NDArray[np.float64]) -> Interval:
+    """Return the central interval that contains 95 % of the scores."""
     scores = scores[~np.isnan(scores)]
     if not len(scores):
-        return Interval(low=float("nan"), high=float("nan"), confidence=confidence)
-    low, high = np.quantile(scores, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(low=float(low), high=float(high), confidence=confidence)
+        return Interval(low=math.nan, high=math.nan)
+    low, high = np.quantile(scores, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return Interval(low=float(low), high=float(high))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,13 +135,7 @@ class Compared:
 
 
 def paired_bootstrap(
-    first: Statistic,
-    second: Statistic,
-    count: int,
-    *,
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    first: Statistic, second: Statistic, count: int, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Compared:
     """Compare two models by a paired bootstrap over the same `count` examples.
 
@@ -167,14 +152,12 @@ def paired_bootstrap(
     below, above = int(np.sum(valid <= 0)), int(np.sum(valid >= 0))
     return Compared(
         difference=first(all_examples) - second(all_examples),
-        interval=percentile_interval(differences, confidence),
+        interval=_percentile_interval(differences),
         p=min(1.0, 2 * (min(below, above) + 1) / (len(valid) + 1)),
     )
 
 
-def welch_margin(
-    first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE
-) -> float:
+def welch_margin(first: Sequence[float], second: Sequence[float]) -> float:
     """Return half the width of Welch's interval (1947) of the difference of two means.
 
     A side of one value is a constant. With few values it is far wider than two standard errors: 4.3
@@ -189,4 +172,4 @@ def welch_margin(
         return 0.0
     sides = zip(shares, varying, strict=True)
     freedom = total**2 / sum(share**2 / (len(side) - 1) for share, side in sides)
-    return float(t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(total)
+    return float(t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(total)

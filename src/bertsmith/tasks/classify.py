@@ -155,7 +155,7 @@ def _scoring(names: tuple[str, ...], labels: Labels, tuned: Tuned) -> Scoring:
 
 def _units(evidence: Evidence, name: str) -> int | None:
     """Return the rows of the accuracy, or of the F1 of class 1; other scores are no shares."""
-    if name in ("accuracy", "micro_f1"):
+    if name == "accuracy":
         return len(evidence)
     return int((evidence[:, :2] == 1).any(1).sum()) if name == "f1" else None
 

@@ -317,15 +317,15 @@ def with_threshold(evidence: Evidence, threshold: float) -> Evidence:
     return np.where(silent[:, None], 1 - evidence[:, 3:], evidence[:, :2])
 
 
-def best_threshold(evidence: Evidence, column: int = 1) -> float:
-    """Return the least threshold with the best mean of a column, F1 or exact match.
+def best_threshold(evidence: Evidence) -> float:
+    """Return the least threshold with the best mean F1.
 
     It is one of the doubts, as in the official script, tried in rising order. Where it is best to
     answer nothing it is 0, as there, or less, so that it is below every doubt.
     """
     order = np.argsort(evidence[:, 2], kind="stable")
     doubts = evidence[order, 2]
-    gains = evidence[order, column] - (1 - evidence[order, 3])
+    gains = evidence[order, 1] - (1 - evidence[order, 3])
     # silent on all at first; then one more is answered at each step
     totals = np.cumsum(gains)
     # equal doubts are answered together

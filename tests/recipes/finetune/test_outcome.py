@@ -51,7 +51,7 @@ def outcome(
             )
             for seed, accuracy in enumerate(accuracies)
         ),
-        interval=Interval(low=0.61, high=0.97, confidence=0.95),
+        interval=Interval(low=0.61, high=0.97),
         notes=(),
         baselines=() if rival is None else (beside,),
         difference=Difference(points=points, low=points - width, high=points + width, p=p),
