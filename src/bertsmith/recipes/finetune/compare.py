@@ -13,27 +13,21 @@ from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import say
 from bertsmith.core.options import options_of
 from bertsmith.evaluation.metrics import format_mean, percent, score_label
-from bertsmith.evaluation.significance import (
-    Statistic,
-    mcnemar,
-    paired_bootstrap,
-    share_interval,
-    welch_margin,
-)
+from bertsmith.evaluation.significance import Statistic, welch_margin
 from bertsmith.recipes.finetune.config import CompareConfig
 from bertsmith.recipes.finetune.outcome import (
     CERTAIN,
-    RESAMPLES,
     Difference,
     difference_of,
-    smallest_p,
+    mcnemar_of,
+    paired_difference,
     units_of,
 )
 from bertsmith.recipes.finetune.recipe import FinetuneRun
 from bertsmith.recipes.finetune.trial import read_evidence
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.rows import task_named
-from bertsmith.tasks.task import Evidence, Task, right_rows, score_of_resamples
+from bertsmith.tasks.task import Evidence, Task, score_of_resamples
 from bertsmith.training.run_folder import RunFolder, read_record
 
 
@@ -100,9 +94,8 @@ def compare(config: CompareConfig) -> dict[str, Any]:
             f"(95 %: {difference.interval().removesuffix(' points')}; p = {difference.p:.3g})"
         )
     p = scores[name].p
-    rights = [right_rows(run.task, run.evidence) for run in (one, other)]
-    if rights[0] is not None and rights[1] is not None:
-        test = mcnemar(rights[0], rights[1])
+    test = mcnemar_of(one.task, one.evidence, other.evidence)
+    if test is not None:
         say(
             f"right in the first alone: {test.only_first:,}, in the second alone: "
             f"{test.only_second:,}; McNemar's exact p = {test.exact:.3g}"
@@ -189,16 +182,9 @@ def _plain(difference: Difference) -> dict[str, float | None]:
 
 
 def _difference(first: _FinishedRun, second: _FinishedRun, name: str) -> Difference:
-    count = len(first.evidence)
-    statistics = first.statistic(name), second.statistic(name)
-    bootstrap = paired_bootstrap(*statistics, count, resamples=RESAMPLES)
     units = units_of(first.task, [first.evidence, second.evidence], first.run.labels, name)
-    interval = share_interval(bootstrap.interval, units, lowest=-1.0)
-    return Difference(
-        points=bootstrap.difference,
-        low=interval.low,
-        high=interval.high,
-        p=max(bootstrap.p, smallest_p(count if units is None else units)),
+    return paired_difference(
+        first.statistic(name), second.statistic(name), len(first.evidence), units
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,6 +21,7 @@ from bertsmith.evaluation.metrics import format_mean, mean_and_spread, percent, 
 from bertsmith.evaluation.significance import (
     NO_INTERVAL,
     Interval,
+    McNemar,
     Statistic,
     bootstrap_interval,
     mcnemar,
@@ -99,19 +100,38 @@ def difference_of(
     `their_labels` are those of the baselines, where they are others.
     """
     several = len(ours) + len(theirs) > 2
-    bootstrap = paired_bootstrap(
+    difference = paired_difference(
         _mean_score(task, labels, ours),
         _mean_score(task, labels if their_labels is None else their_labels, theirs),
         len(ours[0]),
+        units_of(task, [*ours, *theirs], labels),
         resamples=_RESAMPLES_OF_SEEDS if several else RESAMPLES,
     )
-    units = units_of(task, [*ours, *theirs], labels)
+    test = None if several else mcnemar_of(task, ours[0], theirs[0])
+    return difference if test is None else replace(difference, p=max(difference.p, test.exact))
+
+
+def paired_difference(
+    first: Statistic, second: Statistic, rows: int, units: int | None, *, resamples: int = RESAMPLES
+) -> Difference:
+    """Compare two scores on resamples of the same dev rows.
+
+    `units` are the rows over which they are means, None for scores that are none.
+    """
+    bootstrap = paired_bootstrap(first, second, rows, resamples=resamples)
     interval = share_interval(bootstrap.interval, units, lowest=-1.0)
-    p = max(bootstrap.p, smallest_p(len(ours[0]) if units is None else units))
-    rights = [right_rows(task, evidences[0]) for evidences in (ours, theirs)]
-    if not several and rights[0] is not None and rights[1] is not None:
-        p = max(p, mcnemar(rights[0], rights[1]).exact)
-    return Difference(points=bootstrap.difference, low=interval.low, high=interval.high, p=p)
+    return Difference(
+        points=bootstrap.difference,
+        low=interval.low,
+        high=interval.high,
+        p=max(bootstrap.p, smallest_p(rows if units is None else units)),
+    )
+
+
+def mcnemar_of(task: Task[Any], first: Evidence, second: Evidence) -> McNemar | None:
+    """Return McNemar's test of two models; None where rows are right by degrees."""
+    rights = right_rows(task, first), right_rows(task, second)
+    return None if rights[0] is None or rights[1] is None else mcnemar(rights[0], rights[1])
 
 
 def interval_of_mean(

@@ -377,7 +377,8 @@ def check_sequences(
     findings.append(
         limit_finding(
             "documents of one sentence",
-            f"{percent(seen.single_sentence_documents)}; they form no {_pairs(samples)} pairs",
+            f"{percent(seen.single_sentence_documents)}; they form no "
+            f"{samples.text.replace('_', '-')} pairs",
             seen.single_sentence_documents,
             (0.5, 0.95),
             f"put blank lines between documents only, or {remedy}",
@@ -399,10 +400,6 @@ def check_sequences(
         )
     )
     return findings
-
-
-def _pairs(samples: SampleConfig) -> str:
-    return samples.text.replace("_", "-")
 
 
 def _text(tokenizer: Tokenizer, ids: Numbers) -> str:
