@@ -310,8 +310,7 @@ class LoadedModel:
             for row in value_rows(_check_several(texts, or_dictionaries=False), None)
         )
         with _counted_from_zero():
-            rows = [features.vectors for features in embedder.features(examples)]
-        return np.stack(rows) if rows else np.zeros((0, embedder.width), np.float32)
+            return embedder.vectors(examples)
 
     @checked
     def evaluate(self, rows: Any, **options: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -67,6 +67,11 @@ class Embedder:
         """Yield the features of a stream of examples, as `engine.features.features` does."""
         return self.predictor(examples, rows=self._extraction.rows(ROWS))
 
+    def vectors(self, examples: Iterable[Example]) -> NDArray[np.float32]:
+        """Return the vector of each example, (examples, width)."""
+        rows = [features.vectors for features in self.features(examples)]
+        return np.stack(rows) if rows else np.zeros((0, self.width), np.float32)
+
     def windows(self, examples: Iterable[Example]) -> Iterator[list[Example]]:
         """Yield the examples that `features` computes together."""
         return windows(examples, self._extraction.rows(ROWS), self._extraction.characters)
@@ -92,14 +97,11 @@ def open_embedder(
 ) -> Embedder:
     """Return the model of a folder, or of `hub:owner/name`, and what to do with it.
 
-    Where the model is `loaded`, only the rest of the folder is read.
-
-    Pooling "auto" is that of the folder.
-
-    A sentence-transformers folder pools, maps and normalises as its files say, and cuts texts where
-    they say; a prompt is one of its own by name. Any other folder's pooling is the mean, or the
-    last token if its model reads from left to right, and texts are cut where its tokenizer says.
-    With another pooling than "auto" only the limit and the prompt are the folder's. Raises
+    Where the model is `loaded`, only the rest of the folder is read. Pooling "auto" is that of the
+    folder: one of sentence-transformers pools, maps and normalises as its files say, and cuts texts
+    where they say; a prompt is one of its own by name. Any other folder's pooling is the mean, or
+    the last token if its model reads from left to right, and texts are cut where its tokenizer
+    says. With another pooling only the limit and the prompt are the folder's. Raises
     `ModelFolderError`, `ConfigError` and what `load_model` raises.
     """
     config, folder = config or FeatureConfig(), model_folder(name)
@@ -186,5 +188,4 @@ def vectors(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
         Example(text=text, text_pair=None, label=None, source="texts", line=line)
         for line, text in enumerate(texts, start=1)
     )
-    rows = [features.vectors for features in embedder.features(examples)]
-    return np.stack(rows) if rows else np.zeros((0, embedder.width), np.float32)
+    return embedder.vectors(examples)

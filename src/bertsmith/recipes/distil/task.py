@@ -76,6 +76,7 @@ from bertsmith.recipes.finetune.inputs import (
     LabelledData,
     Prepared,
     hash_of,
+    labelled_files,
     limits_of,
     prepare,
     read_inputs,
@@ -274,18 +275,14 @@ def _student(
 def _resolve_run(
     config: DistilConfig, prepared: Prepared, new: NewStudent, device: torch.device, threads: int
 ) -> DistilRun:
-    dev, unlabelled = config.dev, config.teaching.unlabelled
-    masked_lm = config.teaching.augment_with
+    unlabelled, masked_lm = config.teaching.unlabelled, config.teaching.augment_with
     return DistilRun(
+        **labelled_files(config.data, config.dev),
         task=prepared.task.name,
         teacher=config.teacher.resolve(),
         teacher_hash=weights_hash(config.teacher),
         teacher_reading_hash=reading_hash(config.teacher),
         origin=origin(config.teacher),
-        train=config.data.resolve(),
-        train_hash=hash_of(config.data),
-        dev=None if dev is None else dev.resolve(),
-        dev_hash=None if dev is None else hash_of(dev),
         student=new.config,
         student_hash=None if new.folder is None else weights_hash(new.folder),
         unlabelled_hash=None if unlabelled is None else hash_of(unlabelled),

@@ -192,6 +192,16 @@ def hash_of(path: Path) -> str:
     return text_hash(listed)
 
 
+def labelled_files(train: Path, dev: Path | None) -> dict[str, Any]:
+    """Return the fields of `LabelledFiles`; raises `ExampleError`."""
+    return {
+        "train": train.resolve(),
+        "train_hash": hash_of(train),
+        "dev": None if dev is None else dev.resolve(),
+        "dev_hash": None if dev is None else hash_of(dev),
+    }
+
+
 def reading_hash(model: Path) -> str:
     """Return the SHA-256 of all in a model folder but its weights that decides what it learns."""
     return text_hash(f"{file_hash(model / CONFIG_FILE)} {Tokenizer.load(model).fingerprint}")

@@ -44,7 +44,7 @@ from bertsmith.recipes.finetune.inputs import (
     Prepared,
     ReadingLength,
     contradictions,
-    hash_of,
+    labelled_files,
     overlap,
     read_inputs,
     reading_hash,
@@ -195,17 +195,14 @@ def _has_ended(folder: RunFolder, run: FinetuneRun) -> bool:
 def _resolve_run(
     config: FinetuneConfig, data: LabelledData[Any], device: torch.device, threads: int
 ) -> FinetuneRun:
-    options, dev = config.experiment, config.dev
+    options = config.experiment
     return FinetuneRun(
+        **labelled_files(config.train, config.dev),
         task=data.task.name,
         model=config.model.resolve(),
         origin=origin(config.model),
         model_hash=weights_hash(config.model),
         model_reading_hash=reading_hash(config.model),
-        train=config.train.resolve(),
-        train_hash=hash_of(config.train),
-        dev=None if dev is None else dev.resolve(),
-        dev_hash=None if dev is None else hash_of(dev),
         labels=data.labels,
         seeds=options.seeds,
         grid=options.grid,
