@@ -151,20 +151,8 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
     folder = RunFolder(config.out)
     teacher = FolderVersion.of(config.teacher.resolve())
     read = FilesRead.of(config.data, config.dev, config.teaching.unlabelled)
-    inputs, prepared, settings = _read(config, device, folder)
-    masked_lm = config.teaching.augment_with
-    if masked_lm is not None:
-        masked_lm = model_folder(masked_lm)
-        check_masked_lm(masked_lm)
-        config = replace(config, teaching=replace(config.teaching, augment_with=masked_lm))
-    if config.teaching.augment:
-        check_replaceable(prepared.data.train)
-    reading, unlabelled = settings.reading, list[Any]()
-    if config.teaching.unlabelled is not None:
-        unlabelled = read_unlabelled(
-            config.teaching.unlabelled, prepared.data, reading, config.data
-        )
-    config = replace(config, settings=settings)
+    config, inputs, prepared = _read(config, device, folder)
+    config, unlabelled = _read_transfer_set(config, prepared)
     new = _student(config, inputs, prepared, folder, device)
     new = replace(new, versions=(teacher, *new.versions))
     for method in config.method:
@@ -178,7 +166,7 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
         ended = (
             folder.claim("distil", run, extensible="seeds") and (folder.path / _RESULTS).exists()
         )
-        bad_rows = reading.bad_rows.message()
+        bad_rows = config.settings.reading.bad_rows.message()
         for line in filter(None, (bad_rows, *describe(prepared), "" if ended else str(plan))):
             say(line)
         with open_trials(folder, plan) as trials:
@@ -191,16 +179,15 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
                 teacher=inputs.base.config,
                 new=new,
                 trials=trials,
-                device=device,
             ).execute()
 
 
 def _read(
     config: DistilConfig, device: torch.device, folder: RunFolder
-) -> tuple[Inputs, Prepared, FinetuneSettings]:
-    """Return teacher and examples, read, checked and encoded as the teacher reads them.
+) -> tuple[DistilConfig, Inputs, Prepared]:
+    """Return the options with all that is chosen, the teacher, and examples as it reads them.
 
-    What auto stands for in the settings is chosen, as it was when the run in the folder began.
+    What auto stands for in the settings is what it was when the run in the folder began.
     """
     trained = read_config(config.teacher).preprocessing
     reading = reading_as_trained(config.settings.reading, trained, str(config.data), labelled=True)
@@ -232,7 +219,28 @@ def _read(
     if length.message:
         say(length.message)
     limits = limits_of(task, settings, teacher.encoder.longest)
-    return inputs, prepare(data, inputs.tokenizer, limits), settings
+    prepared = prepare(data, inputs.tokenizer, limits)
+    return replace(config, settings=settings), inputs, prepared
+
+
+def _read_transfer_set(config: DistilConfig, prepared: Prepared) -> tuple[DistilConfig, list[Any]]:
+    """Check what is to be taught beside the labelled rows, and return the rows without labels.
+
+    A masked LM of the hub is fetched, and its folder is in the options that are returned.
+    """
+    teaching = config.teaching
+    if teaching.augment_with is not None:
+        masked_lm = model_folder(teaching.augment_with)
+        check_masked_lm(masked_lm)
+        teaching = replace(teaching, augment_with=masked_lm)
+    if teaching.augment:
+        check_replaceable(prepared.data.train)
+    unlabelled: list[Any] = []
+    if teaching.unlabelled is not None:
+        unlabelled = read_unlabelled(
+            teaching.unlabelled, prepared.data, config.settings.reading, config.data
+        )
+    return replace(config, teaching=teaching), unlabelled
 
 
 def _student(
@@ -328,7 +336,6 @@ class _Distillation:
     teacher: ModelConfig
     new: NewStudent
     trials: Trials
-    device: torch.device
 
     def execute(self) -> DistilOutcome:
         """Carry out all trainings that have no result yet, and compare."""
@@ -424,7 +431,7 @@ class _Distillation:
         if not (teaching.augment or self.unlabelled) or self._taught():
             return prepared
         teacher, seed = self.config.teacher, self.run.settings.seed
-        return with_more_rows(prepared, self.unlabelled, teaching, teacher, self.device, seed)
+        return with_more_rows(prepared, self.unlabelled, teaching, teacher, self.new.device, seed)
 
     def _taught(self) -> bool:
         """Return whether all trainings with a teacher have a result."""
@@ -444,7 +451,7 @@ class _Distillation:
         outputs = TeacherOutputs(
             taps=taps, answer=answer, precision=config.settings.chosen_precision
         )
-        taught = TeacherRows(config.teacher, prepared.train, outputs, self.device)
+        taught = TeacherRows(config.teacher, prepared.train, outputs, self.new.device)
         if not self._taught():
             cache = config.teaching.cache or self.folder.path / _OUTPUTS
             taught = taught.keep(cache.resolve(), config.teaching.cache_gigabytes)
@@ -476,7 +483,10 @@ class _Distillation:
 
     def _measured(self, model: Model) -> dict[str, float]:
         predictor = task_predictor(
-            self.prepared.task, model.to(self.device), self.prepared.tokenizer, self.prepared.limits
+            self.prepared.task,
+            model.to(self.new.device),
+            self.prepared.tokenizer,
+            self.prepared.limits,
         )
         return measure(predictor, self.prepared.data.dev, self.prepared.dev).scores
 
@@ -486,7 +496,10 @@ class _Distillation:
             answering, requests = sample_requests(self.prepared, self.teacher.labels)
             teacher, _ = load_model(self.config.teacher)
             student = build_model(self.new.config, seed=0)
-            models = {"teacher": teacher.to(self.device), "student": student.to(self.device)}
+            models = {
+                "teacher": teacher.to(self.new.device),
+                "student": student.to(self.new.device),
+            }
             speeds = measure_speeds(models, answering, requests)
             write_record(path, {name: vars(result) for name, result in speeds.items()})
         return {name: Speed(**value) for name, value in read_record(path).items()}
