@@ -287,13 +287,23 @@ def _difference(labels: tuple[str, ...]) -> str:
 
 def describe(prepared: Prepared) -> list[str]:
     """Return lines that describe the data, with warnings."""
-    data, task = prepared.data, prepared.task
-    lines = []
+    data, note = prepared.data, truncation_note(prepared)
+    return [*_sizes(data), *_label_warnings(data), *_copy_warnings(data), *filter(None, [note])]
+
+
+def _sizes(data: LabelledData[Any]) -> list[str]:
+    task, lines = data.task, []
     for name, rows in (("train", data.train), ("dev", data.dev)):
         content = task.present.describe(rows, data.labels)
         lines.append(f"{name}: {counted_rows(task, rows)}" + (f" ({content})" if content else ""))
     if data.dev_is_cut:
         lines[-1] += ", held out of the training file"
+    return lines
+
+
+def _label_warnings(data: LabelledData[Any]) -> list[str]:
+    """Return warnings of labels that are alike, stand for none, or are absent."""
+    task, lines = data.task, []
     if alike := alike_labels(data.labels):
         lines.append(f"the labels {alike} {_difference(data.labels)}; they are separate labels")
     if task.labels.picked and (placeholders := placeholder_labels(data.labels)):
@@ -304,14 +314,18 @@ def describe(prepared: Prepared) -> list[str]:
         lines.append(f"train has no example of {absent}, which the model cannot learn")
     if note := absent_note(task, "dev", data.dev, data.labels):
         lines.append(note)
+    return lines
+
+
+def _copy_warnings(data: LabelledData[Any]) -> list[str]:
+    """Return warnings of texts with several labels, and of those in both parts."""
+    lines = []
     if several := contradictions(data):
         have = f"{counted(several, 'text')} of train {'has' if several == 1 else 'have'}"
         lines.append(f"{have} copies with another label")
     if shared := overlap(data):
-        of_dev = f"{shared:,} of the dev {task.unit}"
+        of_dev = f"{shared:,} of the dev {data.task.unit}"
         lines.append(f"{of_dev} have a text that is also in train (ignoring case)")
-    if line := truncation_note(prepared):
-        lines.append(line)
     return lines
 
 
