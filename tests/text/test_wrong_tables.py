@@ -44,6 +44,7 @@ WRONG = [
     ("a.csv", table("text;label", ["13,12", "18"] * 10, ";"), "decimal comma or several labels"),
     ("a.jsonl", b'[{"text": "a", "label": "b"}]', "a list, not a JSON object; each line must"),
     ("a.jsonl", b'{\n"text": "a"\n}\n', "a.jsonl:1: not JSON"),
+    ("a.json", b'x{"text": "a", "label": "b"}\n{"text": "c", "label": "d"}', "a.json:1: not JSON"),
     ("a.csv", table("text,score", ["1,5"] * 20), "3 columns where the first row has 2; put text"),
     ("a.csv", table("text,label", ['"a,b"', '"b"', '"c,a"', '"c"'] * 5), "several labels or one "),
     (

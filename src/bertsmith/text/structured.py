@@ -6,9 +6,9 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
-from bertsmith.core.errors import UserError
 from bertsmith.core.files import NestedTooDeep, parse_json
 from bertsmith.text.opening import TextFile
 
@@ -107,10 +107,8 @@ def _object(text: str, at: int, depth: int) -> tuple[dict[str, object], int]:
 
 
 _JSON_SPACE = re.compile(r"[ \t\n]*")
-
-
-def _after(text: str, at: int) -> int:
-    return _after_space(text, at, _JSON_SPACE)
+RECORDS = ("data", "examples", "records", "rows")
+"""Keys of an object that may hold the list of records."""
 
 
 class LocatedValue(NamedTuple):
@@ -126,7 +124,7 @@ class LocatedJson:
     def __init__(self, file: TextFile) -> None:
         self._file = file
         self._text = file.whole()
-        self._decoder = json.JSONDecoder()
+        self._decode = json.JSONDecoder().raw_decode
         self._counted, self._line = 0, 1
 
     def elements(self, keys: Sequence[str]) -> Iterator[LocatedValue]:
@@ -134,22 +132,74 @@ class LocatedJson:
 
         In each, a list under the next key is a list of `LocatedValue`, and so on to the last key.
         """
-        try:
-            value, end = self._value(_after(self._text, 0), keys)
-            if _after(self._text, end) != len(self._text):
-                raise json.JSONDecodeError("Extra data", self._text, end)
-        except json.JSONDecodeError as error:
-            line = self._text.count("\n", 0, error.pos) + 1
-            raise self._fault(error.msg, line) from error
-        except (ValueError, RecursionError) as error:
-            raise self._fault(str(error), None) from error
+        with self._errors("copy or export it again"):
+            value, end = self._value(self._after(0), keys)
+            self._check_end(end)
         if not isinstance(value, dict) or not isinstance(value.get(keys[0]), list):
             remedy = f'the file must be an object with a list {keys[0]!r}: {{"{keys[0]}": [...]}}'
             raise self._file.fault(f"no list {keys[0]!r}", 1, remedy)
         yield from value[keys[0]]
 
-    def _fault(self, problem: str, line: int | None) -> UserError:
-        return self._file.fault(f"not JSON: {problem}", line, "copy or export it again")
+    def records(self) -> Iterator[LocatedValue]:
+        """Yield the records of the file.
+
+        They are in a list, in a list under a key of an object (`RECORDS`), or one per line.
+        """
+        with self._errors('write a list of objects: [{"text": "..."}, ...]'):
+            start = self._after(0)
+            whole = self._sign(start) == "["
+            inner = self._list_of_object(start) if self._sign(start) == "{" else None
+            bracket = whole or inner is not None
+            at = self._after(start + 1) if whole else start if inner is None else inner
+            while self._sign(at) not in ("", "]"):
+                line = self._line_of(at)
+                value, at = self._decode(self._text, at)
+                yield LocatedValue(value, line)
+                at = self._after(at)
+                if bracket and self._sign(at) not in (",", "]"):
+                    raise self._expected("',' delimiter", at)
+                if self._sign(at) == ",":
+                    at = self._after(at + 1)
+            if bracket != (self._sign(at) == "]"):
+                raise self._expected("a list of objects", at)
+            if whole:
+                self._check_end(at + 1)
+
+    def _list_of_object(self, start: int) -> int | None:
+        """Return the offset of the first record of a list in an object, None without a list."""
+        at, ended = self._after(start + 1), False
+        while not ended and self._sign(at) == '"':
+            key, at = self._key(at)
+            if key in RECORDS and self._sign(at) == "[":
+                return self._after(at + 1)
+            _, at = self._decode(self._text, at)
+            at, ended = self._next(at, "}")
+        return None
+
+    @contextmanager
+    def _errors(self, remedy: str) -> Iterator[None]:
+        """Raise the file's error for errors inside; `remedy` is that of what is not JSON."""
+        try:
+            yield
+        except json.JSONDecodeError as error:
+            line = self._text.count("\n", 0, error.pos) + 1
+            raise self._file.fault(f"not JSON: {error.msg}", line, remedy) from error
+        except (ValueError, RecursionError) as error:
+            remedy = "copy or export it again"
+            raise self._file.fault(f"not JSON: {error}", None, remedy) from error
+
+    def _expected(self, what: str, at: int) -> json.JSONDecodeError:
+        return json.JSONDecodeError(f"Expecting {what}", self._text, at)
+
+    def _check_end(self, end: int) -> None:
+        if self._after(end) != len(self._text):
+            raise json.JSONDecodeError("Extra data", self._text, end)
+
+    def _sign(self, at: int) -> str:
+        return self._text[at : at + 1]
+
+    def _after(self, at: int) -> int:
+        return _after_space(self._text, at, _JSON_SPACE)
 
     def _line_of(self, at: int) -> int:
         # positions only grow, so every character is counted once
@@ -158,118 +208,57 @@ class LocatedJson:
         return self._line
 
     def _value(self, at: int, keys: Sequence[str]) -> tuple[object, int]:
-        if keys and self._text[at : at + 1] == "{":
+        if keys and self._sign(at) == "{":
             return self._object(at + 1, keys)
-        return self._decoder.raw_decode(self._text, at)
+        return self._decode(self._text, at)
 
     def _object(self, at: int, keys: Sequence[str]) -> tuple[dict[str, object], int]:
         results: dict[str, object] = {}
-        at = _after(self._text, at)
-        if self._text[at : at + 1] == "}":
+        at = self._after(at)
+        if self._sign(at) == "}":
             return results, at + 1
-        while True:
-            if self._text[at : at + 1] != '"':
-                raise json.JSONDecodeError("Expecting a key in double quotes", self._text, at)
-            key, at = self._decoder.raw_decode(self._text, at)
-            at = _after(self._text, at)
-            if self._text[at : at + 1] != ":":
-                raise json.JSONDecodeError("Expecting ':' delimiter", self._text, at)
-            at = _after(self._text, at + 1)
-            if key == keys[0] and self._text[at : at + 1] == "[":
+        ended = False
+        while not ended:
+            if self._sign(at) != '"':
+                raise self._expected("a key in double quotes", at)
+            key, at = self._key(at)
+            if key == keys[0] and self._sign(at) == "[":
                 results[key], at = self._list(at + 1, keys[1:])
             else:
-                results[key], at = self._decoder.raw_decode(self._text, at)
+                results[key], at = self._decode(self._text, at)
             at, ended = self._next(at, "}")
-            if ended:
-                return results, at
+        return results, at
 
     def _list(self, at: int, keys: Sequence[str]) -> tuple[list[LocatedValue], int]:
         results: list[LocatedValue] = []
-        at = _after(self._text, at)
-        if self._text[at : at + 1] == "]":
+        at = self._after(at)
+        if self._sign(at) == "]":
             return results, at + 1
-        while True:
+        ended = False
+        while not ended:
             line = self._line_of(at)
             value, at = self._value(at, keys)
             results.append(LocatedValue(value, line))
             at, ended = self._next(at, "]")
-            if ended:
-                return results, at
+        return results, at
+
+    def _key(self, at: int) -> tuple[str, int]:
+        """Return a key of an object, and the offset of its value."""
+        key, at = self._decode(self._text, at)
+        at = self._after(at)
+        if self._sign(at) != ":":
+            raise self._expected("':' delimiter", at)
+        return key, self._after(at + 1)
 
     def _next(self, at: int, end: str) -> tuple[int, bool]:
         """Return the start of the next part and False, or the end of the last and True."""
-        at = _after(self._text, at)
-        sign = self._text[at : at + 1]
-        if sign not in (",", end):
-            raise json.JSONDecodeError("Expecting ',' delimiter", self._text, at)
-        return (at + 1, True) if sign == end else (_after(self._text, at + 1), False)
-
-
-RECORDS = ("data", "examples", "records", "rows")
-"""Keys of an object that may hold the list of records."""
+        at = self._after(at)
+        if self._sign(at) not in (",", end):
+            raise self._expected("',' delimiter", at)
+        return (at + 1, True) if self._sign(at) == end else (self._after(at + 1), False)
 
 
 def first_keys(file: TextFile) -> set[str]:
     """Return the keys of the first record of a JSON file; none if it is not an object."""
-    first = next(json_records(file), None)
+    first = next(LocatedJson(file).records(), None)
     return set(first.value) if first is not None and isinstance(first.value, dict) else set()
-
-
-def json_records(file: TextFile) -> Iterator[LocatedValue]:
-    """Yield the records of a JSON file, each with its line.
-
-    The records are in a list, in a list under a key of an object (`RECORDS`), or one per line.
-    Raises the file's error.
-    """
-    text = file.whole()
-    decoder = json.JSONDecoder()
-    at = _after(text, 0)
-    counted, line = 0, 1
-    try:
-        whole = text[at : at + 1] == "["
-        if text[at : at + 1] == "{":
-            at, bracket = _list_of_object(text, at, decoder)
-        else:
-            bracket = text[at : at + 1] == "["
-            at = _after(text, at + 1)
-        while text[at : at + 1] not in ("", "]"):
-            line += text.count("\n", counted, at)
-            counted = at
-            value, end = decoder.raw_decode(text, at)
-            yield LocatedValue(value, line)
-            at = _after(text, end)
-            sign = text[at : at + 1]
-            if bracket and sign not in (",", "]"):
-                raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
-            if sign == ",":
-                at = _after(text, at + 1)
-        if bracket != (text[at : at + 1] == "]"):
-            raise json.JSONDecodeError("Expecting a list of objects", text, at)
-        if whole and _after(text, at + 1) != len(text):
-            raise json.JSONDecodeError("Extra data", text, at + 1)
-    except json.JSONDecodeError as error:
-        line = text.count("\n", 0, error.pos) + 1
-        remedy = 'write a list of objects: [{"text": "..."}, ...]'
-        raise file.fault(f"not JSON: {error.msg}", line, remedy) from error
-    except (ValueError, RecursionError) as error:
-        raise file.fault(f"not JSON: {error}", line, "copy or export it again") from error
-
-
-def _list_of_object(text: str, start: int, decoder: json.JSONDecoder) -> tuple[int, bool]:
-    """Return the offset of the first record, and whether it is in a list, not one per line."""
-    at = _after(text, start + 1)
-    while text[at : at + 1] == '"':
-        key, at = decoder.raw_decode(text, at)
-        at = _after(text, at)
-        if text[at : at + 1] != ":":
-            raise json.JSONDecodeError("Expecting ':' delimiter", text, at)
-        at = _after(text, at + 1)
-        if key in RECORDS and text[at : at + 1] == "[":
-            return _after(text, at + 1), True
-        _, at = decoder.raw_decode(text, at)
-        at = _after(text, at)
-        if text[at : at + 1] not in (",", "}"):
-            raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
-        if text[at : at + 1] == ",":
-            at = _after(text, at + 1)
-    return start, False

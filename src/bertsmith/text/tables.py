@@ -31,7 +31,7 @@ from bertsmith.text.headers import (
 )
 from bertsmith.text.opening import COMPRESSED, MAX_LINE_LENGTH, TextFile, kind_of
 from bertsmith.text.parquet_columns import class_names, column_values, field_of, inner_fields
-from bertsmith.text.structured import json_records
+from bertsmith.text.structured import LocatedJson
 
 # a bad row of more lines is skipped as a whole once so many have been read again: reading them all
 # again would take quadratic time
@@ -376,7 +376,7 @@ class Table:
 
     def _records(self) -> Iterator[tuple[int, str, dict[str, object] | UserError]]:
         """Yield line, text and object of every record of a JSON file."""
-        for value, line in json_records(self.file):
+        for value, line in LocatedJson(self.file).records():
             text = json.dumps(value, ensure_ascii=False)
             if isinstance(value, dict):
                 yield line, text, value
