@@ -3,7 +3,9 @@
 Users add them for what a vocabulary lacks: markers of entities, names of users, terms. There are
 two passes. Tokens that are not normalised are matched in the text as given, the others in what the
 rules make of the text between them (lower-cased, say). In both the leftmost match counts, and of
-several there the longest; the parts between matches are encoded as texts of their own."""
+several there the longest; the parts between matches are encoded as texts of their own.
+
+`LiteralSpecials` finds the special tokens alone, as the slow tokenizers do."""
 
 from __future__ import annotations
 
@@ -71,6 +73,45 @@ class Part(NamedTuple):
     start: int
     end: int
     number: int | None
+
+
+class LiteralSpecials:
+    """Finds the special tokens of a kind in a text, as the slow tokenizers do."""
+
+    def __init__(
+        self,
+        ids: Mapping[str, int],
+        specials: Sequence[str],
+        *,
+        mask_takes_blank: bool = False,
+        lowercase: bool = False,
+    ) -> None:
+        """With `mask_takes_blank` the white space before a mask, the last of them, is left out.
+
+        With `lowercase` special tokens without capitals are found in capitals too.
+        """
+        self._ids = {piece: ids[piece] for piece in specials}
+        self._mask = specials[-1] if mask_takes_blank else None
+        small = "|".join(re.escape(piece) for piece in specials if piece == piece.lower())
+        large = [re.escape(piece) for piece in specials if piece != piece.lower()]
+        patterns = [*large, f"(?{'i' * lowercase}:{small})"] if small else large
+        self._pattern = re.compile("|".join(patterns))
+
+    def parts(self, text: str) -> Iterator[Part]:
+        """Yield the special tokens of a text and the parts between them."""
+        position = 0
+        for match in self._pattern.finditer(text):
+            piece = match[0] if match[0] in self._ids else match[0].lower()
+            start, end = match.span()
+            before = text[position:start]
+            if piece == self._mask:
+                before = before.rstrip()
+            if before:
+                yield Part(position, position + len(before), None)
+            yield Part(start, end, self._ids[piece])
+            position = end
+        if position < len(text):
+            yield Part(position, len(text), None)
 
 
 class Finder:
@@ -167,8 +208,12 @@ class AddedText:
                 last = len(token.rstrip(WHITE_SPACE)) if self._trims else len(token)
                 yield TextRun(start, (number,), (first,), (max(first, last),))
                 continue
-            for run in self._between.spans(text[start:end], specials_in_text=specials_in_text):
-                yield run._replace(offset=start + run.offset)
+            runs = self._between.spans(text[start:end], specials_in_text=specials_in_text)
+            if start == 0:
+                yield from runs
+                continue
+            for offset, ids, starts, ends in runs:
+                yield TextRun(start + offset, ids, starts, ends)
 
 
 def learned_pieces(vocabulary: Pieces, added: AddedTokens | None) -> Pieces:

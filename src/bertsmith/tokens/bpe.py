@@ -9,19 +9,27 @@ from __future__ import annotations
 import heapq
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from typing import Final
 
 from bertsmith.core.config import Config
-from bertsmith.tokens.added import AddedText, AddedTokens, finders, learned_pieces
+from bertsmith.tokens.added import (
+    AddedText,
+    AddedTokens,
+    LiteralSpecials,
+    Part,
+    finders,
+    learned_pieces,
+)
 from bertsmith.tokens.vocabulary import (
     BYTE_SPECIALS,
     WHITE_SPACE,
     BoundedCache,
     Pieces,
+    Spans,
     TextEncoder,
     TextRun,
 )
@@ -194,10 +202,51 @@ def places_of(pieces: Sequence[str], word: str) -> Iterator[tuple[int, int]]:
         yield at[start], at[position - 1] + 1
 
 
-_LITERAL_SPECIAL = re.compile("(" + "|".join(map(re.escape, BYTE_SPECIALS)) + ")")
-_MASK = BYTE_SPECIALS[-1]
+class ByteWords:
+    """Encodes the words of texts by byte-pair encoding, each with the blank before it."""
 
-_Spans = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    def __init__(
+        self, ids: Mapping[str, int], merges: Merges, unknown_id: int, *, trims: bool = False
+    ) -> None:
+        """With `trims` the positions of pieces are without the blanks around them."""
+        self._ids, self._unknown, self._trims = ids, unknown_id, trims
+        self._pairs = BytePairs(merges)
+        self._word_ids = BoundedCache(self._ids_of)
+        self._word_spans = BoundedCache(self._spans_of)
+
+    def ids(
+        self, text: str, *, specials_in_text: bool = False, inside: bool = False
+    ) -> Iterator[Sequence[int]]:
+        """Yield the ids of the words of a text, none of which is a special token."""
+        del specials_in_text, inside
+        return map(self._word_ids.__getitem__, words(text))
+
+    def spans(
+        self, text: str, *, specials_in_text: bool = False, offset: int = 0
+    ) -> Iterator[TextRun]:
+        """Yield the ids with the positions of the pieces in a text that begins at `offset`."""
+        del specials_in_text
+        start = 0
+        for end in word_ends(text):
+            yield TextRun(offset + start, *self._word_spans[text[start:end]])
+            start = end
+
+    def _ids_of(self, word: str) -> tuple[int, ...]:
+        find, unknown = self._ids.get, self._unknown
+        return tuple(find(piece, unknown) for piece in self._pairs.cut(written(word)))
+
+    def _spans_of(self, word: str) -> Spans:
+        pieces = self._pairs.cut(written(word))
+        starts, ends = zip(*places_of(pieces, word), strict=True)
+        if self._trims:
+            starts, ends = zip(*map(_without_blanks, pieces, starts, ends), strict=True)
+        return tuple(self._ids.get(piece, self._unknown) for piece in pieces), starts, ends
+
+
+def _without_blanks(piece: str, start: int, end: int) -> tuple[int, int]:
+    """Return the start and end of a piece without the blanks that it begins and ends with."""
+    start = min(start + len(piece) - len(piece.lstrip(BLANK)), end)
+    return start, max(end - (len(piece) - len(piece.rstrip(BLANK))), start)
 
 
 def byte_text(vocabulary: Pieces, rules: ByteRules, unknown_id: int) -> TextEncoder:
@@ -214,12 +263,12 @@ class ByteText:
     """Encodes texts by RoBERTa's rules and byte-pair encoding."""
 
     def __init__(self, vocabulary: Pieces, rules: ByteRules, unknown_id: int) -> None:
-        self._ids = learned_pieces(vocabulary, rules.added).ids
+        ids = learned_pieces(vocabulary, rules.added).ids
         self._rules = rules
-        self._unknown = unknown_id
-        self._pairs = BytePairs(rules.merges)
-        self._words = BoundedCache(self._word_ids)
-        self._word_spans = BoundedCache(self._spans_of)
+        self._specials = LiteralSpecials(
+            ids, BYTE_SPECIALS, mask_takes_blank=rules.mask_takes_blank
+        )
+        self._words = ByteWords(ids, rules.merges, unknown_id, trims=True)
 
     def ids(
         self, text: str, *, specials_in_text: bool, inside: bool = False
@@ -229,42 +278,26 @@ class ByteText:
         if not inside and self._lacks_blank(text) and not (parted and self._rules.prefix_parts):
             text = " " + text
         if not parted:
-            return map(self._words.__getitem__, words(text))
+            return self._words.ids(text)
         return chain.from_iterable(
-            [(self._ids[part],)]
-            if special
-            else map(self._words.__getitem__, words(self._prefixed(part)))
-            for _, part, special in self._parts(text)
+            self._words.ids(self._prefixed(text[start:end])) if special is None else [(special,)]
+            for start, end, special in self._specials.parts(text)
         )
 
     def spans(self, text: str, *, specials_in_text: bool) -> Iterator[TextRun]:
         """Yield the ids with the positions of the pieces, without surrounding blanks."""
         each_part = self._rules.prefix_parts and specials_in_text
         added = self._lacks_blank(text) and not each_part
-        prefixed = " " + text if added else text
-        parts = self._parts(prefixed) if specials_in_text else iter([(0, prefixed, False)])
-        for position, part, special in parts:
-            if special:
-                yield TextRun(position - added, (self._ids[part],), (0,), (len(part),))
+        whole = " " + text if added else text
+        parts = self._specials.parts(whole) if specials_in_text else [Part(0, len(whole), None)]
+        for start, end, special in parts:
+            if special is not None:
+                yield TextRun(start - added, (special,), (0,), (end - start,))
                 continue
-            if each_part:
-                yield from self._part_spans(part, position)
-                continue
-            start = 0
-            for end in word_ends(part):
-                stretch = TextRun(position + start - added, *self._word_spans[part[start:end]])
-                own_blank = self._rules.prefix_blank and not added and position + start == 0
-                yield _with_blank(stretch) if own_blank else stretch
-                start = end
-
-    def _part_spans(self, part: str, position: int) -> Iterator[TextRun]:
-        """Yield the pieces of a part with their positions, without a prepended blank."""
-        prefixed = self._prefixed(part)
-        added = len(prefixed) - len(part)
-        start = 0
-        for end in word_ends(prefixed):
-            yield TextRun(position + start - added, *self._word_spans[prefixed[start:end]])
-            start = end
+            part = self._prefixed(whole[start:end]) if each_part else whole[start:end]
+            for run in self._words.spans(part, offset=end - added - len(part)):
+                own_blank = self._rules.prefix_blank and not (each_part or added or run.offset)
+                yield _with_blank(run) if own_blank else run
 
     def _prefixed(self, part: str) -> str:
         """Return a part between special tokens, with a blank prepended if each needs one."""
@@ -274,37 +307,6 @@ class ByteText:
         # the slow tokenizer accepts any white space as the blank, the fast one only a space
         has = text[:1] == " " if self._rules.prefix_parts else text[:1].isspace()
         return self._rules.prefix_blank and bool(text) and not has
-
-    def _parts(self, text: str) -> Iterator[tuple[int, str, bool]]:
-        """Yield the parts of a text: position, text, and whether it is a special token."""
-        before = 0
-        for match in _LITERAL_SPECIAL.finditer(text):
-            part = text[before : match.start()]
-            if self._rules.mask_takes_blank and match[0] == _MASK:
-                part = part.rstrip()
-            if part:
-                yield before, part, False
-            yield match.start(), match[0], True
-            before = match.end()
-        if before < len(text):
-            yield before, text[before:], False
-
-    def _word_ids(self, word: str) -> tuple[int, ...]:
-        find, unknown = self._ids.get, self._unknown
-        return tuple(find(piece, unknown) for piece in self._pairs.cut(written(word)))
-
-    def _spans_of(self, word: str) -> _Spans:
-        pieces = self._pairs.cut(written(word))
-        starts: list[int] = []
-        ends: list[int] = []
-        for piece, (start, end) in zip(pieces, places_of(pieces, word), strict=True):
-            starts.append(min(start + len(piece) - len(piece.lstrip(BLANK)), end))
-            ends.append(max(end - (len(piece) - len(piece.rstrip(BLANK))), starts[-1]))
-        return (
-            tuple(self._ids.get(piece, self._unknown) for piece in pieces),
-            tuple(starts),
-            tuple(ends),
-        )
 
 
 def _with_blank(first: TextRun) -> TextRun:

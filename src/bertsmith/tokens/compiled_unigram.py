@@ -19,16 +19,24 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
-from bertsmith.tokens.added import AddedText, AddedToken, Finder, learned_pieces
+from bertsmith.tokens.added import (
+    AddedText,
+    AddedToken,
+    AddedTokens,
+    Finder,
+    finders,
+    learned_pieces,
+)
 from bertsmith.tokens.basic import code_ranges
-from bertsmith.tokens.normalisation import SPACE, Traced, UnigramRules
-from bertsmith.tokens.unigram import SpecialTokens, Unigram, joined_unknowns
+from bertsmith.tokens.normalisation import SPACE, UnigramRules, original_span
+from bertsmith.tokens.unigram import Unigram, joined_unknowns
 from bertsmith.tokens.vocabulary import (
     WHITE_SPACE,
     BoundedCache,
     Pieces,
     TextEncoder,
     TextRun,
+    Traced,
 )
 
 _WORD = re.compile(f"[^{WHITE_SPACE}]+")
@@ -42,13 +50,17 @@ _MAX_CLUSTER_LENGTH = 5
 
 
 class CompiledUnigramText:
-    """Encodes texts by the rules of a tokenizer.json."""
+    """Encodes texts by the rules of a tokenizer.json, in which early tokens have been matched."""
 
-    def __init__(self, vocabulary: Pieces, rules: UnigramRules, unknown_id: int) -> None:
-        self._specials = SpecialTokens(vocabulary.ids, rules, WHITE_SPACE)
+    def __init__(
+        self,
+        vocabulary: Pieces,
+        rules: UnigramRules,
+        unknown_id: int,
+        characters: Characters,
+        late: Finder,
+    ) -> None:
         ids = learned_pieces(vocabulary, rules.added).ids
-        characters = Characters(rules)
-        late = Finder(_late(rules), vocabulary.ids, rules.specials, characters.normalised)
         self._between = cache(
             lambda wanted: _Between(ids, rules, unknown_id, characters, late, wanted)
         )
@@ -57,48 +69,42 @@ class CompiledUnigramText:
         self, text: str, *, specials_in_text: bool, inside: bool = False
     ) -> Iterator[Sequence[int]]:
         """Yield the ids of a text, in parts; `inside` if it continues a paragraph."""
-        between = self._between(specials_in_text)
-        for start, end, special in self._specials.parts(text, wanted=specials_in_text):
-            if special is not None:
-                yield (special,)
-            else:
-                yield from between.ids(text[start:end], continues_word=inside and not start)
+        return self._between(specials_in_text).ids(text, continues_word=inside)
 
     def spans(self, text: str, *, specials_in_text: bool) -> Iterator[TextRun]:
         """Yield the ids with the positions of the pieces, without the blanks before them."""
         between = self._between(specials_in_text)
-        for start, end, special in self._specials.parts(text, wanted=specials_in_text):
-            if special is not None:
-                yield TextRun(start, (special,), (0,), (end - start,))
+        for word, number in between.words(text, continues_word=False):
+            if number is not None:
+                yield TextRun(0, (number,), word.starts[:1], word.ends[-1:])
                 continue
-            for word, number in between.words(text[start:end], continues_word=False):
-                if number is not None:
-                    yield TextRun(start, (number,), word.starts[:1], word.ends[-1:])
-                    continue
-                done = 0
-                for piece, size in zip(*between.pieces[word.text], strict=True):
-                    first, last = word.original_span(done, done + size)
-                    yield TextRun(start, (piece,), (first,), (last,))
-                    done += size
+            done = 0
+            for piece, size in zip(*between.pieces[word.text], strict=True):
+                first, last = original_span(word, done, done + size)
+                yield TextRun(0, (piece,), (first,), (last,))
+                done += size
 
 
 def compiled_unigram_text(vocabulary: Pieces, rules: UnigramRules, unknown_id: int) -> TextEncoder:
-    """Return the encoder of texts by the rules, with added tokens if there are any."""
-    encoder = CompiledUnigramText(vocabulary, rules, unknown_id)
-    if rules.added is None:
-        return encoder
-    early = [token for token in rules.added.tokens if not token.normalized]
-    return AddedText(Finder(early, vocabulary.ids, rules.specials), encoder)
+    """Return the encoder of texts by the rules, with their added tokens or special tokens alone."""
+    tokens = rules.added or AddedTokens(tokens=_special_tokens(rules), learned=len(vocabulary))
+    characters = Characters(rules)
+    early, late = finders(tokens, vocabulary.ids, rules.specials, characters.normalised)
+    between = CompiledUnigramText(vocabulary, rules, unknown_id, characters, late)
+    return AddedText(early, between)
 
 
-def _late(rules: UnigramRules) -> list[AddedToken]:
-    """Return the tokens that are found after replacement."""
-    if rules.added is not None:
-        return [token for token in rules.added.tokens if token.normalized]
-    mask = AddedToken(
-        piece=rules.specials[-1], special=True, normalized=True, lstrip=rules.mask_takes_blank
+def _special_tokens(rules: UnigramRules) -> tuple[AddedToken, ...]:
+    mask = rules.specials[-1]
+    return tuple(
+        AddedToken(
+            piece=piece,
+            special=True,
+            normalized=piece == mask and rules.late_mask,
+            lstrip=piece == mask and rules.mask_takes_blank,
+        )
+        for piece in rules.specials
     )
-    return [mask] if rules.late_mask else []
 
 
 class _Between:

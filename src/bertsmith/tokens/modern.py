@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 from unicodedata import normalize
 
 from bertsmith.core.config import Config
-from bertsmith.tokens.added import AddedTokens, finders
-from bertsmith.tokens.bpe import BytePairs, places_of, word_ends, words, written
-from bertsmith.tokens.vocabulary import SPECIALS, BoundedCache, Pieces, TextRun
+from bertsmith.tokens.added import AddedText, AddedTokens, finders
+from bertsmith.tokens.bpe import ByteWords
+from bertsmith.tokens.vocabulary import SPECIALS, Pieces, TextEncoder, TextRun, Traced
 
 _MASK = SPECIALS[-1]
 
@@ -32,14 +32,6 @@ class ModernRules(Config):
         return any(token.lstrip for token in self.added.tokens if token.piece == _MASK)
 
 
-class Composed(NamedTuple):
-    """A text in NFC with `starts` and `ends` (characters,) of its characters in the original."""
-
-    text: str
-    starts: tuple[int, ...]
-    ends: tuple[int, ...]
-
-
 class _Mark(NamedTuple):
     """A character, and its number of characters minus that of its original."""
 
@@ -47,7 +39,7 @@ class _Mark(NamedTuple):
     change: int
 
 
-def composed(text: str) -> Composed | None:
+def composed(text: str) -> Traced | None:
     """Return a text in NFC with its positions in the original; None if it is in NFC already.
 
     Positions are those of the compiled tokenizers: the parts of composed characters are counted
@@ -65,7 +57,7 @@ def composed(text: str) -> Composed | None:
         starts.append(max(start, 0))
         ends.append(start + 1)
         position += max(1 - change, 0)
-    return Composed("".join(letters), tuple(starts), tuple(ends))
+    return Traced("".join(letters), starts, ends)
 
 
 def _decomposed(text: str) -> Iterator[_Mark]:
@@ -111,74 +103,41 @@ def _class(part: _Mark) -> int:
     return unicodedata.combining(part.text)
 
 
-class ModernText:
-    """Encodes texts by ModernBERT's rules and byte-pair encoding."""
+class ComposedText:
+    """Encodes texts by another encoder, which is given them in NFC."""
 
-    def __init__(self, vocabulary: Pieces, rules: ModernRules, unknown_id: int) -> None:
-        del unknown_id  # every byte is a piece
-        self._ids = vocabulary.ids
-        self._given, self._composed = finders(
-            rules.added, vocabulary.ids, SPECIALS, partial(normalize, "NFC")
-        )
-        self._pairs = BytePairs(rules.merges)
-        self._words = BoundedCache(self._word_ids)
-        self._word_spans = BoundedCache(self._spans_of)
+    def __init__(self, encoder: TextEncoder) -> None:
+        self._encoder = encoder
 
     def ids(
         self, text: str, *, specials_in_text: bool, inside: bool = False
-    ) -> Iterator[Sequence[int]]:
-        """Yield the ids of a text, in parts, independent of its context.
+    ) -> Iterable[Sequence[int]]:
+        """Yield the ids of a text, in parts."""
+        made = normalize("NFC", text)
+        return self._encoder.ids(made, specials_in_text=specials_in_text, inside=inside)
 
-        Added tokens other than BERT's own are matched even without `specials_in_text`.
-        """
-        del inside
-        for start, end, number in self._given.parts(text, specials_in_text):
-            if number is not None:
-                yield (number,)
-                continue
-            part = normalize("NFC", text[start:end])
-            for first, last, token in self._composed.parts(part, specials_in_text):
-                if token is not None:
-                    yield (token,)
-                else:
-                    yield from map(self._words.__getitem__, words(part[first:last]))
+    def spans(self, text: str, *, specials_in_text: bool) -> Iterable[TextRun]:
+        """Yield the ids with the positions of the pieces in the original text."""
+        whole = composed(text)
+        if whole is None:
+            return self._encoder.spans(text, specials_in_text=specials_in_text)
+        runs = self._encoder.spans(whole.text, specials_in_text=specials_in_text)
+        return (
+            TextRun(
+                0,
+                run.ids,
+                [whole.starts[run.offset + at] for at in run.starts],
+                [whole.ends[run.offset + at - 1] for at in run.ends],
+            )
+            for run in runs
+        )
 
-    def spans(self, text: str, *, specials_in_text: bool) -> Iterator[TextRun]:
-        """Yield the ids with the positions of the pieces, including preceding blanks."""
-        for start, end, number in self._given.parts(text, specials_in_text):
-            if number is not None:
-                yield TextRun(start, (number,), (0,), (end - start,))
-                continue
-            part = text[start:end]
-            other = composed(part)
-            for stretch in self._between(part if other is None else other.text, specials_in_text):
-                place, ids, starts, ends = stretch
-                if other is None:
-                    yield TextRun(start + place, ids, starts, ends)
-                    continue
-                yield TextRun(
-                    start,
-                    ids,
-                    tuple(other.starts[place + at] for at in starts),
-                    tuple(other.ends[place + at - 1] for at in ends),
-                )
 
-    def _between(self, text: str, specials_in_text: bool) -> Iterator[TextRun]:
-        """Yield the encoding of text between the tokens matched in the original text."""
-        for start, end, number in self._composed.parts(text, specials_in_text):
-            if number is not None:
-                yield TextRun(start, (number,), (0,), (end - start,))
-                continue
-            part = text[start:end]
-            before = 0
-            for after in word_ends(part):
-                yield TextRun(start + before, *self._word_spans[part[before:after]])
-                before = after
+def modern_text(vocabulary: Pieces, rules: ModernRules, unknown_id: int) -> TextEncoder:
+    """Return the encoder of texts by ModernBERT's rules.
 
-    def _word_ids(self, word: str) -> tuple[int, ...]:
-        return tuple(self._ids[piece] for piece in self._pairs.cut(written(word)))
-
-    def _spans_of(self, word: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        pieces = self._pairs.cut(written(word))
-        starts, ends = zip(*places_of(pieces, word), strict=True)
-        return tuple(self._ids[piece] for piece in pieces), starts, ends
+    Positions of pieces include the blanks before them, as in the compiled tokenizers.
+    """
+    early, late = finders(rules.added, vocabulary.ids, SPECIALS, partial(normalize, "NFC"))
+    words = ByteWords(vocabulary.ids, rules.merges, unknown_id)
+    return AddedText(early, ComposedText(AddedText(late, words)))

@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from bertsmith.tokens.added import AddedTokens
-from bertsmith.tokens.vocabulary import BYTE_SPECIALS, UNIGRAM_SPECIALS
+from bertsmith.tokens.vocabulary import BYTE_SPECIALS, UNIGRAM_SPECIALS, Traced
 
 SPACE = "\u2581"
 """The character that represents a blank in pieces."""
@@ -211,26 +211,14 @@ class PlainRules(UnigramRules):
     joins_quotes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Traced:
-    """A text with the `starts` and `ends` (characters,) of its characters in the original."""
-
-    text: str
-    starts: Sequence[int]
-    ends: Sequence[int]
-
-    def part(self, start: int, end: int) -> Traced:
-        """Return a part of the text, with positions in the whole original."""
-        return Traced(self.text[start:end], self.starts[start:end], self.ends[start:end])
-
-    def original_span(self, start: int, end: int) -> tuple[int, int]:
-        """Return a piece's start and end in the original, without its marker of a blank."""
-        first = start + (self.text[start] == SPACE)
-        if first < end:
-            return self.starts[first], self.ends[end - 1]
-        # a character may have become a blank and what follows it, such as U+00B4
-        at = min([self.ends[start], *self.starts[first : first + 1]])
-        return at, at
+def original_span(whole: Traced, start: int, end: int) -> tuple[int, int]:
+    """Return the start and end of a piece in the original, without its marker of a blank."""
+    first = start + (whole.text[start] == SPACE)
+    if first < end:
+        return whole.starts[first], whole.ends[end - 1]
+    # a character may have become a blank and what follows it, such as U+00B4
+    at = min([whole.ends[start], *whole.starts[first : first + 1]])
+    return at, at
 
 
 def lowered(text: str) -> str:

@@ -43,7 +43,7 @@ from bertsmith.tokens.folder.files import (
     tokenizer_class,
     write_files,
 )
-from bertsmith.tokens.modern import ModernRules, ModernText
+from bertsmith.tokens.modern import ModernRules, modern_text
 from bertsmith.tokens.normalisation import SPACE, PlainRules, UnigramRules
 from bertsmith.tokens.vocabulary import (
     BYTE_SPECIALS,
@@ -197,7 +197,7 @@ _KINDS: dict[type, Kind] = {
         specials=SPECIALS,
         separators=1,
         segments=True,
-        encoder=ModernText,
+        encoder=modern_text,
         continues_word=_continues_word_bytes,
         joined=_bytes,
         lowercase=lambda rules: False,

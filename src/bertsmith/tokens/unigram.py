@@ -10,21 +10,29 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import NamedTuple
 
+from bertsmith.tokens.added import LiteralSpecials, Part
 from bertsmith.tokens.normalisation import (
     SPACE,
-    Traced,
     UnigramRules,
     lowered,
     normalised,
+    original_span,
     tidied,
     traced,
 )
-from bertsmith.tokens.vocabulary import BoundedCache, Pieces, TextRun, sizes_by_beginning
+from bertsmith.tokens.vocabulary import (
+    BoundedCache,
+    Pieces,
+    Spans,
+    TextRun,
+    Traced,
+    sizes_by_beginning,
+)
 
 _UNKNOWN_PENALTY = 10.0
 _MIN_FLOAT = 2.0**-126
@@ -133,9 +141,6 @@ def _rounded(value: float) -> float:
 _ROUNDING = 2.0**-23
 
 
-_Spans = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-
-
 class _Cut(NamedTuple):
     """The ids of a word, their score, and the size of a sum from which on rounding matters."""
 
@@ -144,49 +149,18 @@ class _Cut(NamedTuple):
     reach: float
 
 
-class SpecialTokens:
-    """Finds literal special tokens in texts."""
-
-    def __init__(
-        self, ids: Mapping[str, int], rules: UnigramRules, white_space: str | None = None
-    ) -> None:
-        """`white_space` are the characters that a mask may take before it, None for Python's."""
-        early = rules.specials[:-1] if rules.late_mask else rules.specials
-        self._ids = {piece: ids[piece] for piece in early}
-        self._white = white_space
-        self._mask = rules.specials[-1] if rules.mask_takes_blank else None
-        # after lower-casing, more texts match the special tokens without capitals; compiled
-        # tokenizers match such texts as pieces
-        small = "|".join(piece for piece in early if piece == piece.lower())
-        large = [re.escape(piece) for piece in early if piece != piece.lower()]
-        lowered = rules.lowercase and not rules.compiled
-        self._literal = re.compile("|".join([*large, f"(?{'i' * lowered}:{small})"]))
-
-    def parts(self, text: str, *, wanted: bool) -> Iterator[tuple[int, int, int | None]]:
-        """Yield the start and end of parts of a text, and the id of each special token.
-
-        They are matched before lower-casing, and again after it; none is unless `wanted`.
-        """
-        before = 0
-        for match in self._literal.finditer(text) if wanted else ():
-            piece = match[0] if match[0] in self._ids else match[0].lower()
-            end = match.start()
-            if piece == self._mask:
-                end = before + len(text[before:end].rstrip(self._white))
-            if end > before:
-                yield before, end, None
-            yield match.start(), match.end(), self._ids[piece]
-            before = match.end()
-        if before < len(text):
-            yield before, len(text), None
-
-
 class UnigramText:
     """Encodes texts by ALBERT's rules and unigram segmentation."""
 
     def __init__(self, vocabulary: Pieces, rules: UnigramRules, unknown_id: int) -> None:
         ids = dict(vocabulary.ids)
-        self._specials = SpecialTokens(ids, rules)
+        # matched before lower-casing, and again after it
+        self._specials = LiteralSpecials(
+            ids,
+            rules.specials,
+            mask_takes_blank=rules.mask_takes_blank,
+            lowercase=rules.lowercase,
+        )
         for number in {ids[piece] for piece in rules.specials} | rules.control:
             del ids[vocabulary[number]]
         self._ids = ids
@@ -215,7 +189,7 @@ class UnigramText:
         self, text: str, *, specials_in_text: bool, inside: bool = False
     ) -> Iterator[Sequence[int]]:
         """Yield the ids of a text, in parts."""
-        for start, end, special in self._specials.parts(text, wanted=specials_in_text):
+        for start, end, special in self._parts(text, specials_in_text):
             if special is not None:
                 yield (special,)
             else:
@@ -224,7 +198,7 @@ class UnigramText:
 
     def spans(self, text: str, *, specials_in_text: bool) -> Iterator[TextRun]:
         """Yield the ids with the positions of the pieces, without surrounding blanks."""
-        for start, end, special in self._specials.parts(text, wanted=specials_in_text):
+        for start, end, special in self._parts(text, specials_in_text):
             if special is not None:
                 yield TextRun(start, (special,), (0,), (end - start,))
                 continue
@@ -234,6 +208,11 @@ class UnigramText:
                 continue
             for match in self._words.finditer(part):
                 yield TextRun(start + match.start(), *self._stretch_spans[match[0]])
+
+    def _parts(self, text: str, specials_in_text: bool) -> Iterable[Part]:
+        if not specials_in_text:
+            return (Part(0, len(text), None),) if text else ()
+        return self._specials.parts(text)
 
     def _plain(self, text: str, *, prefix: bool) -> Iterator[Sequence[int]]:
         if not prefix or self._rounding_matters(text):
@@ -257,7 +236,7 @@ class UnigramText:
         reach = best.margin / (len(made.text) + 2) / _ROUNDING
         return _Cut(self._ids_of(joined_unknowns(best.pieces, self._unigram)), best.score, reach)
 
-    def _spans_of(self, text: str, *, rounded: bool = False) -> _Spans:
+    def _spans_of(self, text: str, *, rounded: bool = False) -> Spans:
         """Return the ids of a text, and the starts and ends of its pieces."""
         whole = traced(self._rules, text)
         made = self._normalised(whole.text, prefix=True)
@@ -270,7 +249,7 @@ class UnigramText:
             apart = "".join(parts) == piece
             for part in parts:
                 size = len(part) if apart else len(piece)
-                start, end = made.original_span(done, done + size)
+                start, end = original_span(made, done, done + size)
                 starts.append(whole.starts[start])
                 ends.append(whole.ends[end - 1] if start < end else starts[-1])
                 done += size if apart else 0

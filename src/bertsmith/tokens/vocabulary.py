@@ -219,6 +219,23 @@ class Encoding:
         return len(self.ids)
 
 
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A text with the `starts` and `ends` (characters,) of its characters in the original."""
+
+    text: str
+    starts: Sequence[int]
+    ends: Sequence[int]
+
+    def part(self, start: int, end: int) -> Traced:
+        """Return a part of the text, with positions in the whole original."""
+        return Traced(self.text[start:end], self.starts[start:end], self.ends[start:end])
+
+
+Spans = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""The ids of the pieces of a word, their starts and their ends."""
+
+
 class TextRun(NamedTuple):
     """A part of a text as pieces: ids, and their starts and ends relative to `offset`."""
 

@@ -10,19 +10,26 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from typing import Final, NamedTuple
 
-from bertsmith.tokens.added import AddedText, Finder, finders, learned_pieces
+from bertsmith.tokens.added import (
+    AddedText,
+    Finder,
+    LiteralSpecials,
+    finders,
+    learned_pieces,
+)
 from bertsmith.tokens.basic import ASCII_REMOVED, ASCII_WORD, BasicRules, is_punctuation
 from bertsmith.tokens.vocabulary import (
     SPECIALS,
     BoundedCache,
     Pieces,
+    Spans,
     TextEncoder,
     TextRun,
+    Traced,
     sizes_by_beginning,
 )
 
@@ -94,16 +101,7 @@ class _Character(NamedTuple):
     places: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AlignedWord:
-    """A word with the `starts` and `ends` (characters,) of its characters in the text."""
-
-    text: str
-    starts: tuple[int, ...]
-    ends: tuple[int, ...]
-
-
-def aligned_words(rules: BasicRules, text: str, kept: frozenset[str]) -> list[AlignedWord]:
+def aligned_words(rules: BasicRules, text: str, kept: frozenset[str]) -> list[Traced]:
     """Return `rules.words_keeping(text, kept)`, each word with the positions of its characters.
 
     Without `kept` the words are `rules.words(text)`.
@@ -111,14 +109,10 @@ def aligned_words(rules: BasicRules, text: str, kept: frozenset[str]) -> list[Al
     if text.isascii() and not kept and not ASCII_REMOVED.search(text):
         lowered = text.lower() if rules.lowercase else text
         return [
-            AlignedWord(
-                match[0],
-                tuple(range(*match.span())),
-                tuple(range(match.start() + 1, match.end() + 1)),
-            )
+            Traced(match[0], range(*match.span()), range(match.start() + 1, match.end() + 1))
             for match in ASCII_WORD.finditer(lowered)
         ]
-    words: list[AlignedWord] = []
+    words: list[Traced] = []
     for word in _parted(_cleaned(rules, text)):
         bare = word if _text(word) in kept else _bare(rules, word)
         parts = [bare] if _text(bare) in kept else _words(bare)
@@ -225,8 +219,8 @@ def _text(characters: Sequence[_Character]) -> str:
     return "".join(character.text for character in characters)
 
 
-def _aligned(word: list[_Character]) -> AlignedWord:
-    return AlignedWord(
+def _aligned(word: list[_Character]) -> Traced:
+    return Traced(
         _text(word),
         tuple(min(character.places) for character in word),
         tuple(max(character.places) + 1 for character in word),
@@ -234,13 +228,10 @@ def _aligned(word: list[_Character]) -> AlignedWord:
 
 
 _SPECIALS: Final = frozenset(SPECIALS)
-_LITERAL_SPECIAL: Final = re.compile("(" + "|".join(map(re.escape, SPECIALS)) + ")")
 # str.split treats these as blanks; to the rules they are control characters, which are removed
 _FALSE_BLANKS: Final = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _STRETCH: Final = re.compile(r"[\S\x0b\x0c\x1c-\x1f\x85]+")
 _BEYOND_PLAIN: Final = re.compile(r"[^\t\n\r -~]")
-
-_Spans = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 class WordPieceText:
@@ -249,7 +240,7 @@ class WordPieceText:
     def __init__(self, vocabulary: Pieces, rules: BasicRules, unknown_id: int) -> None:
         self._vocabulary = vocabulary
         self._rules = rules
-        self._special = {piece: vocabulary.ids[piece] for piece in SPECIALS}
+        self._specials = LiteralSpecials(vocabulary.ids, SPECIALS)
         self._pieces = WordPiece(learned_pieces(vocabulary, rules.added), unknown_id)
         self._unknown = unknown_id
         self._chunks = BoundedCache(self._chunk_ids)
@@ -262,10 +253,9 @@ class WordPieceText:
         del inside
         if not specials_in_text or "[" not in text:
             return self._plain(text)
-        parts = _LITERAL_SPECIAL.split(text)
         return chain.from_iterable(
-            [(self._special[part],)] if place % 2 else self._between_specials(part)
-            for place, part in enumerate(parts)
+            self._between_specials(text[start:end]) if special is None else [(special,)]
+            for start, end, special in self._specials.parts(text)
         )
 
     def spans(self, text: str, *, specials_in_text: bool) -> Iterator[TextRun]:
@@ -273,12 +263,11 @@ class WordPieceText:
         if not specials_in_text or "[" not in text:
             yield from self._plain_spans(text, 0, len(text))
             return
-        before = 0
-        for match in _LITERAL_SPECIAL.finditer(text):
-            yield from self._spans_between(text, before, match.start())
-            yield TextRun(match.start(), (self._special[match[0]],), (0,), (len(match[0]),))
-            before = match.end()
-        yield from self._spans_between(text, before, len(text))
+        for start, end, special in self._specials.parts(text):
+            if special is None:
+                yield from self._spans_between(text, start, end)
+            else:
+                yield TextRun(start, (special,), (0,), (end - start,))
 
     def _plain(self, text: str) -> Iterator[tuple[int, ...]]:
         if _FALSE_BLANKS.search(text):
@@ -312,10 +301,10 @@ class WordPieceText:
     def _chunk_ids(self, chunk: str) -> tuple[int, ...]:
         return tuple(self._pieces.ids_of(self._rules.words(chunk)))
 
-    def _spans_of(self, chunk: str, kept: frozenset[str] = frozenset()) -> _Spans:
+    def _spans_of(self, chunk: str, kept: frozenset[str] = frozenset()) -> Spans:
         return self._word_spans(aligned_words(self._rules, chunk, kept))
 
-    def _word_spans(self, words: Iterable[AlignedWord]) -> _Spans:
+    def _word_spans(self, words: Iterable[Traced]) -> Spans:
         ids: list[int] = []
         starts: list[int] = []
         ends: list[int] = []
