@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ from bertsmith.tokens.bpe import BLANK, ByteRules, byte_text, read, written
 from bertsmith.tokens.folder.files import (
     BPE_FILE,
     COMPILED_FILE,
+    SETTINGS_FILE,
     UNIGRAM_FILE,
     WORDPIECE_FILE,
     XLM_FILE,
@@ -63,11 +65,16 @@ from bertsmith.tokens.wordpiece import CONTINUES, wordpiece_text
 Rules = BasicRules | ByteRules | ModernRules | UnigramRules
 
 
+Layout = Literal["wordpiece", "byte-bpe", "modernbert", "unigram", "xlm-roberta"]
+"""The layouts of tokenizer files in a folder, each of which has a module in `folder`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """The properties that all vocabularies of a kind share."""
 
     name: KindName
+    layout: Layout
     specials: tuple[str, ...]
     """Special tokens for padding, unknown, beginning, end and mask."""
     separators: int
@@ -154,6 +161,7 @@ def _unigram_text(vocabulary: Pieces, rules: UnigramRules, unknown: int) -> Text
 
 _UNIGRAM = Kind(
     name="unigram",
+    layout="unigram",
     specials=UNIGRAM_SPECIALS,
     separators=1,
     segments=True,
@@ -166,6 +174,7 @@ _UNIGRAM = Kind(
 _KINDS: dict[type, Kind] = {
     BasicRules: Kind(
         name="wordpiece",
+        layout="wordpiece",
         specials=SPECIALS,
         separators=1,
         segments=True,
@@ -180,6 +189,7 @@ _KINDS: dict[type, Kind] = {
     ),
     ByteRules: Kind(
         name="byte-bpe",
+        layout="byte-bpe",
         specials=BYTE_SPECIALS,
         separators=2,
         segments=False,
@@ -194,6 +204,7 @@ _KINDS: dict[type, Kind] = {
     ),
     ModernRules: Kind(
         name="byte-bpe",
+        layout="modernbert",
         specials=SPECIALS,
         separators=1,
         segments=True,
@@ -206,6 +217,7 @@ _KINDS: dict[type, Kind] = {
     UnigramRules: _UNIGRAM,
     PlainRules: replace(
         _UNIGRAM,
+        layout="xlm-roberta",
         specials=PlainRules.specials,
         separators=PlainRules.separators,
         segments=False,
@@ -362,87 +374,48 @@ class Tokenizer(TokenInventory):
         `longest` is the model's maximum length in tokens; without `segments` it takes no ids of
         them. Raises `DiskError`.
         """
-        pieces, rules = self.vocabulary, self.rules
-        match rules:
-            case BasicRules():
-                from bertsmith.tokens.folder import wordpiece
-
-                contents = wordpiece.files_of(pieces, rules, longest=longest, segments=segments)
-            case ByteRules():
-                from bertsmith.tokens.folder import bpe
-
-                contents = bpe.files_of(pieces, rules, longest=longest)
-            case ModernRules():
-                from bertsmith.tokens.folder import modern
-
-                contents = modern.files_of(pieces, rules, longest=longest, segments=segments)
-            case PlainRules():
-                from bertsmith.tokens.folder import xlm
-
-                contents = xlm.files_of(pieces, rules, longest=longest)
-            case UnigramRules():
-                from bertsmith.tokens.folder import unigram
-
-                contents = unigram.files_of(pieces, rules, longest=longest, segments=segments)
+        layout = _layout_module(kind_of(self.rules).layout)
+        contents = layout.files_of(self.vocabulary, self.rules, longest=longest, segments=segments)
         write_files(folder, contents)
 
 
-Read = tuple[Pieces, Rules]
-Reader = Callable[[FolderFiles], Read]
+def _layout_module(layout: Layout) -> ModuleType:
+    """Return the module that reads and writes the files of a layout, imported for one of it."""
+    match layout:
+        case "wordpiece":
+            from bertsmith.tokens.folder import wordpiece
+
+            return wordpiece
+        case "byte-bpe":
+            from bertsmith.tokens.folder import bpe
+
+            return bpe
+        case "modernbert":
+            from bertsmith.tokens.folder import modern
+
+            return modern
+        case "unigram":
+            from bertsmith.tokens.folder import unigram
+
+            return unigram
+        case "xlm-roberta":
+            from bertsmith.tokens.folder import xlm
+
+            return xlm
 
 
-# the files of a kind are in a module of `folder`, imported for a folder of that kind
-
-
-def _read_wordpiece(files: FolderFiles) -> Read:
-    from bertsmith.tokens.folder import wordpiece
-
-    return wordpiece.read_folder(files)
-
-
-def _read_bytes(files: FolderFiles) -> Read:
-    from bertsmith.tokens.folder import bpe
-
-    return bpe.read_folder(files)
-
-
-def _read_bpe(files: FolderFiles) -> Read:
-    from bertsmith.tokens.folder import modern
-
-    return modern.read_folder(files) if modern.is_modern(files) else _read_bytes(files)
-
-
-def _read_spiece(files: FolderFiles) -> Read:
-    from bertsmith.tokens.folder import unigram
-
-    return unigram.read_folder(files)
-
-
-def _read_xlm(files: FolderFiles) -> Read:
-    from bertsmith.tokens.folder import xlm
-
-    return xlm.read_folder(files)
-
-
-def _read_unigram(files: FolderFiles) -> Read:
-    from bertsmith.tokens.folder import xlm
-
-    return _read_xlm(files) if xlm.is_plain(files) else _read_spiece(files)
-
-
-_BY_CLASS: dict[str, Reader] = {
-    "Bert|DistilBert|Electra|MobileBert|ConvBert": _read_wordpiece,
-    "Roberta": _read_bytes,
-    "Albert": _read_spiece,
-    "XLMRoberta": _read_xlm,
+_BY_CLASS: dict[str, Layout] = {
+    "Bert|DistilBert|Electra|MobileBert|ConvBert": "wordpiece",
+    "Roberta": "byte-bpe",
+    "Albert": "unigram",
+    "XLMRoberta": "xlm-roberta",
 }
-_BY_FILE: dict[str, Reader] = {
-    WORDPIECE_FILE: _read_wordpiece,
-    BPE_FILE: _read_bpe,
-    UNIGRAM_FILE: _read_spiece,
-    XLM_FILE: _read_xlm,
+_BY_FILE: dict[str, Layout] = {
+    WORDPIECE_FILE: "wordpiece",
+    BPE_FILE: "byte-bpe",
+    UNIGRAM_FILE: "unigram",
+    XLM_FILE: "xlm-roberta",
 }
-_BY_MODEL: dict[str, Reader] = {"BPE": _read_bpe, "Unigram": _read_unigram}
 
 
 def read_folder(place: Path) -> tuple[Pieces, Rules, int | None]:
@@ -451,38 +424,26 @@ def read_folder(place: Path) -> tuple[Pieces, Rules, int | None]:
     The last is how many tokens of a text are read, None where the folder does not say.
     """
     if place.is_file() and place.suffix != ".json":
-        return *_read_file(place), None
+        usual: Layout = "unigram" if place.suffix == ".model" else "wordpiece"
+        layout: Layout = "xlm-roberta" if place.name == XLM_FILE else usual
+        return *_layout_module(layout).read_file(place), None
     if not place.is_dir():
         raise ModelFolderError(
             "no such folder", where=place, remedy="name a model folder, or a vocab.txt"
         )
     files = FolderFiles(place)
-    return *(_reader_by_class(files) or _reader_by_files(files))(files), stated_longest(files)
+    layout = _layout_by_class(files) or _layout_by_files(files)
+    return *_layout_module(layout).read_folder(files), stated_longest(files)
 
 
-def _read_file(path: Path) -> Read:
-    """Return the vocabulary of a vocabulary file, and the rules of its kind."""
-    if path.name == XLM_FILE:
-        from bertsmith.tokens.folder import xlm
-
-        return xlm.read_file(path)
-    if path.suffix == ".model":
-        from bertsmith.tokens.folder import unigram
-
-        return unigram.read_file(path)
-    from bertsmith.tokens.folder import wordpiece
-
-    return wordpiece.read_file(path)
-
-
-def _reader_by_class(files: FolderFiles) -> Reader | None:
-    """Return the reader for the class that a folder states, None if that does not determine it."""
+def _layout_by_class(files: FolderFiles) -> Layout | None:
+    """Return the layout of the class that a folder states, None if that does not determine it."""
     name, where = tokenizer_class(files)
     if name is None or is_generic(name):
         return None
-    for classes, reader in _BY_CLASS.items():
+    for classes, layout in _BY_CLASS.items():
         if isinstance(name, str) and re.fullmatch(f"(?:{classes})Tokenizer(?:Fast)?", name):
-            return reader
+            return layout
     raise ModelFolderError(
         f"the tokenizer's class is {str(name)[:50]!r}",
         where=where,
@@ -490,13 +451,24 @@ def _reader_by_class(files: FolderFiles) -> Reader | None:
     )
 
 
-def _reader_by_files(files: FolderFiles) -> Reader:
-    for name, reader in _BY_FILE.items():
+def _layout_by_files(files: FolderFiles) -> Layout:
+    """Return the layout of a vocabulary's own file, or else of the model in tokenizer.json."""
+    for name, layout in _BY_FILE.items():
         if (files.path / name).is_file():
-            return reader
-    model = files.json(COMPILED_FILE).get("model")
+            return layout
+    data = files.json(COMPILED_FILE)
+    model, normalizer = data.get("model"), data.get("normalizer")
     if not isinstance(model, dict):
-        return _read_wordpiece
+        return "wordpiece"
     # old files do not state the type
     usual = "BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece"
-    return _BY_MODEL.get(str(model.get("type", usual)), _read_wordpiece)
+    match str(model.get("type", usual)):
+        case "BPE":
+            composes = isinstance(normalizer, dict) and normalizer.get("type") == "NFC"
+            return "modernbert" if composes else "byte-bpe"
+        case "Unigram":
+            # XLM-RoBERTa begins a text with <s>, ALBERT with [CLS]
+            begins = str(files.json(SETTINGS_FILE).get("cls_token"))
+            return "xlm-roberta" if "<s>" in begins else "unigram"
+        case _:
+            return "wordpiece"

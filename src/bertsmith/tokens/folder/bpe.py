@@ -276,9 +276,10 @@ def _all_merged(merges: Merges, vocabulary: Pieces) -> bool:
 
 
 def files_of(
-    vocabulary: Sequence[str], rules: ByteRules, *, longest: int | None
+    vocabulary: Sequence[str], rules: ByteRules, *, longest: int | None, segments: bool
 ) -> dict[str, bytes]:
-    """Return the contents of the five files."""
+    """Return the contents of the five files, which never give a model ids of segments."""
+    del segments
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     if rules.added is None:
         added = added_tokens(ids, BYTE_SPECIALS, {"lstrip": rules.mask_takes_blank})

@@ -25,7 +25,6 @@ from bertsmith.tokens.folder.compiled import (
     tokenizer_json,
 )
 from bertsmith.tokens.folder.files import (
-    BPE_FILE,
     COMPILED_FILE,
     FolderFiles,
     Settings,
@@ -40,14 +39,6 @@ from bertsmith.tokens.vocabulary import SPECIALS, Pieces, check_vocabulary
 _MODEL: dict[str, Any] = MODEL | {"unk_token": None}
 _LEVEL: dict[str, Any] = {"add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 _CLS, _SEP = SPECIALS[2:4]
-
-
-def is_modern(files: FolderFiles) -> bool:
-    """Return whether a folder's byte-level vocabulary normalises to NFC, as ModernBERT's does."""
-    if (files.path / BPE_FILE).is_file():
-        return False
-    normalizer = files.json(COMPILED_FILE).get("normalizer")
-    return isinstance(normalizer, dict) and normalizer.get("type") == "NFC"
 
 
 def read_folder(files: FolderFiles) -> tuple[Pieces, ModernRules]:

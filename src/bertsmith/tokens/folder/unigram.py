@@ -502,7 +502,7 @@ def check_scores(
 
 
 def files_of(
-    vocabulary: Sequence[str], rules: UnigramRules, *, longest: int | None, segments: bool = True
+    vocabulary: Sequence[str], rules: UnigramRules, *, longest: int | None, segments: bool
 ) -> dict[str, bytes]:
     """Return the contents of the files, without spiece.model if the vocabulary came without it.
 

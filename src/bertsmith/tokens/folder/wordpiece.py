@@ -237,7 +237,7 @@ def _pieces_in(text: str, where: Path, tokens: FolderTokens | None = None) -> Pi
 
 
 def files_of(
-    vocabulary: Sequence[str], rules: BasicRules, *, longest: int | None, segments: bool = True
+    vocabulary: Sequence[str], rules: BasicRules, *, longest: int | None, segments: bool
 ) -> dict[str, bytes]:
     """Return the contents of the four files; without `segments` the model takes no ids of them."""
     names = names_of(SPECIALS, ends=False)

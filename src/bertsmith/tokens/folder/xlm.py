@@ -16,7 +16,6 @@ from bertsmith.tokens.folder.added import FolderTokens, further_names
 from bertsmith.tokens.folder.compiled import added_in, by_id, check_same
 from bertsmith.tokens.folder.files import (
     COMPILED_FILE,
-    SETTINGS_FILE,
     XLM_FILE,
     FolderFiles,
     Settings,
@@ -60,11 +59,6 @@ def read_file(path: Path) -> tuple[Pieces, PlainRules]:
         charsmap=result.charsmap,
         prefix_space=result.prefix_space,
     )
-
-
-def is_plain(files: FolderFiles) -> bool:
-    """Return whether a unigram vocabulary has <s> for a beginning, as XLM-RoBERTa's, or [CLS]."""
-    return "<s>" in str(files.json(SETTINGS_FILE).get("cls_token"))
 
 
 def read_folder(files: FolderFiles) -> tuple[Pieces, UnigramRules]:
@@ -116,12 +110,13 @@ def _check_agreement(settings: Settings, rules: UnigramRules) -> None:
 
 
 def files_of(
-    vocabulary: Sequence[str], rules: PlainRules, *, longest: int | None
+    vocabulary: Sequence[str], rules: PlainRules, *, longest: int | None, segments: bool
 ) -> dict[str, bytes]:
-    """Return the contents of the files.
+    """Return the contents of the files, which never give a model ids of segments.
 
     There is no SentencePiece model where the vocabulary came without it, or in another order.
     """
+    del segments
     names = names_of(rules.specials, ends=True)
     compiled = unigram_tokenizer(vocabulary, rules)
     settings: dict[str, Any] = {
