@@ -7,6 +7,7 @@ import numbers
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -122,58 +123,76 @@ def plain_value(value: Any) -> Any:  # noqa: ANN401
     return value
 
 
-def typed_value(  # noqa: PLR0912
-    value: Any,  # noqa: ANN401
-    hint: Any,  # noqa: ANN401
-    key: str,
-    where: str | Path | None,
-) -> Any:  # noqa: ANN401
+_UNFIT = object()
+
+
+def typed_value(value: Any, hint: Any, key: str, where: str | Path | None) -> Any:  # noqa: ANN401
     """Return a value as the type that a hint asks for.
 
     A string may stand for a path, an integer for a float, a dictionary for a config, and a single
     value for a tuple of one. Raises `ConfigError`.
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    result: Any = _UNFIT
     if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        for option in (a for a in arguments if a is not type(None)):
-            if isinstance(option, type) and issubclass(option, Config) and isinstance(value, dict):
-                # what is wrong inside is to be named, and not the whole
-                return option.from_dict(value, where=where)
-            try:
-                return typed_value(value, option, key, where)
-            except ConfigError:
-                continue
+        result = _typed_option(value, arguments, key, where)
     elif origin is typing.Literal:
         # by type first: an array of numpy is equal to nothing as a whole
         if any(type(value) is type(known) and value == known for known in arguments):
-            return value
+            result = value
     elif origin in (tuple, Sequence):
-        if isinstance(value, list | tuple):
-            return tuple(typed_value(item, arguments[0], key, where) for item in value)
-        if isinstance(value, str | Path | int | float):
-            return (typed_value(value, arguments[0], key, where),)
+        items = (value,) if isinstance(value, str | Path | int | float) else value
+        if isinstance(items, list | tuple):
+            result = tuple(typed_value(item, arguments[0], key, where) for item in items)
+    elif _is_config(hint) and isinstance(value, dict):
+        result = hint.from_dict(value, where=where)
     elif isinstance(hint, type):
-        # numbers of numpy have types of their own
-        if hint is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
-            return int(value)
-        if hint is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
-            return float(value)
-        if hint is bool and _is_numpy_bool(value):
-            return bool(value)
-        if issubclass(hint, Config) and isinstance(value, dict):
-            return hint.from_dict(value, where=where)
-        if hint is Path and isinstance(value, str) and value.strip():
-            return Path(value)
-        # a bool is an int to Python, never to a reader of a config file
-        if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
-            return value
-    raise ConfigError(
-        f"{key} is {printable(repr(value), _SHOWN)}",
-        where=where,
-        remedy=f"it must be {described_type(hint)}",
-    )
+        result = _typed_scalar(value, hint)
+    if result is _UNFIT:
+        raise ConfigError(
+            f"{key} is {printable(repr(value), _SHOWN)}",
+            where=where,
+            remedy=f"it must be {described_type(hint)}",
+        )
+    return result
+
+
+def _typed_option(
+    value: Any,  # noqa: ANN401
+    options: Sequence[Any],
+    key: str,
+    where: str | Path | None,
+) -> Any:  # noqa: ANN401
+    """Return a value as the first type of a union that it fits."""
+    if value is None and type(None) in options:
+        return None
+    for option in options:
+        if _is_config(option) and isinstance(value, dict):
+            # what is wrong inside is to be named, and not the whole
+            return option.from_dict(value, where=where)
+        if option is not type(None):
+            with suppress(ConfigError):
+                return typed_value(value, option, key, where)
+    return _UNFIT
+
+
+def _typed_scalar(value: Any, hint: type) -> Any:  # noqa: ANN401
+    # a bool is an int to Python, never to a reader of a config file
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    # numbers of numpy have types of their own
+    if hint is int and is_number and isinstance(value, numbers.Integral):
+        return int(value)
+    if hint is float and is_number:
+        return float(value)
+    if hint is bool and _is_numpy_bool(value):
+        return bool(value)
+    if hint is Path and isinstance(value, str) and value.strip():
+        return Path(value)
+    return value if isinstance(value, hint) and hint is not int else _UNFIT
+
+
+def _is_config(hint: Any) -> bool:  # noqa: ANN401
+    return isinstance(hint, type) and issubclass(hint, Config)
 
 
 def _is_numpy_bool(value: Any) -> bool:  # noqa: ANN401

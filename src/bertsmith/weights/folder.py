@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from pathlib import Path
@@ -266,28 +266,8 @@ def _check_place(folder: Path) -> None:
     if not folder.exists():
         raise _missing(folder)
     inside = sorted(folder.iterdir()) if folder.is_dir() else [folder]
-    if (folder / "store.json").is_file() and not (folder / CONFIG_FILE).exists():
-        remedy = "name a model folder; `bertsmith pretrain` makes one of a store"
-        raise ModelFolderError("is a token store, not a model folder", where=folder, remedy=remedy)
     has_weights = any((folder / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE))
-    pickled = [
-        path for path in inside if _PICKLED & set(path.suffixes) and path.name not in _OF_OPENVINO
-    ]
-    if pickled and not has_weights:
-        raise ModelFolderError(
-            "holds pickled weights, which can run code when they are opened",
-            where=pickled[0],
-            remedy="make safetensors of them with: bertsmith convert",
-        )
-    exported = [name for name in _EXPORTED if (folder / name).is_file()]
-    if exported and not has_weights:
-        raise ModelFolderError(
-            f"holds a model for another runtime, {exported[0]}",
-            where=folder,
-            remedy="name the model folder that it was exported from",
-        )
-    if not folder.is_dir():
-        raise ModelFolderError("is a file", where=folder, remedy="name the model folder it is in")
+    _refuse_other_kinds(folder, inside, has_weights=has_weights)
     inner = folder / "model"
     for name, exists in (
         (CONFIG_FILE, (folder / CONFIG_FILE).exists()),
@@ -309,6 +289,31 @@ def _check_place(folder: Path) -> None:
             check_file(path, folder.resolve())
     for name in shard_names(folder):
         check_file(folder / name, folder.resolve())
+
+
+def _refuse_other_kinds(folder: Path, inside: Sequence[Path], *, has_weights: bool) -> None:
+    """Raise `ModelFolderError` for what people have instead of a model folder."""
+    if (folder / "store.json").is_file() and not (folder / CONFIG_FILE).exists():
+        remedy = "name a model folder; `bertsmith pretrain` makes one of a store"
+        raise ModelFolderError("is a token store, not a model folder", where=folder, remedy=remedy)
+    pickled = [
+        path for path in inside if _PICKLED & set(path.suffixes) and path.name not in _OF_OPENVINO
+    ]
+    if pickled and not has_weights:
+        raise ModelFolderError(
+            "holds pickled weights, which can run code when they are opened",
+            where=pickled[0],
+            remedy="make safetensors of them with: bertsmith convert",
+        )
+    exported = [name for name in _EXPORTED if (folder / name).is_file()]
+    if exported and not has_weights:
+        raise ModelFolderError(
+            f"holds a model for another runtime, {exported[0]}",
+            where=folder,
+            remedy="name the model folder that it was exported from",
+        )
+    if not folder.is_dir():
+        raise ModelFolderError("is a file", where=folder, remedy="name the model folder it is in")
 
 
 def check_file(path: Path, folder: Path) -> None:

@@ -119,6 +119,19 @@ class TakenBatch(Generic[G, T]):
         return sum(entry.tokens for entry in self.batch)
 
 
+@dataclass(slots=True, eq=False)
+class _Turn(Generic[G, T]):
+    """A batch while it is taken: the time, and the entries that are put back afterwards.
+
+    Entries of large requests that have more than `longest` tokens stay.
+    """
+
+    now: float
+    longest: float
+    taken: TakenBatch[G, T] = field(default_factory=TakenBatch)
+    kept: list[Entry[G, T]] = field(default_factory=list)
+
+
 class TokenQueue(Generic[G, T]):
     """Entries of any content, in groups, of at most `max_tokens` tokens together.
 
@@ -204,89 +217,61 @@ class TokenQueue(Generic[G, T]):
         false. Of large requests, entries of more than `longest` tokens stay, and where these are
         all that wait, or it is 0, it is the turn of small ones.
         """
-        batch: TakenBatch[G, T] = TakenBatch()
-        kept: list[Entry[G, T]] = []
+        turn: _Turn[G, T] = _Turn(now, longest)
         heads = []
         for flow in self._flows if longest > 0 else self._flows[:1]:
-            bound = longest if flow.large else float("inf")
-            head = self._next(flow, now, bound, batch.expired, kept)
+            head = self._next(flow, turn)
             if head is not None:
                 heads.append((flow.start, flow.large, head))
+        batch = turn.taken
         if heads:
             start, batch.large, head = min(heads)
             if large if batch.large else small:
                 flow = head.request.flow
-                bound = longest if flow.large else float("inf")
-                self._fill(batch, head, room(head.group), now, bound, kept)
+                self._fill(head, room(head.group), turn)
                 flow.start += batch.tokens
                 if len(heads) == 1:
                     # a flow that has nothing to take saves nothing up
                     other = self._flows[not flow.large]
                     other.start = max(other.start, start)
-        for entry in kept:
+        for entry in turn.kept:
             heappush(entry.request.flow.groups[entry.group], entry)
         for flow in self._flows:
             flow.groups = {group: heap for group, heap in flow.groups.items() if heap}
         return batch
 
-    def _fill(
-        self,
-        batch: TakenBatch[G, T],
-        head: Entry[G, T],
-        tokens: float,
-        now: float,
-        longest: float,
-        set_aside: list[Entry[G, T]],
-    ) -> None:
-        """Move entries of a flow and a group into a batch, from the first one on."""
-        flow = head.request.flow
+    def _fill(self, head: Entry[G, T], tokens: float, turn: _Turn[G, T]) -> None:
+        """Move entries of a flow and a group into the batch, from the first one on."""
+        flow, batch = head.request.flow, turn.taken.batch
         heap = flow.groups[head.group]
         pace = PATIENCE / max(PATIENCE, flow.of_several + 1)
-        while entry := self._head(heap, now, longest, batch.expired, set_aside):
-            if batch.batch and entry.tokens > tokens:
+        while entry := self._head(heap, turn):
+            if batch and entry.tokens > tokens:
                 break
             heappop(heap)
             tokens -= entry.tokens
             self._remove(entry)
-            batch.batch.append(entry)
-        flow.clock += pace * batch.tokens
+            batch.append(entry)
+        flow.clock += pace * turn.taken.tokens
 
-    def _next(
-        self,
-        flow: _Flow[G, T],
-        now: float,
-        longest: float,
-        expired: list[Entry[G, T]],
-        set_aside: list[Entry[G, T]],
-    ) -> Entry[G, T] | None:
+    def _next(self, flow: _Flow[G, T], turn: _Turn[G, T]) -> Entry[G, T] | None:
         """Return the entry of a flow whose turn it is."""
-        heads = [
-            head
-            for heap in flow.groups.values()
-            if (head := self._head(heap, now, longest, expired, set_aside)) is not None
-        ]
-        return min(heads, default=None)
+        heads = [self._head(heap, turn) for heap in flow.groups.values()]
+        return min((head for head in heads if head is not None), default=None)
 
-    def _head(
-        self,
-        heap: list[Entry[G, T]],
-        now: float,
-        longest: float,
-        expired: list[Entry[G, T]],
-        set_aside: list[Entry[G, T]],
-    ) -> Entry[G, T] | None:
+    def _head(self, heap: list[Entry[G, T]], turn: _Turn[G, T]) -> Entry[G, T] | None:
         """Return the first entry of a heap that can be taken; others before it are put aside."""
         while heap:
             entry = heap[0]
             if not entry.waiting:
                 heappop(heap)
                 entry.request.flow.cancelled -= entry.tokens
-            elif entry.deadline <= now:
+            elif entry.deadline <= turn.now:
                 heappop(heap)
                 self._remove(entry)
-                expired.append(entry)
-            elif entry.tokens > longest:
-                set_aside.append(heappop(heap))
+                turn.taken.expired.append(entry)
+            elif entry.request.flow.large and entry.tokens > turn.longest:
+                turn.kept.append(heappop(heap))
             else:
                 return entry
         return None

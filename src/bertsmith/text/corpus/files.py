@@ -273,21 +273,11 @@ class Corpus:
         location = Path(path)
         skipped: Counter[str] = Counter()
         try:
-            if location.is_dir():
-                files = self._walk(location, skipped)
-            elif location.exists():
+            if location.exists() and not location.is_dir():
                 files = [location]
                 self._check_kind(location)
-            elif glob.has_magic(str(path)):
-                matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
-                files = [file for file in matches if file.is_file() and self._readable(file)]
-                for file in matches:
-                    if file.is_file() and file not in files:
-                        self._skip(file, skipped)
-                for folder in filter(Path.is_dir, matches):
-                    files += self._walk(folder, skipped)
             else:
-                raise CorpusError("does not exist", where=location, remedy="check the path")
+                files = self._files_in(path, skipped)
         except OSError as error:
             raise unreadable(CorpusError, error, error.filename or path) from error
         except ValueError as error:
@@ -299,6 +289,23 @@ class Corpus:
             remedy = next((f"{kind}: {what}" for kind, what in self._remedies(skipped)), _KINDS)
             raise CorpusError(f"no file with text in it{holds}", where=location, remedy=remedy)
         self.skipped += skipped
+        return files
+
+    def _files_in(self, path: str | Path, skipped: Counter[str]) -> list[Path]:
+        """Return the readable files of a folder or glob; count the others in `skipped`."""
+        if Path(path).is_dir():
+            return self._walk(Path(path), skipped)
+        if not glob.has_magic(str(path)):
+            raise CorpusError("does not exist", where=path, remedy="check the path")
+        matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
+        files: list[Path] = []
+        for file in filter(Path.is_file, matches):
+            if self._readable(file):
+                files.append(file)
+            else:
+                self._skip(file, skipped)
+        for folder in filter(Path.is_dir, matches):
+            files += self._walk(folder, skipped)
         return files
 
     def _check_kind(self, path: Path) -> None:

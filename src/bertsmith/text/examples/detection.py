@@ -218,15 +218,8 @@ def _by_labels(
     values = [row[places.label] for row in rows if row[places.label] not in (None, "")]
     unnamed = places.header.present is False or places.header.counted
     name = f"column {places.label}" if unnamed else repr(head.names[places.label])
-    if any(isinstance(value, list) for value in values) or _are_written_lists(values):
-        single = all(isinstance(value, list) and len(value) == 1 for value in values)
-        more = ", one in each, which --task classify learns as classes" if single else ""
-        return "multi-label", f"{name} holds lists of labels{more}"
-    if any(isinstance(value, str) and "|" in value for value in values):
-        return "multi-label", f"{name} holds labels with | between them"
-    angled = [isinstance(value, str) and ANGLED.fullmatch(value.strip()) for value in values]
-    if values and all(angled) and any("><" in str(value) for value in values):
-        return "multi-label", f"{name} holds labels between angle brackets"
+    if several := _several_labels(values):
+        return "multi-label", f"{name} holds {several}"
     if not rows:
         raise file.fault("holds no examples", remedy="give a file with rows in it")
     if not values:
@@ -239,16 +232,8 @@ def _by_labels(
     _check_signs(file, name, values)
     if _holds_several(file, name, values):
         return "multi-label", f"{name} holds labels with commas between them"
-    numbers = [_or_none(number_of, value) for value in values]
-    finite = [number for number in numbers if number is not None]
-    odd = len(values) - len(finite)
-    if finite and odd <= _ODD * len(values):
-        if not all(number.is_integer() for number in finite):
-            among = f", but for {counted(odd, 'row')}" if odd else ""
-            return "regression", f"{name} holds numbers with fractions{among}"
-        if len(set(finite)) > _MANY_NUMBERS:
-            problem = f"{name} holds {len(set(finite))} different whole numbers, classes or values"
-            raise file.fault(problem, remedy="pass --task classify or --task regression")
+    if fractions := _fractions(file, name, values):
+        return "regression", fractions
     classes = {_or_none(class_of, value) for value in values} - {None}
     shown = f"{name} holds {counted(len(classes), 'class', 'classes')}"
     if len(rows) == _ROWS:
@@ -257,6 +242,39 @@ def _by_labels(
         return "pair", f"it has two texts, and {shown}"
     _check_no_options(file, head, places, rows, classes)
     return "classify", f"it has one text, and {shown}"
+
+
+def _several_labels(values: Sequence[object]) -> str | None:
+    """Return how values hold several labels each; None if they hold one, or commas decide."""
+    if any(isinstance(value, list) for value in values) or _are_written_lists(values):
+        single = all(isinstance(value, list) and len(value) == 1 for value in values)
+        more = ", one in each, which --task classify learns as classes" if single else ""
+        return f"lists of labels{more}"
+    if any(isinstance(value, str) and "|" in value for value in values):
+        return "labels with | between them"
+    angled = [isinstance(value, str) and ANGLED.fullmatch(value.strip()) for value in values]
+    if values and all(angled) and any("><" in str(value) for value in values):
+        return "labels between angle brackets"
+    return None
+
+
+def _fractions(file: TextFile, name: str, values: Sequence[object]) -> str | None:
+    """Return the evidence that values are numbers with fractions; None if they are classes.
+
+    Raises the file's error for many different whole numbers, which may be either.
+    """
+    numbers = [_or_none(number_of, value) for value in values]
+    finite = [number for number in numbers if number is not None]
+    odd = len(values) - len(finite)
+    if not finite or odd > _ODD * len(values):
+        return None
+    if not all(number.is_integer() for number in finite):
+        among = f", but for {counted(odd, 'row')}" if odd else ""
+        return f"{name} holds numbers with fractions{among}"
+    if len(set(finite)) > _MANY_NUMBERS:
+        problem = f"{name} holds {len(set(finite))} different whole numbers, classes or values"
+        raise file.fault(problem, remedy="pass --task classify or --task regression")
+    return None
 
 
 def _are_written_lists(values: Sequence[object]) -> bool:
