@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -118,11 +118,7 @@ def text_outputs(
     """Return the classifier's outputs for every text, (texts, labels), means over its windows."""
     sequences = np.diff(examples.starts)
     results = np.empty((len(examples), len(model.config.labels)), np.float32)
-    computed = (
-        (units, batch, model.classify(_at_pooled(model, batch), batch))
-        for units, batch in forward.batches(model, examples)
-    )
-    for units, _, logits in fetched(computed):
+    for units, _, logits in _pooled_outputs(model, model.classify, examples, forward):
         results[units] = _means(logits.numpy(), sequences[units])
     return results
 
@@ -133,20 +129,25 @@ def option_scores(
     """Return for every question the probability of each of its options, (options,)."""
     sequences = np.diff(examples.starts)
     results: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
-    computed = (
-        (units, batch, model.choose(_at_pooled(model, batch), batch))
-        for units, batch in forward.batches(model, examples)
-    )
-    for units, _, scores in fetched(computed):
+    for units, _, scores in _pooled_outputs(model, model.choose, examples, forward):
         parts = scores.split(sequences[units].tolist())
         for unit, part in zip(units.tolist(), parts, strict=True):
             results[unit] = part.softmax(-1).numpy()
     return results
 
 
-def _at_pooled(model: Model, batch: Batch) -> Encoded:
+def _pooled_outputs(
+    model: Model,
+    head: Callable[[Encoded, Batch], Tensor],
+    examples: EncodedExamples,
+    forward: Forward,
+) -> Iterator[Computed]:
+    """Yield the outputs of a head that reads the pooler."""
     # the last layer works for the tokens that the pooler reads
-    return model.encoder(batch, selected=model.pooled_tokens(batch))  # type: ignore[no-any-return]
+    return fetched(
+        (units, batch, head(model.encoder(batch, selected=model.pooled_tokens(batch)), batch))
+        for units, batch in forward.batches(model, examples)
+    )
 
 
 def _means(outputs: NDArray[np.float32], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -168,11 +169,7 @@ def next_sentence_probabilities(
     3.1), of an ALBERT that the two are in order (Lan et al. 2019, section 3.1).
     """
     results = np.empty(len(examples), np.float32)
-    computed = (
-        (units, batch, model.next_sentence(_at_pooled(model, batch), batch))
-        for units, batch in forward.batches(model, examples)
-    )
-    for units, _, logits in fetched(computed):
+    for units, _, logits in _pooled_outputs(model, model.next_sentence, examples, forward):
         results[units] = logits.softmax(-1)[:, 0].numpy()
     return results
 

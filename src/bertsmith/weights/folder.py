@@ -40,27 +40,6 @@ from bertsmith.weights.tensors import (
 P = TypeVar("P")
 
 
-def _check_replaceable(folder: Path) -> None:
-    """Raise `ModelFolderError` for what is no folder, or holds anything but a model."""
-    if folder.exists() and not folder.is_dir():
-        raise ModelFolderError("is a file", where=folder, remedy="name a folder")
-    foreign = (
-        sorted(
-            path.name
-            for path in folder.iterdir()
-            if path.name not in _REPLACEABLE or (path.is_dir() and not path.is_symlink())
-        )
-        if folder.is_dir()
-        else []
-    )
-    if foreign:
-        raise ModelFolderError(
-            f"would be replaced, but holds {foreign[0]!r}, which is not part of a model",
-            where=folder,
-            remedy="name another folder",
-        )
-
-
 CONFIG_FILE, CARD_FILE = "config.json", "README.md"
 _READ = frozenset((CONFIG_FILE, WEIGHTS_FILE, INDEX_FILE, *TOKENIZER_FILES))
 _REPLACEABLE = _READ | {CARD_FILE, ".gitattributes", "training_args.bin"}
@@ -104,6 +83,27 @@ def save_model(
             (fresh / CARD_FILE).write_text(card, encoding="utf-8")
         # transformers asks for the format
         write_tensors(fresh / WEIGHTS_FILE, tensors, {"format": "pt"})
+
+
+def _check_replaceable(folder: Path) -> None:
+    """Raise `ModelFolderError` for what is no folder, or holds anything but a model."""
+    if folder.exists() and not folder.is_dir():
+        raise ModelFolderError("is a file", where=folder, remedy="name a folder")
+    foreign = (
+        sorted(
+            path.name
+            for path in folder.iterdir()
+            if path.name not in _REPLACEABLE or (path.is_dir() and not path.is_symlink())
+        )
+        if folder.is_dir()
+        else []
+    )
+    if foreign:
+        raise ModelFolderError(
+            f"would be replaced, but holds {foreign[0]!r}, which is not part of a model",
+            where=folder,
+            remedy="name another folder",
+        )
 
 
 def load_model(folder: Path) -> tuple[Model, Tokenizer]:

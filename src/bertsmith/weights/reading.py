@@ -14,7 +14,14 @@ from torch import Tensor
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
-from bertsmith.network.config import HEADS, READS_SEQUENCE, HeadName, ModelConfig, Predicts
+from bertsmith.network.config import (
+    HEADS,
+    READS_SEQUENCE,
+    EncoderConfig,
+    HeadName,
+    ModelConfig,
+    Predicts,
+)
 from bertsmith.network.encoder import sinusoidal_table
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.heads import PRETRAINING_HEADS
@@ -60,7 +67,8 @@ class ModelFiles:
         for row in self._rows_of(self.config):
             if row.hub in self._stored:
                 self._check_shape(row, self.config)
-        self._check_constants()
+        self._encoder = self._with_trained_tables()
+        self.config = dataclasses.replace(self.config, encoder=self._encoder)
         self._report_first_token()
 
     def rows(self, config: ModelConfig, heads: Collection[Part]) -> list[Row]:
@@ -247,28 +255,29 @@ class ModelFiles:
         absent |= set() if self._encoder.segments else {SEGMENTS}
         return {row.ours: row.hub for row in self._rows("encoder") if row.ours in absent}
 
-    def _check_constants(self) -> None:
-        """Positions and segments that some other tool has trained since are no constants more."""
+    def _with_trained_tables(self) -> EncoderConfig:
+        """Return the encoder in which positions and segments that were trained are no constants."""
+        encoder = self._encoder
         for ours, hub in self._constants().items():
             if hub not in self._stored:
-                made = ours == POSITIONS and self._encoder.positions == "sinusoidal"
-                rows = self._encoder.longest + self._encoder.position_offset
+                made = ours == POSITIONS and encoder.positions == "sinusoidal"
+                rows = encoder.longest + encoder.position_offset
                 if made and rows > _MAX_CREATED_POSITIONS:
                     self._refuse(f"lacks the tensor {hub} of {rows:,} positions")
                 continue
             table = self._weights.read(self._stored[hub])
             constant = torch.zeros_like(table)
-            if ours == POSITIONS and self._encoder.positions == "sinusoidal":
+            if ours == POSITIONS and encoder.positions == "sinusoidal":
                 constant = sinusoidal_table(*table.shape)
             rounding = _ROUNDING[self._weights.entries[self._stored[hub]].kind]
             if (table - constant).abs().max() > rounding:
                 if self._report:
                     say(f"{self._weights.path}: {hub} was trained; it is loaded as learned")
                 if ours == POSITIONS:
-                    self._encoder = dataclasses.replace(self._encoder, positions="learned")
+                    encoder = dataclasses.replace(encoder, positions="learned")
                 else:
-                    self._encoder = dataclasses.replace(self._encoder, segments=len(table))
-        self.config = dataclasses.replace(self.config, encoder=self._encoder)
+                    encoder = dataclasses.replace(encoder, segments=len(table))
+        return encoder
 
     def _check_tied(self) -> None:
         for copy, original in self._layout.tied.items():

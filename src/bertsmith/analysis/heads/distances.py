@@ -46,7 +46,7 @@ def head_distances(texts: Iterable[Tensor]) -> Distances:
 def classical_map(distances: Distances) -> tuple[NDArray[np.float64], float]:
     """Return points (items, 2) whose distances are nearest, and the share of variance they keep.
 
-    Classical scaling (Torgerson 1952). Signs are such that the largest coordinate is positive.
+    Classical scaling (Torgerson 1952).
     """
     count = len(distances)
     centre = np.eye(count) - 1 / count
@@ -55,7 +55,14 @@ def classical_map(distances: Distances) -> tuple[NDArray[np.float64], float]:
     clipped = np.clip(values[order], 0, None)
     points = np.zeros((count, 2))
     points[:, : len(order)] = vectors[:, order] * np.sqrt(clipped)
-    largest = np.abs(points).argmax(0)
-    points *= np.where(points[largest, [0, 1]] < 0, -1, 1)
     positive = np.clip(values, 0, None).sum()
-    return points, float(clipped.sum() / positive) if positive else 1.0
+    return with_fixed_signs(points), float(clipped.sum() / positive) if positive else 1.0
+
+
+def with_fixed_signs(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return points (items, axes) with each axis turned so that its largest value is positive.
+
+    A map is the same mirrored: its axes come with either sign.
+    """
+    largest = np.abs(points).argmax(0)
+    return np.asarray(points * np.where(points[largest, range(points.shape[1])] < 0, -1, 1))

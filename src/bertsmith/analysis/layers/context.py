@@ -12,7 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.analysis.layers.states import States, word_states, words_with_states
+from bertsmith.analysis.heads.distances import with_fixed_signs
+from bertsmith.analysis.layers.states import (
+    States,
+    unit_vectors,
+    word_states,
+    words_with_states,
+)
 from bertsmith.analysis.sampling import Sample
 from bertsmith.core.streams import Purpose, random_subset, stream
 from bertsmith.network.model import Model
@@ -99,7 +105,7 @@ def describe_uses(
     if len(read) < LEAST_USES:
         return None
     vectors = np.stack([use_states[:, use.place] for use, use_states in read], 1).astype(np.float64)
-    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+    unit = unit_vectors(vectors)
     cosines = np.clip(unit @ unit.transpose(0, 2, 1), -1, 1)
     layers = range(1, len(vectors))
     results = [(*_clusters(cosines[layer]), layer) for layer in layers]
@@ -138,8 +144,7 @@ def anisotropy(
 
 def mean_cosines(vectors: States) -> NDArray[np.float64]:
     """Return the mean cosine of two different vectors, (layers,) of (layers, words, hidden)."""
-    exact = vectors.astype(np.float64)
-    unit = exact / np.maximum(np.linalg.norm(exact, axis=-1, keepdims=True), 1e-12)
+    unit = unit_vectors(vectors.astype(np.float64))
     count = unit.shape[1]
     all_products = (unit.sum(1) ** 2).sum(-1)
     own_products = (unit**2).sum((1, 2))
@@ -173,8 +178,6 @@ def _plane(vectors: Vectors) -> tuple[Vectors, float]:
     """Return the two principal components, and the share of variance that they keep."""
     centred = vectors - vectors.mean(0)
     directions, sizes, _ = np.linalg.svd(centred, full_matrices=False)
-    points = directions[:, :2] * sizes[:2]
-    largest = np.abs(points).argmax(0)
-    points = points * np.where(points[largest, range(points.shape[1])] < 0, -1, 1)
+    points = with_fixed_signs(directions[:, :2] * sizes[:2])
     total = float((sizes**2).sum())
     return points, float((sizes[:2] ** 2).sum() / total) if total else 1.0

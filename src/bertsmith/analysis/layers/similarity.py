@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.analysis.layers.states import word_states, words_with_states
+from bertsmith.analysis.layers.states import unit_vectors, word_states, words_with_states
 from bertsmith.core.log import progress
 from bertsmith.core.streams import Purpose, random_subset, stream
 from bertsmith.evaluation.metrics import ranks
@@ -89,7 +89,7 @@ def _centred_gram(vectors: Matrix) -> Matrix:
 
 def _pair_ranks(vectors: Matrix) -> Matrix:
     """Return the centred ranks of the cosines of all pairs of words, (pairs,)."""
-    length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    cosines = (vectors / np.maximum(length, 1e-12)) @ (vectors / np.maximum(length, 1e-12)).T
+    unit = unit_vectors(vectors)
+    cosines = unit @ unit.T
     ranked = ranks(cosines[np.triu_indices(len(vectors), 1)])
     return np.asarray(ranked - ranked.mean())

@@ -51,6 +51,12 @@ def word_states(
     return results
 
 
+def unit_vectors(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return vectors (..., width) of length 1 with the same directions."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.asarray(vectors / np.maximum(lengths, 1e-12))
+
+
 def words_with_states(states: States) -> NDArray[np.bool_]:
     """Mark the words (words,) of a sentence that the tokenizer has not dropped."""
     return ~np.asarray(np.isnan(states).any((0, 2)))
