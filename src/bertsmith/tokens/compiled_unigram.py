@@ -95,12 +95,13 @@ def compiled_unigram_text(vocabulary: Pieces, rules: UnigramRules, unknown_id: i
 
 
 def _special_tokens(rules: UnigramRules) -> tuple[AddedToken, ...]:
-    mask = rules.specials[-1]
+    mask, compiled = rules.specials[-1], rules.compiled
+    assert compiled is not None
     return tuple(
         AddedToken(
             piece=piece,
             special=True,
-            normalized=piece == mask and rules.late_mask,
+            normalized=piece == mask and compiled.late_mask,
             lstrip=piece == mask and rules.mask_takes_blank,
         )
         for piece in rules.specials
@@ -204,7 +205,8 @@ class Characters:
     """The replacement of characters: quotes, accents and capitals first, then by clusters."""
 
     def __init__(self, rules: UnigramRules) -> None:
-        self._rules, self._exchanges = rules, rules.exchanges
+        assert rules.compiled is not None
+        self._rules, self._compiled, self._exchanges = rules, rules.compiled, rules.exchanges
         self._replaced = BoundedCache(self._replacement)
         self._keeps_blank = not self._exchanges or not self._exchanged(" ")[1]
         letters = set(map(chr, range(128))) - set(_APART)
@@ -217,10 +219,10 @@ class Characters:
 
     def traced(self, text: str) -> Traced:
         """Return a text as words are split off, with positions in the original."""
-        whole, rules = self.exchanged(text), self._rules
-        if rules.strips_end:
+        whole, compiled = self.exchanged(text), self._compiled
+        if compiled.strips_end:
             whole = whole.part(0, len(whole.text.rstrip(WHITE_SPACE)))
-        return whole if rules.gaps is None else _with_gaps(whole, rules.gaps)
+        return whole if compiled.gaps is None else _with_gaps(whole, compiled.gaps)
 
     def stands_alone(self, stretch: str) -> bool:
         """Return whether the clusters of a text are the same with a blank on either side."""

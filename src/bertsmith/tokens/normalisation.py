@@ -150,6 +150,18 @@ _ANY: Final = re.compile(".*", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
+class CompiledRules:
+    """The rules that the compiled tokenizers have besides, as a tokenizer.json states them."""
+
+    gaps: str | None = None
+    """The character that several blanks become; None where they stay."""
+    strips_end: bool = False
+    """Remove white space at the end of a text."""
+    late_mask: bool = False
+    """Find a literal mask after replacement."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class UnigramRules:
     """The rules that normalise text, and the scores of its pieces."""
 
@@ -181,16 +193,10 @@ class UnigramRules:
     """Replace two single quotes by a double one."""
     segments: bool = True
     """Give the second text of a pair segment 1."""
-    compiled: bool = False
-    """Encode as the compiled tokenizers do (`compiled_unigram`), not as SentencePiece."""
-    gaps: str | None = None
-    """Of compiled tokenizers: the character that several blanks become; None where they stay."""
-    strips_end: bool = False
-    """Of compiled tokenizers: remove white space at the end of a text."""
-    late_mask: bool = False
-    """Of compiled tokenizers: a literal mask is found after replacement."""
+    compiled: CompiledRules | None = None
+    """Encode as the compiled tokenizers do (`compiled_unigram`); None to do so as SentencePiece."""
     added: AddedTokens | None = None
-    """Of compiled tokenizers: the tokens that are matched in text beforehand."""
+    """The tokens that are matched in text beforehand, if there are others than special ones."""
 
     @cached_property
     def exchanges(self) -> CharsMap:

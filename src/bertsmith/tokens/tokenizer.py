@@ -145,12 +145,14 @@ def _unigram_identity(rules: UnigramRules) -> list[object]:
     charsmap = hashlib.sha256(rules.charsmap).hexdigest()
     switches = [rules.prefix_space, rules.lowercase, rules.keep_accents, rules.remove_space]
     numbers = [rules.scores, sorted(rules.control), sorted(rules.wanted)]
-    compiled = ["compiled", rules.gaps, rules.strips_end, rules.late_mask] if rules.compiled else []
-    return [charsmap, *switches, rules.number_commas, rules.mask_takes_blank, *numbers, *compiled]
+    identity = [charsmap, *switches, rules.number_commas, rules.mask_takes_blank, *numbers]
+    if (compiled := rules.compiled) is None:
+        return identity
+    return [*identity, "compiled", compiled.gaps, compiled.strips_end, compiled.late_mask]
 
 
 def _unigram_text(vocabulary: Pieces, rules: UnigramRules, unknown: int) -> TextEncoder:
-    if rules.compiled:
+    if rules.compiled is not None:
         from bertsmith.tokens.compiled_unigram import compiled_unigram_text
 
         return compiled_unigram_text(vocabulary, rules, unknown)

@@ -14,6 +14,7 @@ from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.folder.xlm import arranged
+from bertsmith.tokens.normalisation import CompiledRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model
 from bounds import close_unit_vectors
@@ -83,7 +84,7 @@ def test_a_mask_that_is_one_after_characters_are_exchanged_is_filled() -> None:
     vocabulary, rules = arranged(pieces, [-float(n) for n in range(1, 6)])
     # "A" becomes "<" before masks are looked for
     charsmap = one_exchange().removesuffix(b"b\0") + b"<\0"
-    rules = replace(rules, compiled=True, late_mask=True, charsmap=charsmap)
+    rules = replace(rules, compiled=CompiledRules(late_mask=True), charsmap=charsmap)
     tokenizer = Tokenizer(vocabulary, rules)
     encoder = EncoderConfig(
         vocabulary=len(vocabulary), hidden=16, layers=1, heads=2, feed_forward=17, longest=13

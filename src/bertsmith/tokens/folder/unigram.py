@@ -55,7 +55,7 @@ from bertsmith.tokens.folder.files import (
     refused,
     standard_files,
 )
-from bertsmith.tokens.normalisation import SPACE, CharsMap, UnigramRules
+from bertsmith.tokens.normalisation import SPACE, CharsMap, CompiledRules, UnigramRules
 from bertsmith.tokens.vocabulary import MAX_PIECES, UNIGRAM_SPECIALS, Pieces, check_vocabulary
 
 _PIECES, _TRAINER, _NORMALISER = 1, 2, 3
@@ -242,13 +242,13 @@ def read_compiled_unigram(
     ends, template = (specials[2], specials[3]), data.get("post_processor")
     check_template(template, ends, ids, where, separators=style.separators)
     words = isinstance(splits, dict) and splits.get("type") == "Sequence"
+    normaliser, compiled = _normaliser(data.get("normalizer"), where, style)
     rules = style(
         scores=scores,
         number_commas=False,
         mask_takes_blank=not isinstance(mask, dict) or mask.get("lstrip") is not False,
-        **_normaliser(data.get("normalizer"), where, style),
-        compiled=True,
-        late_mask=late,
+        **normaliser,
+        compiled=replace(compiled, late_mask=late),
         remove_space=words,
         prefix_space=_prefix(splits, where),
     )
@@ -276,7 +276,9 @@ def _scored(table: object, where: Path) -> tuple[Pieces, tuple[float, ...]]:
     return Pieces(pieces), tuple(scores)
 
 
-def _normaliser(value: object, where: Path, style: type[UnigramRules]) -> dict[str, Any]:
+def _normaliser(
+    value: object, where: Path, style: type[UnigramRules]
+) -> tuple[dict[str, Any], CompiledRules]:
     """Return the settings of the rules that follow from the sequence of normalisers."""
     if not style.joins_quotes and (not isinstance(value, dict) or value.get("type") != "Sequence"):
         value = {"type": "Sequence", "normalizers": [] if value is None else [value]}
@@ -303,11 +305,10 @@ def _normaliser(value: object, where: Path, style: type[UnigramRules]) -> dict[s
         )
     if rest and isinstance(rest[0], dict) and rest[0].get("type") == "Precompiled":
         settings["charsmap"] = _charsmap(rest.pop(0).get("precompiled_charsmap"), where)
-    settings["gaps"] = rest[-1].get("content") if rest in ([_JOIN_SPACES], _JOINED) else None
-    settings["strips_end"] = rest == _JOINED
     if rest not in ([], [_JOIN_SPACES], _JOINED):
         raise refused(f"its last normalizer is {str(rest[0])[:50]}", where, remedy)
-    return settings
+    gaps = rest[-1]["content"] if rest else None
+    return settings, CompiledRules(gaps=gaps, strips_end=rest == _JOINED)
 
 
 def _charsmap(encoded: object, where: Path) -> bytes:
@@ -352,7 +353,7 @@ def unigram_tokenizer(vocabulary: Sequence[str], rules: UnigramRules) -> dict[st
         encoded = base64.b64encode(rules.charsmap).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": encoded})
     flags, (cls, sep) = {"lstrip": rules.mask_takes_blank}, rules.specials[2:4]
-    flags |= {"normalized": True} if rules.late_mask else {}
+    flags |= {"normalized": True} if rules.compiled and rules.compiled.late_mask else {}
     around = surrounded(cls, sep, ids, segments=rules.separators == 1)
     around["pair"][3:3] = [around["single"][2]] * (rules.separators - 1)
     steps += _gap_steps(rules)
@@ -381,9 +382,10 @@ def unigram_tokenizer(vocabulary: Sequence[str], rules: UnigramRules) -> dict[st
 
 def _gap_steps(rules: UnigramRules) -> list[dict[str, Any]]:
     """Return the last normalizers, for blanks at the end and several in a row."""
-    if rules.compiled and rules.gaps is None:
-        return []
-    return _JOINED if rules.strips_end else [_JOIN_SPACES]
+    compiled = rules.compiled
+    if compiled is None:
+        return [_JOIN_SPACES]
+    return _JOINED if compiled.strips_end else [] if compiled.gaps is None else [_JOIN_SPACES]
 
 
 def _ends_in_number(piece: str, rules: UnigramRules) -> bool:

@@ -129,7 +129,7 @@ def files_of(
     }
     contents = standard_files(compiled, settings, names, longest)
     first, begin = len(_HEAD), len(_OF_MODEL)
-    if (*vocabulary[:first], vocabulary[-1]) == (*_HEAD, _MASK) and not rules.compiled:
+    if (*vocabulary[:first], vocabulary[-1]) == (*_HEAD, _MASK) and rules.compiled is None:
         moved = replace(
             rules,
             scores=(*[0.0] * begin, *rules.scores[first:-1]),
