@@ -6,7 +6,8 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -138,11 +139,20 @@ _YES = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false":
 
 
 class BadLabel(ValueError):
-    """An invalid label, with a remedy; readers add file and line."""
+    """An invalid label, with a remedy; `located` adds file and line."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(problem)
         self.problem, self.remedy = problem, remedy
+
+
+@contextmanager
+def located(file: TextFile, line: int) -> Iterator[None]:
+    """Raise a `BadLabel` inside the block as the file's error in a line."""
+    try:
+        yield
+    except BadLabel as error:
+        raise file.fault(error.problem, line, error.remedy) from error
 
 
 def class_of(value: object) -> str | None:

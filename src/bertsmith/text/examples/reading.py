@@ -21,6 +21,7 @@ from bertsmith.text.examples.example import (
     class_of,
     label_of,
     label_until,
+    located,
     text_of,
     yes_or_no,
 )
@@ -208,12 +209,10 @@ class _ExampleBuilder:
         if "text_pair" in cell:
             second = cell["text_pair"]
             pair = text_of(self.file, line, "second text", second, keep_blank=keep_blank)
-        try:
+        with located(self.file, line):
             label, number, labels = self._label(cell.get("label"), cells[len(self.roles) :])
             name = class_of(cell["id"]) if "id" in cell else None
             group = class_of(cell.get("group")) or text if self.needs.kind == "rank" else None
-        except BadLabel as error:
-            raise self.file.fault(error.problem, line, error.remedy) from error
         if self.needs.need_label and (label, number, labels) == (None, None, None):
             # pandas writes nan for none
             written = str(cell.get("label") or "").strip()

@@ -271,12 +271,16 @@ class Settings:
 
         Raises `ModelFolderError` if the folder has neither.
         """
-        path, compiled = self.where.with_name(name), self.where.with_name(COMPILED_FILE)
+        folder = self.where.parent
+        path, compiled = folder / name, folder / COMPILED_FILE
         if not path.is_file() and not compiled.is_file():
+            remedy = "name the folder that the tokenizer was saved in"
+            # the folder of a run, or of a store, is what people have at hand
+            for inner in (folder / "model", folder / "vocabulary"):
+                if (inner / name).is_file() or (inner / COMPILED_FILE).is_file():
+                    remedy = f"name {inner}"
             raise ModelFolderError(
-                f"holds neither {name} nor {COMPILED_FILE}",
-                where=self.where.parent,
-                remedy="name the folder that the tokenizer was saved in",
+                f"holds neither {name} nor {COMPILED_FILE}", where=folder, remedy=remedy
             )
         return compiled.is_file() and (self.followed == "fast" or not path.is_file())
 

@@ -115,7 +115,6 @@ def read_file(path: Path) -> tuple[Pieces, BasicRules]:
 
 def read_folder(files: FolderFiles) -> tuple[Pieces, BasicRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
-    folder = files.path
     tokens = FolderTokens(files, SPECIALS)
     settings = Settings(files, SPECIALS, blanks=False, normalizes=True, more=tokens.more)
     basic = settings.config.get("do_basic_tokenize", True)
@@ -124,35 +123,9 @@ def read_folder(files: FolderFiles) -> tuple[Pieces, BasicRules]:
             "do_basic_tokenize or never_split is set",
             "they change the ids and are not supported: remove them and train again",
         )
-    words, compiled = folder / WORDPIECE_FILE, folder / COMPILED_FILE
-    if not words.is_file() and not compiled.is_file():
-        remedy = "name the folder that the tokenizer was saved in"
-        # the folder of a run, or of a store, is what people have at hand
-        for inner in (folder / "model", folder / "vocabulary"):
-            if (inner / WORDPIECE_FILE).is_file() or (inner / COMPILED_FILE).is_file():
-                remedy = f"name {inner}"
-        raise ModelFolderError(
-            f"holds neither {WORDPIECE_FILE} nor {COMPILED_FILE}", where=folder, remedy=remedy
-        )
     fast = settings.follows_compiled(WORDPIECE_FILE)
-    text = "" if fast else _read_lines(words)
-    normalizer: dict[str, Any] | None = None
-    if compiled.is_file():
-        try:
-            data = files.json(COMPILED_FILE)
-            learned, normalizer = read_compiled(data, compiled, tokens)
-            settings.check_listed(added_in(data), SPECIALS)
-        except UserError:
-            if not fast:
-                # if both are damaged, the error is that of the file that is followed
-                _pieces_in(text, words, tokens)
-            raise
-        # equal texts are seen at once; splitting and checking the lines takes much longer
-        if not fast and not learned.are_lines(text.removesuffix("\n")):
-            check_same(_pieces_in(text, words, tokens), learned, WORDPIECE_FILE, compiled)
-    else:
-        learned = _pieces_in(text, words, tokens)
-    rules = _rules(settings, normalizer, learned, compiled)
+    learned, normalizer = _read_pieces(files, settings, tokens, fast=fast)
+    rules = _rules(settings, normalizer, learned, files.path / COMPILED_FILE)
     # if accents are stripped and text is lower-cased, composition has no effect
     slow = not (fast or tokens.more) and settings.followed == "slow"
     rules = replace(
@@ -163,6 +136,32 @@ def read_folder(files: FolderFiles) -> tuple[Pieces, BasicRules]:
     vocabulary, added = tokens.extended(learned, rules.normalised)
     settings.check_ids(vocabulary)
     return vocabulary, replace(rules, added=added)
+
+
+def _read_pieces(
+    files: FolderFiles, settings: Settings, tokens: FolderTokens, *, fast: bool
+) -> tuple[Pieces, dict[str, Any] | None]:
+    """Return the pieces that words are split into, and tokenizer.json's normaliser, if it is there.
+
+    If both files are there, they have to agree; tokenizer.json is followed if `fast`.
+    """
+    words, compiled = files.path / WORDPIECE_FILE, files.path / COMPILED_FILE
+    text = "" if fast else _read_lines(words)
+    if not compiled.is_file():
+        return _pieces_in(text, words, tokens), None
+    try:
+        data = files.json(COMPILED_FILE)
+        learned, normalizer = read_compiled(data, compiled, tokens)
+        settings.check_listed(added_in(data), SPECIALS)
+    except UserError:
+        if not fast:
+            # if both are damaged, the error is that of the file that is followed
+            _pieces_in(text, words, tokens)
+        raise
+    # equal texts are seen at once; splitting and checking the lines takes much longer
+    if not fast and not learned.are_lines(text.removesuffix("\n")):
+        check_same(_pieces_in(text, words, tokens), learned, WORDPIECE_FILE, compiled)
+    return learned, normalizer
 
 
 def _rules(

@@ -13,7 +13,7 @@ from bertsmith.core.printable import counted
 from bertsmith.text.bad_rows import FAIL, BadRows, Refuse
 from bertsmith.text.config import USUAL, Columns
 from bertsmith.text.examples.columns import first_of, given_columns
-from bertsmith.text.examples.example import BadLabel, class_of, label_start, text_of
+from bertsmith.text.examples.example import BadLabel, class_of, label_start, located, text_of
 from bertsmith.text.examples.formats.mctest import Item, answers_of, has_stories, story_items
 from bertsmith.text.examples.formats.xml_items import copa_items
 from bertsmith.text.headers import (
@@ -64,10 +64,8 @@ def made_choice(
         begins = text_of(file, line, "second sentence", parts["begins"])
         texts = [f"{begins} {text}" for text in texts]
     context = parts.get("context")
-    try:
+    with located(file, line):
         name = class_of(parts.get("id"))
-    except BadLabel as error:
-        raise file.fault(error.problem, line, error.remedy) from error
     try:
         label = _label(class_of(parts.get("label")), texts, names, start)
     except BadLabel as error:

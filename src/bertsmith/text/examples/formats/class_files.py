@@ -17,13 +17,13 @@ from bertsmith.text.bad_rows import BadRows, Refuse
 from bertsmith.text.config import Columns
 from bertsmith.text.encodings import Guesses
 from bertsmith.text.examples.example import (
-    BadLabel,
     Check,
     Example,
     Kind,
     checked,
     label_of,
     label_until,
+    located,
     text_of,
 )
 from bertsmith.text.opening import TextFile, kind_of
@@ -321,10 +321,8 @@ def _is_json(text: str) -> bool:
 
 
 def _example(file: TextFile, line: int, text: str, value: object, kind: Kind) -> Example:
-    try:
+    with located(file, line):
         label, number, labels = label_of(kind, value)
-    except BadLabel as error:
-        raise file.fault(error.problem, line, error.remedy) from error
     if (label, number, labels) == (None, None, None):
         raise file.fault("no label", line, "begin the line with its label")
     return Example(

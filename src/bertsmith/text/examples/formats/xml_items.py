@@ -12,12 +12,12 @@ from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.text.bad_rows import BadRows, Refuse
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import (
-    BadLabel,
     Check,
     Example,
     Kind,
     checked,
     label_of,
+    located,
     text_of,
 )
 from bertsmith.text.opening import MAX_LINE_LENGTH, TextFile
@@ -162,10 +162,8 @@ def _example(
     if first is None or second is None:
         raise file.fault("a <pair> without <t> and <h>", line, "write <t>..</t><h>..</h> in it")
     value = next((attributes[name] for name in _LABELS if name in attributes), None)
-    try:
+    with located(file, line):
         label, number, labels = label_of(kind, value)
-    except BadLabel as error:
-        raise file.fault(error.problem, line, error.remedy) from error
     return Example(
         text=text_of(file, line, "text", first),
         text_pair=text_of(file, line, "second text", second),
