@@ -110,11 +110,11 @@ def test_examples_are_read_with_the_columns_that_the_teacher_was_trained_on(
     file = tmp_path / "rows.csv"
     file.write_text("\n".join(["number,notes,grade,remark", *rows]) + "\n")
     given = {**options, "teacher": tmp_path / "trained", "data": file}
-    _, prepared, settings = _read(
+    resolved, _, prepared = _read(
         DistilConfig(**given), torch.device("cpu"), RunFolder(tmp_path / "run")
     )
     assert {row.text for row in prepared.data.train} <= {f"word{n} good" for n in range(7)}
-    assert settings.reading.columns.text == "notes"
+    assert resolved.settings.reading.columns.text == "notes"
     assert "text is 'notes', label is 'grade'" in capsys.readouterr().err
 
 

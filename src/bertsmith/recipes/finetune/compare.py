@@ -17,6 +17,7 @@ from bertsmith.evaluation.significance import Statistic, welch_margin
 from bertsmith.recipes.finetune.config import CompareConfig
 from bertsmith.recipes.finetune.outcome import (
     CERTAIN,
+    RESAMPLES,
     Difference,
     difference_of,
     mcnemar_of,
@@ -184,7 +185,11 @@ def _plain(difference: Difference) -> dict[str, float | None]:
 def _difference(first: _FinishedRun, second: _FinishedRun, name: str) -> Difference:
     units = units_of(first.task, [first.evidence, second.evidence], first.run.labels, name)
     return paired_difference(
-        first.statistic(name), second.statistic(name), len(first.evidence), units
+        first.statistic(name),
+        second.statistic(name),
+        len(first.evidence),
+        units,
+        resamples=RESAMPLES,
     )
 
 

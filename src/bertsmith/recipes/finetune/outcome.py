@@ -112,7 +112,7 @@ def difference_of(
 
 
 def paired_difference(
-    first: Statistic, second: Statistic, rows: int, units: int | None, *, resamples: int = RESAMPLES
+    first: Statistic, second: Statistic, rows: int, units: int | None, *, resamples: int
 ) -> Difference:
     """Compare two scores on resamples of the same dev rows.
 
