@@ -232,6 +232,18 @@ def test_a_copy_is_compared_as_the_library_compares_its_parent(
     assert loaded.similarity_fn_name == kept
 
 
+def test_special_tokens_keep_their_names_in_a_cased_folder_that_lower_cases(
+    model: Model, theirs: Callable[..., NDArray[np.float32]], tmp_path: Path
+) -> None:
+    pieces = (*SPECIALS, *(f"word{n}" for n in range(38)), "[", "]")
+    cased = Tokenizer(pieces, BasicRules(lowercase=False))
+    settings = SentenceSettings(network=HERE, lowercase=True)
+    save_sentence_folder(tmp_path / "model", model, cased, settings)
+    texts = [*TEXTS, "[mask] WORD1", "word1[CLS]Word2 [UNK]", "ΣΑΣ İ Word3"]
+    ours = our_vectors(open_embedder(tmp_path / "model"), texts)
+    close_to_transformers(ours, theirs(tmp_path / "model", texts))
+
+
 def test_other_folders_are_none(model: Model, tokenizer: Tokenizer, tmp_path: Path) -> None:
     save_model(tmp_path / "model", model, tokenizer)
     assert read_sentence_folder(tmp_path / "model") is None

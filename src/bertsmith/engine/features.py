@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -381,8 +382,26 @@ class Features:
         config = self._config
         text, pair = config.prompt + example.text, example.text_pair
         if self._lowered:
-            text, pair = text.lower(), None if pair is None else pair.lower()
+            text, pair = self._lower(text), None if pair is None else self._lower(pair)
         return replace(example, text=text, text_pair=pair)
+
+    def _lower(self, text: str) -> str:
+        """Return a text in lower case, as by tokenizers, but for the tokens matched as given."""
+        # few folders ask for it
+        from tokenizers.normalizers import Lowercase
+
+        parts = self._kept_names.split(text)
+        parts[::2] = map(Lowercase().normalize_str, parts[::2])
+        return "".join(parts)
+
+    @cached_property
+    def _kept_names(self) -> re.Pattern[str]:
+        tokenizer, added = self._tokenizer, self._tokenizer.rules.added
+        names = {tokenizer.vocabulary[number] for number in tokenizer.special_ids}
+        if added is not None:
+            names = {token.piece for token in added.tokens if not token.normalized}
+        longest_first = sorted(names, key=len, reverse=True)
+        return re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
     def _sequence_vectors(
         self, model: Model, encoded: EncodedExamples, forward: Forward
