@@ -85,9 +85,18 @@ class Worker:
         return {"bytes": int(line.split()[1]) * 1024}
 
 
+def switch_off_telemetry() -> None:
+    """Keep OpenVINO, NNCF and ONNX Runtime from reporting that they are used."""
+    modules: dict[str, Any] = sys.modules
+    # as if it was not installed: the first two have a stub for that
+    modules["openvino_telemetry"] = None
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
+
 def main() -> None:
     """Serve until standard input ends."""
     name, folder, work, threads = sys.argv[1:5]
+    switch_off_telemetry()
     # what libraries print must not come between the answers
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

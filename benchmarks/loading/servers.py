@@ -60,7 +60,10 @@ class Server:
         environment = {
             name: value for name, value in os.environ.items() if name not in {"OMP_NUM_THREADS"}
         }
-        own = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "HF_HOME": str(log.parent / "hub")}
+        own = {
+            "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "ORT_DISABLE_TELEMETRY": "1",
+            "HF_HOME": str(log.parent / "hub"),
+        }  # fmt: skip
         environment.pop("PYTHONPATH", None)
         if command[0] == sys.executable:
             own["PYTHONPATH"] = os.pathsep.join(item for item in sys.path if item)
