@@ -112,6 +112,7 @@ def test_a_verb_of_two_words_runs(capsys: pytest.CaptureFixture[str]) -> None:
         ("paint", 2, "bertsmith: there is no verb 'paint'; the verbs are: do it\n"),
         ("doit print", 2, "bertsmith: there is no verb 'doit'; did you mean do it?\n"),
         ("--hlep", 2, "bertsmith: there is no verb '--hlep'; did you mean --help?\n"),
+        ("do it print --hlep", 2, "bertsmith: there is no option --hlep; did you mean --help?\n"),
         ("do is print", 2, "bertsmith: there is no verb 'do'; the verbs are: do it\n"),
         ("do it interrupt", 130, "bertsmith: interrupted\n"),
         ("do it interrupt_in_vain", 130, "bertsmith: interrupted\n"),

@@ -186,9 +186,8 @@ def _parse_arguments(name: str, command: Command, arguments: Sequence[str]) -> _
         raise _misuse(name, error, actions, arguments) from error
     for flag in positional:
         if re.match(r"--?[A-Za-z]", flag):
-            raise unknown_option(
-                flag.partition("=")[0], {action: f"--{action}" for action in actions}
-            )
+            known = {action: f"--{action}" for action in (*actions, "help")}
+            raise unknown_option(flag.partition("=")[0], known)
     texts = vars(result)
     file, print_config = texts.pop(_CONFIG, None), texts.pop(_PRINT_CONFIG, False)
     texts = _positional_values(name, options, [*positional, *arguments[end + 1 :]]) | texts
