@@ -183,7 +183,7 @@ def test_masks_are_filled_by_a_folder_without_classes(
     assert found.pop(1) == {"text": "", "masks": None}
     assert [len(result["masks"]) for result in found] == [2, 1]
     assert all(len(fillings) == 3 for result in found for fillings in result["masks"])
-    assert "1 blank row: a blank answer for each" in printed.err
+    assert "1 blank row, with a blank answer" in printed.err
     predict(PredictConfig(model=base_folder, file=str(asked), answering=AnsweringConfig(top=3)))
     lines = capsys.readouterr().out.splitlines()
     assert [line.startswith("    ") for line in lines] == [False, True, True, False, False, True]
@@ -290,7 +290,7 @@ def test_texts_without_an_answer_are_bad_rows(
     found = [json.loads(line) for line in output.out.splitlines()]
     assert [row["text"] for row in found] == texts
     assert [row["masks"] is None for row in found] == [False, True, True, False, True]
-    assert "2 bad rows, a blank answer for each" in output.err
+    assert "2 bad rows, with blank answers" in output.err
     kept = Path(f"{asked}.bad.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["line"] for line in kept] == [2, 5]
 

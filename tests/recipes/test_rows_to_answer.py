@@ -260,7 +260,7 @@ def test_what_no_line_can_pass_over_is_an_error_of_its_line(
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ('{"text": 5}\n{"txt": "x"}\n{"text": ""}\n', "2 bad rows, a blank answer for each; "),
+        ('{"text": 5}\n{"txt": "x"}\n{"text": ""}\n', "2 bad rows, with blank answers; "),
         ('{"text": 5}\n{"text": \n', "2 bad rows, 1 of them with a blank answer, the others left"),
         ('{"text": \n', "1 bad row left out; "),
     ],

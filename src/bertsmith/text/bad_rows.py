@@ -104,7 +104,7 @@ class BadRows:
             return None
         rows = counted(self.count, "bad row")
         if answered == self.count:
-            rows += ", a blank answer for each"
+            rows += ", with a blank answer" if answered == 1 else ", with blank answers"
         elif answered:
             rows += f", {answered:,} of them with a blank answer, the others left out"
         else:

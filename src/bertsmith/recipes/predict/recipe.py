@@ -108,7 +108,8 @@ def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
             flush()
     writer.end()
     if blank_count:
-        say(f"{counted(blank_count, 'blank row')}: a blank answer for each")
+        answers = "a blank answer" if blank_count == 1 else "blank answers"
+        say(f"{counted(blank_count, 'blank row')}, with {answers}")
     reading.bad_rows.print(answered=bad_count)
     say(f"engine: {prepared}")
 
