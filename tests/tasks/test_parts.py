@@ -483,8 +483,39 @@ def test_a_word_of_which_nothing_is_read_gets_no_tag_where_none_is_for_nothing()
     assert [entity["text"] for entity in answered(("B-X", "B-Y"))["entities"]] == ["word1"]
 
 
+@pytest.mark.parametrize(
+    ("tags", "entities"),
+    [
+        (("O", "B-X", "I-X"), ["McDonald's"]),
+        (("O", "B-X", "E-X"), ["McDonald's"]),
+        (("O", "B-X", "L-X"), ["McDonald's"]),
+        (("I-X", "O", "I-X"), ["'s", "'s"]),
+        (("S-X", "O", "U-X"), ["'s", "'s"]),
+        (("B-X", "S-X", "B-X"), ["'s", "McDonald", "'s"]),
+        (("B", "I", "I"), ["'s McDonald's"]),
+        (("X", "Y", "Z"), ["'/X", "s/X", "McDonald/Y", "'/Z", "s/Z"]),
+    ],
+)
+def test_a_word_inside_a_piece_goes_on_with_the_word_before_it(
+    tags: tuple[str, ...], entities: list[str]
+) -> None:
+    """Byte pairs read 's as one piece, and BIOES tags made two entities of it."""
+    tokenizer = learn_byte_bpe(["McDonald's 's"] * 4, size=280)
+    row = raw_text(Example(text="'s McDonald's", text_pair=None, label=None, source="m", line=1))
+    encoded = encode_words(tokenizer, [row], ReadingLimits(longest=20))
+    labels = tuple(dict.fromkeys(tags))
+    outputs = [np.array([[0.5 * (label == tag) for label in labels] for tag in tags])]
+    answer = TAG.answers.decode(row, encoded.sidecar[0], outputs, labels)
+    found = TAG.answers.record(answer, labels, 1, UNTUNED)
+    if "words" in found:
+        assert [f"{word['word']}/{word['tag']}" for word in found["words"]] == entities
+    else:
+        assert [entity["text"] for entity in found["entities"]] == entities
+        assert {entity["probability"] for entity in found["entities"]} == {0.5}
+
+
 def test_every_word_is_asked_once_at_its_first_piece() -> None:
-    words = ["word1,", "good", "\u200b", "(word2)"] * 9
+    words = [w for n in range(9) for w in (f"word{n},", "good", "\u200b", f"(word{n + 9})")]
     # one tag a word: its number is that of the word
     tags = tuple(f"T{number}" for number in range(36))
     text, spans = joined(words)
@@ -498,10 +529,12 @@ def test_every_word_is_asked_once_at_its_first_piece() -> None:
     wanted = [(row, word) for row in range(2) for word in range(36) if words[word] != "\u200b"]
     assert sorted(asked) == wanted
     pieces = TOKENIZER.vocabulary
-    first = {"word1,": "word1", "good": "good", "(word2)": "[UNK]"}
+    first = {word: "[UNK]" if word[0] == "(" else word.strip(",") for word in words}
     assert encoded.positions is not None
+    assert max(map(len, encoded.ids)) == 20
     for ids, places, own in zip(encoded.ids, encoded.positions, words_in, strict=True):
         assert len(ids) <= 20
+        assert ids[-1] == TOKENIZER.sep_id
         for place, word in zip(places, own, strict=True):
             assert pieces[ids[place]] == first[words[word]]
     learned = TAG.learning.targets([row, row], tags, encoded)

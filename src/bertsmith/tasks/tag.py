@@ -251,14 +251,24 @@ def _decode(
             tags[word], probabilities[word] = labels[best], share[best]
     for word in sidecar.inside:
         # None is the tag of a word without a piece alone, and the one before has this one
-        tags[word] = continuation_tag(tags[word - 1] or "")
+        tags[word - 1 : word + 1] = divided_tag(tags[word - 1] or "")
         probabilities[word] = probabilities[word - 1]
     return TagAnswer(row, tuple(tags), probabilities)
 
 
-def continuation_tag(tag: str) -> str:
-    """Return the tag of a continuation of a word with some tag."""
-    return f"I{tag[1:]}" if tag == "B" or tag.startswith("B-") else tag
+# of a tag's letter, those of the beginning and the rest of what it tags
+_DIVIDED = {
+    "B": ("B", "I"), "E": ("I", "E"), "L": ("I", "L"), "S": ("B", "E"), "U": ("B", "L")
+}  # fmt: skip
+
+
+def divided_tag(tag: str) -> tuple[str, str]:
+    """Return the tags of two words that are one to a model, given its tag."""
+    letter, kind = tag[:1], tag[1:]
+    if letter in _DIVIDED and (kind.startswith("-") or tag == "B"):
+        first, rest = _DIVIDED[letter]
+        return first + kind, rest + kind
+    return tag, tag
 
 
 def _keys(labels: Labels, tuned: Tuned) -> tuple[str, ...]:
