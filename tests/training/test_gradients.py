@@ -182,6 +182,16 @@ def test_a_lasting_rise_becomes_what_is_usual() -> None:
     assert accepted == [False] * 32 + [True] * 8
 
 
+def test_norms_that_are_no_numbers_are_not_usual() -> None:
+    watch = GradientGuard(spike=10, patience=2)
+    accepted = [
+        watch.accepts(gradient(norm), step) for step, norm in enumerate([1.0, math.inf] * 20)
+    ]
+    assert accepted == [True, False] * 20
+    assert watch.accepts(gradient(9.0), 40)
+    assert not watch.accepts(gradient(11.0), 41)
+
+
 def test_the_first_steps_are_free_and_zero_lets_all_pass() -> None:
     watch = GradientGuard(spike=10, patience=2)
     assert all(watch.accepts(gradient(norm), 1) for norm in [0.01] * 15 + [90.0])

@@ -227,12 +227,15 @@ def test_too_few_minutes_make_one_step(batches: PretrainingBatches) -> None:
 
 @pytest.mark.parametrize("speed", [0.25, 4.0])
 def test_the_share_follows_the_clock_when_the_machine_changes_its_speed(speed: float) -> None:
-    """A machine that another program slows down halfway ends in time all the same."""
+    """A machine that another program slows down halfway ends in time all the same.
+
+    A checkpoint that takes less than was kept free for it leaves more time, and no share is less.
+    """
     wall, state = Wall(), State()
-    costs = Costs(afterwards=10.0)
+    costs = Costs(checkpoint=9.0, afterwards=9.0)
     pacing = Pacing(
         Budget(minutes=10.0), Timing(clock=Clock(None, wall), costs=costs), ALONE,
-        lambda state: 0, lambda: None,
+        lambda state: 0, lambda: None if wall.time < 1200 else 1.0,
     )  # fmt: skip
     state = pacing.begin(state)
     shares = [0.0]
