@@ -481,6 +481,11 @@ def test_a_word_of_which_nothing_is_read_gets_no_tag_where_none_is_for_nothing()
     assert TAG.present.prediction(parts) == "NOUN -"
     assert list(TAG.present.lines(row, parts, ("DET", "NOUN"), str)) == ["word1/NOUN \u200b"]
     assert [entity["text"] for entity in answered(("B-X", "B-Y"))["entities"]] == ["word1"]
+    # it is outside of entities, and right where it is so in a file
+    labels = ("B-X", "O")
+    answer = TAG.answers.decode(row, encoded.sidecar[0], [np.array([[0.75, 0.25]])], labels)
+    tagged = replace(row, tags=labels, entities=(Entity(*spans[0], "X"),))
+    assert TAG.measuring.evidence([tagged], [answer], labels).tolist() == [[1, 1, 1, 2, 2]]
 
 
 @pytest.mark.parametrize(

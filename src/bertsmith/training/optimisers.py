@@ -189,7 +189,7 @@ class Optimiser:
         self.names: dict[Tensor, str] = {
             parameter: name for name, parameter in model.named_parameters()
         }
-        kinds: dict[tuple[float, bool], list[Tensor]] = {(1.0, True): [], (1.0, False): []}
+        kinds: dict[tuple[float, bool], list[Tensor]] = {}
         orthogonal: dict[float, list[Tensor]] = {}
         top = _top(self.names.values())
         for parameter, name in self.names.items():
