@@ -189,3 +189,6 @@ def test_the_verb(
     assert "before" in said
     assert f"pretrain store --from {out}" in said
     assert Tokenizer.load(out).size == Tokenizer.load(parent).size + 4
+    out = tmp_path / "one"
+    assert main(["vocab", "extend", str(parent), str(corpus), "--add", "1", "--out", str(out)]) == 0
+    assert "vocabulary: 1 piece added, now " in capsys.readouterr().err

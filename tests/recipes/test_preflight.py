@@ -24,6 +24,7 @@ from bertsmith.recipes.pretrain.preflight import (
     check_resources,
     check_vocabulary,
 )
+from bertsmith.recipes.pretrain.recipe import print_plan
 from bertsmith.recipes.pretrain.report import held_out_batches
 from bertsmith.recipes.pretrain.speed import PhaseTiming, StepCosts, check_budget
 from bertsmith.recipes.resources import Findings
@@ -327,6 +328,23 @@ def test_a_remedy_has_the_unit_of_the_budget(good: TokenStore) -> None:
     repeated, few = check_budget(good, costs, Budget(minutes=0.5), 10**8)
     assert repeated.remedy.startswith("use more text, or 0.2 minutes: after 40 passes")
     assert few.remedy.startswith("give more time, ")
+
+
+def test_one_sequence_and_one_step_are_no_sequences_and_steps(
+    tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (document,) = invented_documents(1)
+    short = replace(document, paragraphs=document.paragraphs[:1])
+    store = stored([short], tokenizer, tmp_path / "store")
+    samples = SampleConfig(max_length=512, text="within_documents")
+    batches = PretrainingBatches(store, tokenizer, samples, seed=0)
+    run = PretrainRun(
+        store=store.folder, store_hash="", model="tiny", budget=Budget(steps=1), threads=1,
+        device="cpu", precision="fp32", settings=PretrainSettings(samples=samples),
+    )  # fmt: skip
+    encoder = encoder_of("bert", "tiny", tokenizer.size, longest=512)
+    print_plan(run, build_model(ModelConfig(encoder=encoder, masked_lm=True), seed=1), batches)
+    assert "1 step on cpu; 1 sequence of at most 512 tokens an epoch" in capsys.readouterr().err
 
 
 def test_too_little_memory_stops_before_anything_is_allocated(

@@ -179,7 +179,7 @@ def describe(outcome: ExtendOutcome) -> str:
 def _print_summary(outcome: ExtendOutcome, add: int) -> None:
     added, size = outcome.extension.added, outcome.extension.tokenizer.size
     best = ", ".join(item.piece for item in added[:_SHOWN])
-    say(f"vocabulary: {len(added):,} pieces added, now {size:,}; best: {best}")
+    say(f"vocabulary: {counted(len(added), 'piece')} added, now {size:,}; best: {best}")
     if len(added) < add:
         say(
             f"no other piece is frequent enough to be learned and saves any; {add:,} were requested"

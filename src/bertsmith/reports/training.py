@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bertsmith.core.printable import count_with_verb
 from bertsmith.reports.page import Report
 
 Line = Mapping[str, Any]
@@ -117,9 +118,8 @@ def _note(key: str, logs: Mapping[str, Sequence[Line]]) -> str:
     if key == "gradient_norm":
         skipped = sum(line.get("skipped", 0) for line in last)
         steps = sum(line["step"] for line in last)
-        were = "was" if skipped == 1 else "were"
         reason = "loss or gradient was not finite, or the gradient was a spike"
-        return f"{skipped:,} of {steps:,} steps {were} skipped: {reason}."
+        return f"{count_with_verb(skipped, steps, 'step')} skipped: {reason}."
     if key == "tokens_per_second":
         padding = max((line.get("padding", 0.0) for line in last), default=0.0)
         return f"Padding: {100 * padding:.0f} % of the tokens."

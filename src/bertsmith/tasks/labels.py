@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import ExampleError
+from bertsmith.core.printable import counted
 from bertsmith.tasks.task import Labels, R, Task
 from bertsmith.text.examples.example import Example, folded
 from bertsmith.text.examples.tagged import names_entities, parted
@@ -98,7 +99,7 @@ def check_texts(rows: Sequence[Example], labels: Sequence[str]) -> None:
     texts = {(row.text, row.text_pair) for row in rows}
     if len(rows) >= _FEW_TEXTS * len(texts) and len(texts) <= 2 * len(labels):
         raise ExampleError(
-            f"{len(rows):,} examples have only {len(texts)} different texts, such as "
+            f"{len(rows):,} examples have only {counted(len(texts), 'different text')}, such as "
             f"{rows[0].text[:40]!r}",
             where=rows[0].source,
             remedy="name the text's column with --text-column: this looks like the label's",

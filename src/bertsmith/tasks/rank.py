@@ -63,7 +63,7 @@ def _check(train: Sequence[Example], dev: Sequence[Example], labels: Labels) -> 
 def _check_relevance(rows: Sequence[Example]) -> None:
     if not any(row.number for row in rows):
         raise ExampleError(
-            f"none of {len(rows):,} passages is relevant",
+            f"none of {counted(len(rows), 'passage')} is relevant",
             where=rows[0].source,
             remedy="give passages that answer their queries too",
         )

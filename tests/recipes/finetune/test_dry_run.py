@@ -185,6 +185,9 @@ def test_classes_without_an_example_are_named(
     several_absent = "dev has no example of 'side', 'up', so the scores say nothing about them"
     assert several_absent in told(train=train, dev=dev)
     assert "no example of" not in told(train=train, dev=train)
+    dev.write_text("text,label\nWord0 word0,up\nword1,down\n", encoding="utf-8")
+    copied = "1 of the dev examples has a text that is also in train (ignoring case)"
+    assert copied in told(train=train, dev=dev)
     # labels of texts that have several are not split alike
     several = [f"word{n % 30} word{n % 7},{'a|b' if n % 2 else 'a'}" for n in range(60)]
     train.write_text("text,labels\n" + "\n".join(several) + "\nword1,c\n", encoding="utf-8")

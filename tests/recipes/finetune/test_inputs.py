@@ -107,6 +107,8 @@ def test_passages_to_be_measured_must_have_one_that_is_relevant() -> None:
         labels.check(train, dev, ("relevance",))
     with pytest.raises(ExampleError, match=message):
         RANK.measuring.evidence(dev, [0.5, 0.25], ("relevance",))
+    with pytest.raises(ExampleError, match="m: none of 1 passage is relevant"):
+        labels.check(train, dev[:1], ("relevance",))
 
 
 def test_a_file_of_a_class_may_have_a_name_that_is_not_utf_8(tmp_path: Path) -> None:

@@ -176,6 +176,10 @@ def test_classes_as_options(
             "40 examples have only 2 different texts, such as 'a'; name the text's column",
         ),
         (
+            [f"same,{'ab'[n % 2]}" for n in range(40)],
+            "40 examples have only 1 different text, such as 'same'; name the text's column",
+        ),
+        (
             [f"text {n},{('1', '1.0', '2')[n % 3]}" for n in range(12)],
             "the labels '1' and '1.0' are one number written in two ways; write them alike",
         ),

@@ -328,7 +328,8 @@ def _train_student(
     parameters = sum(parameter.numel() for parameter in model.parameters())
     say(
         f"{run.method}, {training.model}, {parameters / 1e6:.1f} M parameters; "
-        f"{batches.sequences:,} sequences of at most {settings.samples.max_length} tokens an epoch"
+        f"{counted(batches.sequences, 'sequence')} of at most {settings.samples.max_length} tokens "
+        "an epoch"
     )
     held_out = held_out_batches(tokenizer, store, settings.samples)
     plan, costs = plan_time(training, model, measured, held_out, folder, clock.startup)

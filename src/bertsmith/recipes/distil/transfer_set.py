@@ -113,7 +113,7 @@ class Augmenter:
         say(
             f"augmented: {counted(len(rows_and_copies) - len(rows), 'copy', 'copies')} of "
             f"{counted(len(rows), 'example')} in {time.perf_counter() - started:.1f} s, "
-            f"{len(likely):,} words masked ({source})"
+            f"{counted(len(likely), 'word')} masked ({source})"
         )
         return rows_and_copies
 

@@ -324,8 +324,8 @@ def _copy_warnings(data: LabelledData[Any]) -> list[str]:
         have = f"{counted(several, 'text')} of train {'has' if several == 1 else 'have'}"
         lines.append(f"{have} copies with another label")
     if shared := overlap(data):
-        of_dev = f"{shared:,} of the dev {data.task.unit}"
-        lines.append(f"{of_dev} have a text that is also in train (ignoring case)")
+        have = f"{shared:,} of the dev {data.task.unit} {'has' if shared == 1 else 'have'}"
+        lines.append(f"{have} a text that is also in train (ignoring case)")
     return lines
 
 

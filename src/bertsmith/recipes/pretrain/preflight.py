@@ -268,7 +268,7 @@ def check_text(store: TokenStore, tokenizer: Tokenizer, seen: Survey) -> list[Fi
     """Return findings on copies and repetitions."""
     index = store.index
     trial = 1.0 if index.tokens > _TRIAL_TOKENS else math.inf
-    text = "documents" if seen.whole else f"{seen.documents:,} documents examined"
+    text = "documents" if seen.whole else f"{counted(seen.documents, 'document')} examined"
     example = f"; one begins: {_text(tokenizer, seen.near_duplicate)}"
     return [
         Finding(

@@ -302,8 +302,8 @@ def print_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> N
     kind = run.settings.network.family.upper()
     say(
         f"{kind} {run.model}, {parameters / 1e6:.1f} M parameters, {how_long} on {run.device}; "
-        f"{batches.sequences:,} sequences of at most {run.settings.samples.max_length} tokens an "
-        "epoch"
+        f"{counted(batches.sequences, 'sequence')} of at most {run.settings.samples.max_length} "
+        "tokens an epoch"
     )
     if run.parent is not None and not run.settings.samples.left_to_right:
         masking = run.settings.samples.masking
