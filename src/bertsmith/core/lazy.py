@@ -1,4 +1,4 @@
-"""Tables whose entries are imported on first access, not with the table."""
+"""Tables whose entries are imported or computed on first access, not with the table."""
 
 from __future__ import annotations
 
@@ -32,3 +32,15 @@ class LazyTable(Mapping[Name, Entry]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+class CharacterTable(dict[int, str]):
+    """A table for `str.translate` that replaces each character by a `rule`."""
+
+    def __init__(self, rule: Callable[[str], str]) -> None:
+        super().__init__()
+        self._rule = rule
+
+    def __missing__(self, code: int) -> str:
+        self[code] = result = self._rule(chr(code))
+        return result

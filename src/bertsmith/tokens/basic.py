@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from bertsmith.core.config import Config
+from bertsmith.core.lazy import CharacterTable
 from bertsmith.tokens.added import AddedTokens
 
 ASCII_REMOVED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -133,25 +134,13 @@ class BasicRules(Config):
         return text
 
 
-class _Table(dict[int, str]):
-    """A table for `str.translate` that computes each code point at its first use."""
-
-    def __init__(self, rule: Callable[[str], str]) -> None:
-        super().__init__()
-        self._rule = rule
-
-    def __missing__(self, code: int) -> str:
-        self[code] = result = self._rule(chr(code))
-        return result
-
-
 @cache
-def _cleaning(lowercase: bool, space_cjk: bool) -> _Table:
+def _cleaning(lowercase: bool, space_cjk: bool) -> CharacterTable:
     def clean(character: str) -> str:
         lowered = character.lower() if lowercase else character
         return "".join(_cleaned(part, space_cjk) for part in lowered)
 
-    return _Table(clean)
+    return CharacterTable(clean)
 
 
 def _cleaned(character: str, space_cjk: bool) -> str:
@@ -168,13 +157,17 @@ def _cleaned(character: str, space_cjk: bool) -> str:
 
 
 @cache
-def _stripping() -> _Table:
-    return _Table(lambda character: "" if unicodedata.category(character) == "Mn" else character)
+def _stripping() -> CharacterTable:
+    return CharacterTable(
+        lambda character: "" if unicodedata.category(character) == "Mn" else character
+    )
 
 
 @cache
-def _spacing() -> _Table:
-    return _Table(lambda character: f" {character} " if is_punctuation(character) else character)
+def _spacing() -> CharacterTable:
+    return CharacterTable(
+        lambda character: f" {character} " if is_punctuation(character) else character
+    )
 
 
 def is_punctuation(character: str) -> bool:

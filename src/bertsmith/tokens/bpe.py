@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Final
 
 from bertsmith.core.config import Config
+from bertsmith.core.lazy import CharacterTable
 from bertsmith.tokens.added import (
     AddedText,
     AddedTokens,
@@ -74,17 +75,6 @@ def _outline(text: str) -> str:
     return text if text.isascii() else text.translate(_OUTLINES)
 
 
-class _Outlines(dict[int, str]):
-    """The ASCII character for each code point, computed at its first use."""
-
-    def __missing__(self, code: int) -> str:
-        self[code] = outline = _outlined(chr(code))
-        return outline
-
-
-_OUTLINES: Final = _Outlines()
-
-
 def _outlined(character: str) -> str:
     if character.isascii():
         return character
@@ -93,6 +83,9 @@ def _outlined(character: str) -> str:
     kind = unicodedata.category(character)[0]
     # letters that are part of no contraction
     return {"L": "x", "N": "0"}.get(kind, "!")
+
+
+_OUTLINES: Final = CharacterTable(_outlined)
 
 
 Merges = Sequence[tuple[str, str]]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bertsmith.core.errors import BlankText, ExampleError, UserError
+from bertsmith.core.lazy import CharacterTable
 from bertsmith.core.printable import counted
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.columns import first_of, given_columns
@@ -236,18 +237,8 @@ def words_of(text: str) -> Spans:
     return tuple(match.span() for match in _WORD.finditer(text.translate(_CLASSES)))
 
 
-class _Classes(dict[int, str]):
-    """The class of each character as a letter, computed at its first use."""
-
-    def __missing__(self, code: int) -> str:
-        self[code] = result = _class_of(chr(code))
-        return result
-
-
-_CLASSES = _Classes()
-
-
 def _class_of(character: str) -> str:
+    """Return the class of a character as a letter."""
     if character in _JOINED:
         return "j"
     if character in _ALSO_MARKS or unicodedata.category(character).startswith("M"):
@@ -257,6 +248,9 @@ def _class_of(character: str) -> str:
     if character.isalnum() or character == "_":
         return "l"
     return " " if character.isspace() else "s"
+
+
+_CLASSES = CharacterTable(_class_of)
 
 
 def joined(words: Sequence[str]) -> tuple[str, Spans]:
