@@ -324,6 +324,11 @@ class HubConfig:
     def _family(self) -> FamilyName:
         kind = self._data.get("model_type", "bert")
         known = next((family for family in FAMILIES if family == kind), None)
+        if kind == "model2vec":
+            self._refuse(
+                "is of a static model of Model2Vec without modules.json",
+                "save it again with model2vec, which writes that file; embed opens it then",
+            )
         if known is None:
             self._refuse(f"model_type is {kind!r}", f"it can be {', '.join(FORMATS)}")
         return known

@@ -480,6 +480,14 @@ def read_static(folder: Path) -> tuple[Tensor, Tokenizer, SentenceSettings]:
         raise ModelFolderError(f"has no {WEIGHTS_FILE}", where=place)
     check_file(path, folder.resolve())
     file, tokenizer = TensorFile(path), Tokenizer.load(place)
+    # Model2Vec multiplies by the first, and finds the row of a piece by the second
+    for other in ("weights", "mapping"):
+        if other in file.entries:
+            raise _refused(
+                f"has a tensor {other}, of Model2Vec's vocabulary_quantization",
+                path,
+                "distil the model again without it",
+            )
     name = next((name for name in _WEIGHTS if name in file.entries), "")
     shape = file.entries[name].shape if name else ()
     if len(shape) != 2 or shape[0] != tokenizer.size or not shape[1]:

@@ -148,6 +148,15 @@ def test_static_folders_of_model2vec_are_followed(
     embed(EmbedConfig(model=folder, file=str(file), out=out))
     theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS[:3])
     close_unit_vectors(np.load(out), theirs)
+    # which sentence-transformers would ignore, and Model2Vec multiplies by
+    weighted = {"embeddings": vectors, "weights": vectors[:, 0].copy()}
+    save_file(weighted, folder / "model.safetensors")
+    with pytest.raises(UserError, match="a tensor weights, of Model2Vec's vocabulary_quantization"):
+        embed(EmbedConfig(model=folder, file=str(file), out=out))
+    (folder / "modules.json").unlink()
+    (folder / "config.json").write_text(json.dumps({"model_type": "model2vec"}))
+    with pytest.raises(UserError, match="save it again with model2vec, which writes that file"):
+        embed(EmbedConfig(model=folder, file=str(file), out=out))
 
 
 def test_only_embed_opens_a_static_folder(made: tuple[Path, Path, Path]) -> None:
