@@ -66,7 +66,10 @@ def test_the_grid_tries_every_cell_and_takes_the_best_on_dev(
     assert best.settings == replace(
         QUICK, learning_rate=3e-3, epochs=best.settings.epochs, max_length=found.longest
     )
-    assert "were chosen on dev out of 4 cells" in found.grid.note()
+    assert "the best on dev of 4 cells" in found.grid.note()
+    assert (
+        "the best on dev of 3 of 4 cells" in replace(found.grid, cells=found.grid.cells[:3]).note()
+    )
     # the luck of the grid's own seed is not among those that are told
     assert {cell.result.seed for cell in found.grid.cells} == {2}
     assert [seed.seed for seed in found.seeds] == [0, 1]
@@ -128,7 +131,8 @@ def test_minutes_end_the_grid_after_its_first_cell(
     )
     assert found.grid is not None
     assert len(found.grid.cells) == 1
-    assert "out of 1 of 4 cells" in found.grid.note()
+    assert "of 4 cells only this one was tried, so nothing was chosen" in found.grid.note()
+    assert "too good" not in found.grid.note()
     with pytest.raises(ConfigError, match=r"--search\.\* are for --grid"):
         ExperimentConfig(search=SEARCH)
     with pytest.raises(ConfigError, match="--minutes are for --grid"):

@@ -256,8 +256,8 @@ def _stopping_note(settings: FinetuneSettings) -> tuple[str, ...]:
         return ()
     return (
         f"--patience {settings.patience} kept the best epoch of each seed on dev: its score there "
-        "is somewhat too good, since it was chosen by it, and those of TF-IDF and linear models "
-        "are not",
+        "is somewhat too good, because the epoch was chosen by it, and those of TF-IDF and linear "
+        "models are not",
     )
 
 

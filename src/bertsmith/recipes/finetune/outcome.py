@@ -237,11 +237,20 @@ class SearchResult:
     def note(self) -> str:
         """Return a sentence on how the settings were chosen."""
         tried, settings = len(self.cells), self.best.settings
-        return (
+        score = f"{percent(self.best.result.score)} %"
+        chosen = (
             f"rate {settings.learning_rate:g}, batch {settings.batch_size}, epochs "
-            f"{settings.epochs} were chosen on dev out of {f'{tried} of ' * (tried < self.total)}"
-            f"{self.total} cells, each with a seed that is not among those below; the score of the "
-            f"best one, {percent(self.best.result.score)} %, is too good, since it was chosen by it"
+            f"{settings.epochs}"
+        )
+        if tried == 1 < self.total:
+            return (
+                f"{chosen}: of {self.total} cells only this one was tried, so nothing was chosen; "
+                f"more --minutes allow more of them (its score on dev: {score})"
+            )
+        return (
+            f"{chosen}: the best on dev of {f'{tried} of ' * (tried < self.total)}{self.total} "
+            "cells, each trained with a seed that is not among those below; its score there, "
+            f"{score}, is too good, because the cell was chosen by it"
         )
 
 
