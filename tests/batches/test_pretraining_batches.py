@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count, groupby, pairwise
+from itertools import count, groupby, islice, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +22,9 @@ from bertsmith.network.batch import Batch
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documents import Document
+from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import SPECIALS
 
 MILLION = 1_000_000
 
@@ -164,6 +166,42 @@ def test_an_epoch_reads_nearly_all_text(store: TokenStore, tokenizer: Tokenizer)
     wanted = np.bincount(store.read(0, store.tokens), minlength=tokenizer.size)
     wanted[[tokenizer.cls_id, tokenizer.sep_id]] += batches.sequences
     assert (found == wanted).all()
+
+
+def test_pairs_read_nearly_all_text_once(tmp_path: Path) -> None:
+    """Neighbours swap their second texts, where both are of several sentences."""
+    # every word stands once, and tells its document
+    words, owners, documents = iter(f"w{n}" for n in range(9999)), list[int](), list[Document]()
+    for number in range(151):
+        # every third document has one sentence only
+        sizes = [5] * (1 + number % 3 * 4)
+        sentences = [" ".join(islice(words, size)).capitalize() + "." for size in sizes]
+        documents.append(Document(source="m", line=number + 1, paragraphs=(" ".join(sentences),)))
+        owners += [number] * sum(sizes)
+    pieces = (*SPECIALS, ".", *(f"w{n}" for n in range(len(owners))))
+    tokenizer = Tokenizer(pieces, BasicRules(lowercase=True))
+    prepare_store(documents, tokenizer, tmp_path / "store", held_out=0.0)
+    config = SampleConfig(max_length=40, tokens_per_batch=4096)
+    batches = PretrainingBatches(TokenStore(tmp_path / "store"), tokenizer, config, seed=3)
+    # the last one has no neighbour
+    assert batches.sequences % 2 == 1
+    first_word, once = len(SPECIALS) + 1, list[float]()
+    for epoch in range(5):
+        batch = batches.samples(np.arange(batches.sequences), epoch)
+        whole, target = originals(batch) - first_word, batch.targets["next_sentence"]
+        times = np.bincount(whole[whole >= 0], minlength=len(owners))
+        once.append(float(np.mean(times == 1)))
+        for at, label in zip(target.positions.tolist(), target.labels.tolist(), strict=True):
+            start, end = batch.offsets[at : at + 2].tolist()
+            ids, second = whole[start:end], batch.segments[start:end] == 1
+            first, other = (
+                {owners[word] for word in ids[part & (ids >= 0)].tolist()}
+                for part in (~second, second)
+            )
+            assert len(first) == len(other) == 1
+            assert (first != other) == (label == IS_RANDOM)
+    # shuffled, the text of each second pair would be read twice or not at all
+    assert np.mean(once) > 0.8
 
 
 def test_masks_change_with_the_epoch_and_seed_only(store: TokenStore, tokenizer: Tokenizer) -> None:
