@@ -44,6 +44,25 @@ class Taps:
 NO_TAPS = Taps()
 
 
+class LayerRequest(NamedTuple):
+    """The outputs that are wanted of one layer: for which tokens, and the taps of its attention.
+
+    Attention weights are those of all tokens.
+    """
+
+    selected: SelectedTokens | None = None
+    """Some of the tokens, in order; None for all."""
+    qkv: bool = False
+    weights: bool = False
+
+    def rows(self, values: Hidden) -> SelectedStates:
+        """Return the values of the selected tokens."""
+        return values if self.selected is None else values.index_select(0, self.selected)
+
+
+WHOLE_LAYER = LayerRequest()
+
+
 class TappedLayer(NamedTuple):
     """The tapped values of one layer: each of `qkv` is (tokens, heads, head).
 

@@ -15,7 +15,14 @@ from bertsmith.network.attention.rotary import Rotation, rotation
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig
 from bertsmith.network.dropout import Dropout
-from bertsmith.network.encoded import NO_TAPS, Encoded, TappedLayer, Taps
+from bertsmith.network.encoded import (
+    NO_TAPS,
+    WHOLE_LAYER,
+    Encoded,
+    LayerRequest,
+    TappedLayer,
+    Taps,
+)
 from bertsmith.network.fused import support
 from bertsmith.network.fused.weights import half_copies
 
@@ -133,40 +140,33 @@ class SelfAttention(nn.Module):
         self,
         inputs: Hidden,
         layout: SequenceLayout,
-        selected: SelectedTokens | None = None,
-        qkv: bool = False,
-        weights: bool = False,
+        request: LayerRequest = WHOLE_LAYER,
     ) -> tuple[SelectedStates, TappedLayer]:
-        """(tokens, hidden) to (tokens, hidden), each token seeing its own sequence only.
-
-        With `selected`, some of the tokens in order, to (selected, hidden): what these see.
-        `qkv` and `weights` say what else is returned; weights want all tokens.
-        """
-        if selected is None:
+        """(tokens, hidden) to (selected, hidden), each token seeing its own sequence only."""
+        if request.selected is None:
             mapped = self._mapped(inputs, self.query, self.key, self.value)
         else:
-            (query,) = self._mapped(inputs.index_select(0, selected), self.query)
+            (query,) = self._mapped(request.rows(inputs), self.query)
             mapped = (query, *self._mapped(inputs, self.key, self.value))
-        attended, inside = self.attend(mapped, layout, selected, qkv, weights)
+        attended, inside = self.attend(mapped, layout, request)
         return self.output(attended), inside
 
     def attend(
         self,
         mapped: tuple[Tensor, ...],
         layout: SequenceLayout,
-        selected: SelectedTokens | None,
-        qkv: bool,
-        weights: bool,
+        request: LayerRequest,
     ) -> tuple[SelectedStates, TappedLayer]:
         """Return `forward` without its last linear layer, given queries, keys and values."""
         query, key, value = mapped
-        query, key = layout.rotated(query, key, selected)
-        seen = layout.weights(query, key) if weights else None
+        query, key = layout.rotated(query, key, request.selected)
+        seen = layout.weights(query, key) if request.weights else None
         if seen is None:
-            attended = layout.attend(query, key, value, self.dropout.active_share, selected)
+            share = self.dropout.active_share
+            attended = layout.attend(query, key, value, share, request.selected)
         else:
             attended = weighted_values(seen, value, self.dropout)
-        inside = TappedLayer((query, key, value) if qkv else None, seen)
+        inside = TappedLayer((query, key, value) if request.qkv else None, seen)
         return attended.flatten(1), inside
 
     def mapped(
@@ -244,23 +244,20 @@ class Block(nn.Module):
         self,
         inputs: Hidden,
         layout: SequenceLayout,
-        selected: SelectedTokens | None = None,
-        qkv: bool = False,
-        weights: bool = False,
+        request: LayerRequest = WHOLE_LAYER,
         operand: Hidden | None = None,
     ) -> tuple[SelectedStates, TappedLayer, SelectedStates | None]:
-        """(tokens, hidden) to (tokens, hidden), and what is tapped of the attention.
+        """(tokens, hidden) to (selected, hidden), and what is tapped of the attention.
 
-        With `selected`, some of the tokens in order, to (selected, hidden): theirs only. `operand`
-        are the inputs in the format that products read, where a block before gave them as the last
-        of its results.
+        `operand` are the inputs in the format that products read, where a block before gave them as
+        the last of its results.
         """
         norm_first = self.norm == "before"
         if not norm_first and self.feed_forward.gate is None and support.applies(inputs):
-            return self._fused(inputs, operand, layout, selected, qkv, weights)
+            return self._fused(inputs, operand, layout, request)
         normed = self.attention_norm(inputs) if norm_first else inputs
-        attended, inside = self.attention(normed, layout, selected, qkv, weights)
-        residual = inputs if selected is None else inputs.index_select(0, selected)
+        attended, inside = self.attention(normed, layout, request)
+        residual = request.rows(inputs)
         if norm_first:
             middle = self.dropout.add(residual, attended)
             changed = self.feed_forward(self.feed_forward_norm(middle))
@@ -274,17 +271,15 @@ class Block(nn.Module):
         inputs: Hidden,
         operand: Hidden | None,
         layout: SequenceLayout,
-        selected: SelectedTokens | None,
-        qkv: bool,
-        weights: bool,
+        request: LayerRequest,
     ) -> tuple[SelectedStates, TappedLayer, SelectedStates | None]:
         """Return the same as `forward`, by the kernels of `fused` (norms after sums, no gate)."""
         attention, forward = self.attention, self.feed_forward
         matrices = self._matrices(inputs)
         read = inputs if operand is None else operand
-        mapped = attention.mapped(read, matrices.joined, matrices.biases, selected)
-        attended, inside = attention.attend(mapped, layout, selected, qkv, weights)
-        residual = inputs if selected is None else inputs.index_select(0, selected)
+        mapped = attention.mapped(read, matrices.joined, matrices.biases, request.selected)
+        attended, inside = attention.attend(mapped, layout, request)
+        residual = request.rows(inputs)
         middle, read = self._add_norm(
             attended, matrices.output, attention.output.bias, residual, self.attention_norm
         )
@@ -388,16 +383,16 @@ class Encoder(nn.Module):
         states, qkv, weights = {0: hidden} if 0 in taps.states else {}, {}, {}
         operand: Hidden | None = None
         for number, (block, layout) in enumerate(layers[:end], 1):
-            tapped = (number in taps.qkv, number in taps.weights)
-            seen = read if number == top else None
-            hidden, inside, operand = block(hidden, layout, seen, *tapped, operand)
+            selected_here = read if number == top else None
+            request = LayerRequest(selected_here, number in taps.qkv, number in taps.weights)
+            hidden, inside, operand = block(hidden, layout, request, operand)
             if number == top:
                 hidden = self.final_norm(hidden)
             if number in taps.states:
                 states[number] = hidden
-            if number in taps.qkv:
+            if request.qkv:
                 qkv[number] = inside.qkv
-            if number in taps.weights:
+            if request.weights:
                 weights[number] = inside.weights
         last = hidden if read is selected else hidden[selected]
         return Encoded(last=last, selected=selected, states=states, qkv=qkv, weights=weights)
