@@ -36,10 +36,10 @@ from bertsmith.analysis.heads.words import best_words, word_sums
 from bertsmith.analysis.layers.context import WordFigures
 from bertsmith.analysis.layers.probes import ProbeFigures, probe, probed_sentences
 from bertsmith.analysis.layers.similarity import Similarity
-from bertsmith.analysis.sampling import Sample
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.batches.truncation import Ids, Segments
 from bertsmith.core.log import Bar, progress
+from bertsmith.core.streams import Sample
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 

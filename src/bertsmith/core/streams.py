@@ -13,7 +13,9 @@ Other generators take the key as their seed: ``default_rng(int(key))``.
 
 from __future__ import annotations
 
+import heapq
 from enum import Enum, unique
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -216,3 +218,35 @@ def permuted(position: NDArray[np.integer], size: int, key: np.uint64) -> NDArra
         value[outside] = (high << half) | low
         outside = value >= size
     return value.astype(np.int64)
+
+
+T = TypeVar("T")
+
+
+class Sample(Generic[T]):
+    """A sample of `size` items of a series of unknown length, each as likely as any other.
+
+    It has those with the smallest random numbers, and the number of an item decides its own: the
+    same series gives the same sample, in constant memory.
+    """
+
+    def __init__(self, size: int, purpose: Purpose = Purpose.INSPECTED_TEXTS) -> None:
+        self._size, self._purpose = size, purpose
+        self._heap: list[tuple[int, int, T]] = []
+        self._count = 0
+
+    def add(self, item: T) -> None:
+        """Take the next item of the series, or not."""
+        number, self._count = self._count, self._count + 1
+        if not self._size:
+            return
+        key = (-int(stream(self._purpose, number)), number, item)
+        if len(self._heap) < self._size:
+            heapq.heappush(self._heap, key)
+        elif key[0] > self._heap[0][0]:
+            heapq.heapreplace(self._heap, key)
+
+    @property
+    def items(self) -> list[T]:
+        """The items taken, in the order of the series."""
+        return [item for _, _, item in sorted(self._heap, key=lambda entry: entry[1])]

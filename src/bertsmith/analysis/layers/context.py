@@ -19,8 +19,7 @@ from bertsmith.analysis.layers.states import (
     word_states,
     words_with_states,
 )
-from bertsmith.analysis.sampling import Sample
-from bertsmith.core.streams import Purpose, random_subset, stream
+from bertsmith.core.streams import Purpose, Sample, random_subset, stream
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 
