@@ -432,7 +432,8 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "pickled weights": (
         lambda f: (f / "2_Dense" / "model.safetensors").rename(f / "2_Dense/pytorch_model.bin"),
-        "has no model.safetensors",
+        "2_Dense/pytorch_model.bin: holds pickled weights, which can run code when they are "
+        "opened; save the folder again with sentence-transformers",
     ),
     "a normalisation of something else": (
         lambda f: change(f / "2_Dense" / "config.json", module_input_name="token_embeddings"),

@@ -209,10 +209,14 @@ def _dense(place: Path, folder: Path, width: int) -> Dense:
             f"activation_function is {kind[:80]!r}", path, f"it can be {', '.join(ACTIVATIONS)}"
         )
     weights = place / "model.safetensors"
-    if not weights.is_file():
+    if (pickled := place / "pytorch_model.bin").is_file() and not weights.is_file():
         raise _refused(
-            "has no model.safetensors", place, "save it with a newer sentence-transformers"
+            "holds pickled weights, which can run code when they are opened",
+            pickled,
+            "save the folder again with sentence-transformers: SentenceTransformer(IN).save(OUT)",
         )
+    if not weights.is_file():
+        raise _refused("has no model.safetensors", place, "fetch the folder again")
     file = TensorFile(_inside(weights, folder))
     sizes = (config.get("out_features"), config.get("in_features"))
     shapes: dict[str, object] = {"linear.weight": sizes}
