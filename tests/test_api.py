@@ -580,8 +580,10 @@ def test_arguments_of_wrong_types_end_in_our_errors(tmp_path: Path) -> None:
         ConfigError, match=r"^train is \[\{'text': 'word0', .{9,70}…; it must be a p"
     ):
         finetune(str(tmp_path), rows, out=str(tmp_path / "out"))
-    with pytest.raises(ConfigError, match="missing: out"):
+    with pytest.raises(ConfigError, match=r"missing: out; add it$"):
         finetune(str(tmp_path), "x.csv")
+    with pytest.raises(ConfigError, match=r"missing: vocab, out; add them$"):
+        prepare(str(tmp_path))
     with pytest.raises(ConfigError, match="no option epoch; did you mean epochs"):
         finetune(str(tmp_path), "x.csv", out=str(tmp_path / "out"), epoch=2)
     with pytest.raises(ConfigError, match="precision is array"):

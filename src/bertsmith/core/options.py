@@ -318,7 +318,8 @@ def configured(
     """
     data = nested_values(config, values, spelled=spelled)
     if missing := missing_options(config, flat(values, groups_of(config))):
-        raise ConfigError(f"missing: {', '.join(map(spelled, missing))}", remedy="add it")
+        remedy = "add it" if len(missing) == 1 else "add them"
+        raise ConfigError(f"missing: {', '.join(map(spelled, missing))}", remedy=remedy)
     below = _merged(_group_defaults(config), defaults(data))
     return config.from_dict(_merged({key: below[key] for key in below if key in data}, data))
 
