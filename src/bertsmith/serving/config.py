@@ -30,8 +30,8 @@ class LimitsConfig(Config):
     """Maximum number of tokens that wait in the queue; further requests are refused with status
     429."""
     queue_seconds: float | None = None
-    """Maximum time in seconds that a request waits in the queue, as far as the speed of the last
-    minute says; further requests are refused with status 429. By default half of --deadline."""
+    """Maximum time in seconds that a request waits in the queue, estimated from the speed of the
+    last minute; further requests are refused with status 429. By default half of --deadline."""
     deadline: float = 30.0
     """Seconds after which a request fails with status 504."""
     body_deadline: float = 10.0

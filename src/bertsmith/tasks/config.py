@@ -79,7 +79,7 @@ class AnsweringConfig(TextLength):
     """Options of answers; as in training by default."""
 
     top: int = 5
-    """Number of answers to show for each text."""
+    """Number of most probable classes, fillings or spans to give for each text."""
     no_answer: float | None = None
     """Doubt above which a question gets no answer, in place of the threshold tuned in training; 1e9
     always gives an answer."""
