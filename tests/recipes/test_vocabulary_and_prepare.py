@@ -69,7 +69,7 @@ def test_a_vocabulary_of_the_size_asked_for(
     assert {path.name for path in out.iterdir()} == VOCABULARY_FILES
     assert Tokenizer.load(out).fingerprint == learned.fingerprint
     accents, alphabet, first, last = said(capsys)
-    assert accents == "accents: stripped, as BERT's uncased models do: none have any"
+    assert accents == "accents: stripped, as BERT's uncased models do: no letter has one"
     assert alphabet.startswith("alphabet: all ")
     assert first.startswith("vocabulary: 150 pieces, uncased; ")
     assert first.endswith(" pieces per word, 0.00 % of the pieces [UNK]")

@@ -215,8 +215,8 @@ class AccentDecision:
         share = f"{100 * self.changed:.2f} % of the letters{scripts}"
         if self.strip:
             reason = "as requested, which changes" if self.asked else "as BERT's uncased models do:"
-            ending = "" if self.asked else " have one" if self.changed else " have any"
-            return f"accents: stripped, {reason} {share if self.changed else 'none'}{ending}"
+            ending = "" if self.asked else " have one" if self.changed else " has one"
+            return f"accents: stripped, {reason} {share if self.changed else 'no letter'}{ending}"
         reason = "as requested" if self.asked else f"stripping would change {share}"
         return f"accents: kept (strip_accents is false), {reason}"
 
