@@ -66,6 +66,8 @@ def test_pairs_without_header(tmp_path: Path) -> None:
     assert (found[0].text, found[0].text_pair) == tuple(rows[0].split("\t"))
     with pytest.raises(ExampleError, match=r"cannot be told apart(?!.*--text-pair-column)"):
         list(read_examples(path, Columns(), need_label=True))
+    with pytest.raises(ExampleError, match=r"cannot be told apart: no header \(as stated\); name "):
+        list(read_examples(path, Columns(header="no"), need_label=False))
 
 
 def test_positions_below_a_header(tmp_path: Path) -> None:

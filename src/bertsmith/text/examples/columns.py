@@ -198,7 +198,8 @@ def _by_content(
     elif width == 2 and not indices:
         label = _label_column([[row[index].strip() for row in rows] for index in range(2)])
         if label is None:
-            problem = f"the columns of text and label cannot be told apart; {header.reason}"
+            problem = "the columns of text and label cannot be told apart: "
+            problem += f"{'a' if header.present else 'no'} header ({header.reason})"
             raise file.fault(problem, 1, _by_position(head, pairs=not need_label))
         indices |= {"text": 1 - label, "label": label}
     elif width == 2 and len(unused) == 1 and set(indices) < {"text", "label"}:
