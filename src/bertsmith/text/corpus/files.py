@@ -52,19 +52,11 @@ _KINDS = (
 class Corpus:
     """The documents of files in the order given, of a folder in the order of the file names.
 
-    `paths` are files, folders (searched recursively for the known extensions, hidden files and
-    links to folders left out, the others counted in `skipped`) and globs; a file given twice is
-    read once. HTML and XML are read without their tags. Files that match `text_files` (shell
-    patterns) are plain text, and those that match `markup_files` HTML or XML, whatever their
-    extension; a .txt that begins as HTML or XML is read as such. In a table, a row is a document:
-    its text is in `text_column` (a name or, in a CSV or TSV, a position from 0; `header` says
-    whether the first line holds names) and its line ends separate paragraphs. `layout` is the
-    meaning of lines and blank lines in plain text: see `bertsmith.text.corpus.documents`.
-    `encoding` applies to all files, "auto" detects that of each. A document of more than 4 million
-    characters (bytes, in a .txt) is split into several. `states` are the states of the files when
-    it was opened, `layouts` the layouts of the plain text read so far, by the number of the file.
-    Raises `CorpusError` if there are no files or, while iterating, if a file cannot be read or
-    changes after the corpus was opened, if it is none of text, or if all are without text.
+    `states` are the states of the files when it was opened, `layouts` the layouts of the plain text
+    read so far, by the number of the file; `skipped` counts the files that are not read. A document
+    of more than 4 million characters (bytes, in a .txt) is split into several. Iterating raises
+    `CorpusError` if a file cannot be read or changes after the corpus was opened, if it is none of
+    text, or if all are without text.
     """
 
     def __init__(
@@ -78,6 +70,17 @@ class Corpus:
         text_files: Sequence[str] = (),
         markup_files: Sequence[str] = (),
     ) -> None:
+        """`paths` are files, folders (searched recursively) and globs; a file is read once.
+
+        Of a folder the files of known extensions are read; hidden files and links to folders are
+        left out. HTML and XML, and a .txt that begins as such, are read without their tags. Files
+        that match `text_files` (shell patterns) are plain text, and those that match `markup_files`
+        HTML or XML, whatever their extension. `layout` is the meaning of lines and blank lines in
+        plain text: see `bertsmith.text.corpus.documents`. In a table a row is a document: its text
+        is in `text_column` (a name or, in a CSV or TSV, a position from 0; `header` says whether
+        the first line holds names), and its line ends separate paragraphs. `encoding` applies to
+        all files, "auto" detects that of each. Raises `CorpusError` if there are no files.
+        """
         check_encoding(encoding)
         if not paths:
             raise CorpusError("no corpus was given", remedy=f"name files or folders: {_KINDS}")
