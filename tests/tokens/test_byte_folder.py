@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -218,3 +219,12 @@ def test_settings_that_are_not_followed_are_refused_by_name(named: str, saved: P
     with pytest.raises(ModelFolderError, match=named) as caught:
         Tokenizer.load(saved)
     assert caught.value.remedy
+
+
+def test_the_folder_around_a_model_names_it(tmp_path: Path) -> None:
+    settings = json.dumps({"tokenizer_class": "RobertaTokenizer"})
+    (tmp_path / "tokenizer_config.json").write_text(settings, encoding="utf-8")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "vocab.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ModelFolderError, match=f"name {re.escape(str(tmp_path / 'model'))}"):
+        Tokenizer.load(tmp_path)
