@@ -148,6 +148,7 @@ def test_the_report_and_the_card_say_how_it_was_made(
     content = json.loads((whole.folder / "run.json").read_text(encoding="utf-8"))
     for said in (
         content["settings"]["store_hash"],
+        f"in {STEPS} steps, part of one epoch |",
         f"{index.documents:,} documents, {index.text.words:,} words, {index.tokens:,} tokens",
         f"{whole.state.tokens:,} in {STEPS} steps",
         "masked LM and next-sentence prediction",

@@ -221,8 +221,7 @@ def model_card(
         ("corpus hash", run.store_hash),
         (
             "tokens seen",
-            f"{state.tokens:,} in {counted(state.step, 'step')}, "
-            + counted(state.place.epochs, "epoch"),
+            f"{state.tokens:,} in {counted(state.step, 'step')}, {_epochs_read(state.place)}",
         ),
         (
             "time",
@@ -255,6 +254,15 @@ def _origin(run: PretrainRun) -> str:
     if run.parent is None:
         return "Pre-trained from scratch"
     return f"Trained further, from {markdown(run.parent.origin or run.parent.folder.name)},"
+
+
+def _epochs_read(place: DataPosition) -> str:
+    """Return the number of epochs that text was read in, and whether the last one was ended."""
+    if place.index == 0:
+        return counted(place.epochs, "epoch")
+    if place.epochs == 1:
+        return "part of one epoch"
+    return f"{place.epochs:,} epochs, the last one in part"
 
 
 def _held_out_rows(held_out: Mapping[str, float]) -> list[tuple[str, str]]:
