@@ -25,7 +25,6 @@ from bertsmith.recipes.pretrain.preflight import (
     check_vocabulary,
 )
 from bertsmith.recipes.pretrain.recipe import print_plan
-from bertsmith.recipes.pretrain.report import held_out_batches
 from bertsmith.recipes.pretrain.speed import PhaseTiming, StepCosts, check_budget
 from bertsmith.recipes.resources import Findings
 from bertsmith.store.preparing import prepare_store
@@ -81,7 +80,6 @@ def checked(
     prepared = PreparedRun(
         run=run, store=store, tokenizer=tokenizer, folder=RunFolder(store.folder / "run"),
         network=config, batches=batches,
-        held_out=held_out_batches(tokenizer, store, settings.samples),
         model=model, objective=PRETRAINING,
     )  # fmt: skip
     found = check(prepared)

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.recipes.pretrain.config import PretrainRun
+from bertsmith.recipes.pretrain.report import held_out_batches
 from bertsmith.recipes.pretrain.speed import (
     MAX_SECONDS,
     StepCosts,
@@ -64,7 +66,6 @@ class OpenedRun:
     tokenizer: Tokenizer
     batches: PhasedBatches
     network: ModelConfig
-    held_out: PretrainingBatches | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +74,11 @@ class PreparedRun(OpenedRun):
 
     model: Model
     objective: Objective
+
+    @cached_property
+    def held_out(self) -> PretrainingBatches | None:
+        """Return the held-out text, which is opened when it is first asked for."""
+        return held_out_batches(self.tokenizer, self.store, self.run.settings.samples)
 
 
 def check_resources(

@@ -32,7 +32,6 @@ from bertsmith.recipes.pretrain.report import (
     HeldOutPlan,
     describe,
     evaluate_held_out,
-    held_out_batches,
     measure_held_out,
     model_card,
     write_report,
@@ -157,7 +156,6 @@ def _open(run: PretrainRun, store: TokenStore, folder: RunFolder) -> OpenedRun:
         tokenizer=tokenizer,
         batches=PhasedBatches(store, tokenizer, settings.samples, settings.phases, settings.seed),
         network=network_of(run, tokenizer),
-        held_out=held_out_batches(tokenizer, store, settings.samples),
     )
 
 
@@ -172,9 +170,10 @@ def _prepare(opened: OpenedRun, device: torch.device, *, resumes: bool = False) 
 
 def _plan_time(prepared: PreparedRun, folder: RunFolder, clock: Clock) -> tuple[HeldOutPlan, Costs]:
     """Return the plan for held-out text, which is kept in a folder, and what it costs."""
-    return plan_time(
-        prepared.run, prepared.model, prepared.objective, prepared.held_out, folder, clock.startup
-    )
+    run = prepared.run
+    # for a number of steps nothing is measured
+    held_out = None if run.budget.minutes is None else prepared.held_out
+    return plan_time(run, prepared.model, prepared.objective, held_out, folder, clock.startup)
 
 
 def _check(
