@@ -380,8 +380,9 @@ def test_what_is_too_long_is_refused_or_truncated_and_marked(tmp_path: Path) -> 
                 refused = await rig.post(path, body)
                 assert refused.status_code == status, refused.text
                 tokens = 44 if path == "/rerank" else 42
-                told = f"input 1: the input has {tokens} tokens, and the model reads 23"
+                told = f"input 1: the input has {tokens} tokens, and the model reads 23; "
                 assert told in refused.text
+                assert "truncate" in refused.text
                 cut = await rig.post(path, body | {"truncate": True})
                 assert cut.status_code == 200, cut.text
                 assert cut.headers["x-truncated"] == "1"
@@ -422,7 +423,7 @@ def test_a_text_whose_mask_is_not_read_is_too_long_and_not_without_one(tmp_path:
             assert refused.status_code == 400
             error = refused.json()["error"]
             assert error["code"] == "context_length_exceeded"
-            assert error["message"] == "the input has 43 tokens, and the model reads 23"
+            assert error["message"].startswith("the input has 43 tokens, and the model reads 23;")
             cut = await rig.post("/answer", asked | {"truncate": True})
             assert cut.status_code == 400
             assert "no [MASK] in what is read of the text" in cut.json()["error"]["message"]

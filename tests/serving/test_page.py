@@ -315,7 +315,8 @@ def test_strings_of_others_are_only_text(page: Page, fake: Fake) -> None:
             "The server is busy: its queue is full. Try again in 3 seconds.",
         ),
         (
-            413, "the input has 612 tokens, and the model reads 512", {},
+            413, 'the input has 612 tokens, and the model reads 512; "truncate": true reads '
+            "its beginning", {},
             "The input has 612 tokens, and the model reads 512. Shorten the text, or tick "
             "“Cut off texts that are too long”.",
         ),

@@ -186,6 +186,18 @@ def test_the_problem_tells_what_outputs_mean(
         load_model(saved)
 
 
+def test_a_classifier_of_one_class_is_refused(saved: Path) -> None:
+    """transformers 5 refuses it, too; it had the probability 1 for every text."""
+    rows = ("classifier.weight", "classifier.bias")
+    rewrite(saved, lambda tensors: tensors | {name: tensors[name][:1] for name in rows})
+    one = {"id2label": {"0": "it"}, "label2id": {"it": 0}, "num_labels": 1}
+    set_config(saved, **one, problem_type="single_label_classification")
+    with pytest.raises(ModelFolderError, match=r"one class .* set \"problem_type\" in config.json"):
+        load_model(saved)
+    set_config(saved, problem_type="multi_label_classification")
+    assert load_model(saved)[0].config.predicts == "classes"
+
+
 @pytest.mark.parametrize("value", ["1", True, [0.5], math.nan, math.inf, 10**400])
 def test_a_threshold_that_is_no_number_is_refused(
     saved: Path, tmp_path: Path, value: object

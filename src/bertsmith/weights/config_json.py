@@ -295,6 +295,12 @@ class HubConfig:
             self._refuse(
                 f"problem_type is {problem!r}", f"it can be {', '.join(PROBLEMS.values())}"
             )
+        if known == "class" and outputs == 1:
+            self._refuse(
+                "its one class would have the probability 1 whatever the text is",
+                'for a sigmoid set "problem_type" in config.json to "multi_label_classification", '
+                'for a number to "regression"',
+            )
         return known
 
     def labels(self, outputs: int) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from scipy.stats import ttest_ind
 
 from bertsmith.recipes.distil.report import Contender, conclusions, degenerate_notes
 from bertsmith.recipes.finetune.outcome import Difference
@@ -40,8 +41,24 @@ def test_an_interval_without_zero_is_not_called_luck_without_a_reason(
     contenders = [
         Contender(name=name, scores=({"accuracy": score},)) for name, score in scores.items()
     ]
-    difference = Difference(points=0.05, low=low, high=0.1, p=p)
+    difference = Difference(points=-0.05, low=-0.1, high=-low, p=p)
     assert conclusions(contenders, ["minilm"], {"minilm": difference})[0].endswith(said)
+
+
+def test_a_lead_that_other_seeds_may_turn_may_be_luck() -> None:
+    """By scipy's Welch test the difference of the second pair of students is not significant."""
+    plain = (0.740, 0.750, 0.760)
+    for taught, luck in (((0.795, 0.800, 0.805), False), ((0.750, 0.765, 0.780), True)):
+        assert (ttest_ind(taught, plain, equal_var=False).pvalue > 0.05) == luck
+        seeds = {"teacher": (0.9,), "minilm": taught, "plain": plain}
+        contenders = [
+            Contender(name=name, scores=tuple({"accuracy": score} for score in scores))
+            for name, scores in seeds.items()
+        ]
+        points = sum(taught) / 3 - 0.75
+        difference = Difference(points=points, low=points - 0.001, high=points + 0.001, p=0.001)
+        line = conclusions(contenders, ["minilm"], {"minilm": difference})[0]
+        assert line.endswith("; it may well be luck") == luck
 
 
 def test_students_that_predict_the_same_for_every_row_are_named() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from bertsmith.core.log import console, table_of
 from bertsmith.core.printable import counted
 from bertsmith.evaluation.metrics import format_mean, mean_and_spread, percent, score_label
+from bertsmith.evaluation.significance import welch_margin
 from bertsmith.recipes.distil.config import DistilRun
 from bertsmith.recipes.distil.speed import Speed
 from bertsmith.recipes.finetune.outcome import Difference
@@ -50,9 +51,14 @@ class Contender:
         return [scores[name] for scores in self.scores if name in scores]
 
     @property
+    def primary(self) -> list[float]:
+        """The score that counts most, of each seed."""
+        return self.values(next(iter(self.scores[0])))
+
+    @property
     def mean(self) -> float:
-        """Return the mean of the score that counts most."""
-        return mean_and_spread(self.values(next(iter(self.scores[0]))))[0]
+        """The mean of the score that counts most."""
+        return mean_and_spread(self.primary)[0]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -122,16 +128,17 @@ def conclusions(
     gap, lines = teacher.mean - plain.mean, []
     for method, item in zip(methods, students, strict=True):
         points, difference = item.mean - plain.mean, differences[method]
-        line = (
-            f"{method}: {100 * points:+z.2f} points to the plain student (95 % over dev sets of "
-            f"this size: {difference.interval()})"
-        )
+        uncertainty, seed_margin = f"95 % over dev sets of this size: {difference.interval()}", 0.0
+        if len(item.primary) > 1:
+            seed_margin = welch_margin(item.primary, plain.primary)
+            uncertainty += f"; over the seeds, by Welch's t: ±{100 * seed_margin:.2f}"
+        line = f"{method}: {100 * points:+z.2f} points to the plain student ({uncertainty})"
         if gap > 0 and points > 0:
             line += f", {100 * points / gap:.0f} % of the {100 * gap:.2f} points to the teacher"
-        if not difference.certain:
-            spans = difference.low <= 0 <= difference.high
-            remark = f"still be luck by the stricter of two tests, p = {difference.p:.2g}"
-            line += f"; it may {'well be luck' if spans else remark}"
+        if difference.contradicts_interval:
+            line += f"; it may still be luck by the stricter of two tests, p = {difference.p:.2g}"
+        elif not difference.certain or abs(points) <= difference.margin(seed_margin):
+            line += "; it may well be luck"
         lines.append(line)
     if gap <= 0:
         above = f"{-100 * gap:.2f}"

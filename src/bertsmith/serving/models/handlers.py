@@ -77,7 +77,8 @@ class TaskHandler:
         answering, unread = self.predictor.answering, ""
         if isinstance(answering, TaskAnswering) and request.tokens <= self.limit:
             unread = answering.task.answers.unread(next(iter(request.encoded.sidecar), None))
-        return unread or f"the input has {excess:,} tokens, and the model reads {self.limit:,}"
+        problem = f"the input has {excess:,} tokens, and the model reads {self.limit:,}"
+        return f'{unread or problem}; "truncate": true reads its beginning'
 
     def _excess(self, example: Any, request: Request[Any]) -> int:  # noqa: ANN401
         """Return the tokens of an input of which not all are read; 0 of others."""

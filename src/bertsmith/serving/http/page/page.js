@@ -15,7 +15,9 @@ function asSentence(text) {
 // Words for what went wrong; the server's own message comes first where it names the mistake.
 export function wordsFor(status, body, retryAfter) {
   const error = body?.error;
-  const message = asSentence((typeof error === "string" ? error : error?.message) ?? "");
+  const said = (typeof error === "string" ? error : error?.message) ?? "";
+  // the remedy for programs is a box on this page
+  const message = asSentence(said.replace(/; "truncate": true .*$/, ""));
   if (status === 0) return "The server cannot be reached. Is it still running?";
   if (status === 401 || status === 403) return byId("key").value ? "The server does not know this key." : "The server requires a key.";
   if (status === 429) {
