@@ -129,7 +129,7 @@ class _Between:
         self._late, self._wanted = late, wanted
         self._stretches = BoundedCache(self._stretch)
         self.pieces = BoundedCache(self._segmented)
-        """Of a marked word, the ids of its pieces and their numbers of characters."""
+        """The ids of the pieces of each marked word, and their numbers of characters."""
 
     def ids(self, text: str, *, continues_word: bool) -> Iterator[Sequence[int]]:
         """Yield the ids of a text, in parts; it `continues_word` if no blank is put before it."""

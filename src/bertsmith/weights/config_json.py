@@ -37,7 +37,7 @@ CROSS_ENCODER = "sentence_transformers"
 OLD_ACTIVATION = "sbert_ce_default_activation_function"
 """The activation in earlier versions."""
 PROMPTS_FILE = "config_sentence_transformers.json"
-"""Where newer ones look for the activation first; the prompts of other folders are there too."""
+"""The file in which newer ones look for the activation first; it has other folders' prompts too."""
 
 OWN_MODEL_TYPE = "bertsmith"
 """`model_type` of models that `transformers` would compute otherwise, so that it refuses them."""

@@ -12,7 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError, RunFolderError
 from bertsmith.network.model import build_model
-from bertsmith.recipes.finetune import recipe
+from bertsmith.recipes.finetune import inputs
 from bertsmith.recipes.finetune.baselines import TFIDF
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import hash_of
@@ -380,7 +380,7 @@ def test_seeds_begin_from_one_model_though_its_folder_is_replaced(
         save_model(base, build_model(load_model(base)[0].config, seed=9), load_model(base)[1])
         return hash_of(path)
 
-    monkeypatch.setattr(recipe, "hash_of", replaced)
+    monkeypatch.setattr(inputs, "hash_of", replaced)
     config = FinetuneConfig(model=base, train=labelled, out=tmp_path / "run", settings=QUICK)
     with pytest.raises(ModelFolderError, match="base: was changed while it was in use"):
         finetune(config)
@@ -396,7 +396,7 @@ def test_a_file_that_grows_while_it_is_read_is_refused(
             file.write("up\tword1 good\n")
         return hash_of(path)
 
-    monkeypatch.setattr(recipe, "hash_of", later)
+    monkeypatch.setattr(inputs, "hash_of", later)
     config = FinetuneConfig(model=base_folder, train=labelled, out=tmp_path / "run", settings=QUICK)
     with pytest.raises(ExampleError, match=r"labelled.tsv: changed while it was read"):
         finetune(config)

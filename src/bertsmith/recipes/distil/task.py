@@ -285,12 +285,12 @@ def _resolve_run(
 ) -> DistilRun:
     unlabelled, masked_lm = config.teaching.unlabelled, config.teaching.augment_with
     return DistilRun(
-        **labelled_files(config.data, config.dev),
         task=prepared.task.name,
         teacher=config.teacher.resolve(),
         teacher_hash=weights_hash(config.teacher),
         teacher_reading_hash=reading_hash(config.teacher),
         origin=origin(config.teacher),
+        **labelled_files(config.data, config.dev),
         student=new.config,
         student_hash=None if new.folder is None else weights_hash(new.folder),
         unlabelled_hash=None if unlabelled is None else hash_of(unlabelled),

@@ -117,7 +117,7 @@ class Experiment:
             baselines.append(random)
         data, prepared = self.prepared.data, self.prepared
         best = max(results, key=lambda result: result.rank)
-        evidence = self._evidences("seeds", [best])[0]
+        evidence = self.trials.evidence(f"seeds/seed-{best.seed}")
         target = self.settings.target_accuracy
         measuring = data.task.measuring
         tuned = UNTUNED if target is None else measuring.tune(evidence, target)

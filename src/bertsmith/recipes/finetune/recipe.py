@@ -197,12 +197,12 @@ def _resolve_run(
 ) -> FinetuneRun:
     options = config.experiment
     return FinetuneRun(
-        **labelled_files(config.train, config.dev),
         task=data.task.name,
         model=config.model.resolve(),
         origin=origin(config.model),
         model_hash=weights_hash(config.model),
         model_reading_hash=reading_hash(config.model),
+        **labelled_files(config.train, config.dev),
         labels=data.labels,
         seeds=options.seeds,
         grid=options.grid,
