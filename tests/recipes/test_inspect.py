@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import html
 import json
 import os
 import re
@@ -151,7 +152,18 @@ def test_words_with_tags_have_pairs_and_entities(
     assert "B-&lt;b&gt; → I-&lt;b&gt;" in page
     assert "B-<b>" not in page
     assert "B-PER → I-PER" in capsys.readouterr().out
+    control = {(item["from"], item["to"]): item for item in found["control_tag_pairs"]}
+    gains = {
+        f"{key[0]} → {key[1]}": item["accuracy"]
+        - max(item["chance"], item["offset_accuracy"], control[key]["accuracy"])
+        for key, item in pairs.items()
+    }
+    led = re.search(r"The largest gain is for (.*?): in head", page)
+    assert led is not None
+    assert gains[html.unescape(led[1])] == max(gains.values()) > 0
+    assert page.count("With random weights the best head finds") == 2
     assert inspect(base_folder, str(file), out=out, control=False)["control_tag_pairs"] == []
+    assert "random weights" not in out.read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("unpainted")
@@ -174,7 +186,9 @@ def test_documents_with_mentions_have_coreference(
     assert pronouns["name"] == "pronoun"
     assert [item["name"] for item in found["control_coreference"]] == ["all", "pronoun"]
     assert {(item["from"], item["to"]) for item in found["tag_pairs"]} >= {("NNP", "JJ")}
-    assert "Coreference" in out.read_text(encoding="utf-8")
+    page = out.read_text(encoding="utf-8")
+    assert "Coreference" in page
+    assert re.search(r"With random weights the best head finds [\d.]+ %\. Clark et al", page)
     assert "same word" in capsys.readouterr().out
     # one sentence has no anaphoric mention
     assert inspect(base_folder, str(file), out=out, limit=1)["coreference"] == []

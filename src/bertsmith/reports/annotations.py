@@ -89,6 +89,7 @@ def _entities(
         "entities of several words attend most to another word of the same entity. A random word "
         f"of the sentence belongs to it in {percent(total.chance)} of the cases, the word "
         f"{_offset(total.offset)} in {percent(total.offset_accuracy)}."
+        f"{_of_control(_by_pair(control).get((total.asked, total.wanted)))}"
     )
     drawing = _bars("entities", results[:_DRAWN], "share that attends most to its entity")
     figure = placed("entities", drawing, "words of one entity, by type", words)
@@ -97,15 +98,25 @@ def _entities(
 
 def _pairs(results: Sequence[PairFigures], control: Sequence[PairFigures], placed: Placed) -> str:
     often = [result for result in results if result.count >= _FEW] or list(results)
-    gains = sorted(often, key=_gain, reverse=True)
+    random = _by_pair(control)
+
+    def gain(pair: PairFigures) -> float:
+        simpler = pair.chance, pair.offset_accuracy, random.get((pair.asked, pair.wanted), 0.0)
+        return pair.best_accuracy - max(simpler)
+
+    gains = sorted(often, key=gain, reverse=True)
     best = gains[0]
+    beside = (
+        ", the best fixed offset and random weights" if random else " and the best fixed offset"
+    )
+    first = "The largest gain is" if gain(best) > 0 else "No head does; the nearest is"
     words = (
-        "The pairs in which a head exceeds chance and the best fixed offset by most, among those "
-        f"with at least {counted(min(_FEW, often[-1].count), 'word')}. The largest gain is for "
-        f"{pair_name(best)}: in head {_head(best.best)}, {percent(best.best_accuracy)} of "
-        f"{best.count:,} words attend most to such a word. A random word of the sentence is one in "
-        f"{percent(best.chance)} of the cases, the word {_offset(best.offset)} in "
-        f"{percent(best.offset_accuracy)}."
+        f"The pairs in which a head exceeds chance{beside} by most, among those with at least "
+        f"{counted(min(_FEW, often[-1].count), 'word')}. {first} for {pair_name(best)}: in head "
+        f"{_head(best.best)}, {percent(best.best_accuracy)} of {best.count:,} words attend most to "
+        f"such a word. A random word of the sentence is one in {percent(best.chance)} of the "
+        f"cases, the word {_offset(best.offset)} in {percent(best.offset_accuracy)}."
+        f"{_of_control(random.get((best.asked, best.wanted)))}"
     )
     drawing = _bars("tags", gains[:_DRAWN], "share that attends most to a word of the second tag")
     figure = placed("tags", drawing, "from tag to tag", words)
@@ -117,8 +128,16 @@ def _pairs(results: Sequence[PairFigures], control: Sequence[PairFigures], place
     return figure + _table("tags", results[:_LISTED], control) + note
 
 
-def _gain(pair: PairFigures) -> float:
-    return pair.best_accuracy - max(pair.chance, pair.offset_accuracy)
+def _by_pair(control: Sequence[PairFigures]) -> Mapping[tuple[str, str], float]:
+    """Return the accuracy of the best head with random weights for each pair."""
+    return {(figures.asked, figures.wanted): figures.best_accuracy for figures in control}
+
+
+def _of_control(accuracy: float | None) -> str:
+    """Return a sentence on the network with random weights, "" without one."""
+    if accuracy is None:
+        return ""
+    return f" With random weights the best head finds {percent(accuracy)}."
 
 
 def _bars(name: str, shown: Sequence[PairFigures], label: str) -> Drawing:
@@ -133,7 +152,7 @@ def _bars(name: str, shown: Sequence[PairFigures], label: str) -> Drawing:
 
 
 def _table(title: str, results: Sequence[PairFigures], control: Sequence[PairFigures]) -> str:
-    random = {(figures.asked, figures.wanted): figures.best_accuracy for figures in control}
+    random = _by_pair(control)
     names = ["words", "best head", "finds", "chosen on the other half", "chance", "best offset",
              "finds"]  # fmt: skip
     rows = [
@@ -152,13 +171,14 @@ def _coreference(
     results: Sequence[CoreferenceFigures], control: Sequence[CoreferenceFigures], placed: Placed
 ) -> str:
     total = results[0]
+    random: Mapping[str, float] = {figures.name: figures.best_accuracy for figures in control}
     words = (
         f"{total.count:,} mentions have an earlier mention of the same entity, and on average "
         f"{total.candidates:.1f} earlier mentions in their passage. In head {_head(total.best)}, "
         f"{percent(total.best_accuracy)} of them attend most to a mention of the same entity. The "
         f"nearest mention is right for {percent(total.nearest)}, the nearest with the same head "
-        f"word (or else the nearest) for {percent(total.same_word)}. Clark et al. 2019, section "
-        "4.3."
+        f"word (or else the nearest) for {percent(total.same_word)}."
+        f"{_of_control(random.get(total.name))} Clark et al. 2019, section 4.3."
     )
     series = {
         "best head": [result.best_accuracy for result in results],
@@ -168,7 +188,6 @@ def _coreference(
     names = ["all mentions" if result.name == "all" else result.name for result in results]
     drawing = grouped_bars("coreference", names, series, "share whose antecedent is found")
     figure = placed("coreference", drawing, "coreference found by heads", words)
-    random: Mapping[str, float] = {figures.name: figures.best_accuracy for figures in control}
     rows = [
         (
             name, f"{result.count:,}", f"{result.candidates:.1f}", _head(result.best),
