@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 
 import pytest
@@ -35,6 +36,26 @@ def test_an_interruption_in_a_destructor_ends_the_program(
     assert type(ended.value) is kind
     assert ending_status() == status
     assert capsys.readouterr().err == ""
+
+
+def test_an_interruption_is_not_sent_again_while_it_would_be_dropped_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy machine the pause was over before the hook had returned."""
+
+    def busy(thread: threading.Thread) -> None:
+        start(thread)
+        time.sleep(0.05)
+
+    def interrupted() -> None:
+        with termination_as_interrupt():
+            Deleted(signal.SIGTERM)
+            time.sleep(5)
+
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", busy)
+    with pytest.raises(Terminated):
+        interrupted()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

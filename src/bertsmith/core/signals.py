@@ -9,9 +9,10 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 # a terminal that hangs up is a request to terminate; systems without terminals have no such signal
@@ -117,14 +118,27 @@ def _dropped_interruptions_repeated() -> Iterator[None]:
             earlier(dropped)
             return
         number = signal.SIGTERM if isinstance(dropped.exc_value, Terminated) else signal.SIGINT
-        # here it would be dropped again
-        threading.Timer(_PAUSE, os.kill, (os.getpid(), number)).start()
+        threading.Thread(target=send, args=(number,), daemon=True).start()
+
+    def send(number: int) -> None:
+        time.sleep(_PAUSE)
+        # where it would be dropped again
+        while _runs_in_main_thread(repeat.__code__):
+            time.sleep(_PAUSE)
+        os.kill(os.getpid(), number)
 
     sys.unraisablehook = repeat
     try:
         yield
     finally:
         sys.unraisablehook = earlier
+
+
+def _runs_in_main_thread(code: CodeType) -> bool:
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
 
 
 @contextmanager

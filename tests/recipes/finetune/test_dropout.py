@@ -105,7 +105,8 @@ def _watch_block(block: nn.Module, name: str, seen: Seen) -> None:
         seen.sums.setdefault(f"{name}, {place}", []).append(share(dropped))
 
     def begins(_: nn.Module, arguments: tuple[Any, ...]) -> None:
-        inputs, spans, at = arguments[:3]
+        inputs, spans, request = arguments[:3]
+        at = request.selected
         given["residual"] = inputs if at is None else inputs[at]
         alone = (spans.offsets.diff() == 1).repeat_interleave(spans.offsets.diff())
         given["alone"] = alone if at is None else alone[at]
