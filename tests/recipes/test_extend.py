@@ -149,6 +149,15 @@ def test_few_documents_hold_out_paragraphs(parent: Path, tmp_path: Path) -> None
     assert outcome.after.pieces == 4 - 3 + 2 + 1 + 2 + 1
 
 
+def test_words_that_are_not_counted_are_told(
+    parent: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr("bertsmith.tokens.learning.counting._MAX_CHUNKS", 9)
+    extend_vocabulary(str(parent), str(corpus), add=3, out=tmp_path / "out")
+    assert "% of the text, were left out" in capsys.readouterr().err
+
+
 def test_mistakes(parent: Path, corpus: Path, tmp_path: Path) -> None:
     for add, out, kind, what in (
         (0, "a", ConfigError, "add is 0"),

@@ -26,7 +26,7 @@ from bertsmith.network.heads import MaskedLMHead
 from bertsmith.network.model import Model
 from bertsmith.recipes.config import ExtendConfig
 from bertsmith.recipes.prepare import open_corpus
-from bertsmith.recipes.vocabulary import watched_learning
+from bertsmith.recipes.vocabulary import left_out_note, watched_learning
 from bertsmith.reports.model_card import base_of, head_of, written
 from bertsmith.text.corpus.documents import Document
 from bertsmith.text.corpus.files import Corpus
@@ -120,6 +120,8 @@ def _extended(model: str | Path, opened: Corpus, add: int, out: Path) -> ExtendO
     with watched_learning() as observer:
         mined = counted.mined.words(tokenizer.rules, observer)
         extension = extend_vocabulary(tokenizer, mined, count=add, observer=observer)
+    if note := left_out_note(counted.mined.forgotten_share()):
+        say(note)
     words = counted.measured.stretches
     outcome = ExtendOutcome(
         folder=out,

@@ -141,17 +141,23 @@ def learn_from(
         words = " with the words they are in" if tokenizer.kind == "wordpiece" else ""
         notes.append(watched.alphabet.describe(f"{unknown}{words}"))
         notes.append(watched.alphabet.warning(unknown))
-    if watched.forgotten_share:
-        notes.append(
-            "the text has more distinct words than are counted at once: the rarest, "
-            f"{100 * watched.forgotten_share:.1f} % of the text, were left out"
-        )
+    notes.append(left_out_note(watched.forgotten_share))
     notes.append(_warn_of_decomposed(tokenizer, sample.texts))
     return LearnedVocabulary(
         tokenizer=tokenizer,
         fit=measure_fit(tokenizer, sample.texts),
         notes=tuple(filter(None, notes)),
         alphabet=watched.alphabet,
+    )
+
+
+def left_out_note(share: float) -> str:
+    """Return a note on the share of the text in words that were not counted, "" for none."""
+    if not share:
+        return ""
+    return (
+        "the text has more distinct words than are counted at once: the rarest, "
+        f"{100 * share:.1f} % of the text, were left out"
     )
 
 
