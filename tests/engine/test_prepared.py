@@ -29,7 +29,8 @@ from bertsmith.engine.answers import (
 from bertsmith.engine.config import EngineConfig, FeatureConfig, Number
 from bertsmith.engine.features import Features
 from bertsmith.engine.language_model.fill_mask import MaskFilling
-from bertsmith.engine.native import unsupported_reason
+from bertsmith.engine.native import NativeEncoder, unsupported_reason
+from bertsmith.engine.prepacked import PackedEncoder
 from bertsmith.engine.prepared import Backend, Prepared, prepare_model
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
@@ -55,6 +56,7 @@ WIRINGS: dict[str, dict[str, Any]] = {
 }
 LABELS = ("a", "b", "c")
 Way = tuple[Backend, Number]
+ENCODERS = {"torch": PackedEncoder, "native": NativeEncoder}
 
 
 def family_config(name: FamilyName) -> EncoderConfig:
@@ -177,6 +179,7 @@ def test_heads_answer_as_on_the_network(family: FamilyName, predicts: Predicts, 
     model, expected = head_answers(family, predicts)
     engine = prepared(model, way)
     assert (engine.backend, engine.precision) == way
+    assert isinstance(engine.model.encoder, ENCODERS[way[0]])
     close(outputs_of(predicts)(engine.model, engine.forward), expected, engine.precision)
 
 
@@ -293,3 +296,17 @@ def test_int8_without_kernels_is_refused(model: Model, monkeypatch: pytest.Monke
     assert prepare_model(copy.deepcopy(model), EngineConfig()).backend == "torch"
     with pytest.raises(ConfigError, match="--threads is 0"):
         EngineConfig(threads=0)
+
+
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_auto_is_what_is_asked_of_it_and_can_be_computed(
+    model: Model, monkeypatch: pytest.MonkeyPatch, has_bf16: bool
+) -> None:
+    prepared_module = "bertsmith.engine.prepared"
+    monkeypatch.setattr(f"{prepared_module}.unsupported_reason", lambda *_: "there are none here")
+    monkeypatch.setattr(f"{prepared_module}._multiplies_bf16", lambda _: has_bf16)
+    fastest: Number = "bf16" if has_bf16 else "fp32"
+    asked: dict[Number | None, Number] = {None: fastest, "int8": fastest, "fp32": "fp32"}
+    for automatic, expected in asked.items():
+        engine = prepare_model(copy.deepcopy(model), EngineConfig(), automatic=automatic)
+        assert engine.precision == expected, automatic
