@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bertsmith.tasks.confidence import abstention_note, confidence_for
+from bertsmith.tasks.confidence import (
+    abstention_note,
+    chosen_record,
+    confidence_for,
+    tune_confidence,
+)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -28,3 +33,25 @@ def test_a_note_says_how_many_are_answered_and_how_many_rightly() -> None:
     note = abstention_note(right, sure, 0.7, "texts")
     assert "75.00 % of the texts, 66.67 % of them right" in note
     assert "none is given" in abstention_note(right, sure, 0.95, "texts")
+
+
+@pytest.mark.parametrize(
+    ("true", "accuracy", "answered"),
+    [
+        ((1, 0, 0), None, ["b", "b", "a"]),
+        ((1, 0, 0), 0.5, ["b", "b", "a"]),
+        ((1, 0, 0), 1.0, ["b", None, None]),
+        # no threshold gives it: nothing but certainty is answered
+        ((0, 1, 0), 1.0, [None, None, None]),
+    ],
+)
+def test_answers_are_withheld_below_the_confidence_that_gives_the_accuracy(
+    true: tuple[int, ...], accuracy: float | None, answered: list[str | None]
+) -> None:
+    answers = [np.array(shares) for shares in ([0.1, 0.9], [0.3, 0.7], [0.6, 0.4])]
+    chosen = [(float(answer.argmax()), float(answer.max())) for answer in answers]
+    evidence = np.array([(label, *one) for label, one in zip(true, chosen, strict=True)])
+    tuned = tune_confidence(evidence, accuracy)
+    records = [chosen_record("label", answer, "ab", tuned) for answer in answers]
+    assert [record["label"] for record in records] == answered
+    assert [record["probability"] for record in records] == [0.9, 0.7, 0.6]
