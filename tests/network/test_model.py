@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -33,12 +33,19 @@ def batch(*lengths: int) -> Batch:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("std", [0.02, 0.05])
-def test_weights_start_from_a_truncated_normal(std: float) -> None:
-    encoder = dataclasses.replace(ENCODER, initial_std=std)
+@pytest.mark.parametrize(
+    ("deviation", "norm"), [(0.02, "after"), (0.05, "after"), (0.05, "before")]
+)
+def test_weights_start_from_a_truncated_normal(
+    deviation: float, norm: Literal["after", "before"]
+) -> None:
+    encoder = dataclasses.replace(ENCODER, initial_std=deviation, norm=norm)
     model = build_model(dataclasses.replace(CONFIG, encoder=encoder), seed=1)
     seen = 0
     for name, parameter in model.named_parameters():
+        added = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
+        # Shoeybi et al. 2019, section 4: the sums of 3 layers are 6
+        std = deviation / 6**0.5 if norm == "before" and added else deviation
         if name.endswith("norm.weight"):
             assert (parameter == 1).all(), name
         elif parameter.dim() == 1:
