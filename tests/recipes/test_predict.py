@@ -12,12 +12,15 @@ import torch
 import transformers
 
 from bertsmith.core.errors import ConfigError, DiskError, ExampleError, ModelFolderError
-from bertsmith.engine.config import FULL_PRECISION
-from bertsmith.network.config import ModelConfig, Predicts, Preprocessing
+from bertsmith.engine.config import FULL_PRECISION, ContinuationConfig
+from bertsmith.engine.predictor import Predictor
+from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts, Preprocessing
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
 from bertsmith.recipes.predict.evaluate import evaluate
-from bertsmith.recipes.predict.recipe import predict
+from bertsmith.recipes.predict.recipe import answer_rows, predict
+from bertsmith.recipes.predict.rows import value_rows
+from bertsmith.tasks.answering import answering_of
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.tag import TAG
 from bertsmith.text.config import Columns
@@ -652,3 +655,24 @@ def test_a_correlation_that_cannot_be_measured_is_named(
         file.write_text("\n".join(["text,score", *rows, f"word9,{last}"]), encoding="utf-8")
         evaluate(EvaluateConfig(model=tmp_path / "model", file=file))
         assert ("a correlation is shown as 0" in capsys.readouterr().err) is named
+
+
+def test_sampled_continuations_do_not_depend_on_how_many_rows_are_answered_together(
+    tiny_tokenizer: Tokenizer,
+) -> None:
+    encoder = EncoderConfig(
+        vocabulary=37, hidden=24, layers=1, heads=3, feed_forward=48, longest=16, initial_std=0.3,
+        causal=True, pooled="last",
+    )  # fmt: skip
+    model = build_model(ModelConfig(encoder=encoder, masked_lm=True), seed=2).eval()
+    options = AnsweringConfig(continuation=ContinuationConfig(temperature=1.0))
+    answering = answering_of(model, tiny_tokenizer, options, where="model")
+    predictor = Predictor(model=model, answering=answering)
+    texts = ["word1", "", *["word1"] * 4]
+    few, all_together = (
+        [record for _, record in answer_rows(predictor, answering, value_rows(texts, None), rows=n)]
+        for n in (2, 6)
+    )
+    assert few == all_together
+    # every row draws numbers of its own
+    assert len({str(record) for record in few}) == len(texts)
