@@ -196,7 +196,7 @@ def test_windows_of_long_texts_are_averaged_by_their_tokens(
 def test_pairs_are_read_as_one_but_have_no_words(model: Model, tokenizer: Tokenizer) -> None:
     pair = example("word1 word2", "word3", line=4)
     (got,) = found(model, tokenizer, [pair], FeatureConfig())
-    assert got.tokens == 6
+    assert (got.tokens, got.left_out) == (6, 0)
     (cut,) = found(model, tokenizer, [example("word1 " * 50, "word2 " * 10)], FeatureConfig())
     assert (cut.tokens, cut.left_out) == (29, 34)
     for config in (FeatureConfig(pool="word-mean"), FeatureConfig(truncation="windows")):
