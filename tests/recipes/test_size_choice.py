@@ -1,10 +1,27 @@
-"""The size of a network where no --model is named."""
+"""The size of a network where no --model is named, and what held-out text takes of the minutes."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from bertsmith.recipes.pretrain.planning import pick_size
+from bertsmith.batches.config import SampleConfig
+from bertsmith.batches.pretraining import PretrainingBatches
+from bertsmith.network.config import ModelConfig, encoder_of
+from bertsmith.network.model import build_model
+from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.recipes.pretrain import planning
+from bertsmith.recipes.pretrain.config import PretrainRun, PretrainSettings
+from bertsmith.recipes.pretrain.planning import pick_size, plan_time
+from bertsmith.store.preparing import prepare_store
+from bertsmith.store.store import TokenStore
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.config import Budget
+from bertsmith.training.run_folder import RunFolder
+from invented import invented_documents, tokenizer
+
+__all__ = ["tokenizer"]
 
 # weights in the layers of BERTs of 2/128, 4/256 and 4/512: 12 x layers x width squared
 WEIGHTS = {"tiny": 393_216.0, "mini": 3_145_728.0, "small": 12_582_912.0}
@@ -46,3 +63,49 @@ def test_slow_sizes_are_not_tried_where_a_faster_one_reads_too_little() -> None:
 
     assert pick_size(WEIGHTS, tokens_of, BIG, "a minute").size == "tiny"
     assert tried == ["tiny"]
+
+
+def test_held_out_text_is_read_for_its_share_of_the_minutes(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare_store(invented_documents(60), tokenizer, tmp_path / "store", held_out=0.0)
+    settings = PretrainSettings(samples=SampleConfig(max_length=64, tokens_per_batch=512))
+    held_out = PretrainingBatches(
+        TokenStore(tmp_path / "store"), tokenizer, settings.samples, seed=0
+    )
+    tokens = held_out.store.tokens
+    assert tokens > 8_000
+    encoder = encoder_of("bert", "tiny", tokenizer.size, longest=64)
+    model = build_model(ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True), seed=1)
+    # measurements are in the precision of training, the evaluation is in float32
+    speeds = {"bf16": 0.0, "fp32": 0.0}
+    monkeypatch.setattr(planning, "_reading_speed", lambda *values: speeds[values[3]])
+    monkeypatch.setattr(planning, "_drawing_seconds", lambda: 0.5)
+    for number, (minutes, speed, measurements) in enumerate(
+        [
+            # ten readings of 8,000 tokens take a twentieth of the minutes or less, five, two, ...
+            (1.0, 40_000, 10), (1.0, 16_000, 5), (1.0, 6_000, 2), (1.0, 3_000, 1), (1.0, 1_500, 0),
+            (30.0, 40_000, 10), (600.0, 40_000, 10),
+        ]
+    ):  # fmt: skip
+        speeds.update(bf16=speed, fp32=speed / 2)
+        run = PretrainRun(
+            store=held_out.store.folder, store_hash="", model="tiny", threads=1, device="cpu",
+            budget=Budget(minutes=minutes), precision="bf16", settings=settings,
+        )  # fmt: skip
+        (tmp_path / str(number)).mkdir()
+        folder = RunFolder(tmp_path / str(number))
+        plan, costs = plan_time(run, model, PRETRAINING, held_out, folder)
+        assert plan.measurements == measurements
+        share = 0.05 * 60 * minutes
+        measured, evaluated = plan.measured_tokens, plan.evaluated_tokens
+        assert min(measured, evaluated) >= 8_000
+        # halved until they fit into their shares, and no further
+        assert measurements * measured / speed <= share or measured < 16_000
+        assert measured == 64_000 or max(1, measurements) * 2 * measured / speed > share
+        assert 2 * evaluated / speed <= share or evaluated < 16_000
+        assert evaluated == 400_000 or 2 * 2 * evaluated / speed > share
+        assert costs.measurement == pytest.approx(min(measured, tokens) / speed)
+        other = plan_time(run, model, PRETRAINING, None, folder)[1]
+        evaluating = 2 * min(evaluated, tokens) / speed
+        assert costs.afterwards - other.afterwards == pytest.approx(evaluating)
