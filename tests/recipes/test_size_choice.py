@@ -5,19 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from bertsmith.batches.config import SampleConfig
 from bertsmith.batches.pretraining import PretrainingBatches
-from bertsmith.network.config import ModelConfig, encoder_of
+from bertsmith.core.errors import ConfigError
+from bertsmith.network.config import EncoderConfig, ModelConfig, encoder_of
 from bertsmith.network.model import build_model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain import planning
 from bertsmith.recipes.pretrain.config import PretrainRun, PretrainSettings
-from bertsmith.recipes.pretrain.planning import pick_size, plan_time
+from bertsmith.recipes.pretrain.planning import choose_size, pick_size, plan_time
+from bertsmith.recipes.pretrain.speed import PhaseTiming, StepCosts
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
+from bertsmith.training.peak import Peak
 from bertsmith.training.run_folder import RunFolder
 from invented import invented_documents, tokenizer
 
@@ -65,15 +69,83 @@ def test_slow_sizes_are_not_tried_where_a_faster_one_reads_too_little() -> None:
     assert tried == ["tiny"]
 
 
-def test_held_out_text_is_read_for_its_share_of_the_minutes(
-    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module")
+def store(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
+    folder = tmp_path_factory.mktemp("prepared") / "store"
+    prepare_store(invented_documents(60), tokenizer, folder, held_out=0.0)
+    return TokenStore(folder)
+
+
+SETTINGS = PretrainSettings(
+    samples=SampleConfig(max_length=64, tokens_per_batch=512), gradient_accumulation=2
+)
+
+
+def run_of(store: TokenStore, budget: Budget) -> PretrainRun:
+    return PretrainRun(
+        store=store.folder, store_hash="", model="", budget=budget, threads=1, device="cpu",
+        precision="bf16", settings=SETTINGS,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("budget", "replicas", "size"),
+    [
+        # 3 processes with 2 batches of 512 tokens; sizes need 17,280 tokens and 69,120
+        (Budget(steps=5), 1, "tiny"),
+        (Budget(steps=6), 1, "mini"),
+        (Budget(steps=22), 1, "mini"),
+        (Budget(steps=23), 1, "medium"),
+        # the last one needs 491,520, and the text read 16 times has fewer
+        (Budget(steps=10**6), 1, "medium"),
+        # 45 of 60 seconds are for steps, and a batch takes one: two replicas share it
+        (Budget(minutes=0.99), 1, "mini"),
+        (Budget(minutes=1.01), 1, "medium"),
+        (Budget(minutes=0.99), 2, "medium"),
+    ],
+)
+def test_the_size_is_the_largest_that_reads_enough_of_those_a_family_has(
+    budget: Budget,
+    replicas: int,
+    size: str,
+    store: TokenStore,
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    prepare_store(invented_documents(60), tokenizer, tmp_path / "store", held_out=0.0)
-    settings = PretrainSettings(samples=SampleConfig(max_length=64, tokens_per_batch=512))
-    held_out = PretrainingBatches(
-        TokenStore(tmp_path / "store"), tokenizer, settings.samples, seed=0
-    )
-    tokens = held_out.store.tokens
+    assert 69_120 < 16 * store.tokens < 491_520
+    widths = {"tiny": 8, "mini": 12, "medium": 24, "base": 64}
+
+    def network_of(name: str) -> ModelConfig:
+        if name not in widths:
+            raise ConfigError("there is none of this size")
+        encoder = EncoderConfig(
+            vocabulary=tokenizer.size, hidden=widths[name], layers=1, heads=2,
+            feed_forward=widths[name], longest=64,
+        )  # fmt: skip
+        return ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True)
+
+    def measured(*values: object, seconds: float) -> StepCosts:
+        assert budget.minutes is not None
+        assert seconds == pytest.approx(0.01 * 60 * budget.minutes)
+        trial = PhaseTiming(
+            longest=64, share=1.0, tokens=512, batch_seconds=1.0, update_seconds=0.0, flops=1e9,
+            first_loss=9.0,
+        )  # fmt: skip
+        return StepCosts(trials=(trial,), peak=Peak(flops=1e12, occasions=1, measured=0.0))
+
+    monkeypatch.setattr(planning, "measure", measured)
+    choice = choose_size(
+        run_of(store, budget), store, network_of, torch.device("cpu"), processes=3,
+        replicas=replicas,
+    )  # fmt: skip
+    assert choice.size == size
+
+
+def test_held_out_text_is_read_for_its_share_of_the_minutes(
+    store: TokenStore, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_out = PretrainingBatches(store, tokenizer, SETTINGS.samples, seed=0)
+    tokens = store.tokens
     assert tokens > 8_000
     encoder = encoder_of("bert", "tiny", tokenizer.size, longest=64)
     model = build_model(ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True), seed=1)
@@ -89,10 +161,7 @@ def test_held_out_text_is_read_for_its_share_of_the_minutes(
         ]
     ):  # fmt: skip
         speeds.update(bf16=speed, fp32=speed / 2)
-        run = PretrainRun(
-            store=held_out.store.folder, store_hash="", model="tiny", threads=1, device="cpu",
-            budget=Budget(minutes=minutes), precision="bf16", settings=settings,
-        )  # fmt: skip
+        run = run_of(store, Budget(minutes=minutes))
         (tmp_path / str(number)).mkdir()
         folder = RunFolder(tmp_path / str(number))
         plan, costs = plan_time(run, model, PRETRAINING, held_out, folder)
