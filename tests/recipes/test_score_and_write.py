@@ -58,6 +58,12 @@ def test_texts_and_pairs_of_a_file_are_scored_and_summed_up(
     score(ScoreConfig(model=base_folder, file=str(file)))
     printed = capsys.readouterr()
     assert f"{totals[0]:>9.2f}  {TEXTS[0]}" in printed.out.splitlines()
+    marked = [line for line in printed.out.splitlines() if line.startswith(">")]
+    better = [("first", "second").index(item["better"]) for item in expected[4:]]
+    assert marked == [
+        f">{item['scores'][number]:>8.2f}  {pair[number]}"
+        for item, pair, number in zip(expected[4:], PAIRS, better, strict=True)
+    ]
     assert "3 pairs: the first text scores higher in" in printed.err
     assert "fp32" in printed.err
     table = tmp_path / "pairs.csv"
