@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.recipes.predict.recipe import AnswerWriter
-from bertsmith.recipes.predict.rows import task_rows, text_rows
+from bertsmith.recipes.predict.rows import task_rows, text_rows, value_rows
 from bertsmith.recipes.predict.texts import Texts
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.config import Reading
@@ -24,6 +24,7 @@ from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.tag import TAG
 from bertsmith.tasks.task import Task
 from bertsmith.text.config import Columns, OnBad
+from bertsmith.text.examples.example import Example
 
 SKIP = Reading(on_bad="skip")
 
@@ -277,3 +278,14 @@ def test_bad_rows_with_a_blank_answer_are_not_said_to_be_left_out(
     summary = reading.bad_rows.message(answered=sum(row.bad for row in blank))
     assert summary is not None
     assert summary.startswith(told)
+
+
+def test_a_pair_with_a_blank_text_is_a_blank_row() -> None:
+    rows = list(value_rows([("a", " "), ("", "b"), "\t", ("a", "b")], None))
+    assert [row.example is None for row in rows] == [True, True, True, False]
+    assert [dict(row.columns) for row in rows[:3]] == [
+        {"text": "a", "text_pair": " "}, {"text": "", "text_pair": "b"}, {"text": "\t"},
+    ]  # fmt: skip
+    assert rows[3].example == Example(
+        text="a", text_pair="b", label=None, source="examples", line=4
+    )

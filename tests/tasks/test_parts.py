@@ -23,6 +23,7 @@ from bertsmith.recipes.finetune.config import FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, check_task, prepare
 from bertsmith.recipes.finetune.recipe import truncation_note
 from bertsmith.recipes.glue import settings_of
+from bertsmith.tasks.choice import CHOICE
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.multi_label import MULTI_LABEL
@@ -41,6 +42,7 @@ from bertsmith.tasks.span import Answer as SpanPlace
 from bertsmith.tasks.tag import TAG, TagAnswer, raw_text
 from bertsmith.tasks.task import UNTUNED, ReadingLimits, Task, interval_of
 from bertsmith.tasks.word_windows import encode_text, encode_words
+from bertsmith.text.examples.formats.choices import Choice
 from bertsmith.text.examples.formats.squad import Answer, Question
 from bertsmith.text.examples.glue import TASKS as GLUE_TASKS
 from bertsmith.text.examples.reading import Example
@@ -705,3 +707,38 @@ def test_options_that_would_do_nothing_are_refused() -> None:
         FinetuneConfig(
             model=here, train=here, out=here, dev=here, settings=FinetuneSettings(dev_share=0.2)
         )
+
+
+def test_the_option_that_is_chosen_is_marked_and_questions_of_a_story_stay_together() -> None:
+    story, other = "It rained. Ann sat.", "It was hot."
+    first, second, third = (
+        Choice(
+            id=None, text=f"{context} {question}", context=context, label=1, source="m", line=line,
+            choices=("dry", "wet", "hot"),
+        )
+        for line, (context, question) in enumerate([(story, "Why?"), (story, "Who?"), (other, "?")])
+    )  # fmt: skip
+    assert CHOICE.identity(first) == CHOICE.identity(second) != CHOICE.identity(third)
+    alone = replace(first, context=None)
+    assert CHOICE.identity(alone) != CHOICE.identity(replace(second, context=None))
+    answer = np.array([0.2, 0.7, 0.1], np.float32)
+    tuned = replace(UNTUNED, set_threshold=0.15)
+    record = CHOICE.answers.record(answer, (), 5, tuned)
+    assert list(CHOICE.present.lines(first, record, (), str)) == [
+        first.text, "  + 0.200  dry", "  > 0.700  wet", "    0.100  hot",
+    ]  # fmt: skip
+    unsure = CHOICE.answers.record(answer, (), 5, replace(UNTUNED, min_confidence=0.8))
+    assert [line[:4] for line in CHOICE.present.lines(first, unsure, (), str)][1:] == ["    "] * 3
+    assert (CHOICE.present.predicted(first, record), CHOICE.present.predicted(first, unsure)) == (
+        "wet", "-",
+    )  # fmt: skip
+
+
+def test_the_passage_of_a_query_is_shown_with_its_relevance() -> None:
+    row = Example(
+        text="who", text_pair="Ann sat", label=None, number=1.0, group="who", source="m", line=1
+    )
+    record = RANK.answers.record(0.25, RANK.labels.fixed, 5, UNTUNED)
+    assert list(RANK.present.lines(row, record, RANK.labels.fixed, str)) == ["0.2500  Ann sat"]
+    parts = {"query": "who", "passage": "Ann sat", "relevance": "1"}
+    assert RANK.present.labelled_parts(row) == parts
