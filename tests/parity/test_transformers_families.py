@@ -131,6 +131,23 @@ def test_what_transformers_saved_gives_its_results_here(
         assert torch.equal(value, state[name]), name
 
 
+@pytest.mark.parametrize(
+    "case", ["roberta-masked_lm", "electra-masked_lm", "electra-class", "electra-replaced_tokens"]
+)
+def test_heads_have_the_gelu_of_transformers_where_the_encoder_has_another(
+    tmp_path: Path, case: str
+) -> None:
+    expected = shaped(case, {"activation": "gelu_tanh"})
+    config = their_config(expected)
+    config.hidden_act = "gelu_new"
+    theirs = varied(their_class(case)(config))
+    theirs.save_pretrained(tmp_path / "theirs")
+    TOKENIZERS[expected.encoder.family].save(tmp_path / "theirs")
+    ours, _ = load_model(tmp_path / "theirs")
+    assert ours.config == expected
+    compare(ours, theirs)
+
+
 @pytest.mark.parametrize("case", MODELS)
 def test_what_we_saved_gives_our_results_in_transformers(tmp_path: Path, case: str) -> None:
     config = MODELS[case]
