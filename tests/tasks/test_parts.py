@@ -24,7 +24,7 @@ from bertsmith.recipes.finetune.inputs import LabelledData, check_task, prepare
 from bertsmith.recipes.finetune.recipe import truncation_note
 from bertsmith.recipes.glue import settings_of
 from bertsmith.tasks.choice import CHOICE
-from bertsmith.tasks.classify import CLASSIFY
+from bertsmith.tasks.classify import CLASSIFY, class_measuring
 from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.multi_label import MULTI_LABEL
 from bertsmith.tasks.rank import RANK
@@ -742,3 +742,24 @@ def test_the_passage_of_a_query_is_shown_with_its_relevance() -> None:
     assert list(RANK.present.lines(row, record, RANK.labels.fixed, str)) == ["0.2500  Ann sat"]
     parts = {"query": "who", "passage": "Ann sat", "relevance": "1"}
     assert RANK.present.labelled_parts(row) == parts
+
+
+def test_classes_are_compared_with_the_most_frequent_one_of_training() -> None:
+    train, dev = (
+        [
+            Example(text="a", text_pair=None, label=label, source="m", line=line)
+            for line, label in enumerate(labels)
+        ]
+        for labels in ("abbb", "aaba")
+    )
+    measuring = class_measuring(("accuracy", "f1", "matthews"))
+    name, accuracy = measuring.majority_baseline(train, dev, ("a", "b")) or ("", 0.0)
+    assert (name, accuracy) == ("always predicting the most frequent class", 0.25)
+    # F1 is a share among the rows that are of class 1, or said to be
+    answers = [np.array(shares) for shares in ([0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.7, 0.3])]
+    evidence = measuring.evidence(dev, answers, ("a", "b"))
+    assert [measuring.units(evidence, name) for name in ("accuracy", "f1", "matthews")] == [
+        4,
+        2,
+        None,
+    ]

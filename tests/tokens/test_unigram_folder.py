@@ -26,7 +26,7 @@ from bertsmith.core.protocol_buffers import (
 )
 from bertsmith.tokens.learning import elementary
 from bertsmith.tokens.learning.unigram import learn_unigram
-from bertsmith.tokens.normalisation import CharsMap, UnigramRules
+from bertsmith.tokens.normalisation import CharsMap, UnigramRules, compiled
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import UNIGRAM_SPECIALS
 from goldens.inputs import write_corpus
@@ -275,3 +275,22 @@ def test_rules_of_normalisation_are_kept(made: Tokenizer, tmp_path: Path) -> Non
     loaded = Tokenizer.load(tmp_path)
     assert loaded.rules == rules
     assert loaded.encode(["xAx"])[0].tolist() == loaded.encode(["xbx"])[0].tolist()
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        ("a", " "),
+        ("ab", "a", "c"),
+        ("a b", "c"),
+        (" b", "c"),
+        ("b ", "c"),
+        ("  ",),
+        (" ", "ab c"),
+    ],
+)
+def test_rules_that_cross_blanks_are_those_of_a_blank_and_something_else(
+    sources: tuple[str, ...],
+) -> None:
+    rules = CharsMap(compiled(dict.fromkeys(sources, "x")))
+    assert rules.crosses_blanks == any(" " in text and text != " " for text in sources)
