@@ -763,3 +763,16 @@ def test_classes_are_compared_with_the_most_frequent_one_of_training() -> None:
         2,
         None,
     ]
+
+
+def test_as_many_probabilities_of_labels_are_given_as_are_asked_for() -> None:
+    answer = np.array([0.2, 0.9, 0.6], np.float32)
+    record = MULTI_LABEL.answers.record(answer, ("a", "b", "c"), 1, UNTUNED)
+    assert record == {"labels": ["b", "c"], "probabilities": {"b": pytest.approx(0.9)}}
+    none = MULTI_LABEL.answers.record(answer / 2, ("a", "b", "c"), 5, UNTUNED)
+    assert (none["labels"], list(none["probabilities"])) == ([], ["b", "c", "a"])
+    shown = [MULTI_LABEL.present.prediction(each) for each in (record, none)]
+    assert shown == ["b, c", "-"]
+    evidence = np.array([[1.0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0]])
+    names = ("micro_f1", "macro_f1", "exact_match")
+    assert [MULTI_LABEL.measuring.units(evidence, name) for name in names] == [2, None, 3]
