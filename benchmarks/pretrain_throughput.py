@@ -146,10 +146,11 @@ def _compare(
     plans = [plan, *_rivals(plan)]
     with ExitStack() as stack:
         runners = [stack.enter_context(Runner(item, sequences)) for item in plans]
-        batches = [
-            runner.best_batch(asked.batch or _BATCHES[asked.device], asked.seconds / 3)
-            for runner in runners
-        ]
+        batches = []
+        for item, runner in zip(plans, runners, strict=True):
+            candidates = asked.batch or _BATCHES[asked.device]
+            batches.append(runner.best_batch(candidates, asked.seconds / 3))
+            Console(stderr=True).print(f"{_name(item)}: best batch {batches[-1]}", highlight=False)
         turns: list[list[Stretch]] = [[] for _ in runners]
         peaks = []
         for _ in range(asked.rounds):
@@ -166,7 +167,7 @@ def _compare(
                 text=sequences.name,
                 shape=shape,
                 objective=objective,
-                rival=rival.attention + (" compiled" if rival.compiled else ""),
+                rival=_name(rival).removeprefix("transformers "),
                 ours=statistics.median(our.speed for our in ours),
                 theirs=statistics.median(their.speed for their in theirs),
                 ratio=statistics.median(mine.speed / its.speed for mine, its in pairs),
@@ -185,6 +186,12 @@ def _rivals(plan: Plan) -> list[Plan]:
     if plan.device == "cpu":
         return [rival]
     return [rival, replace(rival, attention="eager"), replace(rival, compiled=True)]
+
+
+def _name(plan: Plan) -> str:
+    if plan.side == "bertsmith":
+        return plan.side
+    return f"{plan.side} {plan.attention}{' compiled' if plan.compiled else ''}"
 
 
 def _show(rows: list[Row], asked: argparse.Namespace, data: Path | None) -> None:
