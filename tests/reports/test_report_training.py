@@ -66,6 +66,18 @@ def test_several_logs_stand_side_by_side_without_marks() -> None:
     assert "1 of 12 steps was skipped" in page
 
 
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [(4.5, "54 seconds"), (9.0, "108 seconds"), (12.0, "2.4 minutes"), (900.0, "3 hours")],
+)
+def test_the_axis_of_time_has_the_unit_in_which_the_run_is_read(step: float, told: str) -> None:
+    report = Report("Run")
+    add_training(report, {"": [{**line, "seconds": step * line["step"]} for line in log()]})
+    page = report.html()
+    assert f"masked LM: 6 at {told}" in page
+    assert f">{told.split()[1]}</text>" in page
+
+
 def test_an_empty_log_draws_nothing() -> None:
     report = Report("Nothing")
     add_training(report, {"": []})

@@ -33,6 +33,8 @@ NAMES = {
 # losses that are no cross-entropies
 _ERRORS = ("regress", "cosine", "hidden_states", "attention_scores")
 
+_SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600}
+
 CURVES = 6
 """Number of figures that `add_training` makes of one log."""
 
@@ -40,12 +42,13 @@ CURVES = 6
 def add_training(
     report: Report, logs: Mapping[str, Sequence[Line]], lengths: Sequence[int] = ()
 ) -> None:
-    """Add loss, accuracy, speed and further curves over the minutes of training.
+    """Add loss, accuracy, speed and further curves over the time of training.
 
     `logs` are the lines of one or more logs by name, "" for a single one; `lengths` are the
     sequence lengths by phase.
     """
-    marks = _phases(logs, lengths)
+    unit = _time_unit(logs)
+    marks = _phases(logs, lengths, unit)
     errors = {f"{name}_loss" for name in _ERRORS}
     mixed = any(not errors.isdisjoint(line) for log in logs.values() for line in log)
     for figure, label in (("loss", "loss" if mixed else "loss (nats)"), ("accuracy", "accuracy")):
@@ -54,49 +57,49 @@ def add_training(
             for title, log in logs.items()
             for name, words in NAMES.items()
             for key, where in ((f"{name}_{figure}", ""), (f"held_out_{name}_{figure}", "held out"))
-            if (points := _points(log, key))
+            if (points := _points(log, key, unit))
         }
-        note = _note(figure, logs)
-        _add(
-            report, figure.capitalize(), series, label, marks, percent=figure == "accuracy",
-            note=note,
-        )  # fmt: skip
+        if series:
+            report.curves(
+                figure.capitalize(), series, x_label=unit, y_label=label,
+                percent=figure == "accuracy", marks=marks, note=_note(figure, logs),
+            )  # fmt: skip
     for title, key, label in (
         ("Speed", "tokens_per_second", "tokens a second"),
         ("Utilisation (MFU)", "mfu", "share of the fastest matrix product"),
         ("Gradient norm", "gradient_norm", "norm before it was clipped"),
         ("Learning rate", "rate", "rate of AdamW"),
     ):
-        curves = {name or label: _points(log, key) for name, log in logs.items()}
-        _add(report, title, curves, label, marks, percent=key == "mfu", note=_note(key, logs))
+        curves = {name or label: _points(log, key, unit) for name, log in logs.items()}
+        if any(curves.values()):
+            report.curves(
+                title, curves, x_label=unit, y_label=label, percent=key == "mfu", marks=marks,
+                note=_note(key, logs),
+            )  # fmt: skip
 
 
-def _add(
-    report: Report,
-    title: str,
-    series: Mapping[str, Sequence[tuple[float, float]]],
-    label: str,
-    marks: Mapping[str, float],
-    *,
-    percent: bool,
-    note: str = "",
-) -> None:
-    if any(series.values()):
-        report.curves(
-            title, series, x_label="minutes", y_label=label, percent=percent, marks=marks, note=note
-        )
+def _time_unit(logs: Mapping[str, Sequence[Line]]) -> str:
+    """Return the unit in which the longest log is read best."""
+    longest = max((log[-1]["seconds"] for log in logs.values() if log), default=0.0)
+    return next(
+        unit
+        for unit, seconds in reversed(_SECONDS.items())
+        if longest >= 2 * seconds or seconds == 1
+    )
 
 
-def _points(log: Sequence[Line], key: str) -> list[tuple[float, float]]:
-    return [(line["seconds"] / 60, line[key]) for line in log if key in line]
+def _points(log: Sequence[Line], key: str, unit: str) -> list[tuple[float, float]]:
+    return [(line["seconds"] / _SECONDS[unit], line[key]) for line in log if key in line]
 
 
 def _joined(*words: str) -> str:
     return ", ".join(filter(None, words))
 
 
-def _phases(logs: Mapping[str, Sequence[Line]], lengths: Sequence[int]) -> dict[str, float]:
-    """Return the start of each phase but the first, in minutes."""
+def _phases(
+    logs: Mapping[str, Sequence[Line]], lengths: Sequence[int], unit: str
+) -> dict[str, float]:
+    """Return the start of each phase but the first."""
     begins: dict[str, float] = {}
     if len(logs) == 1 and len(lengths) > 1:
         (log,) = logs.values()
@@ -104,7 +107,7 @@ def _phases(logs: Mapping[str, Sequence[Line]], lengths: Sequence[int]) -> dict[
         for line in log:
             phase = line.get("phase", 0)
             if phase in range(1, len(lengths)):
-                begins.setdefault(f"sequences of {lengths[phase]}", before / 60)
+                begins.setdefault(f"sequences of {lengths[phase]}", before / _SECONDS[unit])
             before = line["seconds"]
     return begins
 
