@@ -423,7 +423,13 @@ def test_a_text_whose_mask_is_not_read_is_too_long_and_not_without_one(tmp_path:
             assert refused.status_code == 400
             error = refused.json()["error"]
             assert error["code"] == "context_length_exceeded"
-            assert error["message"].startswith("the input has 43 tokens, and the model reads 23;")
+            long = "the input has 43 tokens, and the model reads 23; "
+            # "truncate" would be no remedy
+            unread = "no [MASK] in what is read of the text; shorten what stands before it"
+            assert error["message"] == long + unread
+            read = await rig.post("/answer", asked | {"inputs": [f"[MASK] {LONG}"]})
+            remedy = '"truncate": true reads its beginning'
+            assert read.json()["error"]["message"] == long + remedy
             cut = await rig.post("/answer", asked | {"truncate": True})
             assert cut.status_code == 400
             assert "no [MASK] in what is read of the text" in cut.json()["error"]["message"]

@@ -78,7 +78,14 @@ class TaskHandler:
         if isinstance(answering, TaskAnswering) and request.tokens <= self.limit:
             unread = answering.task.answers.unread(next(iter(request.encoded.sidecar), None))
         problem = f"the input has {excess:,} tokens, and the model reads {self.limit:,}"
-        return f'{unread or problem}; "truncate": true reads its beginning'
+        remedy = '"truncate": true reads its beginning'
+        if isinstance(answering, ServedFilling):
+            try:
+                answering.check_read(request.encoded)
+            except ExampleError as error:
+                # truncated, it would be refused as well
+                remedy = f"{error.problem}; {error.remedy}"
+        return f"{unread or problem}; {remedy}"
 
     def _excess(self, example: Any, request: Request[Any]) -> int:  # noqa: ANN401
         """Return the tokens of an input of which not all are read; 0 of others."""
