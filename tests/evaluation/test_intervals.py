@@ -12,6 +12,14 @@ from bounds import metric
 scipy = pytest.importorskip("scipy.stats")
 
 
+def expanded(count: int) -> float:
+    """The share that scipy's percentile interval has to hold (Hesterberg 2015)."""
+    if count < 2:
+        return 1.0
+    quantile = scipy.t.ppf(0.975, count - 1) * np.sqrt(count / (count - 1))
+    return float(1 - 2 * scipy.norm.cdf(-quantile))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_intervals_equal_those_of_scipy(seed: int) -> None:
     random = np.random.default_rng(1000 + seed)
@@ -22,7 +30,7 @@ def test_intervals_equal_those_of_scipy(seed: int) -> None:
     expected = scipy.bootstrap(
         (values.astype(float),),
         np.mean,
-        confidence_level=0.95,
+        confidence_level=expanded(len(values)),
         n_resamples=500,
         method="percentile",
         rng=np.random.default_rng(int(stream(Purpose.BOOTSTRAP, seed))),
@@ -41,7 +49,9 @@ def test_draws_are_the_same_for_a_seed_however_many_are_made_at_once() -> None:
 def test_draws_without_a_score_are_left_out() -> None:
     values = iter([math.nan, 1.0, math.nan, 3.0])
     found = bootstrap_interval(lambda _: next(values), 5, resamples=4)
-    assert (found.low, found.high) == (metric(1.05), metric(2.95))
+    # the quantiles for five examples
+    ends = 1 + 2 * np.array([1 - expanded(5), 1 + expanded(5)]) / 2
+    assert (found.low, found.high) == (metric(ends[0]), metric(ends[1]))
     found = bootstrap_interval(lambda _: math.nan, 5, resamples=4)
     assert math.isnan(found.low)
     assert math.isnan(found.high)
@@ -60,3 +70,20 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
         )
         held += found.low <= 0.7 <= found.high
     assert 177 <= held <= 199
+
+
+@pytest.mark.parametrize(("count", "most"), [(8, 0.09), (20, 0.08)])
+def test_the_interval_of_few_examples_is_as_wide_as_it_says(count: int, most: float) -> None:
+    """The plain percentile interval misses the mean of 8 numbers in 12 cases of a hundred."""
+    random = np.random.default_rng(3)
+    missed, cases = 0, 200
+    for seed in range(cases):
+        values = random.normal(size=count)
+        found = bootstrap_interval(
+            lambda drawn, values=values: float(values[drawn].sum()) / count,  # type: ignore[misc]
+            count,
+            resamples=200,
+            seed=seed,
+        )
+        missed += not found.low <= 0 <= found.high
+    assert missed <= most * cases

@@ -72,11 +72,14 @@ def test_the_interval_of_a_difference_equals_that_of_scipy(seed: int) -> None:
         resamples=300,
         seed=seed,
     )
+    # the interval of Hesterberg 2015, and the p-value that belongs to it
+    stretch = np.sqrt(size / (size - 1))
     expected = scipy.bootstrap(
         (np.arange(size),),
         lambda drawn: correlation(sides[0], drawn) - correlation(sides[1], drawn),
         vectorized=False,
         n_resamples=300,
+        confidence_level=1 - 2 * scipy.norm.cdf(-scipy.t.ppf(0.975, size - 1) * stretch),
         method="percentile",
         rng=np.random.default_rng(int(stream(Purpose.BOOTSTRAP, seed))),
     )
@@ -85,7 +88,8 @@ def test_the_interval_of_a_difference_equals_that_of_scipy(seed: int) -> None:
     assert found.interval.high == metric(interval.high)
     beyond = np.mean(expected.bootstrap_distribution <= 0)
     if beyond < 0.5:
-        assert found.p == metric((2 * (beyond * 300 + 1)) / 301)
+        normal = scipy.norm.ppf((beyond * 300 + 1) / 301)
+        assert found.p == metric(2 * scipy.t.cdf(normal / stretch, size - 1))
     everything = np.arange(size)
     difference = correlation(sides[0], everything) - correlation(sides[1], everything)
     assert found.difference == metric(difference)
@@ -116,6 +120,24 @@ def test_chance_alone_is_rarely_called_a_difference() -> None:
         called += found.p < 0.05
         assert not math.isnan(found.p)
     assert called <= 16
+
+
+def test_few_examples_are_called_different_as_rarely_as_many() -> None:
+    """By the share of the resamples alone, 11 of a hundred pairs of equal models were."""
+    random = np.random.default_rng(5)
+    called, cases = 0, 200
+    for seed in range(cases):
+        one, other = random.normal(size=(2, 8))
+        found = paired_bootstrap(
+            lambda drawn, one=one: float(one[drawn].sum()) / 8,  # type: ignore[misc]
+            lambda drawn, other=other: float(other[drawn].sum()) / 8,  # type: ignore[misc]
+            8,
+            resamples=200,
+            seed=seed,
+        )
+        called += found.p < 0.05
+        assert (found.p < 0.05) <= (not found.interval.low <= 0 <= found.interval.high)
+    assert called <= 0.08 * cases
 
 
 @pytest.mark.parametrize("count", [1, 12, 90])

@@ -157,7 +157,9 @@ def test_draws_without_a_correlation_are_left_out_of_its_interval() -> None:
         for rows in draws(20, 1000, 0)
         if 3 in rows and set(rows) != {3}
     ]
-    low, high = np.quantile(drawn, [0.025, 0.975])
+    # of 20 rows, by the expanded percentile interval
+    outside = scipy.stats.norm.cdf(scipy.stats.t.ppf(0.025, 19) * np.sqrt(20 / 19))
+    low, high = np.quantile(drawn, [outside, 1 - outside])
     assert 500 < len(drawn) < 900
     found = interval_of(REGRESSION, numbers, NUMBER)
     assert [found.low, found.high] == pytest.approx([low, high], abs=1e-9)
