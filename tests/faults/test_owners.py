@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import platform
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from bertsmith.core import ownership
 from bertsmith.core.errors import RunFolderError
 from bertsmith.training.run_folder import RunFolder
 from faults.shell import Shell
@@ -125,3 +129,58 @@ def test_a_lock_that_says_nothing(tmp_path: Path, content: str) -> None:
     with RunFolder(tmp_path).owned():
         pass
     assert not (tmp_path / ".lock").exists()
+
+
+def test_an_owner_shows_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without them, another machine takes the folder of a run that goes on."""
+    shown, alive = set[int](), threading.Event()
+
+    def show(handle: int) -> None:
+        shown.add(os.fstat(handle).st_ino)
+        alive.set()
+
+    monkeypatch.setattr(ownership, "_BEAT", 0.001)
+    monkeypatch.setattr(os, "utime", show)
+    with RunFolder(tmp_path).owned():
+        assert alive.wait(60)
+        assert shown == {(tmp_path / ".lock").stat().st_ino}
+
+
+def test_the_lock_of_an_owner_that_has_just_gone_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A third process has a new one of that name, and both would own the folder."""
+    lock, flock = tmp_path / ".lock", fcntl.flock
+
+    def gone(handle: int, kind: int) -> None:
+        lock.unlink()
+        flock(handle, kind)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", gone)
+        with pytest.raises(RunFolderError, match="is in use by"), RunFolder(tmp_path).owned():
+            pass
+    with RunFolder(tmp_path).owned():
+        lock.unlink()
+        lock.write_text("another one's", encoding="utf-8")
+    assert lock.read_text(encoding="utf-8") == "another one's"
+
+
+def test_one_owner_at_a_time_on_a_disk_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def without_locks(handle: int, kind: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", without_locks)
+    with (
+        RunFolder(tmp_path).owned(),
+        pytest.raises(RunFolderError, match=f"is in use by process {os.getpid()} on"),
+        RunFolder(tmp_path).owned(),
+    ):
+        pass
+    with owner(tmp_path) as process:
+        process.kill()
+        process.wait()
+    with RunFolder(tmp_path).owned():
+        assert f"was left by process {process.pid}" in " ".join(capsys.readouterr().err.split())

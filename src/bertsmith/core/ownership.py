@@ -80,9 +80,10 @@ def owned(lock: Path, *, of: Path, error: type[UserError] = RunFolderError) -> I
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o644)
     try:
         earlier_owner = _read(handle)
-        if not _try_lock(handle, lock):
+        has_locks = _try_lock(handle)
+        if has_locks is False or not _is_named(handle, lock):
             raise _in_use(of, error, earlier_owner or _read(handle))
-        _check_stale(handle, of, error, earlier_owner)
+        _check_stale(handle, of, error, earlier_owner, is_known=bool(has_locks))
         with suppress(OSError):  # the lock holds all the same where a full disk takes no name
             os.ftruncate(handle, 0)
             os.pwrite(handle, (json.dumps(_this_process().to_dict()) + "\n").encode(), 0)
@@ -102,17 +103,17 @@ def owned(lock: Path, *, of: Path, error: type[UserError] = RunFolderError) -> I
         os.close(handle)
 
 
-def _try_lock(handle: int, lock: Path) -> bool:
-    """Return whether the kernel gives this process the lock, on the file that has the name."""
+def _try_lock(handle: int) -> bool | None:
+    """Return whether the kernel gives this process the lock, None on a disk without locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:
-        # a disk without locks: the content of the file is all there is to go by
         if error.errno not in _NO_LOCKS:
             raise
-    return _is_named(handle, lock)
+        return None
+    return True
 
 
 def _is_named(handle: int, lock: Path) -> bool:
@@ -125,12 +126,18 @@ def _is_named(handle: int, lock: Path) -> bool:
     return False
 
 
-def _check_stale(handle: int, of: Path, error: type[UserError], owner: Owner | None) -> None:
-    """Report an owner that has left its lock; refuse if it may be alive on another machine."""
+def _check_stale(
+    handle: int, of: Path, error: type[UserError], owner: Owner | None, *, is_known: bool
+) -> None:
+    """Report an owner that has left its lock; refuse if it may be alive.
+
+    On this machine it is not, if `is_known` by the lock that the kernel gave.
+    """
     if owner is None:
         return
     this_process = _this_process()
-    if owner.boot != this_process.boot and owner.host != this_process.host:
+    elsewhere = owner.boot != this_process.boot and owner.host != this_process.host
+    if elsewhere or not (is_known or _has_ended(owner, this_process)):
         shown = os.fstat(handle).st_mtime
         os.utime(handle)  # the disk's own clock, not that of either machine
         silent = os.fstat(handle).st_mtime - shown
@@ -139,6 +146,22 @@ def _check_stale(handle: int, of: Path, error: type[UserError], owner: Owner | N
             remark = f"its last sign of life was {silent:.0f} s ago; "
             raise _in_use(of, error, owner, remark)
     say(f"{of}: was left by {owner}; taken over")
+
+
+def _has_ended(owner: Owner, this_process: Owner) -> bool:
+    """Return whether a process of this machine is known to have ended, without its lock."""
+    if owner.boot != this_process.boot:
+        return True
+    try:
+        # of another container, it has a number that is not seen here
+        if owner.host == this_process.host:
+            os.kill(owner.pid, 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        # another user's, or no number of a process
+        pass
+    return False
 
 
 def _in_use(of: Path, error: type[UserError], owner: Owner | None, remark: str = "") -> UserError:
