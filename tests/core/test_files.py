@@ -33,6 +33,7 @@ from bertsmith.core.files import (
     writing,
 )
 from bertsmith.core.ownership import new_file, new_folder
+from flushing import disk_events
 from interrupting import Interrupted, interrupt_soon, interruptions
 
 Writer = Callable[[Path], AbstractContextManager[Path]]
@@ -168,6 +169,50 @@ def test_a_folder_that_may_be_written_but_not_listed_takes_files_and_folders(
     assert names(tmp_path) == ["b.json", "folder", "folder/b"]
     with pytest.raises(DiskError, match="get permission"):
         write_json(tmp_path / "a.json", {"one": 1})
+
+
+def test_names_are_given_to_what_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power failure they would be those of empty files."""
+    events, folder = disk_events(monkeypatch), tmp_path / "new" / "folder"
+    with new_folder(folder) as fresh:
+        # where the folder above it was made
+        assert ("flushed", tmp_path) in events
+        (fresh / "in").mkdir()
+        (fresh / "in" / "file").write_text("content")
+    place = events.index(("named", folder))
+    inside = {fresh, fresh / "in", fresh / "in" / "file"}
+    assert inside <= {path for _, path in events[:place]}
+    assert events[place + 1] == ("flushed", folder.parent)
+    write_json(tmp_path / "a.json", {"one": 1})
+    assert events[-3:] == [
+        ("flushed", tmp_path / "a.json.partial"), ("named", tmp_path / "a.json"),
+        ("flushed", tmp_path),
+    ]  # fmt: skip
+    write_parts(tmp_path / "parts", [b"a"])
+    assert events[-1] == ("flushed", tmp_path / "parts")
+
+
+def test_a_folder_whose_successor_cannot_move_in_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, rename = tmp_path / "folder", os.rename
+    folder.mkdir()
+    (folder / "old").touch()
+
+    def refuse_new(old: Path, new: Path) -> None:
+        if ".partial-" in Path(old).name:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", refuse_new)
+    with (
+        pytest.raises(DiskError, match="check the disk"),
+        new_folder(folder, replaces=lambda _: None) as fresh,
+    ):
+        (fresh / "new").touch()
+    assert names(tmp_path) == ["folder", "folder/old"]
 
 
 def test_files_named_while_they_are_written_are_committed_or_removed(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +17,7 @@ from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.state import Saver
 from bertsmith.weights.tensors import write_tensors
+from flushing import disk_events
 
 
 def checkpoint(step: int, **state: object) -> Checkpoint:
@@ -70,6 +72,34 @@ def test_what_was_found_damaged_is_no_reason_to_prune_what_is_whole(tmp_path: Pa
     assert found.state.step == 5
     checkpoints.save(checkpoint(6))
     assert {path.name for path in tmp_path.iterdir()} == {"step-00000005", "step-00000006"}
+
+
+def test_a_checkpoint_in_the_place_of_a_damaged_one_stays(tmp_path: Path) -> None:
+    for step in (3, 5):
+        Checkpoints(tmp_path).save(checkpoint(step))
+    (tmp_path / "step-00000005" / "state.json").write_text("{}")
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.load()
+    checkpoints.save(checkpoint(5))
+    found = Checkpoints(tmp_path).load()
+    assert found is not None
+    assert found.state.step == 5
+
+
+def test_a_checkpoint_loses_its_name_before_it_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of one must not be taken for a whole."""
+
+    def killed(folder: Path, **_: object) -> None:
+        for path in folder.glob("weights*"):
+            path.unlink()
+
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(checkpoint(3))
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    checkpoints.save(checkpoint(5))
+    assert [path.name for path in tmp_path.glob("step-*")] == ["step-00000005"]
 
 
 def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
@@ -144,3 +174,21 @@ def test_what_goes_wrong_is_raised_by_the_next_call(tmp_path: Path) -> None:
                 ask()
             saver.mark_saved(0)
         saver.check()
+
+
+def test_a_checkpoint_has_its_name_once_all_of_it_and_the_log_are_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power failure it is whole, or was never there."""
+    events, folder = disk_events(monkeypatch), RunFolder(tmp_path)
+    folder.record({"step": 4, "seconds": 1.0})
+    with closing(Saver(folder, Checkpoints(folder.checkpoints))) as saver:
+        saver.save(checkpoint(4))
+        saver.wait()
+    final = folder.checkpoints / "step-00000004"
+    partial = final.with_name(f".{final.name}.partial")
+    files = {partial / path.name for path in final.iterdir()}
+    assert len(files) == 5
+    needed = {*files, partial, tmp_path, tmp_path / "log.jsonl"}
+    assert needed <= {path for _, path in events[: events.index(("named", final))]}
+    assert events[-1] == ("flushed", folder.checkpoints)

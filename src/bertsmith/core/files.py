@@ -225,6 +225,8 @@ def created_folder(folder: Path) -> Iterator[None]:
     try:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
+            for path in missing:
+                flush_to_disk(path.parent)
         yield
     finally:
         for path in missing:

@@ -44,6 +44,7 @@ from bertsmith.core.files import (
     Record,
     commit,
     file_hash,
+    flush_to_disk,
     other_version,
     parse_json,
     read_bytes,
@@ -288,7 +289,9 @@ class Checkpoints:
             return final
         with writing(folder):
             # a run's folder that was deleted is not made again: nothing could resume from it
-            folder.mkdir(exist_ok=True)
+            if not folder.exists():
+                folder.mkdir()
+                flush_to_disk(folder.parent)
             self._sweep()
             try:
                 temporary.mkdir()
