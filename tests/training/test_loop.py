@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -15,7 +16,7 @@ import torch
 from bertsmith.batches import DataPosition
 from bertsmith.batches.config import SampleConfig
 from bertsmith.batches.pretraining import PretrainingBatches
-from bertsmith.core.errors import RunFolderError, TrainingDiverged
+from bertsmith.core.errors import DiskError, RunFolderError, TrainingDiverged
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig, ModelConfig, Precision, encoder_of
@@ -26,6 +27,8 @@ from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training import checkpoints
+from bertsmith.training.checkpoints import Checkpoints
 from bertsmith.training.config import Budget, FitConfig, OptimiserConfig, ScheduleConfig
 from bertsmith.training.loop import fit
 from bertsmith.training.optimisers import Optimiser
@@ -123,6 +126,13 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
     assert len(to_losses(parts)) == 8
     for name, tensor in straight.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name
+
+
+def test_a_stop_in_the_very_last_step_is_one(store: TokenStore, tokenizer: Tokenizer) -> None:
+    """What follows training may take long."""
+    stopping = Stopping(small_batches(store, tokenizer), 2, signal.SIGINT)
+    with pytest.raises(Interrupted, match="stopped after step 2"):
+        fit(config_of(2), small_model(tokenizer.size), OBJECTIVE, stopping)
 
 
 def test_training_learns_what_follows_what(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -248,6 +258,36 @@ def test_gradients_are_clipped(
         whole = folder.log()[0]["gradient_norm"]
         assert whole > 0.5
         assert stepped.pop() == pytest.approx(min(clip or whole, whole), rel=1e-4)
+
+
+def test_a_last_checkpoint_that_does_not_fit_is_told(
+    store: TokenStore, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(checkpoints, "_write", refuse)
+    model, batches = small_model(tokenizer.size), small_batches(store, tokenizer)
+    with pytest.raises(DiskError, match=r"checkpoints: cannot be written: No space left"):
+        fit(config_of(1), model, OBJECTIVE, batches, folder=RunFolder(tmp_path))
+
+
+def test_the_best_weights_are_saved_when_they_are_measured(
+    store: TokenStore, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    losses, weights = iter([5.0, 6.0, 3.0, 3.0]), list[torch.Tensor]()
+
+    def measure(model: Model, stopping: object) -> dict[str, float]:
+        weights.append(model.encoder.embeddings.tokens.weight.clone())
+        return {"masked_lm_loss": next(losses)}
+
+    state = fit(
+        config_of(8, measurements=4), small_model(tokenizer.size), OBJECTIVE,
+        small_batches(store, tokenizer), measure=measure, folder=RunFolder(tmp_path),
+    )  # fmt: skip
+    assert (state.best_step, state.best_loss, state.worse) == (6, 3.0, 1)
+    best = Checkpoints(tmp_path / "checkpoints").best(state).weights
+    assert torch.equal(best["encoder.embeddings.tokens.weight"], weights[2])
 
 
 def test_damaged_checkpoints_are_passed_over(
