@@ -6,7 +6,7 @@ import re
 import shutil
 import signal
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,20 @@ from bertsmith.network.families.bert import BERT
 from bertsmith.network.families.family import usual
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain import speed
-from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings
+from bertsmith.recipes.pretrain.config import (
+    NetworkConfig,
+    PretrainConfig,
+    PretrainRun,
+    PretrainSettings,
+    fit_config,
+)
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
 from bertsmith.recipes.pretrain.report import describe, evaluate_held_out, held_out_batches
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
+from bertsmith.training.config import Budget, OptimiserConfig, ScheduleConfig
 from bertsmith.weights.folder import load_model
 from bounds import close_to_transformers
 from invented import invented_documents, tokenizer
@@ -118,6 +125,28 @@ def test_what_is_in_the_folder(whole: PretrainOutcome, store_folder: Path) -> No
     assert 0 < whole.state.tokens <= STEPS * 190
     checkpoints = [path.name for path in (whole.folder / "checkpoints").iterdir()]
     assert checkpoints == [f"step-{STEPS:08}"]
+
+
+def test_every_setting_reaches_the_loop() -> None:
+    settings = PretrainSettings(
+        optimiser=OptimiserConfig(beta_2=0.9), schedule=ScheduleConfig(hold=0.2),
+        max_gradient_norm=0.3, spike=7.0, patience=3, gradient_accumulation=5, seed=9, log_every=4,
+        checkpoint_minutes=2.5, keep_checkpoints=6, measurements=8,
+    )  # fmt: skip
+    run = PretrainRun(
+        store=Path("store"), store_hash="", model="tiny", budget=Budget(minutes=3.0), threads=1,
+        replicas=2, device="cpu", precision="bf16", settings=settings, batches_per_step=15,
+    )  # fmt: skip
+    config = fit_config(run, workers=11)
+    given = {"batches_per_step": "gradient_accumulation"}
+    for part, others in ((settings, {"gradient_accumulation", "precision"}), (run, set[str]())):
+        for name in {field.name for field in fields(part)} - others:
+            ours = given.get(name, name)
+            if ours in {field.name for field in fields(config)}:
+                assert getattr(config, ours) == getattr(part, name), name
+    assert config.workers == 11
+    assert fit_config(run).workers == 0
+    assert fit_config(replace(run, device="cuda")).workers == 2
 
 
 def test_tokens_of_a_short_run_are_shown() -> None:

@@ -247,6 +247,8 @@ def test_each_runs_and_options_win(
     assert [phase.max_length for phase in found.phases] == [31] * (name == "paper")
     result = json.loads(Path("run/result.json").read_text(encoding="utf-8"))
     assert result["state"]["step"] == 4
+    # the last steps have sequences of the full length
+    assert result["state"]["place"]["phase"] == len(found.phases)
     assert {item.rsplit("_", 1)[0] for item in result["held_out"]} == {
         "quick": {"masked_lm", "next_sentence"},
         "paper": {"masked_lm", "next_sentence"},
