@@ -240,7 +240,7 @@ def test_scores_are_functions_of_evidence(tried: Tried) -> None:
     primary = next(iter(measured.scores))
     assert measured.scores[primary] >= untuned[primary]
     assert score_answers(task, tried.rows, tried.answers, labels, tuned=tuned).tuned == tuned
-    interval = interval_of(task, evidence, labels, tuned)
+    interval = interval_of(task, evidence, labels, measured.clusters, tuned)
     assert interval.low <= measured.scores[primary] <= interval.high
     if measuring.right is not None:
         right = measuring.right(evidence, tuned)

@@ -44,6 +44,7 @@ from bertsmith.tasks.task import (
     Measuring,
     Presentation,
     Record,
+    Right,
     Scoring,
     Task,
     Tuned,
@@ -153,11 +154,11 @@ def _scoring(names: tuple[str, ...], labels: Labels, tuned: Tuned) -> Scoring:
     return {name: partial(_score, name) for name in names}
 
 
-def _units(evidence: Evidence, name: str) -> int | None:
+def _units(evidence: Evidence, name: str) -> Right | None:
     """Return the rows of the accuracy, or of the F1 of class 1; other scores are no shares."""
     if name == "accuracy":
-        return len(evidence)
-    return int((evidence[:, :2] == 1).any(1).sum()) if name == "f1" else None
+        return np.ones(len(evidence), bool)
+    return (evidence[:, :2] == 1).any(1) if name == "f1" else None
 
 
 def _constant(rows: Sequence[Example], answers: Sequence[Any]) -> bool:

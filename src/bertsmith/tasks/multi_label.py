@@ -177,11 +177,12 @@ def _right(evidence: Evidence, tuned: Tuned) -> Right:
     return (evidence[:, :half] == evidence[:, half:]).all(1)  # type: ignore[no-any-return]
 
 
-def _units(evidence: Evidence, name: str) -> int | None:
+def _units(evidence: Evidence, name: str) -> Right | None:
     """Return the rows, those with a true or predicted label for F1 over all labels."""
     if name == "macro_f1":
         return None
-    return int(evidence.any(1).sum()) if name == "micro_f1" else len(evidence)
+    rows: Right = np.any(evidence, axis=1)
+    return rows if name == "micro_f1" else np.ones_like(rows)
 
 
 def _constant(rows: Sequence[Example], answers: Sequence[Any]) -> bool:

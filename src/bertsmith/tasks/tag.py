@@ -383,9 +383,10 @@ def _right(evidence: Evidence, tuned: Tuned) -> Right:
 _COUNTED = {"f1": (0, 1), "precision": (1,), "recall": (0,), "accuracy": (3,)}
 
 
-def _units(evidence: Evidence, name: str) -> int | None:
+def _units(evidence: Evidence, name: str) -> Right | None:
     """Return the sentences with any of the entities, or words, of which a score is a share."""
-    return int(evidence[:, _COUNTED[name]].any(1).sum())
+    rows: Right = np.any(evidence[:, _COUNTED[name]], axis=1)
+    return rows
 
 
 def _constant(rows: Sequence[Tagged], answers: Sequence[Any]) -> bool:
@@ -466,6 +467,14 @@ def _identity(row: Tagged) -> Hashable:
     return folded(row.text)
 
 
+def _clusters(rows: Sequence[Tagged]) -> list[Hashable]:
+    """Return the documents of rows; their texts where no file is divided into documents."""
+    documents = {(row.source, row.document) for row in rows}
+    if len(documents) == len({row.source for row in rows}):
+        return list(map(_identity, rows))
+    return [(row.source, row.document) for row in rows]
+
+
 def _describe(rows: Sequence[Tagged], labels: Labels) -> str:
     """Return the numbers of words, and of entities by label."""
     words = counted(sum(len(row.words) for row in rows), "word") + _split_words(rows)
@@ -518,6 +527,7 @@ TAG = Task(
     ),
     labels=Labelling(names=_names, of_row=tags_of, check=_check, as_labelled=_as_labelled),
     identity=_identity,
+    clusters=_clusters,
     answers=Answers(
         encode=encode_words,
         outputs=tag_probabilities,

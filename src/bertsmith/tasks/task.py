@@ -30,6 +30,7 @@ from bertsmith.core.printable import counted
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.significance import (
+    Clusters,
     Interval,
     Statistic,
     bootstrap_interval,
@@ -207,11 +208,11 @@ def _no_notes(*values: object) -> list[str]:
     return []
 
 
-def _every_row(evidence: Evidence, name: str) -> int | None:
-    return len(evidence)
+def _every_row(evidence: Evidence, name: str) -> Right | None:
+    return np.ones(len(evidence), bool)
 
 
-def no_units(evidence: Evidence, name: str) -> int | None:
+def no_units(evidence: Evidence, name: str) -> Right | None:
     """Return None: no score is a share or mean, as correlations are not."""
     return None
 
@@ -341,9 +342,9 @@ class Measuring(Generic[R]):
     """The thresholds that are best for measured rows."""
     right: Callable[[Evidence, Tuned], Right] | None = None
     """The rows of evidence that are right; None where answers are right by degrees."""
-    units: Callable[[Evidence, str], int | None] = _every_row
-    """The number of rows of evidence over which a score, by its name, is a share or mean between 0
-    and 1; None for one that is neither, such as a correlation."""
+    units: Callable[[Evidence, str], Right | None] = _every_row
+    """The rows of evidence over which a score, by its name, is a share or mean between 0 and 1;
+    None for one that is neither, such as a correlation."""
     notes: Callable[[Evidence, Tuned], list[str]] = _no_notes
     """Further remarks on some rows of evidence, by the thresholds that were given."""
     calibrate: Callable[[Evidence, Sequence[Any]], Conformal | None] = _none
@@ -411,6 +412,9 @@ class Task(Generic[R]):
     labels: Labelling[R] = NO_LABELS
     identity: Callable[[R], Hashable]
     """The key that rows share if they must not be on both sides of a split."""
+    clusters: Callable[[Sequence[R]], Sequence[Hashable]] | None = None
+    """The keys of rows that share one if they are no independent evidence, as the sentences of one
+    document are not; None for their identities."""
     question_key: Callable[[R], Hashable] | None = None
     """The key of all that a row asks, without its label; None where that is its identity."""
     stratum: Callable[[R], str] = _no_text
@@ -449,6 +453,8 @@ class Measured:
 
     answers: Sequence[Any]
     evidence: Evidence
+    clusters: Clusters
+    """The rows of evidence that belong together."""
     tuned: Tuned
     scores: Scores
 
@@ -468,7 +474,22 @@ def score_answers(
     if tuned == UNTUNED:
         tuned = measuring.tune(evidence, target_accuracy)
     scores = measuring.scores(evidence, labels, tuned)
-    return Measured(answers=answers, evidence=evidence, tuned=tuned, scores=scores)
+    clusters = clusters_of(task, rows, evidence)
+    return Measured(
+        answers=answers, evidence=evidence, clusters=clusters, tuned=tuned, scores=scores
+    )
+
+
+def clusters_of(task: Task[Any], rows: Sequence[Any], evidence: Evidence) -> Clusters:
+    """Return the rows of evidence that belong together: of one context or document, or copies.
+
+    Evidence that has a row for each of these already, as for queries, is independent.
+    """
+    if len(evidence) < len(rows):
+        return Clusters.alone(len(evidence))
+    if task.clusters is not None:
+        return Clusters(task.clusters(rows))
+    return Clusters([task.identity(row) for row in rows])
 
 
 def right_rows(task: Task[Any], evidence: Evidence) -> Right | None:
@@ -499,22 +520,35 @@ def score_of_resamples(
     return score_of
 
 
+def clusters_note(clusters: Clusters) -> str:
+    """Return a sentence on rows that intervals draw together, "" where there are none."""
+    rows, count = len(clusters.numbers), clusters.count
+    if count == rows:
+        return ""
+    return (
+        "intervals draw rows of one context, document or text together: "
+        f"{counted(count, 'group')} of {rows:,} rows"
+    )
+
+
 def interval_of(
     task: Task[Any],
     evidence: Evidence,
     labels: Labels,
+    clusters: Clusters,
     tuned: Tuned | None = None,
     name: str | None = None,
 ) -> Interval:
     """Return the 95 % interval of a score, the one that counts most where none is named.
 
-    Over rows drawn anew from these, with what was tuned on all of them: it is that model, not a
-    tuning for each draw, that will be asked on other rows. Without bounds where these rows, which
-    all agree, tell nothing of others.
+    Over clusters of rows drawn anew from these, with what was tuned on all of them: it is that
+    model, not a tuning for each draw, that will be asked on other rows. Without bounds where these
+    rows, which all agree, tell nothing of others.
     """
     measuring = task.measuring
     thresholds = measuring.tune(evidence) if tuned is None else tuned
     name = measuring.primary(labels, thresholds)[0] if name is None else name
     score = score_of_resamples(measuring, evidence, labels, thresholds, name)
-    interval = bootstrap_interval(score, len(evidence), resamples=1000)
-    return share_interval(interval, measuring.units(evidence, name))
+    interval = bootstrap_interval(clusters.statistic(score), clusters.count, resamples=1000)
+    units = measuring.units(evidence, name)
+    return share_interval(interval, None if units is None else clusters.having(units))

@@ -5,31 +5,57 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
 from scipy.stats import binomtest, ttest_ind
 
-from bertsmith.evaluation.significance import draws
+from bertsmith.core.errors import RunFolderError
+from bertsmith.evaluation.significance import Clusters, Interval, draws
+from bertsmith.recipes.finetune import outcome
 from bertsmith.recipes.finetune.compare import compare
 from bertsmith.recipes.finetune.config import CompareConfig, FinetuneSettings, SearchConfig
-from bertsmith.recipes.finetune.outcome import (
-    Difference,
-    difference_of,
-    difference_to_constant,
-    interval_of_mean,
-)
+from bertsmith.recipes.finetune.outcome import Difference
 from bertsmith.recipes.finetune.recipe import FinetuneRun
+from bertsmith.tasks import task as tasks
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.glue import GLUE
 from bertsmith.tasks.multi_label import MULTI_LABEL
 from bertsmith.tasks.regression import NUMBER, REGRESSION
+from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.tag import TAG
-from bertsmith.tasks.task import Evidence, Labels, Scoring, Tuned, interval_of
+from bertsmith.tasks.task import Evidence, Labels, Scoring, Task, Tuned
 from bertsmith.training.run_folder import RUN_FORMAT, write_record
 
 LABELS = ("x", "y")
+
+
+# rows of which each is evidence of its own
+
+
+def difference_of(
+    task: Task[Any], labels: Labels, ours: list[Evidence], theirs: list[Evidence], **more: Labels
+) -> Difference:
+    return outcome.difference_of(task, labels, ours, theirs, Clusters.alone(len(ours[0])), **more)
+
+
+def difference_to_constant(
+    task: Task[Any], labels: Labels, ours: list[Evidence], constant: float
+) -> Difference:
+    alone = Clusters.alone(len(ours[0]))
+    return outcome.difference_to_constant(task, labels, ours, constant, alone)
+
+
+def interval_of_mean(task: Task[Any], labels: Labels, evidences: list[Evidence]) -> Interval:
+    return outcome.interval_of_mean(task, labels, evidences, Clusters.alone(len(evidences[0])))
+
+
+def interval_of(
+    task: Task[Any], evidence: Evidence, labels: Labels, name: str | None = None
+) -> Interval:
+    return tasks.interval_of(task, evidence, labels, Clusters.alone(len(evidence)), name=name)
 
 
 def evidence(right: list[bool]) -> Evidence:
@@ -206,11 +232,16 @@ def test_the_lead_of_the_other_is_told_with_its_own_interval() -> None:
     assert found.interval(of_other=True) == "+2.00 to +15.00 points"
 
 
-QUESTIONS = ("f1", "exact_match", "f1_at_0")
+NAMES = ("f1", "exact_match")
+QUESTIONS = (*NAMES, "f1_at_0")
 
 
 def ended_run(
-    folder: Path, seeds: list[Evidence], *scored: float, names: tuple[str, ...] = QUESTIONS
+    folder: Path,
+    seeds: list[Evidence],
+    *scored: float,
+    names: tuple[str, ...] = QUESTIONS,
+    clusters: list[int] | None = None,
 ) -> Path:
     """A finished run of questions or of numbers, as it is kept; `scored` are all seeds' scores."""
     run = FinetuneRun(
@@ -231,7 +262,9 @@ def ended_run(
     for seed, evidence in enumerate(seeds):
         place = folder / "seeds" / f"seed-{seed}"
         place.mkdir(parents=True)
-        write_record(place / "dev.json", {"answers": [], "evidence": evidence.tolist()})
+        together = list(range(len(evidence))) if clusters is None else clusters
+        kept = {"answers": [], "evidence": evidence.tolist(), "clusters": together}
+        write_record(place / "dev.json", kept)
     return folder
 
 
@@ -317,3 +350,31 @@ def test_two_runs_on_a_handful_of_numbers_may_differ_by_luck(
     for score in figures["scores"].values():
         assert score["p"] >= binomtest(5, 5).pvalue - 1e-12
     assert "may well differ by luck alone" in capsys.readouterr().err
+
+
+def test_rows_that_belong_together_are_drawn_together(tmp_path: Path) -> None:
+    """Eight questions of each text are answered alike: the leads are 12 and not 96."""
+    random = np.random.default_rng(8)
+    texts = np.repeat(random.random(12) < 0.75, 8)
+    right, wrong = (np.array([item, item, -1.0, 1.0]) for item in (1.0, 0.0))
+    ours, theirs = np.where(texts[:, None], right, wrong), np.where(texts[:, None], wrong, right)
+    assert difference_of(SPAN, (), [ours], [theirs]).certain
+    numbers = np.repeat(np.arange(12), 8)
+    found = outcome.difference_of(SPAN, (), [ours], [theirs], Clusters(numbers.tolist()))
+    assert not found.certain
+    one, other = (
+        ended_run(tmp_path / name, [item] * 2, 0.5, 0.5, names=NAMES, clusters=numbers.tolist())
+        for name, item in (("one", ours), ("other", theirs))
+    )
+    figures = compare(CompareConfig(first=one, second=other))
+    assert figures["scores"]["f1"]["p"] == found.p
+    assert not figures["all_seeds"]["certain"]
+
+
+def test_a_run_that_does_not_say_which_rows_belong_together_is_refused(tmp_path: Path) -> None:
+    rows = np.array([(1, 1, -2, 1), (0, 0, 1, 0)], float)
+    one, other = (ended_run(tmp_path / name, [rows], 1.0) for name in ("one", "other"))
+    kept = other / "seeds" / "seed-0" / "dev.json"
+    write_record(kept, {"answers": [], "evidence": rows.tolist()})
+    with pytest.raises(RunFolderError, match=r"dev\.json.*which rows belong together"):
+        compare(CompareConfig(first=one, second=other))

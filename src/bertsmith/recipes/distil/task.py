@@ -91,6 +91,7 @@ from bertsmith.recipes.predict.evaluate import check_known
 from bertsmith.recipes.predict.reading import reading_as_trained
 from bertsmith.recipes.resources import parameters
 from bertsmith.tasks.answering import measure, task_predictor
+from bertsmith.tasks.task import clusters_of
 from bertsmith.training.run_folder import RunFolder, read_record, write_record
 from bertsmith.weights.folder import load_model, read_config
 from bertsmith.weights.tensors import weights_hash
@@ -550,7 +551,8 @@ class _Distillation:
             for name, seeds in results.items()
         }
         plain = evidence.pop(PLAIN)
+        clusters = clusters_of(data.task, data.dev, plain[0])
         return {
-            name: difference_of(data.task, data.labels, value, plain)
+            name: difference_of(data.task, data.labels, value, plain, clusters)
             for name, value in evidence.items()
         }

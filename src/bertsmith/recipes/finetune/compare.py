@@ -13,7 +13,7 @@ from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import say
 from bertsmith.core.options import options_of
 from bertsmith.evaluation.metrics import format_mean, percent, score_label
-from bertsmith.evaluation.significance import Statistic, welch_margin
+from bertsmith.evaluation.significance import Clusters, Statistic, welch_margin
 from bertsmith.recipes.finetune.config import CompareConfig
 from bertsmith.recipes.finetune.outcome import (
     CERTAIN,
@@ -25,7 +25,7 @@ from bertsmith.recipes.finetune.outcome import (
     units_of,
 )
 from bertsmith.recipes.finetune.recipe import FinetuneRun
-from bertsmith.recipes.finetune.trial import read_evidence
+from bertsmith.recipes.finetune.trial import read_clusters, read_evidence
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.rows import task_named
 from bertsmith.tasks.task import Evidence, Task, score_of_resamples
@@ -42,6 +42,8 @@ class _FinishedRun:
     evidence: Evidence
     """Evidence of the best seed."""
     seeds: tuple[Evidence, ...]
+    clusters: Clusters
+    """The dev rows that belong together."""
 
     @property
     def task(self) -> Task[Any]:
@@ -160,7 +162,12 @@ def _compare_all_seeds(
     if min(map(len, values)) < 2:
         return "one seed is not enough to compare the recipes: use --seeds 5"
     difference = difference_of(
-        first.task, first.run.labels, first.seeds, second.seeds, their_labels=second.run.labels
+        first.task,
+        first.run.labels,
+        first.seeds,
+        second.seeds,
+        first.clusters,
+        their_labels=second.run.labels,
     )
     margin = welch_margin(values[0], values[1])
     certain = difference.certain and abs(difference.points) > difference.margin(margin)
@@ -183,11 +190,12 @@ def _plain(difference: Difference) -> dict[str, float | None]:
 
 
 def _difference(first: _FinishedRun, second: _FinishedRun, name: str) -> Difference:
-    units = units_of(first.task, [first.evidence, second.evidence], first.run.labels, name)
+    evidences = [first.evidence, second.evidence]
+    units = units_of(first.task, evidences, first.run.labels, first.clusters, name)
     return paired_difference(
         first.statistic(name),
         second.statistic(name),
-        len(first.evidence),
+        first.clusters,
         units,
         resamples=RESAMPLES,
     )
@@ -207,5 +215,13 @@ def _read_run(folder: Path) -> _FinishedRun:
     content = read_record(results)
     run = FinetuneRun.from_dict(settings, where=folder / "run.json")
     seeds = [content["best_seed"], *(seed["seed"] for seed in content["seeds"])]
-    best, *others = (read_evidence(folder / "seeds" / f"seed-{seed}") for seed in seeds)
-    return _FinishedRun(path=folder, run=run, results=content, evidence=best, seeds=tuple(others))
+    folders = [folder / "seeds" / f"seed-{seed}" for seed in seeds]
+    best, *others = map(read_evidence, folders)
+    return _FinishedRun(
+        path=folder,
+        run=run,
+        results=content,
+        evidence=best,
+        seeds=tuple(others),
+        clusters=read_clusters(folders[0]),
+    )

@@ -29,7 +29,7 @@ from bertsmith.recipes.finetune.outcome import (
 from bertsmith.recipes.finetune.tfidf import tfidf_baseline
 from bertsmith.recipes.finetune.trial import Trial, TrialResult
 from bertsmith.recipes.finetune.trials import Trials
-from bertsmith.tasks.task import UNTUNED, Evidence, interval_of
+from bertsmith.tasks.task import UNTUNED, Evidence, clusters_note, clusters_of, interval_of
 from bertsmith.training.run_folder import RunFolder, read_record, write_record
 
 
@@ -121,7 +121,8 @@ class Experiment:
         target = self.settings.target_accuracy
         measuring = data.task.measuring
         tuned = UNTUNED if target is None else measuring.tune(evidence, target)
-        interval = interval_of(data.task, evidence, data.labels)
+        clusters = clusters_of(data.task, data.dev, evidence)
+        interval = interval_of(data.task, evidence, data.labels, clusters)
         majority_baseline = measuring.majority_baseline(data.train, data.dev, data.labels)
         return FinetuneOutcome(
             folder=self.folder.path,
@@ -129,7 +130,12 @@ class Experiment:
             data=data,
             seeds=tuple(results),
             interval=interval,
-            notes=(*measuring.notes(evidence, tuned), *_stopping_note(self.settings), *left_out),
+            notes=(
+                *filter(None, [clusters_note(clusters)]),
+                *measuring.notes(evidence, tuned),
+                *_stopping_note(self.settings),
+                *left_out,
+            ),
             baselines=tuple(baselines),
             difference=chosen._difference(results, baselines, majority_baseline),
             majority_baseline=majority_baseline,
@@ -215,10 +221,11 @@ class Experiment:
             return None
         baseline = next((baseline for baseline in baselines if baseline.name == best[0]), None)
         ours = self._evidences("seeds", results)
+        clusters = clusters_of(data.task, data.dev, ours[0])
         if baseline is None or not (baseline.evidences or baseline.name == RANDOM):
-            return difference_to_constant(data.task, data.labels, ours, best[1])
+            return difference_to_constant(data.task, data.labels, ours, best[1], clusters)
         theirs = baseline.evidences or self._evidences("random", results)
-        return difference_of(data.task, data.labels, ours, theirs)
+        return difference_of(data.task, data.labels, ours, theirs, clusters)
 
     def _train_from_random_weights(self, seeds: Sequence[int]) -> BaselineScores:
         fresh = _RandomModelFactory(self.make_model)

@@ -20,6 +20,7 @@ from bertsmith.core.printable import counted
 from bertsmith.evaluation.metrics import format_mean, mean_and_spread, percent, score_label
 from bertsmith.evaluation.significance import (
     NO_INTERVAL,
+    Clusters,
     Interval,
     McNemar,
     Statistic,
@@ -92,19 +93,21 @@ def difference_of(
     labels: tuple[str, ...],
     ours: Sequence[Evidence],
     theirs: Sequence[Evidence],
+    clusters: Clusters,
     *,
     their_labels: tuple[str, ...] | None = None,
 ) -> Difference:
-    """Compare the mean scores of one or more models and one or more baselines.
+    """Compare the mean scores of one or more models and one or more baselines on the same rows.
 
-    `their_labels` are those of the baselines, where they are others.
+    `clusters` are the rows that belong together; `their_labels` are those of the baselines, where
+    they are others.
     """
     several = len(ours) + len(theirs) > 2
     difference = paired_difference(
         _mean_score(task, labels, ours),
         _mean_score(task, labels if their_labels is None else their_labels, theirs),
-        len(ours[0]),
-        units_of(task, [*ours, *theirs], labels),
+        clusters,
+        units_of(task, [*ours, *theirs], labels, clusters),
         resamples=_RESAMPLES_OF_SEEDS if several else RESAMPLES,
     )
     test = None if several else mcnemar_of(task, ours[0], theirs[0])
@@ -112,19 +115,26 @@ def difference_of(
 
 
 def paired_difference(
-    first: Statistic, second: Statistic, rows: int, units: int | None, *, resamples: int
+    first: Statistic,
+    second: Statistic,
+    clusters: Clusters,
+    units: int | None,
+    *,
+    resamples: int,
 ) -> Difference:
-    """Compare two scores on resamples of the same dev rows.
+    """Compare two scores on resamples of the same dev rows, of those that belong together as one.
 
-    `units` are the rows over which they are means, None for scores that are none.
+    `units` counts the clusters over which they are means, None for scores that are none.
     """
-    bootstrap = paired_bootstrap(first, second, rows, resamples=resamples)
+    bootstrap = paired_bootstrap(
+        clusters.statistic(first), clusters.statistic(second), clusters.count, resamples=resamples
+    )
     interval = share_interval(bootstrap.interval, units, lowest=-1.0)
     return Difference(
         points=bootstrap.difference,
         low=interval.low,
         high=interval.high,
-        p=max(bootstrap.p, smallest_p(rows if units is None else units)),
+        p=max(bootstrap.p, smallest_p(clusters.count if units is None else units)),
     )
 
 
@@ -135,19 +145,22 @@ def mcnemar_of(task: Task[Any], first: Evidence, second: Evidence) -> McNemar | 
 
 
 def interval_of_mean(
-    task: Task[Any], labels: tuple[str, ...], evidences: Sequence[Evidence]
+    task: Task[Any], labels: tuple[str, ...], evidences: Sequence[Evidence], clusters: Clusters
 ) -> Interval:
     """Return the 95 % interval of the mean primary score of some models on the same rows."""
-    interval = bootstrap_interval(
-        _mean_score(task, labels, evidences), len(evidences[0]), resamples=_RESAMPLES_OF_SEEDS
-    )
-    return share_interval(interval, units_of(task, evidences, labels))
+    score = clusters.statistic(_mean_score(task, labels, evidences))
+    interval = bootstrap_interval(score, clusters.count, resamples=_RESAMPLES_OF_SEEDS)
+    return share_interval(interval, units_of(task, evidences, labels, clusters))
 
 
 def units_of(
-    task: Task[Any], evidences: Sequence[Evidence], labels: tuple[str, ...], name: str | None = None
+    task: Task[Any],
+    evidences: Sequence[Evidence],
+    labels: tuple[str, ...],
+    clusters: Clusters,
+    name: str | None = None,
 ) -> int | None:
-    """Return the least number of rows over which a score, by default the primary one, is a mean.
+    """Return the least number of clusters over which a score, the primary one first, is a mean.
 
     None for a score that is neither a share nor a mean.
     """
@@ -155,23 +168,27 @@ def units_of(
     if name is None:
         name, _ = measuring.primary(labels, measuring.tune(evidences[0]))
     units = [measuring.units(evidence, name) for evidence in evidences]
-    return min((count for count in units if count is not None), default=None)
+    return min((clusters.having(rows) for rows in units if rows is not None), default=None)
 
 
 def difference_to_constant(
-    task: Task[Any], labels: tuple[str, ...], ours: Sequence[Evidence], constant: float
+    task: Task[Any],
+    labels: tuple[str, ...],
+    ours: Sequence[Evidence],
+    constant: float,
+    clusters: Clusters,
 ) -> Difference:
     """Compare the mean score of some models with a constant one, by the models' interval."""
-    count = len(ours[0])
     bootstrap = paired_bootstrap(
-        _mean_score(task, labels, ours),
+        clusters.statistic(_mean_score(task, labels, ours)),
         lambda drawn: constant,
-        count,
+        clusters.count,
         resamples=_RESAMPLES_OF_SEEDS,
     )
-    interval, units = interval_of_mean(task, labels, ours), units_of(task, ours, labels)
+    interval = interval_of_mean(task, labels, ours, clusters)
+    units = units_of(task, ours, labels, clusters)
     low, high = interval.low - constant, interval.high - constant
-    p = max(bootstrap.p, smallest_p(count if units is None else units))
+    p = max(bootstrap.p, smallest_p(clusters.count if units is None else units))
     if low <= 0 <= high:
         # the interval of rows that agree is exact, and wider than that of their resamples
         p = max(p, CERTAIN)

@@ -18,9 +18,11 @@ from torch import nn
 from bertsmith.batches import DataPosition
 from bertsmith.batches.examples import EncodedExamples, ExampleBatches
 from bertsmith.core.clock import Clock
+from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import progress, say
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.evaluation.metrics import format_scores
+from bertsmith.evaluation.significance import Clusters
 from bertsmith.network.config import ModelConfig, Preprocessing
 from bertsmith.network.model import Model, initialise
 from bertsmith.objectives.objective import Objective
@@ -352,6 +354,21 @@ def read_evidence(folder: Path) -> Evidence:
     return np.array(read_record(folder / DEV)["evidence"], np.float64)
 
 
+def read_clusters(folder: Path) -> Clusters:
+    """Return the rows of dev that belong together, of a training in a folder.
+
+    Raises `RunFolderError` for one that an earlier version has ended, which kept none.
+    """
+    record = read_record(folder / DEV)
+    if "clusters" not in record:
+        raise RunFolderError(
+            "does not say which rows belong together, as an earlier version wrote it",
+            where=folder / DEV,
+            remedy="fine-tune again, with another --out",
+        )
+    return Clusters(record["clusters"])
+
+
 def read_result(folder: RunFolder) -> TrialResult | None:
     """Return the result of a training, None if it has not ended.
 
@@ -379,4 +396,5 @@ def _dev_record(prepared: Prepared, measured: Measured) -> dict[str, Any]:
     return {
         "answers": [record(answer, labels, _KEPT_CLASSES, tuned) for answer in measured.answers],
         "evidence": measured.evidence.tolist(),
+        "clusters": measured.clusters.numbers.tolist(),
     }

@@ -32,7 +32,7 @@ from bertsmith.tasks.confidence import set_figures
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.labels import absent_note, require_labels, unknown_label
 from bertsmith.tasks.rows import pick_classes, print_rows
-from bertsmith.tasks.task import Task, counted_rows, interval_of
+from bertsmith.tasks.task import Task, clusters_note, counted_rows, interval_of
 from bertsmith.text.examples.tagged import names_entities
 from bertsmith.weights.folder import load_model
 
@@ -79,12 +79,17 @@ def evaluate_model(
     figures: dict[str, Any] = {"task": task.name, "rows": len(rows), "scores": {}}
     figures["engine"] = prepared.to_dict()
     for name, value in measured.scores.items():
-        interval = interval_of(task, measured.evidence, labels, measured.tuned, name)
+        interval = interval_of(
+            task, measured.evidence, labels, measured.clusters, measured.tuned, name
+        )
         low, high = percent(interval.low), percent(interval.high)
         shown = f"95 %: {low} to {high}" if interval.known else NO_INTERVAL
         say(f"{score_label(name):>16} {percent(value):>7} %  ({shown})")
         bounds = (interval.low, interval.high) if interval.known else (None, None)
         figures["scores"][name] = {"value": value, "low": bounds[0], "high": bounds[1]}
+    if drawn := clusters_note(measured.clusters):
+        say(drawn)
+    figures["clusters"] = measured.clusters.count
     for note in task.measuring.notes(measured.evidence, answering.tuned):
         say(note)
     if (threshold := answering.tuned.set_threshold) is not None:
