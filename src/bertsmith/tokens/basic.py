@@ -3,8 +3,8 @@
 Implemented in pure Python to guarantee equal ids: the rules are those of `transformers` 4.57's
 BertTokenizer, step by step, with the Unicode tables of the running Python. Compiled tokenizers
 contain tables of other Unicode versions and differ in places: no composition (NFC) in cased text,
-other categories for code points assigned since. Where Google's original differs from BertTokenizer
-(it lower-cases a final sigma by context), the latter is followed.
+unassigned code points kept, other categories for those assigned since. Where Google's original
+differs from BertTokenizer (it lower-cases a final sigma by context), the latter is followed.
 
 Devlin et al. 2019, appendix; the rules are in no paper, only in the released code.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -75,8 +75,9 @@ class BasicRules(Config):
     """Drop combining marks after decomposition; None: as `lowercase`."""
     space_cjk: bool = True
     """Make each CJK ideograph a separate word."""
-    composes: bool = True
-    """Normalise text to Unicode's composed form (NFC), as only the slow BertTokenizer does.
+    slow: bool = True
+    """Compose text (NFC) and drop code points that the running Python's version of Unicode does
+    not contain, as only the slow BertTokenizer does.
 
     Otherwise, if accents are kept, a letter and a following mark remain two characters.
     """
@@ -119,11 +120,11 @@ class BasicRules(Config):
     def _clean(self, text: str) -> str:
         """Lower-case, remove control characters, separate CJK, and compose (NFC) if set."""
         cleaned = text.translate(self.cleaning())
-        return unicodedata.normalize("NFC", cleaned) if self.composes else cleaned
+        return unicodedata.normalize("NFC", cleaned) if self.slow else cleaned
 
     def cleaning(self) -> Mapping[int, str]:
         """Return the replacement of each character: lower-cased, blank, spaced or empty."""
-        return _cleaning(self.lowercase, self.space_cjk)
+        return _cleaning(self.lowercase, self.space_cjk, self.slow)
 
     def _bare(self, text: str) -> str:
         """Lower-case again, as composition may change case, and strip accents."""
@@ -135,19 +136,21 @@ class BasicRules(Config):
 
 
 @cache
-def _cleaning(lowercase: bool, space_cjk: bool) -> CharacterTable:
+def _cleaning(lowercase: bool, space_cjk: bool, drops_unassigned: bool) -> CharacterTable:
+    dropped = ("Cc", "Cf", "Co", "Cs", *["Cn"] * drops_unassigned)
+
     def clean(character: str) -> str:
         lowered = character.lower() if lowercase else character
-        return "".join(_cleaned(part, space_cjk) for part in lowered)
+        return "".join(_cleaned(part, space_cjk, dropped) for part in lowered)
 
     return CharacterTable(clean)
 
 
-def _cleaned(character: str, space_cjk: bool) -> str:
+def _cleaned(character: str, space_cjk: bool, dropped: Collection[str]) -> str:
     if character in "\t\n\r":
         return " "
     category = unicodedata.category(character)
-    if character == "\ufffd" or category.startswith("C"):
+    if character == "\ufffd" or category in dropped:
         return ""
     if category == "Zs":
         return " "

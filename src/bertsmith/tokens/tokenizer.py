@@ -186,7 +186,7 @@ _KINDS: dict[type, Kind] = {
         lowercase=lambda rules: bool(rules.lowercase),
         identity=lambda rules: [
             *(rules.lowercase, rules.strips, rules.space_cjk),
-            *([] if rules.composes else ["as given"]),
+            *([] if rules.slow else ["as given"]),
         ],
     ),
     ByteRules: Kind(

@@ -123,13 +123,13 @@ def aligned_words(rules: BasicRules, text: str, kept: frozenset[str]) -> list[Tr
 def _cleaned(rules: BasicRules, text: str) -> list[_Character]:
     """Lower-case each character, remove control characters, separate CJK, and compose if set."""
     table = rules.cleaning()
-    decomposed = partial(unicodedata.normalize, "NFD") if rules.composes else str
+    decomposed = partial(unicodedata.normalize, "NFD") if rules.slow else str
     parts = [
         _Character(part, (place,))
         for place, character in enumerate(text)
         for part in decomposed(character.translate(table))
     ]
-    return _composed(_ordered(parts)) if rules.composes else parts
+    return _composed(_ordered(parts)) if rules.slow else parts
 
 
 def _composed(parts: list[_Character]) -> list[_Character]:
@@ -295,7 +295,7 @@ class WordPieceText:
 
         Never in lower-cased text; only the slow tokenizer, which composes text, looks for them.
         """
-        cased = self._rules.composes and not self._rules.lowercase
+        cased = self._rules.slow and not self._rules.lowercase
         return cased and "[" in text and bool(_BEYOND_PLAIN.search(text))
 
     def _chunk_ids(self, chunk: str) -> tuple[int, ...]:

@@ -210,7 +210,7 @@ def adapt_tokenizer(folder: Path, tokenizer: Tokenizer, target: Target) -> None:
     Where the tokenizer gives no segments, the template for pairs has none either.
     """
     rules, path = tokenizer.rules, folder / COMPILED_FILE
-    composes = isinstance(rules, BasicRules) and rules.composes and not rules.strips
+    composes = isinstance(rules, BasicRules) and rules.slow and not rules.strips
     blanks = isinstance(rules, UnigramRules) and rules.charsmap == compiled(BLANKS)
     replaces = blanks and target == "transformers.js"
     flat = isinstance(rules, BasicRules | UnigramRules) and not rules.segments

@@ -126,11 +126,9 @@ def read_folder(files: FolderFiles) -> tuple[Pieces, BasicRules]:
     fast = settings.follows_compiled(WORDPIECE_FILE)
     learned, normalizer = _read_pieces(files, settings, tokens, fast=fast)
     rules = _rules(settings, normalizer, learned, files.path / COMPILED_FILE)
-    # if accents are stripped and text is lower-cased, composition has no effect
-    slow = not (fast or tokens.more) and settings.followed == "slow"
     rules = replace(
         rules,
-        composes=slow or (rules.lowercase and rules.strips),
+        slow=not (fast or tokens.more) and settings.followed == "slow",
         segments=settings.gives_segments(True),
     )
     vocabulary, added = tokens.extended(learned, rules.normalised)
@@ -245,7 +243,7 @@ def files_of(
         _LOWERCASE: rules.lowercase,
         "strip_accents": rules.strip_accents,
         "tokenize_chinese_chars": rules.space_cjk,
-        **({} if rules.composes else {FOLLOWS: "fast"}),
+        **({} if rules.slow else {FOLLOWS: "fast"}),
         **names,
         **further_names(rules.added, SPECIALS),
         **({} if longest is None else {"model_max_length": longest}),
