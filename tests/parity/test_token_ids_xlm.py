@@ -189,14 +189,16 @@ def test_every_form_of_a_compiled_tokenizer(
         reference = CompiledTokenizer.from_file(str(tmp_path / "tokenizer.json"))
         random = Random(f"{gaps} {words} {scheme}")
         texts = ["".join(random.choices(CLUSTERS, k=random.randint(0, 14))) for _ in range(300)]
-        for text in (*texts, *MARKED):
+        plain = ["".join(random.choices(("a", "b", " ", "  ", "<mask>"), k=9)) for _ in range(60)]
+        for text in (*texts, *MARKED, *plain):
             found = ours.encode_spans(text)
             assert found.ids.tolist() == ids(ours, [text])[0]
             expected = reference.encode(text, add_special_tokens=False)
             assert found.ids.tolist() == expected.ids, text
             assert (found.starts <= found.ends).all()
-            if not flags["normalized"]:
-                # the blanks before a mask belong to it
+            # the blanks before a mask belong to it; those of a late one are shifted there where a
+            # character was left out or became several
+            if text in plain or not flags["normalized"]:
                 spans = zip(found.starts.tolist(), found.ends.tolist(), strict=True)
                 assert masks(found.ids, spans, ours) == masks(expected.ids, expected.offsets, ours)
         ours.save(tmp_path / "again")

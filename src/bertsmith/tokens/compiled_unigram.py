@@ -193,7 +193,7 @@ def _with_gaps(whole: Traced, content: str) -> Traced:
     done = 0
     for gap in _GAP.finditer(whole.text):
         text += whole.text[done : gap.start()] + content
-        starts += [*whole.starts[done : gap.start()], whole.starts[gap.start()]]
+        starts += [*whole.starts[done : gap.start()], whole.starts[gap.end() - 1]]
         ends += [*whole.ends[done : gap.start()], whole.ends[gap.end() - 1]]
         done = gap.end()
     return Traced(
