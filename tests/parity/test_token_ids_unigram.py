@@ -172,6 +172,42 @@ def test_places(tmp_path: Path) -> None:
     assert shown[-2:] == ["9", ","]
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_the_marker_of_blanks_in_a_text_is_a_character(alone: bool, tmp_path: Path) -> None:
+    """Bars of one eighth are written with it; the references count it to the word after it."""
+    learn_unigram(SENTENCES, size=400).save(tmp_path)
+    if alone:
+        (tmp_path / "spiece.model").unlink()
+    ours, fast = Tokenizer.load(tmp_path), AlbertTokenizerFast.from_pretrained(tmp_path)
+    for text in (
+        "a \u2581a",
+        "a\u2581ba",
+        "a \u2581\u2581 b",
+        "\u2581\u2582\u2583 a",
+        "b\u2581. \u2581",
+    ):
+        found = ours.encode_spans(text)
+        spans = list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
+        shown = "".join(text[start:end] for start, end in spans)
+        # SentencePiece removes it at the end of a text
+        assert shown == text.replace(" ", "").removesuffix("" if alone else "\u2581"), text
+        if alone:
+            theirs = fast(text, return_offsets_mapping=True, add_special_tokens=False)
+            assert found.ids.tolist() == theirs["input_ids"]
+            places = [text[start:end].strip() for start, end in theirs["offset_mapping"]]
+            assert [text[start:end] for start, end in spans] == places, text
+
+
+def test_a_name_of_the_unknown_token_beside_unknown_characters(tmp_path: Path) -> None:
+    """The compiled tokenizer makes one token of them, where lower-casing makes the name."""
+    learn_unigram(SENTENCES, size=400).save(tmp_path)
+    (tmp_path / "spiece.model").unlink()
+    ours, fast = Tokenizer.load(tmp_path), AlbertTokenizerFast.from_pretrained(tmp_path)
+    for text in ("a\U000f692b<UNK>b", "<Unk>\U000f692b", "<UNK><UNK> <UNK>a", "\U000f692b<unk>"):
+        assert_equal_ids(ours, fast, [text])
+        assert ours.encode_spans(text).ids.tolist() == ours.encode([text])[0].tolist()
+
+
 @pytest.mark.parametrize("name", ["as ALBERT's", "nfkc_cf"])
 def test_characters_that_become_blanks(name: str, tmp_path: Path) -> None:
     folder = saved(model_of(name), tmp_path, do_lower_case=False, keep_accents=True)

@@ -80,7 +80,7 @@ class CompiledUnigramText:
                 continue
             done = 0
             for piece, size in zip(*between.pieces[word.text], strict=True):
-                first, last = original_span(word, done, done + size)
+                first, last = original_span(word, done, done + size, text)
                 yield TextRun(0, (piece,), (first,), (last,))
                 done += size
 
@@ -182,9 +182,13 @@ class _Between:
                 yield marked.part(*match.span())
 
     def _segmented(self, word: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        pieces = joined_unknowns(self._unigram.cut(word).pieces, self._unigram)
+        pieces = joined_unknowns(self._unigram.cut(word).pieces, self._is_unknown)
         ids = tuple(self._ids.get(piece, self._unknown) for piece in pieces)
         return ids, tuple(map(len, pieces))
+
+    def _is_unknown(self, piece: str) -> bool:
+        # its own name is one of them
+        return self._ids.get(piece, self._unknown) == self._unknown
 
 
 def _with_gaps(whole: Traced, content: str) -> Traced:

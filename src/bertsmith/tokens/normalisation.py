@@ -217,9 +217,14 @@ class PlainRules(UnigramRules):
     joins_quotes: bool = False
 
 
-def original_span(whole: Traced, start: int, end: int) -> tuple[int, int]:
-    """Return the start and end of a piece in the original, without its marker of a blank."""
-    first = start + (whole.text[start] == SPACE)
+def original_span(whole: Traced, start: int, end: int, original: str) -> tuple[int, int]:
+    """Return the start and end of a piece in the original, without its marker of a blank.
+
+    Where the marker is a character of the original, it belongs to the piece.
+    """
+    at, after = whole.starts[start], whole.ends[start]
+    marks = whole.text[start] == SPACE and original[at:after] != SPACE
+    first = start + marks
     if first < end:
         return whole.starts[first], whole.ends[end - 1]
     # a character may have become a blank and what follows it, such as U+00B4

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import NamedTuple
@@ -119,12 +119,12 @@ class _Best(NamedTuple):
         return Cutting(tuple(reversed(pieces)), self.sums[len(text)], margin)
 
 
-def joined_unknowns(pieces: Iterable[str], known: Unigram) -> list[str]:
+def joined_unknowns(pieces: Iterable[str], is_unknown: Callable[[str], bool]) -> list[str]:
     """Merge adjacent unknown pieces."""
     merged: list[str] = []
     before = False
     for piece in pieces:
-        unknown = piece not in known
+        unknown = is_unknown(piece)
         if unknown and before:
             merged[-1] += piece
         else:
@@ -234,7 +234,7 @@ class UnigramText:
         made = self._normalised(tidied(self._rules, given), prefix=True)
         best = self._unigram.cut(made.text)
         reach = best.margin / (len(made.text) + 2) / _ROUNDING
-        return _Cut(self._ids_of(joined_unknowns(best.pieces, self._unigram)), best.score, reach)
+        return _Cut(self._ids_of(joined_unknowns(best.pieces, self._is_unknown)), best.score, reach)
 
     def _spans_of(self, text: str, *, rounded: bool = False) -> Spans:
         """Return the ids of a text, and the starts and ends of its pieces."""
@@ -249,7 +249,7 @@ class UnigramText:
             apart = "".join(parts) == piece
             for part in parts:
                 size = len(part) if apart else len(piece)
-                start, end = original_span(made, done, done + size)
+                start, end = original_span(made, done, done + size, whole.text)
                 starts.append(whole.starts[start])
                 ends.append(whole.ends[end - 1] if start < end else starts[-1])
                 done += size if apart else 0
@@ -257,7 +257,10 @@ class UnigramText:
         return self._ids_of(pieces), tuple(starts), tuple(ends)
 
     def _pieces(self, given: str, *, rounded: bool) -> list[str]:
-        return joined_unknowns(self._unigram.cut(given, rounded=rounded).pieces, self._unigram)
+        return joined_unknowns(self._unigram.cut(given, rounded=rounded).pieces, self._is_unknown)
+
+    def _is_unknown(self, piece: str) -> bool:
+        return piece not in self._unigram
 
     def _normalised(self, text: str, *, prefix: bool) -> Traced:
         prefix = prefix and self._rules.prefix_space
