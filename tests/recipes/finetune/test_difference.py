@@ -371,6 +371,28 @@ def test_rows_that_belong_together_are_drawn_together(tmp_path: Path) -> None:
     assert not figures["all_seeds"]["certain"]
 
 
+def test_the_best_of_many_baselines_leads_partly_by_choice() -> None:
+    """Fifteen that are as good as the model: the best of them was ahead in a tenth of the cases."""
+    random, wins = np.random.default_rng(2), 0
+    for _ in range(60):
+        ours, *others = (random.random((16, 150)) < 0.8).astype(float)
+        best = max(others, key=np.sum)
+        ahead, behind = int(np.sum(best > ours)), int(np.sum(best < ours))
+        found = Difference(
+            points=float(ours.mean() - best.mean()), low=-1, high=1,
+            p=float(binomtest(ahead, ahead + behind).pvalue),
+        )  # fmt: skip
+        assert outcome.of_best(found, 1) == found
+        wins += found.p < 0.05 and found.points < 0
+        corrected = outcome.of_best(found, 15)
+        assert not corrected.certain
+        assert corrected.p == min(1.0, found.p * (15 if found.points < 0 else 1))
+    assert wins >= 5
+    # the model, which leads all of them, needs no correction
+    ahead_of_all = Difference(points=0.1, low=0.02, high=0.2, p=0.01)
+    assert outcome.of_best(ahead_of_all, 15).certain
+
+
 def test_a_run_that_does_not_say_which_rows_belong_together_is_refused(tmp_path: Path) -> None:
     rows = np.array([(1, 1, -2, 1), (0, 0, 1, 0)], float)
     one, other = (ended_run(tmp_path / name, [rows], 1.0) for name in ("one", "other"))

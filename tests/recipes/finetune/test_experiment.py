@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bertsmith.core.errors import ConfigError, RunFolderError
@@ -89,6 +90,17 @@ def test_the_model_comes_first_and_the_others_are_compared_with_it(
     assert found.difference.points == pytest.approx(mean - found.best_baseline[1])
     told = json.loads((found.folder / "results.json").read_text(encoding="utf-8"))
     assert told["difference"]["p"] == found.difference.p
+    # there are more baselines than one, of which the best is compared
+    assert found.difference.baselines == len(found.baselines) > 5
+    assert told["interval"][0] <= mean <= told["interval"][1]
+    rows = [
+        json.loads(path.with_name("dev.json").read_text(encoding="utf-8"))["evidence"]
+        for path in sorted(results)
+    ]
+    right = np.mean([[true == chosen for true, chosen, _ in seed] for seed in rows], axis=0)
+    resampled = np.random.default_rng(1).choice(right, (4000, len(right))).mean(1)
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    assert told["interval"] == pytest.approx([low, high], abs=2.5 / len(right))
     assert all("evidence" not in rival for rival in told["baselines"])
 
 

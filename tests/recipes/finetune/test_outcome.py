@@ -10,7 +10,12 @@ from bertsmith.evaluation.significance import Interval
 from bertsmith.recipes.finetune.baselines import TFIDF, BaselineScores
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData
-from bertsmith.recipes.finetune.outcome import Difference, FinetuneOutcome, print_outcome
+from bertsmith.recipes.finetune.outcome import (
+    Difference,
+    FinetuneOutcome,
+    of_best,
+    print_outcome,
+)
 from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.recipes.finetune.trial import TrialResult
 from bertsmith.tasks.classify import CLASSIFY
@@ -136,6 +141,15 @@ def test_a_p_value_that_contradicts_its_interval_is_told() -> None:
     assert "all tests" not in outcome([0.92], 0.90, p=0.06, width=0.03).verdict()
 
 
+def test_a_lead_of_the_best_of_many_baselines_is_told_with_its_p() -> None:
+    found = outcome([0.80], 0.84, width=0.03)
+    lead = Difference(points=-0.04, low=-0.07, high=-0.01, p=0.012)
+    told = replace(found, difference=of_best(lead, 15)).verdict()
+    assert told.startswith("no winner: 80.00 against 84.00")
+    assert "+1.00 to +7.00 points, p = 0.18 for the best of 15 baselines)" in told
+    assert "wins by 4.00 points" in replace(found, difference=of_best(lead, 3)).verdict()
+
+
 def test_a_model_that_read_less_says_so() -> None:
     told = outcome([0.70], 0.90, cut=2).verdict()
     assert "the model read at most 128 tokens of each text, which cut 100 % of them" in told
@@ -157,7 +171,12 @@ def test_failed_seeds_are_counted_and_the_choice_is_told(
     assert "75.00 ± 18.03" in told
     assert "median of 3" in told
     assert "80.00" in told
-    assert "95 % interval over dev sets of this size 61.00 to 97.00" in told
+    # that of the best of them would hold its score on other rows in 85 to 90 cases of a hundred
+    assert (
+        "mean of 3 seeds: accuracy 75.00 %, 95 % interval over dev sets of this size 61.00 to 97.00"
+    ) in told
+    alone = outcome([0.9], 0.7).certainty()
+    assert alone.startswith("seed 0: accuracy 90.00 %, 95 % interval over dev sets of this size")
 
 
 def test_a_model_of_another_task_is_the_start_and_has_a_card(

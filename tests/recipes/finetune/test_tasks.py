@@ -514,9 +514,9 @@ def test_a_model_abstains_below_the_confidence_chosen_on_dev(
     assert least is not None
     accuracy = outcome.best.scores["accuracy"]
     # the threshold that the model keeps, and its effect on dev
-    assert f"answers are given where the probability is at least {least:.4f}" in " ".join(
-        capsys.readouterr().err.split()
-    )
+    printed = " ".join(capsys.readouterr().err.split())
+    assert f"answers are given where the probability is at least {least:.4f}" in printed
+    assert "--target-accuracy 0.9 chose that probability by these very rows" in printed
     scores = evaluate(EvaluateConfig(model=outcome.model, file=labelled))["scores"]
     assert "answers are given where the probability is at least" in capsys.readouterr().err
     assert scores["accuracy"]["value"] == pytest.approx(accuracy, abs=0.35)

@@ -25,11 +25,13 @@ from bertsmith.recipes.finetune.outcome import (
     best_of,
     difference_of,
     difference_to_constant,
+    interval_of_mean,
+    of_best,
 )
 from bertsmith.recipes.finetune.tfidf import tfidf_baseline
 from bertsmith.recipes.finetune.trial import Trial, TrialResult
 from bertsmith.recipes.finetune.trials import Trials
-from bertsmith.tasks.task import UNTUNED, Evidence, clusters_note, clusters_of, interval_of
+from bertsmith.tasks.task import UNTUNED, Evidence, clusters_note, clusters_of
 from bertsmith.training.run_folder import RunFolder, read_record, write_record
 
 
@@ -122,7 +124,8 @@ class Experiment:
         measuring = data.task.measuring
         tuned = UNTUNED if target is None else measuring.tune(evidence, target)
         clusters = clusters_of(data.task, data.dev, evidence)
-        interval = interval_of(data.task, evidence, data.labels, clusters)
+        evidences = self._evidences("seeds", results)
+        interval = interval_of_mean(data.task, data.labels, evidences, clusters)
         majority_baseline = measuring.majority_baseline(data.train, data.dev, data.labels)
         return FinetuneOutcome(
             folder=self.folder.path,
@@ -133,6 +136,7 @@ class Experiment:
             notes=(
                 *filter(None, [clusters_note(clusters)]),
                 *measuring.notes(evidence, tuned),
+                *_target_note(self.settings),
                 *_stopping_note(self.settings),
                 *left_out,
             ),
@@ -223,9 +227,12 @@ class Experiment:
         ours = self._evidences("seeds", results)
         clusters = clusters_of(data.task, data.dev, ours[0])
         if baseline is None or not (baseline.evidences or baseline.name == RANDOM):
-            return difference_to_constant(data.task, data.labels, ours, best[1], clusters)
-        theirs = baseline.evidences or self._evidences("random", results)
-        return difference_of(data.task, data.labels, ours, theirs, clusters)
+            found = difference_to_constant(data.task, data.labels, ours, best[1], clusters)
+        else:
+            theirs = baseline.evidences or self._evidences("random", results)
+            found = difference_of(data.task, data.labels, ours, theirs, clusters)
+        # the most frequent class is no rival by chance
+        return of_best(found, max(1, len(baselines)))
 
     def _train_from_random_weights(self, seeds: Sequence[int]) -> BaselineScores:
         fresh = _RandomModelFactory(self.make_model)
@@ -255,6 +262,17 @@ class Experiment:
             trained = part._train_seeds(f"curve/{count}", seeds, title=f"{count} {fewer.task.unit}")
             points.append(CurvePoint(rows=count, results=tuple(trained)))
         return (*points, CurvePoint(rows=rows, results=tuple(results)))
+
+
+def _target_note(settings: FinetuneSettings) -> tuple[str, ...]:
+    """Return a note on an accuracy that the rows have by which a probability was chosen for it."""
+    if settings.target_accuracy is None:
+        return ()
+    return (
+        f"--target-accuracy {settings.target_accuracy:g} chose that probability by these very "
+        "rows: on others, the share of right answers is below it about as often as above, and "
+        "with few rows more often; evaluate measures it on rows of neither file",
+    )
 
 
 def _stopping_note(settings: FinetuneSettings) -> tuple[str, ...]:

@@ -53,6 +53,8 @@ class Difference:
     """Bounds of the 95 % interval over resampled dev sets, NaN where these rows give none."""
     p: float
     """Probability of a difference as large if there was none."""
+    baselines: int = 1
+    """Number of baselines of which the best was chosen by these rows."""
 
     @property
     def certain(self) -> bool:
@@ -84,8 +86,25 @@ class Difference:
         return f"{100 * low:+z.2f} to {100 * high:+z.2f} points"
 
     def to_dict(self) -> dict[str, float | None]:
-        """Return the figures as plain JSON values, null for bounds that there are not."""
-        return {name: None if math.isnan(value) else value for name, value in vars(self).items()}
+        """Return the figures as plain JSON values, null for bounds that there are not.
+
+        The number of baselines is left out where there is no choice.
+        """
+        values = dict(vars(self))
+        if self.baselines == 1:
+            del values["baselines"]
+        return {name: None if math.isnan(value) else value for name, value in values.items()}
+
+
+def of_best(difference: Difference, baselines: int) -> Difference:
+    """Return the difference to the best of some baselines, whose lead is partly that choice.
+
+    The best of 15 that are as good as the model was ahead of it for certain in a quarter of the
+    cases. A lead of the baseline is tested as one of as many (Bonferroni); one of the model, which
+    is ahead of all of them, needs no correction.
+    """
+    p = min(1.0, baselines * difference.p) if difference.points < 0 else difference.p
+    return replace(difference, p=p, baselines=baselines)
 
 
 def difference_of(
@@ -304,8 +323,8 @@ class CurvePoint:
 class FinetuneOutcome:
     """The outcome of a fine-tuning run; `model` is the folder of the best seed on dev.
 
-    `majority_baseline` has a name and a score; `interval` is the bootstrap interval of the best
-    seed's score over dev sets, and `notes` are remarks on it; `difference` is that to the best
+    `majority_baseline` has a name and a score; `interval` is the bootstrap interval of the seeds'
+    mean score over dev sets, and `notes` are remarks on it; `difference` is that to the best
     baseline, None without any; `long` counts the rows over the limit of `longest` tokens and `cut`
     those of them that were truncated.
     """
@@ -364,9 +383,7 @@ class FinetuneOutcome:
                 for seed in self.seeds
             ],
             "best_seed": self.best.seed,
-            "best_interval": [self.interval.low, self.interval.high]
-            if self.interval.known
-            else None,
+            "interval": [self.interval.low, self.interval.high] if self.interval.known else None,
             "notes": list(self.notes),
             "majority_baseline": None
             if self.majority_baseline is None
@@ -430,7 +447,11 @@ class FinetuneOutcome:
         uncertainty = (
             f"95 % over dev sets of this size: {difference.interval(of_other=mean < best)}"
         )
-        if difference.contradicts_interval:
+        if difference.baselines > 1 and mean < best:
+            uncertainty += (
+                f", p = {difference.p:.2g} for the best of {difference.baselines} baselines"
+            )
+        elif difference.contradicts_interval:
             uncertainty += f", but by all tests of these rows p = {difference.p:.2g}"
         if count > 1:
             uncertainty += f"; over the seeds, by Welch's t: ±{100 * seed_margin:.2f}"
@@ -480,11 +501,16 @@ class FinetuneOutcome:
         )
 
     def certainty(self) -> str:
-        """Return a sentence on the uncertainty of the best seed's score."""
-        low, high = percent(self.interval.low), percent(self.interval.high)
-        score = f"seed {self.best.seed}: {score_label(self.names[0])} {percent(self.best.score)} %"
+        """Return a sentence on the uncertainty of a seed's score: of their mean, not of the best.
+
+        An interval of the best one would be that of a score which these rows have chosen.
+        """
+        values = self.values(self.names[0])
+        seeds = f"seed {self.best.seed}" if len(values) == 1 else f"mean of {len(values)} seeds"
+        score = f"{seeds}: {score_label(self.names[0])} {percent(mean_and_spread(values)[0])} %"
         if not self.interval.known:
             return f"{score}; {NO_INTERVAL}"
+        low, high = percent(self.interval.low), percent(self.interval.high)
         return f"{score}, 95 % interval over dev sets of this size {low} to {high}"
 
 
