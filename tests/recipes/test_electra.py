@@ -20,18 +20,26 @@ from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch, pack
+from bertsmith.network.model import Model
+from bertsmith.objectives.objective import Losses
 from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.pretrain import speed
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.published import electra
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
-from bertsmith.recipes.pretrain.report import evaluate_held_out, held_out_batches
+from bertsmith.recipes.pretrain.report import (
+    evaluate_held_out,
+    held_out_batches,
+    measure_held_out,
+)
 from bertsmith.recipes.pretrain.starting import continued
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.checkpoints import State
 from bertsmith.training.config import ScheduleConfig
+from bertsmith.training.state import Evaluator
 from bertsmith.weights.folder import load_model
 from bounds import close_to_transformers
 from invented import SYLLABLES, tokenizer
@@ -248,3 +256,33 @@ def test_what_excludes_each_other_is_named(tmp_path: Path) -> None:
     settings = {"samples": {"left_to_right": True, "replaced_tokens": True}}
     with pytest.raises(ConfigError, match=r"^a generator of replaced tokens reads from both sides"):
         PretrainConfig.from_dict({"out": str(tmp_path), "settings": settings})
+
+
+def test_the_best_measurement_has_the_least_loss_as_training_weighs_it(
+    whole: PretrainOutcome, store: Path
+) -> None:
+    """The discriminator's counts 50 times: what it loses was called better with the generator."""
+    objective = objective_of(whole.model.config, seed=3)
+    held_out = held_out_batches(whole.tokenizer, TokenStore(store), settings().samples)
+    changes = {"masked_lm": 0.0, "replaced_tokens": 0.0}
+
+    def changed(model: Model, batch: Batch) -> Losses:
+        parts = objective(model, batch).parts
+        return Losses(
+            parts={
+                name: replace(part, sum=part.sum + changes[name] * part.count)
+                for name, part in parts.items()
+            }
+        )
+
+    evaluator = Evaluator(measure_held_out(changed, held_out, "fp32", 1000), 2)
+    state, lines = State(), []
+    for step in (1, 2):
+        found = evaluator.measure(whole.model, replace(state, step=step), step / 2, lambda: False)
+        assert found is not None
+        state, line = found
+        lines.append([line[f"held_out_{name}_loss"] for name in changes])
+        changes.update(masked_lm=-2.0, replaced_tokens=0.1)
+    assert state.best_step == 1
+    assert sum(lines[1]) < sum(lines[0])
+    assert state.best_loss == pytest.approx(lines[0][0] + 50 * lines[0][1])

@@ -28,6 +28,7 @@ from bertsmith.training.distribution import ALONE, World, join_world
 from bertsmith.training.loop import Session, fit
 from bertsmith.training.replicas import gather_model
 from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.state import Measurement
 from bertsmith.weights.tensors import write_tensors
 
 STEPS = 4
@@ -111,10 +112,11 @@ def train(case: Case, store: TokenStore, folder: Path, world: World = ALONE) -> 
     model = model_of(store.tokenizer().size)
     measured = batches_of(store, None).next_batch(DataPosition(epoch=7))[0]
 
-    def measure(model: Model, stopping: object) -> dict[str, float]:
+    def measure(model: Model, stopping: object) -> Measurement:
         with forward_only(model, "fp32"):
             loss = PRETRAINING(model, measured).parts["masked_lm"]
-        return {"masked_lm_loss": loss.sum.item() / loss.count}
+        mean = loss.sum.item() / loss.count
+        return Measurement(mean, {"masked_lm_loss": mean})
 
     fit(
         config, model, PRETRAINING, batches,

@@ -27,7 +27,7 @@ from bertsmith.training.gradients import Gradient, GradientGuard
 from bertsmith.training.loop import fit
 from bertsmith.training.peak import Peak
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.state import Evaluator
+from bertsmith.training.state import Evaluator, Measurement
 
 STEPS = 24
 BAD = 20  # where what is too large comes: by then there are enough steps to know what is usual
@@ -220,7 +220,8 @@ def test_batches_without_targets_make_no_gradient_a_spike() -> None:
 
 @pytest.mark.parametrize("count", [22, 49, 107])
 def test_every_measurement_comes_after_its_step(count: int) -> None:
-    measuring, budget = Evaluator(lambda model, stopping: {}, count), Budget(steps=3 * count)
+    measuring = Evaluator(lambda model, stopping: Measurement(0.0, {}), count)
+    budget = Budget(steps=3 * count)
     due = [
         step
         for step in range(3 * count + 1)
@@ -244,7 +245,9 @@ def test_a_measurement_that_is_no_number_is_not_the_best_for_ever(
     encoder = EncoderConfig(vocabulary=5, hidden=2, layers=1, heads=1, feed_forward=3, longest=8)
     model = build_model(ModelConfig(encoder=encoder), seed=1)
     rest = iter(losses)
-    measuring = Evaluator(lambda model, stopping: {"a_loss": next(rest)}, 4, stop_after=2)
+    measuring = Evaluator(
+        lambda model, stopping: Measurement(next(rest), {"figure": 1.0}), 4, stop_after=2
+    )
     state, best = State(), []
     for number in range(1, 5):
         found = measuring.measure(model, replace(state, step=number), number / 4, lambda: False)

@@ -32,6 +32,7 @@ from bertsmith.training.distribution import ALONE
 from bertsmith.training.loop import Session, fit
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Costs, Pacing, Timing
+from bertsmith.training.state import Measure, Measurement
 from invented import invented_documents
 
 OBJECTIVE = Objective({"masked_lm": MaskedLM()})
@@ -95,10 +96,10 @@ def config_of(minutes: float, **changes: int) -> FitConfig:
     )
 
 
-def measuring(wall: Wall) -> Callable[[Model, Callable[[], bool]], dict[str, float]]:
-    def measure(model: Model, stopping: Callable[[], bool]) -> dict[str, float]:
+def measuring(wall: Wall) -> Measure:
+    def measure(model: Model, stopping: Callable[[], bool]) -> Measurement:
         wall.time += MEASUREMENT
-        return {"masked_lm_loss": 1.0}
+        return Measurement(1.0, {"masked_lm_loss": 1.0})
 
     return measure
 
@@ -144,9 +145,9 @@ def test_measurements_on_a_busy_machine_are_left_out_rather_than_steps(
     """What one took was once set aside for all that followed, and the run ended at the first."""
     wall = Wall()
 
-    def measure(model: Model, stopping: Callable[[], bool]) -> dict[str, float]:
+    def measure(model: Model, stopping: Callable[[], bool]) -> Measurement:
         wall.time += slowness * MEASUREMENT
-        return {"masked_lm_loss": 1.0}
+        return Measurement(1.0, {"masked_lm_loss": 1.0})
 
     folder = RunFolder(tmp_path)
     state = fit(

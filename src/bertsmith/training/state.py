@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -33,9 +33,20 @@ from bertsmith.training.replicas import Replica, shard_starts, sharded_like, ten
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Pacing
 
-Measure = Callable[[Model, Callable[[], bool]], dict[str, float] | None]
-"""Returns metrics by name, including ``NAME_loss``, {} without held-out text, or None if the second
-argument reported a request to stop."""
+
+class Measurement(NamedTuple):
+    """What was measured: the loss by which models are chosen, and metrics by name for the log.
+
+    Of several objectives the loss is their sum, weighed as in training. There are no metrics
+    without held-out text.
+    """
+
+    loss: float
+    metrics: dict[str, float]
+
+
+Measure = Callable[[Model, Callable[[], bool]], Measurement | None]
+"""Returns a measurement, or None if the second argument reported a request to stop."""
 
 
 # of a share of the budget times a number of measurements
@@ -74,13 +85,13 @@ class Evaluator:
     ) -> tuple[State, dict[str, float]] | None:
         """Return the state after a measurement, and a log record; None if stopped."""
         assert self._measure is not None
-        metrics = self._measure(model, stopping)
-        if metrics is None:
+        measurement = self._measure(model, stopping)
+        if measurement is None:
             return None
         state = replace(state, measured=self._due_count(spent))
+        loss, metrics = measurement
         if not metrics:
             return state, {}
-        loss = sum(value for name, value in metrics.items() if name.endswith("_loss"))
         best = math.inf if state.best_loss is None else state.best_loss
         # of losses that are no numbers the first counts as the best, until there is a number
         found_number = math.isnan(best) and not math.isnan(loss)

@@ -40,7 +40,7 @@ from bertsmith.training.loading import BatchSource
 from bertsmith.training.loop import Session, fit
 from bertsmith.training.replicas import model_weights
 from bertsmith.training.run_folder import RunFolder, read_record, tensorboard_events, write_record
-from bertsmith.training.state import Measure
+from bertsmith.training.state import Measure, Measurement
 from bertsmith.weights.folder import save_model
 
 # share of all rows; above it, trimming saves little
@@ -286,11 +286,12 @@ def _score_dev(prepared: Prepared, model: Model, config: FinetuneSettings) -> Me
 def _dev_measure(prepared: Prepared, config: FinetuneSettings) -> Measure:
     """Return a function that scores dev during training; the loss is 1 - primary score."""
 
-    def on_dev(model: Model, stopping: Callable[[], bool]) -> dict[str, float] | None:
+    def on_dev(model: Model, stopping: Callable[[], bool]) -> Measurement | None:
         if stopping():
             return None
         scores = _score_dev(prepared, model, config).scores
-        return {"dev_loss": 1 - next(iter(scores.values())), **scores}
+        loss = 1 - next(iter(scores.values()))
+        return Measurement(loss=loss, metrics={"dev_loss": loss, **scores})
 
     return on_dev
 

@@ -33,7 +33,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
 from bertsmith.training.replicas import LossFunction, own_modules
 from bertsmith.training.run_folder import PREFLIGHT, RunFolder, read_record
-from bertsmith.training.state import Measure
+from bertsmith.training.state import Measure, Measurement
 
 
 def evaluate_objective(
@@ -49,10 +49,18 @@ def evaluate_objective(
     of one that predicts nothing. Where classes are uneven there is ``NAME_majority`` too, the
     accuracy of always predicting the most frequent one.
     """
+    return _evaluated(model, objective, batches, precision).metrics
+
+
+def _evaluated(
+    model: Model, objective: LossFunction, batches: Iterable[Batch], precision: Precision
+) -> Measurement:
+    """Return the figures of `evaluate_objective`, and the total loss as training weighs it."""
     sums: dict[str, float] = {}
     correct: dict[str, int] = {}
     majority: dict[str, int] = {}
     counts: dict[str, int] = {}
+    total, weights = 0.0, dict[str, float]()
     with forward_only(model, precision), _without_dropout(objective):
         for batch in batches:
             for name, part in objective(model, batch.to(model.device)).parts.items():
@@ -62,16 +70,18 @@ def evaluate_objective(
                 if part.majority is not None:
                     majority[name] = majority.get(name, 0) + int(part.majority.item())
                 counts[name] = counts.get(name, 0) + part.count
+                weights[name] = part.weight
     figures: dict[str, float] = {}
     for name, count in counts.items():
         if count:
             figures[f"{name}_loss"] = sums[name] / count
+            total += weights[name] * figures[f"{name}_loss"]
             if name in correct:
                 figures[f"{name}_accuracy"] = correct[name] / count
             if name in majority:
                 figures[f"{name}_majority"] = majority[name] / count
             figures[f"{name}_count"] = count
-    return figures
+    return Measurement(loss=total, metrics=figures)
 
 
 @contextmanager
@@ -132,10 +142,10 @@ def measure_held_out(
     if held_out is None:
         return None
 
-    def measure(model: Model, stopping: Callable[[], bool]) -> dict[str, float] | None:
+    def measure(model: Model, stopping: Callable[[], bool]) -> Measurement | None:
         chosen = takewhile(lambda _: not stopping(), first_batches(held_out, tokens))
-        figures = evaluate_objective(model, objective, chosen, precision=precision)
-        return None if stopping() else figures
+        measurement = _evaluated(model, objective, chosen, precision)
+        return None if stopping() else measurement
 
     return measure
 
