@@ -371,8 +371,6 @@ async def called(
     rig: Rig,
     receive: Callable[[], Coroutine[Any, Any, dict[str, Any]]],
     headers: Mapping[str, str] = MappingProxyType({}),
-    *,
-    host: str | None = "localhost",
     **changes: str,
 ) -> list[dict[str, Any]]:
     """Call the application as a server of ASGI does, with changes to the scope."""
@@ -381,7 +379,7 @@ async def called(
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(dict(message))
 
-    named = {**({} if host is None else {"host": host}), **headers}
+    named = {"host": "localhost", **headers}
     scope = {
         "type": "http", "method": "POST", "path": "/answer", "raw_path": b"/answer",
         "headers": [(name.encode(), value.encode()) for name, value in named.items()],
@@ -984,6 +982,10 @@ def test_words_of_a_comment_are_no_keys(tmp_path: Path) -> None:
         ("[::1]:8080", None, True),
         ("mine.example", None, True),
         ("10.1.2.3:80", None, True),
+        ("port.example:8443", "https://port.example:8443", True),
+        ("port.example:8444", None, False),
+        ("port.example", None, False),
+        ("localhost:8080", "http://port.example:8444", False),
         ("10.1.2.3.evil.example", None, False),
         ("evil.example", None, False),
         ("localhost.evil.example", None, False),
@@ -996,36 +998,10 @@ def test_words_of_a_comment_are_no_keys(tmp_path: Path) -> None:
 )
 def test_only_known_hosts_are_served(host: str, origin: str | None, known: bool) -> None:
     async def test() -> None:
-        async with running(hosts=("mine.example",)) as rig:
+        async with running(hosts=("mine.example", "Port.example:8443")) as rig:
             more = {} if origin is None else {"origin": origin}
             response = await rig.post("/answer", ASKED, host=host, **more)
             assert response.status_code == (200 if known else 421)
-
-    run(test)
-
-
-@pytest.mark.parametrize(
-    ("version", "headers", "status"),
-    [
-        ("1.0", {}, 200),
-        ("1.0", {"host": "evil.example"}, 421),
-        ("1.0", {"origin": "http://evil.example"}, 421),
-        ("1.1", {}, 421),
-    ],
-)
-def test_a_probe_of_http_1_0_need_not_name_a_host(
-    version: str, headers: dict[str, str], status: int
-) -> None:
-    """HAProxy's `option httpchk GET /ready` names none."""
-
-    async def test() -> None:
-        async with running() as rig:
-            probe = {"method": "GET", "path": "/ready", "http_version": version}
-            start, *_ = await called(rig, nothing, headers, host=None, **probe)
-            assert start["status"] == status
-
-    async def nothing() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
 
     run(test)
 

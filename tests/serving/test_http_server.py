@@ -6,18 +6,24 @@ import asyncio
 import socket
 import struct
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 pytest.importorskip("granian")
+pytest.importorskip("starlette")
+pytest.importorskip("orjson")
 
 from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.http.http_server import BACKLOG, HttpServer
-from bertsmith.serving.http.limits import Message, Receive, Scope, Send
+from bertsmith.serving.http.limits import App, Message, Receive, Scope, Send
+from serving_inline import running
 
 # where a listening socket's backlog stands in Linux' struct tcp_info: tcpi_sacked
 _TCP_INFO, _SACKED = 11, 28
+_CLOSE = b"Connection: close\r\n\r\n"
 
 
 async def hello(scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,3 +63,52 @@ def test_many_clients_may_connect_at_once() -> None:
     answer: Any = asyncio.run(run())
     assert answer[0] == 0
     assert answer[1].endswith(b"hello")
+
+
+@asynccontextmanager
+async def listening(app: App) -> AsyncIterator[int]:
+    """The port of a server of an application."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
+    listener.setblocking(False)
+    port = listener.getsockname()[1]
+    server = HttpServer(app, listener, LimitsConfig())
+    serving = asyncio.create_task(server.run())
+    try:
+        yield port
+    finally:
+        server.end()
+        await serving
+
+
+async def answer_to(port: int, request: bytes) -> bytes:
+    """All that a server says to the bytes of a request that asks to close the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+HOSTS = {
+    b"GET /ready HTTP/1.0\r\n": 200,
+    b"GET /ready HTTP/1.0\r\nHost: localhost\r\n": 200,
+    b"GET /ready HTTP/1.0\r\nHost: evil.example\r\n": 421,
+    b"GET /ready HTTP/1.0\r\nOrigin: http://evil.example\r\n": 421,
+    b"GET /ready HTTP/1.1\r\n": 421,
+    b"GET /ready HTTP/1.1\r\nHost:\r\n": 421,
+    b"GET /ready HTTP/1.1\r\nHost: evil.example\r\nHost: localhost\r\n": 421,
+    b"GET /ready HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n": 421,
+}
+
+
+def test_a_request_names_one_host_that_is_served_and_an_old_one_none() -> None:
+    """The probes of load balancers, as HAProxy's `option httpchk GET /ready`, name none."""
+
+    async def run() -> dict[bytes, int]:
+        async with running() as rig, listening(rig.app) as port:
+            return {
+                request: int((await answer_to(port, request + _CLOSE)).split()[1])
+                for request in HOSTS
+            }
+
+    assert asyncio.run(run()) == HOSTS

@@ -384,6 +384,11 @@ def test_what_cannot_be_served_is_told_in_one_line(
     assert "--api-keys cannot be read" in complaint(str(folder), "--check", "--api-keys", keys)
     assert "two models are called 'small'" in complaint(str(folder), str(folder))
     assert "--name has 1 name for 2 models" in complaint(str(folder), "b", "--name", "a")
+    for host in ("https://mine.example", "mine.example/models", "*.example", "mine example"):
+        # requests would be addressed to none of these
+        line = complaint(str(folder), "--check", "--allowed-hosts", f"other.example,{host}")
+        assert f"--allowed-hosts contains {host!r}" in line
+        assert "write a name" in line
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         taken_line = complaint(str(folder), "--port", port)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from bertsmith.core.printable import counted, model_name
 from bertsmith.engine.config import EngineConfig
 
 _MAX_PORT = 65_535
+# a name, perhaps with a port, or an address of IPv6
+_HOST = re.compile(r"\*|[\w.-]+(:\d+)?|\[?[0-9a-f:.]+\]?(:\d+)?", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +108,12 @@ class ServeConfig(Config):
             )
         if not 0 <= self.port <= _MAX_PORT:
             raise ConfigError(f"--port is {self.port}", remedy="it must be in [0, 65535]")
+        for host in self.allowed_hosts:
+            if not _HOST.fullmatch(host):
+                raise ConfigError(
+                    f"--allowed-hosts contains {host!r}",
+                    remedy="write a name as models.example, without https:// and path, or * alone",
+                )
         check_least(self, {"workers": 1})
         check_range(self, ["drain_delay"], "[0, 86400]")
         names = self.names

@@ -44,6 +44,8 @@ Watch = Callable[[str, int, float], None]
 OPEN_PATHS = ("/", "/health", "/ready")
 """Paths that need no key."""
 _BODIES_AT_ONCE = 64
+# as granian calls it, which gives requests that name no host an empty one
+_HTTP_1_0 = "1"
 _MAX_KEY_FILE_BYTES = 2**20
 _PIECE = 2**16
 # of a body; those of a network hold a thousand bytes and more
@@ -61,11 +63,12 @@ class Hosts:
 
     def check(self, host: str) -> None:
         """Raise `MisdirectedRequest` for a host that is not known."""
-        name = host.lower()
+        named = name = host.lower()
         if not name.endswith("]"):
             head, colon, port = name.rpartition(":")
             name = head if colon and port.isdecimal() else name
-        if not ("*" in self._names or name in self._names or _is_address(name)):
+        # one that is allowed with a port is so at this port alone, as its pages are
+        if not ({"*", name, named} & self._names or _is_address(name)):
             raise MisdirectedRequest(
                 f"the host {printable(name, 60)!r} is not served here; "
                 "--allowed-hosts would name it"
@@ -282,8 +285,11 @@ class Limits:
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         path, host = scope["path"], headers.get(b"host", b"")
+        if len(headers) < len(scope["headers"]) and _count(scope, b"host") > 1:
+            # a proxy may have looked at another one of them
+            raise MisdirectedRequest("the request names more than one host")
         # the probes of a load balancer may name none, as HTTP/1.0 allows; browsers always do
-        if b"host" in headers or scope["http_version"] != "1.0":
+        if host or scope["http_version"] != _HTTP_1_0:
             self._hosts.check(host.decode("latin-1"))
         origin = headers.get(b"origin")
         if origin is not None:
@@ -292,6 +298,11 @@ class Limits:
             self._keys.check(headers.get(b"authorization", b""))
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise UnsupportedMediaType("the body is compressed; send it as it is")
+
+
+def _count(scope: Scope, name: bytes) -> int:
+    """Return how often a request has a header."""
+    return sum(header == name for header, _ in scope["headers"])
 
 
 def _declared(headers: dict[bytes, bytes]) -> int | None:
