@@ -367,6 +367,42 @@ def test_a_body_is_bounded_whether_its_size_is_told_or_not() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_body_that_is_too_large_is_received_before_it_is_refused(*, declared: bool) -> None:
+    """Clients of JavaScript read no answer while they send; one that never ends is cut off."""
+
+    async def refused(rig: Rig, length: int) -> tuple[int, int]:
+        received = 0
+
+        async def receive() -> dict[str, Any]:
+            nonlocal received
+            received += 10_000
+            return {"type": "http.request", "body": b" " * 10_000, "more_body": received < length}
+
+        headers = {"content-length": str(length)} if declared else {}
+        start, _ = await called(rig, receive, headers)
+        assert dict(start["headers"])[b"connection"] == b"close"
+        return start["status"], received
+
+    async def test() -> None:
+        async with running(max_body=20_000, body_deadline=600) as rig:
+            assert await refused(rig, 200_000) == (413, 200_000)
+            status, received = await refused(rig, 10**9)
+            assert (status, received < 10**6) == (413, True)
+
+    run(test)
+
+
+def test_a_body_that_waits_to_be_asked_for_is_refused_before_it_is_sent() -> None:
+    async def test() -> None:
+        headers = {"content-length": "200000", "expect": "100-continue"}
+        async with running(max_body=20_000, body_deadline=600) as rig:
+            start, _ = await called(rig, asyncio.Event().wait, headers)
+            assert start["status"] == 413
+
+    run(test)
+
+
 async def called(
     rig: Rig,
     receive: Callable[[], Coroutine[Any, Any, dict[str, Any]]],

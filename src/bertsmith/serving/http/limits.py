@@ -14,6 +14,7 @@ import hashlib
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -44,6 +45,8 @@ Watch = Callable[[str, int, float], None]
 OPEN_PATHS = ("/", "/health", "/ready")
 """Paths that need no key."""
 _BODIES_AT_ONCE = 64
+# times the size that is allowed; of a body that is larger, the rest is not received
+_DROPPED_BODIES = 16
 # as granian calls it, which gives requests that name no host an empty one
 _HTTP_1_0 = "1"
 _MAX_KEY_FILE_BYTES = 2**20
@@ -146,8 +149,7 @@ class Bodies:
         self._held = 0
 
     def receiver(self, receive: Receive, declared: int | None) -> Body:
-        """Return a body that is about to be received; raises `PayloadTooLarge`."""
-        self.check(declared or 0)
+        """Return a body that is about to be received."""
         return Body(self, self._limits, receive, declared)
 
     def add(self, size: int) -> None:
@@ -159,11 +161,6 @@ class Bodies:
     def release(self, size: int) -> None:
         """Count bytes that are no longer held."""
         self._held -= size
-
-    def check(self, size: int) -> None:
-        """Raise `PayloadTooLarge` if a body of at least `size` bytes is too large."""
-        if size > self._limits.max_body:
-            raise PayloadTooLarge(f"the body has more than {self._limits.max_body:,} bytes")
 
 
 class Body:
@@ -177,10 +174,17 @@ class Body:
         self, bodies: Bodies, limits: LimitsConfig, receive: Receive, declared: int | None
     ) -> None:
         self._bodies, self._receive, self._declared = bodies, receive, declared
+        self._limits = limits
         self._end = time.monotonic() + limits.body_deadline
-        self._seconds = limits.body_deadline
-        self._size = self._pieces = 0
+        self._held = self._received = self._pieces = 0
         self._whole = False
+
+    async def check_declared(self, *, waits: bool) -> None:
+        """Raise `PayloadTooLarge` for a declared length that is too large.
+
+        The body is received before, unless its client `waits` to be asked for it.
+        """
+        await self._check_size(self._declared or 0, drop=not waits)
 
     async def receive(self) -> Message:
         """Return the next message; raises `Refusal` for a body that is too large or too slow."""
@@ -188,28 +192,54 @@ class Body:
             return await self._receive()
         try:
             async with asyncio.timeout(self._end - time.monotonic()):
-                message = await self._receive()
+                message = await self._next()
         except TimeoutError:
             raise RequestTimeout(
-                f"the body did not arrive within {self._seconds:g} seconds"
+                f"the body did not arrive within {self._limits.body_deadline:g} seconds"
             ) from None
         if message["type"] == "http.request":
-            size = len(message.get("body", b""))
-            self._pieces += 1
             if self._pieces > _MAX_PIECES:
                 raise PayloadTooLarge("the body comes in too many pieces")
-            self._bodies.check(self._size + size)
-            self._bodies.add(size)
-            self._size += size
-            self._whole = not message.get("more_body", False) or self._size == self._declared
+            await self._check_size(self._received)
+            self._bodies.add(self._received - self._held)
+            self._held = self._received
             if self._whole:
                 message["more_body"] = False
         return message
 
+    async def _next(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._pieces += 1
+            self._received += len(message.get("body", b""))
+            ended = not message.get("more_body", False)
+            self._whole = ended or self._received == self._declared
+        return message
+
+    async def _check_size(self, size: int, *, drop: bool = True) -> None:
+        if size > self._limits.max_body:
+            if drop:
+                await self._drop()
+            raise PayloadTooLarge(f"the body has more than {self._limits.max_body:,} bytes")
+
+    async def _drop(self) -> None:
+        """Receive the rest and keep none of it, since many clients read nothing while they send.
+
+        Of a body that is many times too large, or too slow, the rest is left where it is.
+        """
+        bound = _DROPPED_BODIES * self._limits.max_body
+        if (self._declared or 0) > bound:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._end - time.monotonic()):
+                while not self._whole and self._received < bound and self._pieces < _MAX_PIECES:
+                    if (await self._next())["type"] != "http.request":
+                        return
+
     def close(self) -> None:
         """Hold no bytes any more."""
-        self._bodies.release(self._size)
-        self._size = 0
+        self._bodies.release(self._held)
+        self._held = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,6 +289,7 @@ class Limits:
             self._check(scope, headers)
             declared = _declared(headers)
             body = self._bodies.receiver(receive, declared)
+            await body.check_declared(waits=b"expect" in headers)
             if declared:
                 await self._check_room(declared, body)
             await self._app(scope, body.receive, sending.send)
